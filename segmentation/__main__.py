@@ -1,0 +1,5 @@
+import sys
+
+from segmentation.cli import main
+
+sys.exit(main())

@@ -1,0 +1,127 @@
+"""Every option, once. The command line and `segment()` both build a `Config`; it checks itself on creation."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from segmentation.errors import ConfigError
+
+DEFAULT_STRENGTH = 25.0
+STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
+MAX_QUALITY = {"h264": 51, "hevc": 51, "av1": 63, "ffv1": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What happens to the picture: `blur`, `color`, `mask` or `overlay`, with its argument."""
+
+    kind: str
+    strength: float = DEFAULT_STRENGTH  # blur: standard deviation in pixels of a picture whose shorter side has 1080
+    rgb: tuple[int, int, int] = (0, 177, 64)  # color: what replaces the background; overlay: the tint
+
+    @staticmethod
+    def parse(text: str) -> "Effect":
+        """Reads `blur`, `blur:25`, `color:#00b140`, `mask`, `overlay`, `overlay:#ff0000`."""
+        kind, colon, argument = text.partition(":")
+        if kind == "blur":
+            strength = _number(argument, f"effect {text!r}") if colon else DEFAULT_STRENGTH
+            if not 0 < strength <= 500:
+                raise ConfigError(
+                    f"effect {text!r}: the strength of blur must lie above 0 and up to 500, such as blur:25"
+                )
+            return Effect("blur", strength=strength)
+        if kind in ("color", "overlay") and colon:
+            if not re.fullmatch(r"#?[0-9a-fA-F]{6}", argument):
+                raise ConfigError(f"effect {text!r}: write the colour as #RRGGBB, such as {kind}:#00b140")
+            value = int(argument.lstrip("#"), 16)
+            return Effect(kind, rgb=(value >> 16, value >> 8 & 255, value & 255))
+        if kind in ("color", "mask", "overlay") and not colon:
+            return Effect(kind)
+        raise ConfigError(
+            f"effect {text!r} is unknown: choose blur[:STRENGTH], color:#RRGGBB, mask or overlay[:#RRGGBB]"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Options of one run.
+
+    Raises `ConfigError` if a value is out of range. Times are in seconds. `None` means: let the program choose.
+    """
+
+    model: str = "person"  # the built-in model's name or the path of an .onnx file
+    classes: tuple[str, ...] | None = None  # labels to keep; default: person, or all but background
+    effect: str = "blur"
+    batch_size: int | None = None
+    max_frames: int | None = None
+    start: float = 0.0
+    duration: float | None = None
+    codec: Literal["h264", "hevc", "av1", "ffv1"] | None = None  # default: h264, or av1 in .webm
+    quality: int | None = None  # constant rate factor of the codec, lower is better, 0 is lossless for h264 and hevc
+    mode: Literal["auto", "baseline", "optimized"] = "auto"
+    device: str | None = None  # "cpu" or "cuda:N"
+    decode: str | None = None
+    preprocess: str | None = None
+    infer: str | None = None
+    postprocess: str | None = None
+    encode: str | None = None
+    overwrite: bool = False
+    strict: bool = False  # damaged input is an error, not a note
+    # What the model's input and output mean, where neither its metadata nor a .json beside it says so.
+    mean: tuple[float, ...] | None = None  # of RGB in 0..1
+    std: tuple[float, ...] | None = None
+    channel_order: Literal["rgb", "bgr"] | None = None
+    input_size: tuple[int, int] | None = None  # (height, width), for models with a dynamic size
+    labels: tuple[str, ...] | None = None
+    activation: Literal["none", "sigmoid", "softmax"] | None = None  # still to be applied to the output
+
+    def __post_init__(self) -> None:
+        Effect.parse(self.effect)
+        _choice("mode", self.mode, ("auto", "baseline", "optimized"))
+        _choice("codec", self.codec, (None, *MAX_QUALITY))
+        _choice("channel order", self.channel_order, (None, "rgb", "bgr"))
+        _choice("activation", self.activation, (None, "none", "sigmoid", "softmax"))
+        for name, value in (("batch size", self.batch_size), ("max frames", self.max_frames)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} {value}: must be 1 or more")
+        if not (math.isfinite(self.start) and self.start >= 0):
+            raise ConfigError(f"start {self.start}: must be 0 or more seconds")
+        if self.duration is not None and not (math.isfinite(self.duration) and self.duration > 0):
+            raise ConfigError(f"duration {self.duration}: must be more than 0 seconds")
+        if self.quality is not None:
+            top = MAX_QUALITY[self.codec or "h264"]
+            if not 0 <= self.quality <= top:
+                raise ConfigError(f"quality {self.quality}: {self.codec or 'h264'} takes 0 (best) to {top}")
+        if self.device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
+            raise ConfigError(f"device {self.device!r}: write cpu, cuda or cuda:N")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if values is not None and len(values) != 3:
+                raise ConfigError(f"{name} {values}: must be three numbers, for red, green and blue")
+        if self.std is not None and not all(v > 0 for v in self.std):
+            raise ConfigError(f"std {self.std}: must be above 0")
+        if self.input_size is not None and not all(8 <= v <= 8192 for v in self.input_size):
+            raise ConfigError(f"input size {self.input_size}: height and width must lie in 8 to 8192")
+
+
+def seconds(text: str) -> float:
+    """Reads `90`, `90.5`, `1:30` or `0:01:30.5` as seconds."""
+    parts = text.split(":")
+    if len(parts) > 3:
+        raise ConfigError(f"time {text!r}: write seconds or [HH:]MM:SS")
+    total = 0.0
+    for part in parts:
+        total = total * 60 + _number(part, f"time {text!r}")
+    return total
+
+
+def _number(text: str, what: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"{what}: {text!r} is not a number") from None
+
+
+def _choice(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name} {value!r} is unknown: choose {', '.join(str(a) for a in allowed if a is not None)}")

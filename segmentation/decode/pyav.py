@@ -1,0 +1,146 @@
+"""Decoding with FFmpeg on the CPU, through PyAV, on all cores."""
+
+import heapq
+import logging
+from collections.abc import Iterator
+from fractions import Fraction
+
+import av
+import av.error
+import numpy as np
+from av.container import InputContainer
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from segmentation.config import Config
+from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Plane, VideoInfo
+from segmentation.source import MAX_PIXELS, open_input
+
+log = logging.getLogger(__name__)
+
+
+class PyAVDecoder:
+    """See `segmentation.decode`. Planes are views of FFmpeg's own reference-counted buffers: nothing is copied."""
+
+    def __init__(self, info: VideoInfo, pix_fmt: str, config: Config) -> None:
+        self.info = info
+        self.damaged = 0
+        self._format = FORMATS[pix_fmt]
+        self._batch_size = config.batch_size or 1
+        self._limit = config.max_frames
+        self._first = self._ticks(config.start) if config.start else None
+        self._end = None if config.duration is None else self._ticks(config.start + config.duration)
+        self._resized = False
+
+    @staticmethod
+    def describe(config: Config) -> str:
+        return f"FFmpeg {av.ffmpeg_version_info} (PyAV {av.__version__}), threads"
+
+    def __iter__(self) -> Iterator[FrameBatch]:
+        batch: list[Frame] = []
+        count = 0
+        for frame in self._frames():
+            batch.append(frame)
+            count += 1
+            full = self._limit is not None and count >= self._limit
+            if len(batch) == self._batch_size or full:
+                yield FrameBatch(frames=tuple(batch), index=count - len(batch))
+                batch = []
+            if full:
+                return
+        if batch:
+            yield FrameBatch(frames=tuple(batch), index=count - len(batch))
+
+    def _ticks(self, seconds: float) -> int:
+        """The first pts at or after this many seconds from the container's start."""
+        return -int(-(self.info.start + Fraction(seconds)) / self.info.time_base // 1)
+
+    def _frames(self) -> Iterator[Frame]:
+        """All frames with their pts made strictly rising, cut to the wanted stretch."""
+        last: int | None = None
+        step = max(1, round(1 / self.info.rate / self.info.time_base))
+        with open_input(self.info.path) as container:
+            stream = container.streams[self.info.stream_index]
+            assert isinstance(stream, VideoStream)
+            stream.thread_type = "AUTO"
+            stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
+            if self._first is not None:
+                self._seek(container, stream, self._first)
+            for decoded, pts in self._decode(container, stream):
+                if pts is None or (last is not None and pts <= last):
+                    pts = step + last if last is not None else self._ticks(0)
+                last = pts
+                if self._end is not None and pts >= self._end:
+                    return
+                if self._first is None or pts >= self._first:
+                    yield Frame(planes=self._planes(decoded), pts=pts, duration=decoded.duration or 0)
+
+    def _seek(self, container: InputContainer, stream: VideoStream, pts: int) -> None:
+        """To the keyframe before `pts`, or where that can't be, to the beginning; what is too early is dropped."""
+        try:
+            container.seek(pts, stream=stream)
+        except av.error.FFmpegError:
+            log.info("%s: can't seek; decoding from the beginning", self.info.path)
+
+    def _decode(self, container: InputContainer, stream: VideoStream) -> Iterator[tuple[VideoFrame, int | None]]:
+        """Frames with their timestamps, packet by packet, so that one bad packet costs no more than its own frame."""
+        # AVI stores times in decoding order only. Frames come out in presentation order, so the k-th frame has the
+        # k-th smallest time.
+        reorder: list[int] | None = [] if container.format.name == "avi" else None
+        frames = lost = broken = 0
+        end = Fraction(0)
+        try:
+            for packet in container.demux(stream):
+                if reorder is not None and packet.pts is not None:
+                    heapq.heappush(reorder, packet.pts)
+                try:
+                    decoded = packet.decode()
+                except av.error.FFmpegError as exc:
+                    log.info("%s: packet at pts %s can't be decoded: %s", self.info.path, packet.pts, exc)
+                    lost += bool(packet.size)
+                    continue
+                finally:
+                    self.damaged = lost + broken
+                for frame in decoded:
+                    frames += 1
+                    broken += frame.is_corrupt
+                    yield frame, heapq.heappop(reorder) if reorder else frame.pts
+                    end = ((frame.pts or 0) + (frame.duration or 0)) * self.info.time_base
+        except av.error.FFmpegError as exc:
+            log.info("%s: reading ended early: %s", self.info.path, exc)
+        # Read to its end: what the container promised, by its index or by its length, and did not come is lost too.
+        if self.info.frames_exact and self._first is None:
+            lost = max(lost, self.info.frames - frames)
+        if self.info.end is not None and self.info.end - end > Fraction(1, 2):
+            lost = max(lost, round((self.info.end - end) * self.info.rate))
+        self.damaged = lost + broken
+
+    def _planes(self, frame: VideoFrame) -> tuple[Plane, Plane, Plane]:
+        """(Y, U, V) views in the working format; converted only where FFmpeg's own format or size differs."""
+        info, layout = self.info, self._format
+        if (frame.width, frame.height) != (info.width, info.height) and not self._resized:
+            self._resized = True
+            log.warning(
+                "%s: the picture's size changes to %dx%d on the way; kept at %dx%d",
+                *(info.path, frame.width, frame.height, info.width, info.height),
+            )
+        same_size = (frame.width, frame.height) == (info.width, info.height)
+        if frame.format.name.replace("yuvj", "yuv") != layout.name or not same_size:
+            span = FULL if info.colour.range == FULL else 1
+            frame = frame.reformat(
+                info.width,
+                info.height,
+                layout.name,
+                src_color_range=None if frame.format.is_rgb else span,
+                dst_color_range=span,
+            )
+        y, u, v = (plane_view(frame, i, layout.dtype) for i in range(3))
+        return y, u, v
+
+
+def plane_view(frame: VideoFrame, index: int, dtype: type[np.uint8] | type[np.uint16]) -> Plane:
+    """Plane `index` of a planar frame as an array (h, w), sharing its memory."""
+    plane = frame.planes[index]
+    samples: Plane = np.frombuffer(plane, dtype)  # type: ignore[call-overload]
+    rows = samples.reshape(plane.height, plane.line_size // np.dtype(dtype).itemsize)
+    return rows[:, : plane.width]

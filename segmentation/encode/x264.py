@@ -1,0 +1,116 @@
+"""Encoding on the CPU through PyAV: libx264, and the other software codecs in the same way."""
+
+from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+
+import logging
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import av
+import av.error
+from av.codec.context import Flags
+from av.packet import Packet
+from av.video.frame import VideoFrame
+
+from segmentation.config import Config
+from segmentation.decode.pyav import plane_view
+from segmentation.errors import OutputError
+from segmentation.frames import FORMATS, FrameBatch, VideoInfo
+from segmentation.mux import Muxer
+from segmentation.source import reason
+
+log = logging.getLogger(__name__)
+
+os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 prints its settings to stderr unless told not to
+
+
+@dataclass(frozen=True, slots=True)
+class _Codec:
+    library: str
+    formats: tuple[str, ...]
+    options: dict[str, str]
+    quality: int | None  # default constant rate factor
+    lossless: dict[str, str] | None = None  # what replaces it at quality 0
+    any_size: bool = False  # whether odd sizes are taken with subsampled chroma
+
+
+_ALL = tuple(FORMATS)
+_CODECS = {
+    "h264": _Codec("libx264", _ALL, {"preset": "veryfast"}, 20, {"qp": "0"}),
+    "hevc": _Codec(
+        "libx265", _ALL, {"preset": "fast", "x265-params": "log-level=none"}, 22,
+        {"x265-params": "log-level=none:lossless=1"},
+    ),
+    "av1": _Codec("libsvtav1", ("yuv420p", "yuv420p10le"), {"preset": "8"}, 30),
+    "ffv1": _Codec("ffv1", _ALL, {"level": "3", "slices": "4", "slicecrc": "1"}, None, any_size=True),
+}  # fmt: skip
+
+
+class X264Encoder:
+    """See `segmentation.encode`. Without a quality: crf 20 (h264), 22 (hevc), 30 (av1)."""
+
+    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config) -> None:
+        codec = _CODECS[muxer.codec]
+        layout = FORMATS[pix_fmt]
+        self._time_base = info.time_base
+        self._pix_fmt = pix_fmt
+        self._dtype = layout.dtype
+        # Chroma samples cover whole pixels only, so a subsampled picture of odd size gets its last row or column twice.
+        self._width = info.width if codec.any_size else _round_up(info.width, layout.shift_x)
+        self._height = info.height if codec.any_size else _round_up(info.height, layout.shift_y)
+        if (self._width, self._height) != (info.width, info.height):
+            padded = f"{info.width}x{info.height} is padded to {self._width}x{self._height}"
+            log.warning("%s: %s: %s in %s has even sizes only", info.path, padded, muxer.codec, pix_fmt)
+        self._stream = muxer.add_video(codec.library, info, _options(codec, config.quality))
+        context = self._stream.codec_context
+        context.width, context.height, context.pix_fmt = self._width, self._height, pix_fmt
+        context.time_base = info.time_base
+        context.thread_count = 0  # as many as there are cores
+        context.flags |= Flags.frame_duration
+        context.sample_aspect_ratio = info.sample_aspect_ratio or 0  # type: ignore[assignment]
+        context.colorspace, context.color_range = info.colour.matrix, info.colour.range
+        context.color_primaries, context.color_trc = info.colour.primaries, info.colour.transfer
+        if muxer.codec == "hevc" and muxer.container.format.name in ("mp4", "mov"):
+            context.codec_tag = "hvc1"  # the form that Apple's players need
+        try:
+            context.open()
+        except (av.error.FFmpegError, ValueError) as exc:
+            size = f"{self._width}x{self._height} {pix_fmt}"
+            raise OutputError(f"{codec.library} can't encode {size} ({reason(exc)}); try another --codec") from exc
+
+    @staticmethod
+    def describe(config: Config) -> str:
+        return f"{_CODECS[config.codec or 'h264'].library}, FFmpeg {av.ffmpeg_version_info}"
+
+    @staticmethod
+    def formats(codec: str) -> tuple[str, ...]:
+        return _CODECS[codec].formats
+
+    def encode(self, batch: FrameBatch) -> list[Packet[Any]]:
+        packets: list[Packet[Any]] = []
+        for frame in batch.frames:
+            picture = VideoFrame(self._width, self._height, self._pix_fmt)
+            for i, plane in enumerate(frame.planes):
+                target = plane_view(picture, i, self._dtype)
+                height, width = plane.shape
+                target[:height, :width] = plane
+                target[height:, :width] = plane[-1:]
+                target[:, width:] = target[:, width - 1 : width]
+            picture.pts, picture.duration, picture.time_base = frame.pts, frame.duration, self._time_base
+            packets += self._stream.encode(picture)
+        return packets
+
+    def flush(self) -> list[Packet[Any]]:
+        return list(self._stream.encode())
+
+
+def _round_up(size: int, shift: int) -> int:
+    return -(-size >> shift) << shift
+
+
+def _options(codec: _Codec, quality: int | None) -> dict[str, str]:
+    if quality == 0 and codec.lossless is not None:
+        return {**codec.options, **codec.lossless}
+    quality = codec.quality if quality is None else quality
+    return codec.options if quality is None else {**codec.options, "crf": str(quality)}

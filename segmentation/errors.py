@@ -1,0 +1,34 @@
+"""Errors that users can do something about; anything else that surfaces is a bug.
+
+Each message is one line: what is wrong, with which value, and what to do. `exit_code` is the command line's.
+"""
+
+
+class SegmentationError(Exception):
+    """Base of all errors that this package raises on purpose."""
+
+    exit_code = 1
+
+
+class ConfigError(SegmentationError, ValueError):
+    """An option has a value that it cannot have."""
+
+    exit_code = 2
+
+
+class InputError(SegmentationError):
+    """The input cannot be read, or is no video, or (with `strict`) is damaged."""
+
+
+class ModelError(SegmentationError):
+    """The model cannot be read, or is not one that segments pictures."""
+
+
+class BackendError(SegmentationError):
+    """What was asked for is not on this machine: a package, a device, an implementation."""
+
+    exit_code = 3
+
+
+class OutputError(SegmentationError):
+    """The output cannot be written."""

@@ -1,0 +1,145 @@
+"""What travels through the pipeline: frames in YUV, with their timestamps and what their numbers mean.
+
+Frames stay YUV from the decoder to the encoder. On the CPU a frame is three planes, Y (H, W) and U, V (h, w), where
+(h, w) is (H, W) divided by the chroma subsampling and rounded up; uint8 for 8 bits, uint16 (low bits used) for 10.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Plane = NDArray[Any]  # (h, w) uint8 or uint16
+Planes = tuple[Plane, Plane, Plane]
+
+
+@dataclass(frozen=True, slots=True)
+class PixelFormat:
+    """A planar YUV layout: FFmpeg's name, bits a sample, log2 of the chroma subsampling in x and y."""
+
+    name: str
+    bits: int
+    shift_x: int
+    shift_y: int
+
+    @property
+    def dtype(self) -> type[np.uint8] | type[np.uint16]:
+        return np.uint8 if self.bits == 8 else np.uint16
+
+
+FORMATS = {
+    f.name: f
+    for f in (
+        PixelFormat("yuv420p", 8, 1, 1),
+        PixelFormat("yuv422p", 8, 1, 0),
+        PixelFormat("yuv444p", 8, 0, 0),
+        PixelFormat("yuv420p10le", 10, 1, 1),
+        PixelFormat("yuv422p10le", 10, 1, 0),
+        PixelFormat("yuv444p10le", 10, 0, 0),
+    )
+}
+
+# ITU-T H.273 code points, which FFmpeg uses as they are.
+UNSPECIFIED = 2
+LIMITED, FULL = 1, 2  # FFmpeg's AVColorRange
+_KR_KB = {  # luma weights of red and blue by matrix coefficients, H.273 table 4
+    1: (0.2126, 0.0722),  # BT.709
+    4: (0.30, 0.11),  # FCC
+    5: (0.299, 0.114),  # BT.470BG (BT.601, 625 lines)
+    6: (0.299, 0.114),  # SMPTE 170M (BT.601, 525 lines)
+    7: (0.212, 0.087),  # SMPTE 240M
+    9: (0.2627, 0.0593),  # BT.2020, non-constant luminance
+    10: (0.2627, 0.0593),  # BT.2020, constant luminance, read as non-constant
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Colour:
+    """How YUV numbers map to light: H.273 code points; `range` is 0 (unspecified), 1 (limited) or 2 (full)."""
+
+    matrix: int = UNSPECIFIED
+    range: int = 0
+    primaries: int = UNSPECIFIED
+    transfer: int = UNSPECIFIED
+
+    @property
+    def weights(self) -> tuple[float, float]:
+        """(Kr, Kb). An unspecified matrix is read as BT.601, as swscale reads it."""
+        return _KR_KB.get(self.matrix, _KR_KB[6])
+
+    def levels(self, bits: int) -> tuple[float, float, float, float]:
+        """(black, luma span, chroma zero, chroma span) in sample values, H.273 equations 21 to 29."""
+        scale = 1 << (bits - 8)
+        if self.range == FULL:
+            return 0.0, 256.0 * scale - 1, 128.0 * scale, 256.0 * scale - 1
+        return 16.0 * scale, 219.0 * scale, 128.0 * scale, 224.0 * scale
+
+    def yuv_to_rgb(self, bits: int) -> NDArray[np.float32]:
+        """(3, 4) matrix: (Y, U, V, 1) in sample values to (R, G, B) in 0..1, not clipped. H.273 equations 38 to 43."""
+        kr, kb = self.weights
+        kg = 1 - kr - kb
+        black, luma, zero, chroma = self.levels(bits)
+        red, blue = 2 * (1 - kr), 2 * (1 - kb)
+        linear = np.array(
+            [
+                [1 / luma, 0, red / chroma],
+                [1 / luma, -blue * kb / kg / chroma, -red * kr / kg / chroma],
+                [1 / luma, blue / chroma, 0],
+            ]
+        )
+        return np.hstack([linear, -linear @ [[black], [zero], [zero]]]).astype(np.float32)
+
+    def from_rgb(self, rgb: tuple[int, int, int], bits: int) -> tuple[int, int, int]:
+        """An 8-bit RGB colour as (Y, U, V) sample values."""
+        kr, kb = self.weights
+        black, luma, zero, chroma = self.levels(bits)
+        r, g, b = (c / 255 for c in rgb)
+        y = kr * r + (1 - kr - kb) * g + kb * b
+        u, v = (b - y) / (2 * (1 - kb)), (r - y) / (2 * (1 - kr))
+        top = (1 << bits) - 1
+        return tuple(min(top, max(0, round(x))) for x in (black + luma * y, zero + chroma * u, zero + chroma * v))  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VideoInfo:
+    """One video stream, as found before the first frame is processed."""
+
+    path: str
+    stream_index: int
+    width: int  # pixels, as stored (before any rotation)
+    height: int
+    pix_fmt: str  # FFmpeg's name of the decoder's format
+    codec: str
+    colour: Colour
+    time_base: Fraction  # seconds a tick of pts
+    rate: Fraction  # frames a second, nominal: for rate control and progress, never for timestamps
+    start: Fraction  # seconds: where the container's clock begins
+    frames: int  # as the container says, 0 if it does not say
+    frames_exact: bool  # whether `frames` is the length of an index, so that fewer decoded frames mean damage
+    end: Fraction | None  # seconds: where the container says that this stream ends
+    sample_aspect_ratio: Fraction | None
+    display_matrix: tuple[int, ...] | None  # FFmpeg's AV_PKT_DATA_DISPLAYMATRIX, 9 integers
+    rotation: int  # degrees counter-clockwise that stored frames must be turned to stand upright: 0, 90, 180, 270
+    interlaced: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One picture and when it is shown. The planes are not written to after the decoder has handed them over."""
+
+    planes: Planes
+    pts: int  # ticks of VideoInfo.time_base
+    duration: int  # ticks, 0 if unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameBatch:
+    """Successive frames of one stream, all of one size and format, in presentation order."""
+
+    frames: tuple[Frame, ...]
+    index: int  # number of the first frame, counted from the first frame that is put out
+
+    def __len__(self) -> int:
+        return len(self.frames)

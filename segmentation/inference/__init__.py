@@ -1,0 +1,34 @@
+"""Stage 3, inference: the network's input becomes masks.
+
+Contract: `Inference(model, config)(tensor)` takes what preprocess made, (N, 3, H, W) in `model.dtype`, and returns
+(N, h, w) float32 in 0..1: at each place the probability of the classes that are kept, upright, at the resolution that
+the network puts out. N may be smaller than the batch size (the last batch). The caller owns the result.
+"""
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.config import Config
+from segmentation.model import Model
+
+
+class Inference(Protocol):
+    def __init__(self, model: Model, config: Config) -> None: ...
+
+    def __call__(self, tensor: Any) -> Any: ...
+
+
+def probabilities(scores: NDArray[np.float32], model: Model) -> NDArray[np.float32]:
+    """(N, C, h, w) scores to (N, h, w) probability that a place belongs to one of `model.keep`."""
+    keep = list(model.keep)
+    if model.activation == "softmax":
+        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+        chosen = scores[:, keep].sum(axis=1) / scores.sum(axis=1)
+    elif model.activation == "sigmoid":
+        chosen = (1 / (1 + np.exp(-scores[:, keep]))).max(axis=1)
+    else:
+        chosen = scores[:, keep].sum(axis=1)
+    clipped: NDArray[np.float32] = np.clip(chosen, 0, 1)
+    return clipped

@@ -1,0 +1,42 @@
+"""Inference with ONNX Runtime on the CPU, FP32."""
+
+import os
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from segmentation.config import Config
+from segmentation.inference import probabilities
+from segmentation.model import Model, open_session
+
+
+class OnnxRuntimeInference:
+    """See `segmentation.inference`. Takes and returns NumPy arrays."""
+
+    def __init__(self, model: Model, config: Config) -> None:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = len(os.sched_getaffinity(0))
+        # Threads that spin while they wait take the cores from the decoder and the encoder.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._session = open_session(model.path, options)
+        self._model = model
+
+    @staticmethod
+    def describe(config: Config) -> str:
+        return f"ONNX Runtime {ort.__version__}, CPU, FP32"
+
+    def __call__(self, tensor: NDArray[np.generic]) -> NDArray[np.float32]:
+        model = self._model
+        count = len(tensor)
+        if model.batch is None:
+            return probabilities(self._run(tensor), model)
+        # A fixed batch: whole ones, the last one filled up with zeros whose masks are thrown away.
+        padding = -count % model.batch
+        padded = np.concatenate([tensor, np.zeros((padding, *tensor.shape[1:]), tensor.dtype)]) if padding else tensor
+        parts = [self._run(padded[i : i + model.batch]) for i in range(0, len(padded), model.batch)]
+        return probabilities(np.concatenate(parts)[:count], model)
+
+    def _run(self, tensor: NDArray[np.generic]) -> NDArray[np.float32]:
+        scores = self._session.run([self._model.output_name], {self._model.input_name: tensor})[0]
+        return np.asarray(scores, np.float32)

@@ -1,0 +1,46 @@
+"""Inference with PyTorch, eager, FP32, on CUDA where there is a GPU: the baseline that faster ones are measured by."""
+
+from typing import Any
+
+import numpy as np
+import onnx2torch
+import torch
+from numpy.typing import NDArray
+
+from segmentation.config import Config
+from segmentation.errors import BackendError, ModelError
+from segmentation.inference import probabilities
+from segmentation.model import Model
+
+
+class TorchInference:
+    """See `segmentation.inference`. Takes and returns NumPy arrays on the CPU."""
+
+    def __init__(self, model: Model, config: Config) -> None:
+        self._model = model
+        self._device = _device(config)
+        try:
+            self._net: torch.nn.Module = onnx2torch.convert(str(model.path)).float().eval().to(self._device)
+        except NotImplementedError as exc:
+            raise ModelError(f"{model.path}: PyTorch can't run it ({exc}); use --infer onnxruntime") from exc
+
+    @staticmethod
+    def describe(config: Config) -> str:
+        device = _device(config)
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+        return f"PyTorch {torch.__version__}, {name}, eager FP32"
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def __call__(self, tensor: NDArray[Any]) -> NDArray[np.float32]:
+        scores = self._net(torch.from_numpy(tensor.astype(np.float32, copy=False)).to(self._device))
+        if isinstance(scores, (tuple, list)):  # auxiliary outputs follow the one that counts
+            scores = scores[0]
+        return probabilities(scores.float().cpu().numpy(), self._model)
+
+
+def _device(config: Config) -> torch.device:
+    device = torch.device(config.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        raise BackendError(f"device {config.device}: PyTorch sees {count} CUDA devices here; use --device cpu")
+    return device

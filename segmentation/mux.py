@@ -1,0 +1,262 @@
+"""The output file: our video, and everything else of the source as it was. Written aside, then renamed."""
+
+from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+
+import io
+import logging
+import os
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import av
+import av.error
+from av.container import InputContainer, OutputContainer
+from av.packet import Packet
+from av.stream import Disposition, Stream
+from av.video.stream import VideoStream
+
+from segmentation.config import Config
+from segmentation.errors import OutputError
+from segmentation.frames import VideoInfo
+from segmentation.source import is_url, open_input, reason
+
+log = logging.getLogger(__name__)
+
+_CLOCK_LIMIT = 60  # seconds: a container that begins later runs on a broadcast clock, which no player of files expects
+_OWN_TAGS = {"encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
+_MATROSKA_STATISTICS = ("BPS", "NUMBER_OF_", "_STATISTICS", "DURATION")
+
+
+class Muxer:
+    """Writes one file. Use as a context manager: leaving it without `finish` removes what was written.
+
+    The audio, subtitles, data and attachments of the source come from a second reading of it, so that no decoder has to
+    pass them on; their packets are copied untouched. Raises `OutputError` for whatever is wrong with the output.
+    """
+
+    def __init__(self, target: Path, info: VideoInfo, config: Config) -> None:
+        self.target = target
+        self.codec: str = config.codec or ("av1" if target.suffix.lower() == ".webm" else "h264")
+        self._info = info
+        self._overwrite = config.overwrite
+        check_target(target, info.path, config.overwrite)
+        # What was at `shift` seconds on the source's clock is at 0 in the output. Unless a stretch was asked for, the
+        # source's timestamps are kept.
+        self._shift = Fraction(0)
+        if config.start:
+            self._shift = info.start + Fraction(config.start)
+        elif info.start > _CLOCK_LIMIT:
+            self._shift = info.start
+            log.warning("%s: its clock begins at %.1f s; the output begins at 0", info.path, float(info.start))
+        self._temporary = target.with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
+        options = {"movflags": "+faststart"} if target.suffix.lower() in (".mp4", ".mov", ".m4v") else {}
+        try:
+            self._temporary.touch(exist_ok=False)
+            self.container: OutputContainer = av.open(str(self._temporary.absolute()), "w", container_options=options)
+        except (av.error.FFmpegError, OSError, ValueError) as exc:
+            self._temporary.unlink(missing_ok=True)
+            raise self._error(exc) from exc
+        self._source: InputContainer | None = None
+        self._others: dict[int, Stream] = {}
+        self._packets: Iterator[Packet[Any]] = iter(())
+        self._pending: Packet[Any] | None = None
+        self._last_dts: dict[int, int] = {}
+        self._finished = False
+
+    def __enter__(self) -> Muxer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._source is not None:
+            self._source.close()
+        if not self._finished:
+            try:
+                self.container.close()
+            except (av.error.FFmpegError, OSError) as exc:
+                log.debug("closing %s: %s", self._temporary, exc)
+            self._temporary.unlink(missing_ok=True)
+
+    def add_video(self, codec: str, info: VideoInfo, options: dict[str, str]) -> VideoStream:
+        """The stream for the encoder's packets; the caller sets the rest on its codec context."""
+        try:
+            stream = self.container.add_stream(codec, rate=info.rate, options=options)
+        except ValueError as exc:
+            known = "mkv holds it" if self.codec == "ffv1" else "mp4 and mkv hold it"
+            raise OutputError(f"{self.target}: {self.target.suffix} files can't hold {self.codec}; {known}") from exc
+        assert isinstance(stream, VideoStream)
+        if info.display_matrix is not None:
+            stream.set_display_matrix(info.display_matrix)
+        return stream
+
+    def copy_streams(self, *, end: Fraction | None) -> None:
+        """Takes over the source's other streams, chapters and metadata, up to `end` seconds on its clock."""
+        source = self._source = open_input(self._info.path)
+        start = self._shift if self._shift else None
+        for stream in source.streams:
+            if stream.index == self._info.stream_index:
+                video = self.container.streams.video[0]
+                video.metadata.update(_tags(stream.metadata))
+                video.disposition = stream.disposition
+            elif stream.type == "video":
+                # Copied as they are, these would show what the effect hides.
+                log.warning(
+                    "%s: stream %d (%s) is left out: one video goes out", self._info.path, stream.index, _kind(stream)
+                )
+            elif not self._can_hold(stream):
+                log.warning(
+                    "%s: stream %d (%s) is left out: %s files can't hold it",
+                    *(self._info.path, stream.index, _kind(stream), self.target.suffix),
+                )
+            else:
+                copy = self.container.add_stream_from_template(stream)
+                copy.metadata.update(_tags(stream.metadata))
+                copy.disposition = stream.disposition
+                self._others[stream.index] = copy
+        self.container.metadata.update(_tags(source.metadata))
+        self.container.set_chapters(_chapters(source, self._shift, end))
+        streams = [s for s in source.streams if s.index in self._others and s.type != "attachment"]
+        if streams:
+            if start is not None:
+                _seek(source, start)
+            self._packets = self._read(streams, start, end)
+            self._pending = next(self._packets, None)
+
+    def write(self, packets: list[Packet[Any]]) -> None:
+        """Muxes video packets, and before each the packets of the other streams that belong before it."""
+        for packet in packets:
+            if packet.dts is not None and packet.time_base:
+                self._copy_until(packet.dts * packet.time_base)
+            self._mux(packet)
+
+    def finish(self, end: Fraction | None) -> None:
+        """Copies what is left of the other streams, up to `end` seconds on the source's clock or all, and puts the
+        file in its place."""
+        self._copy_until(end)
+        try:
+            self.container.close()
+            with self._temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            self._rename()
+        except (av.error.FFmpegError, OSError) as exc:
+            raise self._error(exc) from exc
+        self._finished = True
+
+    def _rename(self) -> None:
+        if self._overwrite:
+            self._temporary.replace(self.target)
+            return
+        try:  # unlike a rename, a link never replaces a file that has come into being in the meantime
+            os.link(self._temporary, self.target)
+        except FileExistsError:
+            raise OutputError(f"{self.target}: came into being in the meantime; use -y to overwrite it") from None
+        except OSError:  # no hard links on this file system
+            self._temporary.rename(self.target)
+        self._temporary.unlink(missing_ok=True)
+
+    def _copy_until(self, seconds: Fraction | None) -> None:
+        while self._pending is not None:
+            packet = self._pending
+            assert packet.dts is not None
+            if seconds is not None and packet.dts * packet.time_base > seconds:
+                return
+            packet.stream = self._others[packet.stream_index]
+            self._mux(packet)
+            self._pending = next(self._packets, None)
+
+    def _mux(self, packet: Packet[Any]) -> None:
+        assert packet.dts is not None and packet.time_base
+        shift = round(self._shift / packet.time_base)
+        packet.dts -= shift
+        if packet.pts is not None:
+            packet.pts -= shift
+        try:
+            self.container.mux_one(packet)
+        except (av.error.FFmpegError, OSError) as exc:
+            raise self._error(exc) from exc
+
+    def _read(self, streams: list[Stream], start: Fraction | None, end: Fraction | None) -> Iterator[Packet[Any]]:
+        """The other streams' packets within [start, end), their dts rising; what is broken among them is left out."""
+        assert self._source is not None
+        last: dict[int, int] = {}
+        dropped = 0
+        try:
+            for packet in self._source.demux(streams):
+                if packet.dts is None:
+                    packet.dts = packet.pts
+                if packet.dts is None:  # the empty packet that ends a stream, or one without any time
+                    dropped += bool(packet.size)
+                    continue
+                if packet.is_corrupt or packet.dts <= last.get(packet.stream_index, packet.dts - 1):
+                    dropped += 1
+                    continue
+                last[packet.stream_index] = packet.dts
+                begin = (packet.dts if packet.pts is None else packet.pts) * packet.time_base
+                after = start is not None and begin + (packet.duration or 0) * packet.time_base <= start
+                if not after and (end is None or begin < end):
+                    yield packet
+        except av.error.FFmpegError as exc:
+            log.warning("%s: its other streams can't be read to the end (%s)", self._info.path, reason(exc))
+        if dropped:
+            log.warning("%s: %d damaged packets of its other streams are left out", self._info.path, dropped)
+
+    def _can_hold(self, stream: Stream) -> bool:
+        """Whether the output's format takes this stream: asked by writing its header to nowhere."""
+        try:
+            with av.open(io.BytesIO(), "w", format=self.container.format.name) as trial:
+                trial.add_stream_from_template(stream)
+                trial.start_encoding()
+                return True
+        except (av.error.FFmpegError, ValueError):
+            return False
+
+    def _error(self, exc: BaseException) -> OutputError:
+        return OutputError(f"{self.target}: cannot be written ({reason(exc)})")
+
+
+def check_target(target: Path, source: str, overwrite: bool) -> None:
+    """Raises `OutputError` if `target` must not or can't be written, before any work is done."""
+    if not target.parent.is_dir():
+        raise OutputError(f"{target}: the folder {target.parent} does not exist")
+    if target.is_dir():
+        raise OutputError(f"{target}: is a folder; name a file")
+    if target.exists() and not is_url(source) and os.path.samefile(target, source):
+        raise OutputError(f"{target}: is the input itself; name another output")
+    if target.exists() and not overwrite:
+        raise OutputError(f"{target}: exists already; use -y to overwrite it, or -o to name another")
+
+
+def _tags(metadata: dict[str, str]) -> dict[str, str]:
+    """Metadata that stays true for the output."""
+    return {k: v for k, v in metadata.items() if k.lower() not in _OWN_TAGS and not k.startswith(_MATROSKA_STATISTICS)}
+
+
+def _kind(stream: Stream) -> str:
+    codec = stream.codec_context.name if stream.codec_context else None
+    cover = "cover picture" if stream.disposition & Disposition.attached_pic else stream.type
+    return f"{cover} {codec}" if codec else cover
+
+
+def _chapters(source: InputContainer, shift: Fraction, end: Fraction | None) -> list[Any]:
+    """The source's chapters on the output's clock, cut to what goes out."""
+    chapters = source.chapters()
+    kept = []
+    for chapter in chapters:
+        unit = chapter["time_base"] or Fraction(1)
+        begin = max(Fraction(0), chapter["start"] * unit - shift)
+        finish = chapter["end"] * unit - shift if end is None else min(chapter["end"] * unit, end) - shift
+        if begin < finish:
+            chapter["start"], chapter["end"] = round(begin / unit), round(finish / unit)
+            kept.append(chapter)
+    return kept
+
+
+def _seek(source: InputContainer, seconds: Fraction) -> None:
+    try:
+        source.seek(int(seconds * 1_000_000))
+    except av.error.FFmpegError:
+        log.debug("%s: can't seek; reading from the beginning", source.name)

@@ -1,0 +1,194 @@
+"""The path of a frame, top to bottom: open, plan, loop, close."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, TypeVar
+
+from segmentation.config import STAGES, Config, Effect
+from segmentation.errors import InputError
+from segmentation.frames import FrameBatch, VideoInfo
+from segmentation.model import load_model
+from segmentation.mux import Muxer, check_target
+from segmentation.overlap import prefetch
+from segmentation.plan import make_plan
+from segmentation.source import probe, working_format
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Progress = Callable[[int, int], None]  # (frames done, frames expected or 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a run did. `seconds` is the whole run; `stages` are the seconds that each stage was busy, side by side."""
+
+    input: str
+    output: str
+    frames: int
+    damaged: int  # frames of the input that were lost or are known to be broken
+    seconds: float
+    fps: float
+    plan: dict[str, str]
+    stages: dict[str, float]
+
+
+class StageClock:
+    """Measures stages from outside: how long each call, or each step of an iterator, keeps its thread."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+
+    def call(self, stage: str, function: Callable[..., T], *arguments: Any) -> T:
+        """Calls `function`, on `stage`'s account."""
+        begin = time.perf_counter()
+        try:
+            return function(*arguments)
+        finally:
+            self.seconds[stage] += time.perf_counter() - begin
+
+    def steps(self, stage: str, source: Iterable[T]) -> Generator[T, None, None]:
+        """The items of `source`, each fetched on `stage`'s account."""
+        iterator = iter(source)
+        end = object()
+        while (item := self.call(stage, next, iterator, end)) is not end:
+            yield item
+
+
+def segment(
+    input: str | Path,
+    output: str | Path | None = None,
+    config: Config | None = None,
+    *,
+    stop: threading.Event | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Report:
+    """Segments one video and writes the result.
+
+    `input` is a file or an http(s) address, `output` defaults to `default_output(input)`. Options are the fields of
+    `Config`, given as one object or as keywords (keywords win). Setting `stop` ends the run early with a playable
+    file of the frames so far. `progress` is called after each batch, in this thread.
+
+    Raises `ConfigError`, `InputError`, `ModelError`, `BackendError` or `OutputError`; then nothing is left behind.
+    """
+    begin = time.perf_counter()
+    config = replace(config or Config(), **options)
+    source = str(input)
+    target = Path(output) if output is not None else default_output(source, config)
+    stop = stop or threading.Event()
+    clock = StageClock()
+
+    check_target(target, source, config.overwrite)
+    plan = make_plan(config)
+    log.info("plan:\n%s", plan)
+    model = load_model(config)
+    info = probe(source)
+
+    with ExitStack() as stack:
+        muxer = stack.enter_context(Muxer(target, info, config))
+        pix_fmt = _choose_format(info, plan.encode.implementation.formats(muxer.codec), muxer.codec)
+        decoder = plan.decode.implementation(info, pix_fmt, config)
+        preprocess = plan.preprocess.implementation(info, pix_fmt, model)
+        infer = plan.infer.implementation(model, config)
+        postprocess = plan.postprocess.implementation(info, pix_fmt, Effect.parse(config.effect))
+        encoder = plan.encode.implementation(muxer, info, pix_fmt, config)
+        muxer.copy_streams(end=_end(info, config))
+
+        def overlapped(source: Iterable[T]) -> Iterable[T]:
+            return stack.enter_context(closing(prefetch(source)))
+
+        def masked(batch: FrameBatch) -> tuple[FrameBatch, Any]:
+            tensor = clock.call("preprocess", preprocess, batch)
+            return batch, clock.call("infer", infer, tensor)
+
+        decoded = overlapped(until(stop, clock.steps("decode", decoder)))
+        segmented = overlapped(masked(batch) for batch in decoded)
+        finished = overlapped(clock.call("postprocess", postprocess, batch, masks) for batch, masks in segmented)
+
+        frames = 0
+        last = None
+        for batch in finished:
+            muxer.write(clock.call("encode", encoder.encode, batch))
+            frames += len(batch)
+            last = batch.frames[-1]
+            if progress is not None:
+                progress(frames, _expected(info, config))
+        damaged: int = decoder.damaged
+        if last is None:
+            raise InputError(f"{source}: {_why_nothing(info, config, stop)}; nothing was written")
+        if damaged:
+            text = f"{source}: {damaged} frames are damaged or missing, {frames} were written"
+            if config.strict:
+                raise InputError(f"{text[: text.rindex(',')]}; without --strict, what can be decoded is written")
+            log.warning(text)
+        muxer.write(clock.call("encode", encoder.flush))
+        cut = stop.is_set() or frames == config.max_frames or config.duration is not None
+        muxer.finish((last.pts + last.duration) * info.time_base if cut else None)
+
+    seconds = time.perf_counter() - begin
+    return Report(
+        input=source,
+        output=str(target),
+        frames=frames,
+        damaged=damaged,
+        seconds=round(seconds, 3),
+        fps=round(frames / seconds, 2),
+        plan=plan.names(),
+        stages={stage: round(spent, 3) for stage, spent in clock.seconds.items()},
+    )
+
+
+def default_output(input: str, config: Config | None = None) -> Path:
+    """`<stem>.segmented.mp4` beside the input (`.mkv` for ffv1); for an address, in the current folder."""
+    suffix = ".mkv" if config is not None and config.codec == "ffv1" else ".mp4"
+    if input.startswith(("http://", "https://")):
+        name = Path(input.partition("?")[0].rstrip("/")).stem
+        return Path(f"{name or 'video'}.segmented{suffix}")
+    return Path(input).with_name(f"{Path(input).stem}.segmented{suffix}")
+
+
+def until(stop: threading.Event, source: Iterable[T]) -> Generator[T, None, None]:
+    """The items of `source` until `stop` is set."""
+    for item in source:
+        if stop.is_set():
+            return
+        yield item
+
+
+def _choose_format(info: VideoInfo, formats: tuple[str, ...], codec: str) -> str:
+    """The layout that frames have from decoder to encoder; a line says so where it is not the input's."""
+    pix_fmt = working_format(info.pix_fmt, formats)
+    if pix_fmt != info.pix_fmt.replace("yuvj", "yuv"):
+        log.warning("%s: %s is converted to %s", info.path, info.pix_fmt, pix_fmt)
+    elif codec == "h264" and pix_fmt != "yuv420p":
+        log.warning("%s: %s is kept; some players show H.264 in 8-bit 4:2:0 only", info.path, pix_fmt)
+    return pix_fmt
+
+
+def _end(info: VideoInfo, config: Config) -> Fraction | None:
+    """Where the wanted stretch ends, in seconds on the source's clock."""
+    if config.duration is None:
+        return None
+    return info.start + Fraction(config.start) + Fraction(config.duration)
+
+
+def _expected(info: VideoInfo, config: Config) -> int:
+    """How many frames will come out, as far as the container says; 0 if it says nothing."""
+    frames = max(0, info.frames - round(config.start * info.rate))
+    if config.duration is not None:
+        frames = min(frames, round(config.duration * info.rate))
+    return min(frames, config.max_frames or frames)
+
+
+def _why_nothing(info: VideoInfo, config: Config, stop: threading.Event) -> str:
+    if stop.is_set():
+        return "stopped before the first frame"
+    length = f" of {float(info.end - info.start):.1f} s" if info.end is not None else ""
+    return f"no frame at --start {config.start:g} s or later in this video{length}"

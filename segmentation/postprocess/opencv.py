@@ -1,0 +1,102 @@
+"""Postprocessing with OpenCV on the CPU, in integers, on the YUV planes."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.config import Config, Effect
+from segmentation.frames import FORMATS, FrameBatch, Plane, Planes, VideoInfo
+from segmentation.preprocess.opencv import shrink
+
+Alpha = NDArray[Any]  # (H, W) uint8, 255 where the foreground is kept fully
+
+
+class OpenCVPostprocessor:
+    """See `segmentation.postprocess`."""
+
+    def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect) -> None:
+        self._format = FORMATS[pix_fmt]
+        self._turns = info.rotation // 90
+        self._size = (info.width, info.height)
+        self._effect = effect
+        sigma = effect.strength * min(self._size) / 1080
+        # A strong blur leaves no detail that a smaller picture could not hold: shrink until sigma is 2 to 4 pixels.
+        factor = 1 << max(0, math.floor(math.log2(sigma / 2)))
+        self._small = (-(-info.width // factor), -(-info.height // factor))
+        self._sigma = sigma / factor
+        rgb = (0, 0, 0) if effect.kind == "mask" else effect.rgb
+        self._plain = self._planes_of(info.colour.from_rgb(rgb, self._format.bits))
+        self._white = self._planes_of(info.colour.from_rgb((255, 255, 255), self._format.bits))
+
+    @staticmethod
+    def describe(config: Config) -> str:
+        return f"OpenCV {cv2.__version__}, {config.effect}"
+
+    def __call__(self, batch: FrameBatch, masks: NDArray[np.float32]) -> FrameBatch:
+        frames = tuple(
+            replace(frame, planes=self._apply(frame.planes, self._alpha(mask)))
+            for frame, mask in zip(batch.frames, masks, strict=True)
+        )
+        return replace(batch, frames=frames)
+
+    def _apply(self, planes: Planes, alpha: Alpha) -> Planes:
+        match self._effect.kind:
+            case "blur":
+                return self._composite(planes, self._blurred(planes, alpha), alpha)
+            case "mask":
+                return self._composite(self._white, self._plain, alpha)
+            case "overlay":  # the kept part half in the tint's colour
+                return self._composite(planes, self._plain, cv2.addWeighted(alpha, -0.5, alpha, 0, 255))
+            case _:
+                return self._composite(planes, self._plain, alpha)
+
+    def _alpha(self, mask: NDArray[np.float32]) -> Alpha:
+        """Enlarges a mask (h, w) to the frame, as stored, then sharpens it: probability 1/4 is 0, 3/4 is 255."""
+        # Enlarged before it is sharpened: the edge is then a smooth line, not the steps of the small mask.
+        small = np.rot90((mask * 255 + 0.5).astype(np.uint8), -self._turns)
+        large = cv2.resize(np.ascontiguousarray(small), self._size, interpolation=cv2.INTER_LINEAR)
+        return cv2.addWeighted(large, 2, large, 0, -128)
+
+    def _blurred(self, planes: Planes, alpha: Alpha) -> Planes:
+        """The background blurred without the foreground: blur(I * (1 - a)) / blur(1 - a), at reduced size."""
+        weight = 1 - shrink(alpha, self._small).astype(np.float32) / 255
+        layers = [shrink(plane, self._small) * weight for plane in planes]
+        blurred = cv2.GaussianBlur(cv2.merge([*layers, weight]), (0, 0), self._sigma)
+        # Far inside the foreground no background is near and the quotient is 0 / 0, but nothing of it shows.
+        picture: Plane = (blurred[..., :3] / (blurred[..., 3:] + 1e-6) + 0.5).astype(self._format.dtype)
+        y, u, v = (
+            cv2.resize(small, (plane.shape[1], plane.shape[0]), interpolation=cv2.INTER_LINEAR)
+            for small, plane in zip(cv2.split(picture), planes, strict=True)
+        )
+        return y, u, v
+
+    def _composite(self, foreground: Planes, background: Planes, alpha: Alpha) -> Planes:
+        chroma = self._chroma_alpha(alpha)
+        y, u, v = (composite(f, b, a) for f, b, a in zip(foreground, background, (alpha, chroma, chroma), strict=True))
+        return y, u, v
+
+    def _chroma_alpha(self, alpha: Alpha) -> Alpha:
+        """Alpha at the chroma's size: the largest of those that share a sample, so that a kept pixel keeps both."""
+        across, down = 1 << self._format.shift_x, 1 << self._format.shift_y
+        if across * down == 1:
+            return alpha
+        largest = cv2.dilate(alpha, np.ones((down, across), np.uint8), anchor=(0, 0))
+        return np.ascontiguousarray(largest[::down, ::across])
+
+    def _planes_of(self, yuv: tuple[int, int, int]) -> Planes:
+        width, height = self._size
+        chroma = (-(-height >> self._format.shift_y), -(-width >> self._format.shift_x))
+        shapes = ((height, width), chroma, chroma)
+        y, u, v = (np.full(shape, value, self._format.dtype) for shape, value in zip(shapes, yuv, strict=True))
+        return y, u, v
+
+
+def composite(foreground: Plane, background: Plane, alpha: Alpha) -> Plane:
+    """`(foreground * alpha + background * (255 - alpha)) / 255`, each product rounded; planes and alpha (h, w)."""
+    weight = alpha.astype(foreground.dtype, copy=False)
+    kept = cv2.multiply(foreground, weight, scale=1 / 255)
+    return cv2.add(kept, cv2.multiply(background, 255 - weight, scale=1 / 255))

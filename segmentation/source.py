@@ -1,0 +1,178 @@
+"""Opening inputs: one place for PyAV's ways, for which stream is the video, and for what it claims to be."""
+
+import math
+import os
+import re
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import av.error
+from av.container import InputContainer
+from av.stream import Disposition
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from segmentation.errors import InputError
+from segmentation.frames import FORMATS, FULL, Colour, VideoInfo
+
+MAX_PIXELS = 16384 * 8192  # a frame; 8K has a quarter of that. Larger claims are damage or an attack
+_TIMEOUT = (20.0, 60.0)  # seconds to open and to read; only networks ever wait
+_OPEN_OPTIONS: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.partition(".")[0]) < 19 else {}
+
+
+def is_url(path: str) -> bool:
+    """Whether `path` is an http(s) address rather than a file's name."""
+    return path.startswith(("http://", "https://"))
+
+
+def open_input(path: str) -> InputContainer:
+    """Opens a file or an http(s) address for reading. Raises `InputError` in one line, whatever is wrong with it."""
+    # An absolute path can't be mistaken for a protocol ("a:b.mp4") or an option ("-video.mp4").
+    name = path if is_url(path) else os.path.abspath(path)
+    try:
+        if not is_url(path) and Path(path).is_file() and Path(path).stat().st_size == 0:
+            raise InputError(f"{path}: the file is empty")
+        container: InputContainer = av.open(name, "r", timeout=_TIMEOUT, **_OPEN_OPTIONS)
+        return container
+    except (FileNotFoundError, av.error.HTTPNotFoundError) as exc:
+        raise InputError(f"{path}: no such file") from exc
+    except PermissionError as exc:
+        raise InputError(f"{path}: may not be read; check its permissions") from exc
+    except IsADirectoryError as exc:
+        raise InputError(f"{path}: is a folder, not a video") from exc
+    except av.error.InvalidDataError as exc:
+        raise InputError(f"{path}: is not a video that FFmpeg can read, or its header is cut off or damaged") from exc
+    except (av.error.FFmpegError, OSError, ValueError) as exc:
+        raise InputError(f"{path}: cannot be opened ({reason(exc)})") from exc
+
+
+def reason(exc: BaseException) -> str:
+    """FFmpeg's or the system's own words for an error, in one line."""
+    return " ".join(str(getattr(exc, "strerror", None) or exc or type(exc).__name__).split())
+
+
+def video_stream(container: InputContainer, path: str) -> VideoStream:
+    """The main video stream: FFmpeg's choice, never a cover picture. Raises `InputError`."""
+    videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+    if not videos:
+        raise InputError(f"{path}: has no video stream")
+    best = container.streams.best("video")
+    stream = best if isinstance(best, VideoStream) and best in videos else videos[0]
+    if stream.codec_context is None:
+        raise InputError(f"{path}: its video codec is unknown to this FFmpeg")
+    check_size(stream.width, stream.height, path)
+    return stream
+
+
+def check_size(width: int, height: int, path: str) -> None:
+    """Raises `InputError` for sizes that no video has, before memory is taken for them."""
+    if width * height > MAX_PIXELS:
+        raise InputError(f"{path}: claims {width}x{height} pixels; more than {MAX_PIXELS} are refused")
+
+
+def probe(path: str) -> VideoInfo:
+    """Finds out what the main video of `path` is, decoding its first frame. Raises `InputError`."""
+    with open_input(path) as container:
+        stream = video_stream(container, path)
+        frame = first_frame(container, stream, path)
+        matrix = display_matrix(frame)
+        index = sum(not e.is_discard for e in stream.index_entries) if "mp4" in container.format.name else 0
+        time_base = stream.time_base or Fraction(1, 1000)
+        length = stream_length(stream, time_base)
+        seconds = float(length or Fraction(container.duration or 0, 1_000_000))
+        rate = nominal_rate(stream)
+        return VideoInfo(
+            path=path,
+            stream_index=stream.index,
+            width=frame.width,
+            height=frame.height,
+            pix_fmt=frame.format.name,
+            codec=stream.codec_context.name,
+            colour=colour_of(frame),
+            time_base=time_base,
+            rate=rate,
+            start=Fraction(container.start_time or 0, 1_000_000),
+            frames=index or stream.frames or round(seconds * rate),
+            frames_exact=bool(index),
+            end=None if length is None else (stream.start_time or 0) * time_base + length,
+            sample_aspect_ratio=stream.sample_aspect_ratio or None,
+            display_matrix=matrix,
+            rotation=round(frame.rotation / 90) * 90 % 360 if matrix else 0,
+            interlaced=frame.interlaced_frame,
+        )
+
+
+def first_frame(container: InputContainer, stream: VideoStream, path: str) -> VideoFrame:
+    """The first frame that can be decoded, damaged packets before it skipped. Raises `InputError` if there is none."""
+    stream.thread_type = "SLICE"  # frame threads would decode a second's worth to give one frame
+    try:
+        for packet in container.demux(stream):
+            try:
+                frames = packet.decode()
+            except av.error.FFmpegError:
+                continue
+            if frames:
+                check_size(frames[0].width, frames[0].height, path)
+                return frames[0]
+    except av.error.FFmpegError as exc:
+        raise InputError(f"{path}: cannot be read ({reason(exc)})") from exc
+    raise InputError(f"{path}: holds no frame that can be decoded")
+
+
+def colour_of(frame: VideoFrame) -> Colour:
+    """The colour description of a decoded frame; FFmpeg's yuvj formats are full range by name."""
+    full = frame.format.name.startswith("yuvj")
+    return Colour(
+        matrix=int(frame.colorspace),
+        range=FULL if full else int(frame.color_range),
+        primaries=int(frame.color_primaries),
+        transfer=int(frame.color_trc),
+    )
+
+
+def display_matrix(frame: VideoFrame) -> tuple[int, ...] | None:
+    """The 3x3 matrix by which players turn or mirror the picture, as 9 integers; `None` if they leave it as it is."""
+    try:
+        for side_data in list[Any](frame.side_data):
+            if side_data.type.name == "DISPLAYMATRIX":
+                return tuple(memoryview(bytes(side_data)).cast("i"))
+    except ValueError:  # PyAV does not know another kind of side data on this frame; the rotation is known apart
+        if frame.rotation:
+            cos, sin = (round(f(math.radians(frame.rotation)) * 65536) for f in (math.cos, math.sin))
+            return (cos, -sin, 0, sin, cos, 0, 0, 0, 1 << 30)
+    return None
+
+
+def stream_length(stream: VideoStream, time_base: Fraction) -> Fraction | None:
+    """Seconds that the container gives this very stream (Matroska does so in a tag), `None` where it is silent."""
+    if stream.duration:
+        return stream.duration * time_base
+    clock = re.fullmatch(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)", stream.metadata.get("DURATION", ""))
+    return None if clock is None else int(clock[1]) * 3600 + int(clock[2]) * 60 + Fraction(clock[3])
+
+
+def nominal_rate(stream: VideoStream) -> Fraction:
+    """Frames a second for rate control: the first plausible of what the container says, else 30."""
+    for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate):
+        if rate is not None and 0 < rate <= 240:
+            return Fraction(rate).limit_denominator(100_000)
+    return Fraction(30)
+
+
+def working_format(pix_fmt: str, allowed: tuple[str, ...]) -> str:
+    """The member of `FORMATS` in which a stream is processed: as near to `pix_fmt` as the encoder (`allowed`) takes.
+
+    yuvj formats are their plain counterparts; RGB and rare subsamplings become 4:4:4, grey becomes 4:2:0, more than
+    10 bits become 10. What the encoder lacks becomes 4:2:0 of the same depth, or of 8 bits.
+    """
+    plain = pix_fmt.replace("yuvj", "yuv")
+    if plain not in FORMATS:
+        layout = av.VideoFormat(pix_fmt, 8, 8)
+        chroma = {(4, 4): "420", (4, 8): "422"}.get((layout.chroma_width(), layout.chroma_height()), "444")
+        grey = not layout.is_rgb and len(layout.components) < 3
+        deep = max(c.bits for c in layout.components) > 8
+        plain = f"yuv{'420' if grey else chroma}p{'10le' if deep else ''}"
+    same_depth = "yuv420p10le" if FORMATS[plain].bits == 10 else "yuv420p"
+    return next(f for f in (plain, same_depth, "yuv420p") if f in allowed)

@@ -94,6 +94,9 @@ def _jobs(inputs: Sequence[str], output: str | None, config: Config) -> list[tup
             target = Path(output) / target.name if into_folder else Path(output)
         if any(target == other for _, other in jobs):
             raise ConfigError(f"{source}: another input has the output {target} too; process them apart with -o")
+        others = [s for s in sources if s != source and not is_url(s)]
+        if target.exists() and any(target.samefile(s) for s in others):
+            raise ConfigError(f"{source}: its output {target} is an input too; name another with -o")
         jobs.append((source, target))
     return jobs
 

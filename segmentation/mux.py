@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from secrets import token_hex
 from types import TracebackType
 from typing import Any
 
@@ -25,7 +26,9 @@ from segmentation.source import is_url, open_input, reason
 
 log = logging.getLogger(__name__)
 
-_CLOCK_LIMIT = 60  # seconds: a container that begins later runs on a broadcast clock, which no player of files expects
+# Seconds: a container that begins later runs on a broadcast clock, which no player of files expects. When that clock
+# is about to wrap around, FFmpeg counts from below 0, and players show nothing before 0.
+_CLOCK_LIMIT = 60
 _OWN_TAGS = {"encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
 _MATROSKA_STATISTICS = ("BPS", "NUMBER_OF_", "_STATISTICS", "DURATION")
 
@@ -45,17 +48,14 @@ class Muxer:
         check_target(target, info.path, config.overwrite)
         # What was at `shift` seconds on the source's clock is at 0 in the output. Unless a stretch was asked for, the
         # source's timestamps are kept.
-        self._shift = Fraction(0)
-        if config.start:
-            self._shift = info.start + Fraction(config.start)
-        elif info.start > _CLOCK_LIMIT:
-            self._shift = info.start
-            log.warning("%s: its clock begins at %.1f s; the output begins at 0", info.path, float(info.start))
-        self._temporary = target.with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
-        options = {"movflags": "+faststart"} if target.suffix.lower() in (".mp4", ".mov", ".m4v") else {}
+        self._shift = info.start + Fraction(config.start) if config.start else Fraction(0)
+        # Not the process id: in containers it comes again. Not the whole name: it may be as long as names can be.
+        self._temporary = target.with_name(f".{target.stem[:40]}.{token_hex(4)}.part{target.suffix}")
         try:
             self._temporary.touch(exist_ok=False)
-            self.container: OutputContainer = av.open(str(self._temporary.absolute()), "w", container_options=options)
+            self.container: OutputContainer = av.open(
+                str(self._temporary.absolute()), "w", container_options=_format_options(target, info)
+            )
         except (av.error.FFmpegError, OSError, ValueError) as exc:
             self._temporary.unlink(missing_ok=True)
             raise self._error(exc) from exc
@@ -75,11 +75,12 @@ class Muxer:
         if self._source is not None:
             self._source.close()
         if not self._finished:
+            # Removed first: closing would otherwise move the index of a large file to its beginning, for nobody.
+            self._temporary.unlink(missing_ok=True)
             try:
                 self.container.close()
             except (av.error.FFmpegError, OSError) as exc:
                 log.debug("closing %s: %s", self._temporary, exc)
-            self._temporary.unlink(missing_ok=True)
 
     def add_video(self, codec: str, info: VideoInfo, options: dict[str, str]) -> VideoStream:
         """The stream for the encoder's packets; the caller sets the rest on its codec context."""
@@ -97,6 +98,11 @@ class Muxer:
         """Takes over the source's other streams, chapters and metadata, up to `end` seconds on its clock."""
         source = self._source = open_input(self._info.path)
         start = self._shift if self._shift else None
+        first = source.streams[self._info.stream_index].start_time or 0
+        if start is None and (self._info.start > _CLOCK_LIMIT or first < 0):
+            self._shift = self._info.start
+            begin = float(self._shift)
+            log.warning("%s: its clock begins at %.1f s; the output begins at 0", self._info.path, begin)
         for stream in source.streams:
             if stream.index == self._info.stream_index:
                 video = self.container.streams.video[0]
@@ -107,6 +113,8 @@ class Muxer:
                 log.warning(
                     "%s: stream %d (%s) is left out: one video goes out", self._info.path, stream.index, _kind(stream)
                 )
+            elif _is_chapters(stream, source):
+                continue  # written anew, from the chapters
             elif not self._can_hold(stream):
                 log.warning(
                     "%s: stream %d (%s) is left out: %s files can't hold it",
@@ -121,7 +129,8 @@ class Muxer:
         self.container.set_chapters(_chapters(source, self._shift, end))
         streams = [s for s in source.streams if s.index in self._others and s.type != "attachment"]
         if streams:
-            if start is not None:
+            # A seek would lose the subtitles that began earlier and are still to be seen.
+            if start is not None and not any(s.type == "subtitle" for s in streams):
                 _seek(source, start)
             self._packets = self._read(streams, start, end)
             self._pending = next(self._packets, None)
@@ -196,9 +205,13 @@ class Muxer:
                     continue
                 last[packet.stream_index] = packet.dts
                 begin = (packet.dts if packet.pts is None else packet.pts) * packet.time_base
-                after = start is not None and begin + (packet.duration or 0) * packet.time_base <= start
-                if not after and (end is None or begin < end):
-                    yield packet
+                over = start is not None and begin + (packet.duration or 0) * packet.time_base <= start
+                if over or (end is not None and begin >= end):
+                    continue
+                if start is not None and begin < start and packet.stream.type == "subtitle":
+                    packet.dts = packet.pts = round(start / packet.time_base)
+                    packet.duration = (packet.duration or 0) - round((start - begin) / packet.time_base)
+                yield packet
         except av.error.FFmpegError as exc:
             log.warning("%s: its other streams can't be read to the end (%s)", self._info.path, reason(exc))
         if dropped:
@@ -206,6 +219,8 @@ class Muxer:
 
     def _can_hold(self, stream: Stream) -> bool:
         """Whether the output's format takes this stream: asked by writing its header to nowhere."""
+        if stream.type == "attachment" and self.container.format.name != "matroska":
+            return False  # WebM would accept it and write nothing
         try:
             with av.open(io.BytesIO(), "w", format=self.container.format.name) as trial:
                 trial.add_stream_from_template(stream)
@@ -226,8 +241,22 @@ def check_target(target: Path, source: str, overwrite: bool) -> None:
         raise OutputError(f"{target}: is a folder; name a file")
     if target.exists() and not is_url(source) and os.path.samefile(target, source):
         raise OutputError(f"{target}: is the input itself; name another output")
-    if target.exists() and not overwrite:
+    if os.path.lexists(target) and not overwrite:
         raise OutputError(f"{target}: exists already; use -y to overwrite it, or -o to name another")
+
+
+def _format_options(target: Path, info: VideoInfo) -> dict[str, str]:
+    """What the format's muxer is told, so that every timestamp stays what it is."""
+    match target.suffix.lower():
+        case ".mp4" | ".mov" | ".m4v":
+            # A stream that begins later than 0 does so on the movie's own clock: one that meets the video's ticks.
+            ticks = info.time_base.denominator
+            clock = min(ticks * max(1, 100_000 // ticks), 1_000_000)
+            return {"movflags": "+faststart", "movie_timescale": str(clock)}
+        case ".mkv":  # AAC from an MP4 begins before 0; all streams would be shifted for it
+            return {"avoid_negative_ts": "disabled"}
+        case _:
+            return {}
 
 
 def _tags(metadata: dict[str, str]) -> dict[str, str]:
@@ -239,6 +268,11 @@ def _kind(stream: Stream) -> str:
     codec = stream.codec_context.name if stream.codec_context else None
     cover = "cover picture" if stream.disposition & Disposition.attached_pic else stream.type
     return f"{cover} {codec}" if codec else cover
+
+
+def _is_chapters(stream: Stream, source: InputContainer) -> bool:
+    """Whether this is the track by which MP4 keeps its chapters' titles."""
+    return stream.name == "bin_data" and "mp4" in source.format.name and bool(source.chapters())
 
 
 def _chapters(source: InputContainer, shift: Fraction, end: Fraction | None) -> list[Any]:

@@ -2,49 +2,91 @@
 
 import queue
 import threading
-from collections.abc import Generator, Iterable
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
 from typing import TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
 
-_POLL = 0.05  # seconds between looks at whether the other side is gone
+_POLL = 0.05  # seconds between looks at whether the others are gone
+_PATIENCE = 1.0  # seconds that a part which is stuck in a read may hold up the end
 
 
-def prefetch(source: Iterable[T], depth: int = 2) -> Generator[T, None, None]:
-    """Yields the items of `source`, which runs in a thread of its own, at most `depth` items ahead.
+class Overlap:
+    """Calling it with an iterable runs that in a thread of its own and yields its items from a bounded queue.
 
-    An exception of `source` is raised here, after the items before it. Closing the generator stops the thread after the
-    item that it is working on. Source and consumer overlap because FFmpeg, OpenCV and the inference libraries release
-    the GIL while they work.
+    An iterable may draw on one that was made so before: then all of them work at once, and the chain is as fast as its
+    slowest part, because FFmpeg, OpenCV and the inference libraries release the GIL while they work. An exception of an
+    iterable is raised where its items are consumed, after the items before it. Leaving the context ends all threads
+    after the item that each is working on.
     """
-    items: queue.Queue[T] = queue.Queue(depth)
-    closed = threading.Event()
-    failures: list[BaseException] = []
 
-    def work() -> None:
+    def __init__(self, depth: int = 2) -> None:
+        self._depth = depth  # items that wait between two parts
+        self._closed = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._pools: list[ThreadPoolExecutor] = []
+
+    def __enter__(self) -> "Overlap":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._closed.set()
+        for pool in self._pools:
+            pool.shutdown(wait=False, cancel_futures=True)
+        deadline = time.monotonic() + _PATIENCE
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def __call__(self, source: Iterable[T]) -> Generator[T, None, None]:
+        items: queue.Queue[T] = queue.Queue(self._depth)
+        failures: list[BaseException] = []
+        thread = threading.Thread(target=self._work, args=(source, items, failures), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return self._consume(thread, items, failures)
+
+    def map(self, function: Callable[[T], R], source: Iterable[T], workers: int) -> Generator[R, None, None]:
+        """Yields `function` of each item, in order, calling it from up to `workers` threads at once."""
+        pool = ThreadPoolExecutor(workers)
+        self._pools.append(pool)
+
+        def results() -> Generator[R, None, None]:
+            pending: deque[Future[R]] = deque()
+            for item in source:
+                pending.append(pool.submit(function, item))
+                if len(pending) > workers:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+
+        return self(results())
+
+    def _work(self, source: Iterable[T], items: "queue.Queue[T]", failures: list[BaseException]) -> None:
         try:
             for item in source:
-                while not closed.is_set():
+                while not self._closed.is_set():
                     try:
                         items.put(item, timeout=_POLL)
                         break
                     except queue.Full:
                         continue
-                if closed.is_set():
-                    break
-        except BaseException as exc:  # handed to the consumer, which raises it
+                if self._closed.is_set():
+                    return
+        except BaseException as exc:  # raised again by the consumer
             failures.append(exc)
 
-    thread = threading.Thread(target=work, name="prefetch", daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive() or not items.empty():
+    def _consume(
+        self, thread: threading.Thread, items: "queue.Queue[T]", failures: list[BaseException]
+    ) -> Generator[T, None, None]:
+        while not self._closed.is_set() and (thread.is_alive() or not items.empty()):
             try:
                 yield items.get(timeout=_POLL)
             except queue.Empty:
                 continue
         if failures:
             raise failures[0]
-    finally:
-        closed.set()
-        thread.join(timeout=1)  # a source that is stuck in a read must not hold up the error that is on its way

@@ -4,7 +4,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
-from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -14,8 +13,8 @@ from segmentation.config import STAGES, Config, Effect
 from segmentation.errors import InputError
 from segmentation.frames import FrameBatch, VideoInfo
 from segmentation.model import load_model
-from segmentation.mux import Muxer, check_target
-from segmentation.overlap import prefetch
+from segmentation.mux import Muxer
+from segmentation.overlap import Overlap
 from segmentation.plan import make_plan
 from segmentation.source import probe, working_format
 
@@ -27,7 +26,7 @@ Progress = Callable[[int, int], None]  # (frames done, frames expected or 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a run did. `seconds` is the whole run; `stages` are the seconds that each stage was busy, side by side."""
+    """What a run did. `seconds` is the whole run; `stages` are the seconds that each stage's threads were busy."""
 
     input: str
     output: str
@@ -44,6 +43,7 @@ class StageClock:
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(STAGES, 0.0)
+        self._lock = threading.Lock()
 
     def call(self, stage: str, function: Callable[..., T], *arguments: Any) -> T:
         """Calls `function`, on `stage`'s account."""
@@ -51,7 +51,8 @@ class StageClock:
         try:
             return function(*arguments)
         finally:
-            self.seconds[stage] += time.perf_counter() - begin
+            with self._lock:
+                self.seconds[stage] += time.perf_counter() - begin
 
     def steps(self, stage: str, source: Iterable[T]) -> Generator[T, None, None]:
         """The items of `source`, each fetched on `stage`'s account."""
@@ -85,14 +86,12 @@ def segment(
     stop = stop or threading.Event()
     clock = StageClock()
 
-    check_target(target, source, config.overwrite)
     plan = make_plan(config)
     log.info("plan:\n%s", plan)
     model = load_model(config)
     info = probe(source)
 
-    with ExitStack() as stack:
-        muxer = stack.enter_context(Muxer(target, info, config))
+    with Muxer(target, info, config) as muxer, Overlap() as overlapped:
         pix_fmt = _choose_format(info, plan.encode.implementation.formats(muxer.codec), muxer.codec)
         decoder = plan.decode.implementation(info, pix_fmt, config)
         preprocess = plan.preprocess.implementation(info, pix_fmt, model)
@@ -101,20 +100,18 @@ def segment(
         encoder = plan.encode.implementation(muxer, info, pix_fmt, config)
         muxer.copy_streams(end=_end(info, config))
 
-        def overlapped(source: Iterable[T]) -> Iterable[T]:
-            return stack.enter_context(closing(prefetch(source)))
-
-        def masked(batch: FrameBatch) -> tuple[FrameBatch, Any]:
+        def process(batch: FrameBatch) -> FrameBatch:
             tensor = clock.call("preprocess", preprocess, batch)
-            return batch, clock.call("infer", infer, tensor)
+            masks = clock.call("infer", infer, tensor)
+            finished: FrameBatch = clock.call("postprocess", postprocess, batch, masks)
+            return finished
 
         decoded = overlapped(until(stop, clock.steps("decode", decoder)))
-        segmented = overlapped(masked(batch) for batch in decoded)
-        finished = overlapped(clock.call("postprocess", postprocess, batch, masks) for batch, masks in segmented)
+        processed = overlapped.map(process, decoded, workers=infer.workers)
 
         frames = 0
         last = None
-        for batch in finished:
+        for batch in processed:
             muxer.write(clock.call("encode", encoder.encode, batch))
             frames += len(batch)
             last = batch.frames[-1]

@@ -18,6 +18,7 @@ from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, Colour, VideoInfo
 
 MAX_PIXELS = 16384 * 8192  # a frame; 8K has a quarter of that. Larger claims are damage or an attack
+SMPTE170M = 6  # the matrix BT.601, as H.273 numbers it
 _TIMEOUT = (20.0, 60.0)  # seconds to open and to read; only networks ever wait
 _OPEN_OPTIONS: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.partition(".")[0]) < 19 else {}
 
@@ -107,6 +108,7 @@ def probe(path: str) -> VideoInfo:
 def first_frame(container: InputContainer, stream: VideoStream, path: str) -> VideoFrame:
     """The first frame that can be decoded, damaged packets before it skipped. Raises `InputError` if there is none."""
     stream.thread_type = "SLICE"  # frame threads would decode a second's worth to give one frame
+    stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
     try:
         for packet in container.demux(stream):
             try:
@@ -122,10 +124,13 @@ def first_frame(container: InputContainer, stream: VideoStream, path: str) -> Vi
 
 
 def colour_of(frame: VideoFrame) -> Colour:
-    """The colour description of a decoded frame; FFmpeg's yuvj formats are full range by name."""
+    """The colour description of a decoded frame, or of the YUV that swscale makes of RGB: BT.601.
+
+    FFmpeg's yuvj formats are full range by name.
+    """
     full = frame.format.name.startswith("yuvj")
     return Colour(
-        matrix=int(frame.colorspace),
+        matrix=SMPTE170M if frame.format.is_rgb else int(frame.colorspace),
         range=FULL if full else int(frame.color_range),
         primaries=int(frame.color_primaries),
         transfer=int(frame.color_trc),

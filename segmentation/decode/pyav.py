@@ -59,34 +59,42 @@ class PyAVDecoder:
         """All frames with their pts made strictly rising, cut to the wanted stretch."""
         last: int | None = None
         step = max(1, round(1 / self.info.rate / self.info.time_base))
+        for decoded, pts in self._sought(self._first):
+            if pts is None or (last is not None and pts <= last):
+                pts = step + last if last is not None else self._ticks(0)
+            last = pts
+            if self._end is not None and pts >= self._end:
+                return
+            if self._first is None or pts >= self._first:
+                yield Frame(planes=self._planes(decoded), pts=pts, duration=decoded.duration or 0)
+
+    def _sought(self, first: int | None) -> Iterator[tuple[VideoFrame, int | None]]:
+        """Frames from the keyframe before the pts `first`; from the beginning, if a seek does not lead there."""
         with open_input(self.info.path) as container:
             stream = container.streams[self.info.stream_index]
             assert isinstance(stream, VideoStream)
             stream.thread_type = "AUTO"
             stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
-            if self._first is not None:
-                self._seek(container, stream, self._first)
-            for decoded, pts in self._decode(container, stream):
-                if pts is None or (last is not None and pts <= last):
-                    pts = step + last if last is not None else self._ticks(0)
-                last = pts
-                if self._end is not None and pts >= self._end:
+            if first is None:
+                yield from self._decode(container, stream)
+                return
+            try:
+                container.seek(first, stream=stream)
+                frames = self._decode(container, stream)
+                decoded, pts = next(frames, (None, None))
+                if decoded is not None and pts is not None and pts <= first:
+                    yield decoded, pts
+                    yield from frames
                     return
-                if self._first is None or pts >= self._first:
-                    yield Frame(planes=self._planes(decoded), pts=pts, duration=decoded.duration or 0)
-
-    def _seek(self, container: InputContainer, stream: VideoStream, pts: int) -> None:
-        """To the keyframe before `pts`, or where that can't be, to the beginning; what is too early is dropped."""
-        try:
-            container.seek(pts, stream=stream)
-        except av.error.FFmpegError:
-            log.info("%s: can't seek; decoding from the beginning", self.info.path)
+            except av.error.FFmpegError as exc:
+                log.info("%s: can't seek: %s", self.info.path, exc)
+        yield from self._sought(None)  # what is too early is dropped by the caller
 
     def _decode(self, container: InputContainer, stream: VideoStream) -> Iterator[tuple[VideoFrame, int | None]]:
         """Frames with their timestamps, packet by packet, so that one bad packet costs no more than its own frame."""
-        # AVI stores times in decoding order only. Frames come out in presentation order, so the k-th frame has the
-        # k-th smallest time.
-        reorder: list[int] | None = [] if container.format.name == "avi" else None
+        # AVI stores times in decoding order only. Where that differs from the presentation order in which frames come
+        # out, the k-th frame has the k-th smallest time.
+        reorder: list[int] | None = [] if container.format.name == "avi" and stream.has_b_frames else None
         frames = lost = broken = 0
         end = Fraction(0)
         try:
@@ -104,14 +112,15 @@ class PyAVDecoder:
                 for frame in decoded:
                     frames += 1
                     broken += frame.is_corrupt
-                    yield frame, heapq.heappop(reorder) if reorder else frame.pts
-                    end = ((frame.pts or 0) + (frame.duration or 0)) * self.info.time_base
+                    pts = heapq.heappop(reorder) if reorder else frame.pts
+                    end = max(end, ((pts or 0) + (frame.duration or 0)) * self.info.time_base)
+                    yield frame, pts
         except av.error.FFmpegError as exc:
             log.info("%s: reading ended early: %s", self.info.path, exc)
         # Read to its end: what the container promised, by its index or by its length, and did not come is lost too.
         if self.info.frames_exact and self._first is None:
             lost = max(lost, self.info.frames - frames)
-        if self.info.end is not None and self.info.end - end > Fraction(1, 2):
+        if self.info.end is not None and (self.info.end - end) * self.info.rate > Fraction(3, 2):
             lost = max(lost, round((self.info.end - end) * self.info.rate))
         self.damaged = lost + broken
 

@@ -2,7 +2,8 @@
 
 Contract: `Inference(model, config)(tensor)` takes what preprocess made, (N, 3, H, W) in `model.dtype`, and returns
 (N, h, w) float32 in 0..1: at each place the probability of the classes that are kept, upright, at the resolution that
-the network puts out. N may be smaller than the batch size (the last batch). The caller owns the result.
+the network puts out. N may be smaller than the batch size (the last batch). The caller owns the result. Up to `workers`
+threads may call it at once, and preprocess and postprocess with it.
 """
 
 from typing import Any, Protocol
@@ -15,6 +16,8 @@ from segmentation.model import Model
 
 
 class Inference(Protocol):
+    workers: int
+
     def __init__(self, model: Model, config: Config) -> None: ...
 
     def __call__(self, tensor: Any) -> Any: ...

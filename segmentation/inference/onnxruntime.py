@@ -10,15 +10,17 @@ from segmentation.config import Config
 from segmentation.inference import probabilities
 from segmentation.model import Model, open_session
 
+_MOST_WORKERS = 16  # each holds frames and the network's activations in memory
+
 
 class OnnxRuntimeInference:
     """See `segmentation.inference`. Takes and returns NumPy arrays."""
 
     def __init__(self, model: Model, config: Config) -> None:
         options = ort.SessionOptions()
-        options.intra_op_num_threads = len(os.sched_getaffinity(0))
-        # Threads that spin while they wait take the cores from the decoder and the encoder.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        # A frame a thread, on all cores: threads that share a frame spend a fifth of their time waiting for each other.
+        self.workers = min(len(os.sched_getaffinity(0)), _MOST_WORKERS)
+        options.intra_op_num_threads = 1
         self._session = open_session(model.path, options)
         self._model = model
 

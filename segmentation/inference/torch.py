@@ -16,6 +16,8 @@ from segmentation.model import Model
 class TorchInference:
     """See `segmentation.inference`. Takes and returns NumPy arrays on the CPU."""
 
+    workers = 1  # the network itself fills the GPU, or all cores
+
     def __init__(self, model: Model, config: Config) -> None:
         self._model = model
         self._device = _device(config)

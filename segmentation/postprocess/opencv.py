@@ -13,6 +13,7 @@ from segmentation.frames import FORMATS, FrameBatch, Plane, Planes, VideoInfo
 from segmentation.preprocess.opencv import shrink
 
 Alpha = NDArray[Any]  # (H, W) uint8, 255 where the foreground is kept fully
+Layer = NDArray[Any]  # (h, w) float32, at reduced size
 
 
 class OpenCVPostprocessor:
@@ -59,20 +60,26 @@ class OpenCVPostprocessor:
         # Enlarged before it is sharpened: the edge is then a smooth line, not the steps of the small mask.
         small = np.rot90((mask * 255 + 0.5).astype(np.uint8), -self._turns)
         large = cv2.resize(np.ascontiguousarray(small), self._size, interpolation=cv2.INTER_LINEAR)
-        return cv2.addWeighted(large, 2, large, 0, -128)
+        above: Alpha = cv2.subtract(large, 64.0)  # type: ignore[call-overload]
+        sharp: Alpha = cv2.add(above, above)  # saturates at 255
+        return sharp
 
     def _blurred(self, planes: Planes, alpha: Alpha) -> Planes:
         """The background blurred without the foreground: blur(I * (1 - a)) / blur(1 - a), at reduced size."""
-        weight = 1 - shrink(alpha, self._small).astype(np.float32) / 255
-        layers = [shrink(plane, self._small) * weight for plane in planes]
-        blurred = cv2.GaussianBlur(cv2.merge([*layers, weight]), (0, 0), self._sigma)
-        # Far inside the foreground no background is near and the quotient is 0 / 0, but nothing of it shows.
-        picture: Plane = (blurred[..., :3] / (blurred[..., 3:] + 1e-6) + 0.5).astype(self._format.dtype)
-        y, u, v = (
-            cv2.resize(small, (plane.shape[1], plane.shape[0]), interpolation=cv2.INTER_LINEAR)
-            for small, plane in zip(cv2.split(picture), planes, strict=True)
-        )
+        weight: Layer = 1 - shrink(alpha, self._small).astype(np.float32) / 255
+        # Far inside the foreground no background is near and the quotient would be 0 / 0; nothing of it shows.
+        total = self._gaussian(weight) + 1e-6
+
+        def blurred(plane: Plane) -> Plane:
+            small = self._gaussian(shrink(plane, self._small) * weight) / total
+            rounded = (small + 0.5).astype(plane.dtype)
+            return cv2.resize(rounded, (plane.shape[1], plane.shape[0]), interpolation=cv2.INTER_LINEAR)
+
+        y, u, v = (blurred(plane) for plane in planes)
         return y, u, v
+
+    def _gaussian(self, layer: Layer) -> Layer:
+        return cv2.GaussianBlur(layer, (0, 0), self._sigma)
 
     def _composite(self, foreground: Planes, background: Planes, alpha: Alpha) -> Planes:
         chroma = self._chroma_alpha(alpha)

@@ -18,10 +18,7 @@ class OpenCVPreprocessor:
         self._to_rgb = info.colour.yuv_to_rgb(FORMATS[pix_fmt].bits)
         height, width = (model.height, model.width) if self._turns % 2 == 0 else (model.width, model.height)
         self._size = (width, height)
-        order = slice(None, None, -1 if model.channel_order == "bgr" else 1)
-        self._order = order
-        self._mean = np.array(model.mean, np.float32)[order]
-        self._scale = 1 / np.array(model.std, np.float32)[order]
+        self._order = (2, 1, 0) if model.channel_order == "bgr" else (0, 1, 2)
 
     @staticmethod
     def describe(config: Config) -> str:
@@ -30,8 +27,9 @@ class OpenCVPreprocessor:
     def __call__(self, batch: FrameBatch) -> NDArray[np.generic]:
         tensor = np.empty((len(batch), 3, self._model.height, self._model.width), self._model.dtype)
         for pixels, frame in zip(tensor, batch.frames, strict=True):
-            rgb = np.rot90(self._small_rgb(frame.planes), self._turns)[..., self._order]
-            pixels[:] = ((rgb - self._mean) * self._scale).transpose(2, 0, 1)
+            rgb = np.rot90(self._small_rgb(frame.planes), self._turns)
+            for target, channel in zip(pixels, self._order, strict=True):
+                target[:] = (rgb[..., channel] - self._model.mean[channel]) / self._model.std[channel]
         return tensor
 
     def _small_rgb(self, planes: Planes) -> NDArray[np.float32]:
@@ -42,12 +40,13 @@ class OpenCVPreprocessor:
 
 
 def shrink(plane: Plane, size: tuple[int, int]) -> Plane:
-    """Area-averages `plane` (h, w) to `size` (width, height); a plane that is smaller is enlarged."""
+    """Resamples `plane` (h, w) to `size` (width, height) without aliasing."""
     width, height = size
-    # OpenCV halves many times faster than it averages any other ratio.
+    # OpenCV averages 2x2 pixels many times faster than any other area, and for what is left, less than another halving,
+    # bilinear interpolation reads every pixel.
     while min(plane.shape[0] / height, plane.shape[1] / width) >= 2 and not (plane.shape[0] % 2 or plane.shape[1] % 2):
         plane = cv2.resize(plane, (plane.shape[1] // 2, plane.shape[0] // 2), interpolation=cv2.INTER_AREA)
     if plane.shape == (height, width):
         return plane
-    smaller = plane.shape[0] >= height and plane.shape[1] >= width
-    return cv2.resize(plane, size, interpolation=cv2.INTER_AREA if smaller else cv2.INTER_LINEAR)
+    ratio = max(plane.shape[0] / height, plane.shape[1] / width)
+    return cv2.resize(plane, size, interpolation=cv2.INTER_AREA if ratio > 2 else cv2.INTER_LINEAR)

@@ -1,0 +1,172 @@
+"""The command line: what it accepts, what it prints where, and how it ends."""
+
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, fields
+from pathlib import Path
+
+import pytest
+
+from segmentation import Config, Report, segment
+from segmentation.cli import _config, _parser, main
+
+SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
+
+
+@pytest.fixture
+def clip(tmp_path: Path) -> Path:
+    return Path(shutil.copy(SAMPLE, tmp_path / "clip.mp4"))
+
+
+def test_the_demo(clip: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([str(clip), "--max-frames", "5"]) == 0
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert (clip.parent / "clip.segmented.mp4").is_file()
+    assert "5 frames" in err and "\x1b" not in err and len(err.splitlines()) == 1
+
+
+def test_json_is_one_object_with_the_whole_report(clip: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([str(clip), "--max-frames", "5", "--json", "-q", "-o", str(clip.parent / "x.mkv")]) == 0
+    out, err = capfd.readouterr()
+    assert err == ""
+    report = json.loads(out)
+    assert list(report) == ["input", "output", "frames", "damaged", "seconds", "fps", "plan", "stages"]
+    assert report["frames"] == 5 and report["damaged"] == 0
+    assert list(report["plan"]) == list(report["stages"]) == ["decode", "preprocess", "infer", "postprocess", "encode"]
+    assert 0 < report["stages"]["infer"] < report["seconds"]
+
+
+def test_python_and_the_command_line_are_the_same(clip: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    called = asdict(segment(clip, clip.parent / "a.mp4", effect="color:#ff0000", max_frames=5, quality=30))
+    arguments = ["--effect", "color:#ff0000", "--max-frames", "5", "--quality", "30"]
+    assert main([str(clip), "-o", str(clip.parent / "b.mp4"), *arguments, "--json"]) == 0
+    printed = json.loads(capfd.readouterr().out)
+    for name in ("frames", "damaged", "plan"):
+        assert printed[name] == called[name]
+    assert (clip.parent / "a.mp4").read_bytes() == (clip.parent / "b.mp4").read_bytes()
+
+
+def test_every_option_of_config_is_on_the_command_line() -> None:
+    known = {action.dest for action in _parser()._actions}
+    assert {field.name for field in fields(Config)} <= known
+    arguments = "--start 1:30 --duration 10 --classes person,cat --mean 0.5,0.5,0.5 --input-size 256x320 --baseline x"
+    config = _config(_parser().parse_args(arguments.split()))
+    assert (config.start, config.duration, config.classes) == (90.0, 10.0, ("person", "cat"))
+    assert (config.mean, config.input_size, config.mode) == ((0.5, 0.5, 0.5), (256, 320), "baseline")
+
+
+def test_the_plan(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--plan", "--infer", "onnxruntime"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["decode", "pyav"],
+        ["preprocess", "opencv"],
+        ["infer", "onnxruntime"],
+        ["postprocess", "opencv"],
+        ["encode", "x264"],
+    ]
+    assert all(len(line.split()) > 2 for line in lines)  # each with what it runs on
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "hint"),
+    [
+        ([], 2, "no input"),
+        (["clip.mp4", "--effect", "sparkle"], 2, "choose blur"),
+        (["clip.mp4", "--batch-size", "0"], 2, "1 or more"),
+        (["clip.mp4", "--infer", "abacus"], 2, "choose from onnxruntime"),
+        (["clip.mp4", "--optimized"], 3, "--optimized"),
+        (["nowhere.mp4"], 1, "nowhere.mp4: no such file"),
+        (["*.webm"], 1, "no videos there"),
+        (["empty"], 1, "no videos there"),
+        (["clip.mp4", "clip.mp4", "-o", "x.mp4"], 2, "need a folder"),
+        (["clip.mp4", "clip.mkv", "-o", "empty"], 2, "has the output"),
+        (["clip.mp4", "--model", "nothing.onnx"], 1, "no such model"),
+        (["clip.mp4", "--classes", "cat"], 1, "choose from person"),
+        (["clip.mp4", "--start", "100"], 1, "no frame at --start 100 s"),
+    ],
+)
+def test_wrong_usage_ends_in_one_line(
+    clip: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    hint: str,
+) -> None:
+    monkeypatch.chdir(clip.parent)
+    Path("empty").mkdir()
+    shutil.copy("clip.mp4", "clip.mkv")
+    assert main(arguments) == code
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert hint in err and len(err.splitlines()) == 1
+    assert sorted(p.name for p in Path().iterdir()) == ["clip.mkv", "clip.mp4", "empty"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--start", "soon"], ["--codec", "vp9"], ["--baseline", "--optimized"], ["--sing"]]
+)
+def test_what_argparse_refuses(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["clip.mp4", *arguments])
+    assert caught.value.code == 2
+    assert "usage" in capfd.readouterr().err
+
+
+def test_folders_and_patterns(clip: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(clip.parent)
+    Path("in").mkdir()
+    Path("out").mkdir()
+    for name in ("a.mp4", "b.mp4", "b.segmented.mp4"):
+        shutil.copy("clip.mp4", f"in/{name}")
+    Path("in/notes.txt").write_text("not a video")
+    assert main(["in", "-o", "out", "--max-frames", "2", "-q"]) == 0
+    assert sorted(p.name for p in Path("out").iterdir()) == ["a.segmented.mp4", "b.segmented.mp4"]
+    assert main(["in/a*.mp4", "clip.mp4", "--max-frames", "2", "-q"]) == 0
+    assert Path("in/a.segmented.mp4").is_file() and Path("clip.segmented.mp4").is_file()
+    capfd.readouterr()
+
+
+def test_verbose_says_what_was_assumed(clip: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([str(clip), "--max-frames", "1", "-v"]) == 0
+    err = capfd.readouterr().err
+    assert "plan:" in err and "onnxruntime" in err
+
+
+def test_a_progress_bar_on_a_terminal(clip: Path) -> None:
+    """What a person sees: frames, speed and time left, gone when it is done."""
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "segmentation", str(clip)]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
+    process = subprocess.Popen(command, stderr=slave, stdout=subprocess.DEVNULL, env=environment)
+    os.close(slave)
+    seen = b""
+    while True:
+        try:
+            chunk = os.read(master, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not chunk:
+            break
+        seen += chunk
+    os.close(master)
+    assert process.wait(60) == 0
+    assert b"clip.mp4" in seen and b"fps" in seen and b"/150" in seen and b"0:00:" in seen
+
+
+def test_report_and_json_have_the_same_fields() -> None:
+    assert [field.name for field in fields(Report)] == "input output frames damaged seconds fps plan stages".split()
+
+
+def test_help_and_version(capfd: pytest.CaptureFixture[str]) -> None:
+    for option, text in (("--help", "Exit codes"), ("--version", "segmentation 0.")):
+        with pytest.raises(SystemExit) as caught:
+            main([option])
+        assert caught.value.code == 0
+        assert text in capfd.readouterr().out

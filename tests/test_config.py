@@ -1,0 +1,71 @@
+"""Options are checked when they are set, and say what they can be."""
+
+from typing import Any
+
+import pytest
+
+from segmentation import Config, ConfigError, Effect
+from segmentation.config import seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "effect"),
+    [
+        ("blur", Effect("blur")),
+        ("blur:7.5", Effect("blur", strength=7.5)),
+        ("color:#102030", Effect("color", rgb=(16, 32, 48))),
+        ("color:00b140", Effect("color", rgb=(0, 177, 64))),
+        ("mask", Effect("mask")),
+        ("overlay", Effect("overlay")),
+    ],
+)
+def test_effects_are_read(text: str, effect: Effect) -> None:
+    assert Effect.parse(text) == effect
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "hint"),
+    [
+        ("effect", "blurr", "choose blur"),
+        ("effect", "blur:", "not a number"),
+        ("effect", "blur:0", "above 0"),
+        ("effect", "blur:nan", "above 0"),
+        ("effect", "color:green", "#RRGGBB"),
+        ("effect", "mask:3", "choose blur"),
+        ("codec", "vp9", "choose h264"),
+        ("mode", "fast", "choose auto"),
+        ("batch_size", 0, "1 or more"),
+        ("max_frames", -1, "1 or more"),
+        ("start", -0.5, "0 or more"),
+        ("start", float("inf"), "0 or more"),
+        ("duration", 0.0, "more than 0"),
+        ("quality", 52, "0 (best) to 51"),
+        ("device", "gpu", "cuda:N"),
+        ("mean", (0.5,), "three numbers"),
+        ("std", (1.0, 0.0, 1.0), "above 0"),
+        ("input_size", (4, 256), "8 to 8192"),
+        ("activation", "relu", "choose none"),
+    ],
+)
+def test_what_an_option_cannot_be(option: str, value: Any, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Config(**{option: value})
+    message = str(caught.value)
+    assert hint in message
+    assert "\n" not in message
+
+
+def test_errors_are_value_errors_too() -> None:
+    with pytest.raises(ValueError, match="batch size 0"):
+        Config(batch_size=0)
+
+
+@pytest.mark.parametrize(("text", "value"), [("90", 90.0), ("1:30", 90.0), ("0:01:30.5", 90.5)])
+def test_times(text: str, value: float) -> None:
+    assert seconds(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "1:2:3:4", "ten", "1::"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(ConfigError, match="time"):
+        seconds(text)

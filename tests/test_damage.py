@@ -1,0 +1,255 @@
+"""Damaged, cut off and hostile files: a right result or one line, in bounded time and memory, nothing lost silently."""
+
+import random
+import struct
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import pytest
+from conftest import SHARED, Synthetic, cli, pictures, report, start, times
+
+COFFEE = 287  # frames
+SECONDS, MEGABYTES = 60.0, 1000
+
+
+def bounded(*arguments: str | Path) -> tuple[int, list[str], int]:
+    """(exit code, lines on stderr, peak MiB) of a run that must end in time."""
+    peak, deadline = 0, time.monotonic() + SECONDS
+    with start(*arguments) as process:
+        while process.poll() is None:
+            # Not `ru_maxrss`: it begins with what this process had when it forked.
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            peak = max(peak, *(int(line.split()[1]) // 1024 for line in status.splitlines() if "VmHWM" in line), 0)
+            if time.monotonic() > deadline:
+                process.kill()
+            time.sleep(0.01)
+        _, stderr = process.communicate()
+    assert process.returncode >= 0 and "Traceback" not in stderr, stderr
+    return process.returncode, stderr.splitlines(), peak
+
+
+def check_outcome(source: Path, folder: Path, whole: int) -> None:
+    """Either one line and nothing else, or as many frames as can be decoded, and a line that counts the lost ones."""
+    target = folder / "out.mp4"
+    result = cli("--json", source, "-o", target)
+    lines = result.stderr.splitlines()
+    if result.returncode:
+        assert result.returncode in (1, 2) and len(lines) == 1 and lines[0].startswith("segmentation: error: ")
+        assert not target.exists()
+    else:
+        done = report(result)
+        assert done["frames"] == len(times(target)) > 0
+        assert done["frames"] + done["damaged"] >= whole
+        assert ("damaged or missing" in result.stderr) == (done["damaged"] > 0)
+    assert not [p for p in folder.iterdir() if ".part" in p.name]
+
+
+@pytest.fixture(scope="module")
+def coffee() -> bytes:
+    file = SHARED / "corpus" / "04_coffee.mp4"
+    if not file.is_file():
+        pytest.skip(f"{file.name} is not here")
+    return file.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def index_first(coffee: bytes, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The same streams, without decoding, in an MP4 whose index comes before the media."""
+    return remuxed(coffee, tmp_path_factory.mktemp("first") / "first.mp4", {"movflags": "+faststart"})
+
+
+@pytest.fixture(scope="module")
+def matroska(coffee: bytes, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return remuxed(coffee, tmp_path_factory.mktemp("mkv") / "whole.mkv", {})
+
+
+def remuxed(
+    content: bytes, target: Path, options: dict[str, str], kinds: tuple[str, ...] = ("video", "audio")
+) -> bytes:
+    source = target.with_name("source.mp4")
+    source.write_bytes(content)
+    with av.open(str(source)) as a, av.open(str(target), "w", container_options=options) as b:
+        copies = {s.index: b.add_stream_from_template(s, opaque=True) for s in a.streams if s.type in kinds}
+        for packet in a.demux([a.streams[i] for i in copies]):
+            if packet.size:
+                packet.stream = copies[packet.stream_index]
+                b.mux(packet)
+    return target.read_bytes()
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
+def test_cut_off(share: float, coffee: bytes, tmp_path: Path) -> None:
+    (tmp_path / "in.mp4").write_bytes(coffee[: int(len(coffee) * share)])
+    check_outcome(tmp_path / "in.mp4", tmp_path, COFFEE)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
+def test_cut_off_after_its_index(share: float, index_first: bytes, tmp_path: Path) -> None:
+    (tmp_path / "in.mp4").write_bytes(index_first[: int(len(index_first) * share)])
+    done = report(cli("--json", tmp_path / "in.mp4", "-o", tmp_path / "out.mp4"))
+    assert 0 < done["frames"] < COFFEE and done["frames"] + done["damaged"] >= COFFEE
+    strict = cli("--strict", tmp_path / "in.mp4", "-o", tmp_path / "strict.mp4")
+    assert strict.returncode == 1 and len(strict.stderr.splitlines()) == 1
+    assert "are damaged or missing; without --strict" in strict.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.mp4", "out.mp4"]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.97])
+def test_cut_off_matroska(share: float, matroska: bytes, tmp_path: Path) -> None:
+    (tmp_path / "in.mkv").write_bytes(matroska[: int(len(matroska) * share)])
+    done = report(cli("--json", tmp_path / "in.mkv", "-o", tmp_path / "out.mp4"))
+    # Matroska has no index of all frames, only a length: what is lost is known to a frame or two.
+    assert 0 < done["frames"] < COFFEE and done["damaged"] >= COFFEE - done["frames"] - 2 > 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_flipped_bytes(seed: int, coffee: bytes, tmp_path: Path) -> None:
+    dice = random.Random(seed)
+    damaged = bytearray(coffee)
+    for _ in range(10 ** (1 + seed % 4)):
+        damaged[dice.randrange(len(damaged))] = dice.randrange(256)
+    (tmp_path / "in.mp4").write_bytes(damaged)
+    check_outcome(tmp_path / "in.mp4", tmp_path, 0)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_flipped_bytes_in_the_header(seed: int, index_first: bytes, tmp_path: Path) -> None:
+    """Few frames: a lying index may claim any number of them."""
+    dice = random.Random(seed)
+    size = struct.unpack(">I", index_first[32:36])[0]
+    assert index_first[36:40] == b"moov"
+    damaged = bytearray(index_first)
+    for _ in range(1 + seed % 4 * 10):
+        damaged[dice.randrange(40, 32 + size)] = dice.randrange(256)
+    (tmp_path / "in.mp4").write_bytes(damaged)
+    code, lines, peak = bounded("--max-frames", "20", tmp_path / "in.mp4", "-o", tmp_path / "out.mp4")
+    assert code == 0 or (code in (1, 2) and len(lines) == 1), lines
+    assert (tmp_path / "out.mp4").exists() == (code == 0)
+    assert peak < MEGABYTES
+
+
+@pytest.mark.parametrize(
+    ("content", "fragment"),
+    [
+        (lambda whole: b"", "the file is empty"),
+        (lambda whole: b"This is no video, but text.\n" * 100, "is not a video that FFmpeg can read"),
+        (lambda whole: whole[:32], "is not a video"),
+        (lambda whole: whole[: whole.rfind(b"moov") - 4], "is not a video"),
+        (lambda whole: bytes(100_000), "is not a video"),
+        (lambda whole: random.Random(1).randbytes(100_000), "is not a video"),
+        (lambda whole: b"ffconcat version 1.0\nfile secret.mp4\n", ""),
+    ],
+    ids=["empty", "text", "header", "no index", "zeros", "noise", "playlist"],
+)
+def test_not_a_video(content: Callable[[bytes], bytes], fragment: str, coffee: bytes, tmp_path: Path) -> None:
+    (tmp_path / "in.mp4").write_bytes(content(coffee))
+    result = cli(tmp_path / "in.mp4", "-o", tmp_path / "out.mp4")
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1 and fragment in result.stderr and "in.mp4" in result.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["in.mp4"]
+
+
+def huge_vp8(folder: Path) -> Path:
+    """A keyframe that claims 16383x16383 pixels, in a file that claims 64x48."""
+    whole = Synthetic(codec="libvpx", pts=range(3)).write(folder / "whole.webm").read_bytes()
+    place = whole.find(b"\x9d\x01\x2a")
+    assert place > 0
+    (folder / "in.webm").write_bytes(whole[: place + 3] + struct.pack("<HH", 16383, 16383) + whole[place + 7 :])
+    return folder / "in.webm"
+
+
+def huge_boxes(folder: Path) -> Path:
+    """A movie whose sample description claims 32000x32000 pixels; its codec has no other word on it."""
+    whole = bytearray(Synthetic(codec="qtrle", pix_fmt="rgb24", pts=range(3)).write(folder / "whole.mov").read_bytes())
+    place = whole.find(b"rle ")
+    assert whole[place + 28 : place + 32] == struct.pack(">HH", 64, 48)
+    whole[place + 28 : place + 32] = struct.pack(">HH", 32000, 32000)
+    (folder / "in.mov").write_bytes(whole)
+    return folder / "in.mov"
+
+
+def huge_png(folder: Path) -> Path:
+    """A picture that claims 60000x60000 pixels in a movie that claims 64x48."""
+    whole = bytearray(Synthetic(codec="png", pix_fmt="rgb24", pts=range(3)).write(folder / "whole.mov").read_bytes())
+    place = -1
+    while (place := whole.find(b"IHDR", place + 1)) >= 0:
+        whole[place + 4 : place + 12] = struct.pack(">II", 60000, 60000)
+    (folder / "in.mov").write_bytes(whole)
+    return folder / "in.mov"
+
+
+@pytest.mark.parametrize("make", [huge_vp8, huge_boxes, huge_png])
+def test_huge_claims_take_no_memory(make: Callable[[Path], Path], tmp_path: Path) -> None:
+    source = make(tmp_path)
+    before = {p.name for p in tmp_path.iterdir()}
+    _, _, ordinary = bounded(tmp_path / f"whole{source.suffix}", "-o", tmp_path / "ordinary.mp4")
+    (tmp_path / "ordinary.mp4").unlink()
+    code, lines, peak = bounded(source, "-o", tmp_path / "out.mp4")
+    assert code == 1 and len(lines) == 1, lines
+    assert {p.name for p in tmp_path.iterdir()} == before
+    assert peak < ordinary + 100
+
+
+def test_decoder_errors_in_the_middle_cost_their_frames_only(tmp_path: Path) -> None:
+    """Every frame of MJPEG stands alone: without packets 10 to 12 the others come out, each at its own time."""
+    whole = Synthetic(codec="mjpeg", pix_fmt="yuvj420p", pts=range(25)).write(tmp_path / "whole.mkv")
+    for name in ("in.mkv", "in.avi"):
+        spoil(whole, tmp_path / name, range(10, 13))
+        result = cli("--json", tmp_path / name, "-o", tmp_path / f"{name}.mp4")
+        done = report(result)
+        assert (done["frames"], done["damaged"]) == (22, 3)
+        assert "3 frames are damaged or missing, 22 were written" in result.stderr
+        assert times(tmp_path / f"{name}.mp4") == [Fraction(n, 25) for n in range(25) if not 10 <= n < 13]
+
+
+def spoil(whole: Path, target: Path, numbers: range) -> None:
+    """A copy in which some packets hold nothing that can be decoded."""
+    with av.open(str(whole)) as a, av.open(str(target), "w") as b:
+        copy = b.add_stream_from_template(a.streams[0], opaque=True)
+        for number, packet in enumerate(p for p in a.demux() if p.size):
+            other = av.Packet(b"\xff" * 200) if number in numbers else packet
+            other.stream = copy
+            other.pts, other.dts, other.time_base = packet.pts, packet.dts, packet.time_base
+            other.duration, other.is_keyframe = packet.duration, True
+            b.mux(other)
+
+
+def test_size_that_changes_on_the_way(tmp_path: Path) -> None:
+    one = Synthetic(codec="mjpeg", pix_fmt="yuvj420p", pts=range(5), size=(64, 48)).write(tmp_path / "one.mkv")
+    two = Synthetic(codec="mjpeg", pix_fmt="yuvj420p", pts=range(5), size=(96, 80)).write(tmp_path / "two.mkv")
+    with av.open(str(one)) as a, av.open(str(two)) as b, av.open(str(tmp_path / "in.mkv"), "w") as c:
+        copy = c.add_stream_from_template(a.streams[0], opaque=True)
+        for number, packet in enumerate(p for source in (a, b) for p in source.demux() if p.size):
+            packet.stream = copy
+            packet.pts = packet.dts = number * 40
+            c.mux(packet)
+    result = cli(tmp_path / "in.mkv", "-o", tmp_path / "out.mp4")
+    assert result.returncode == 0
+    assert "changes to 96x80 on the way; kept at 64x48" in result.stderr
+    assert [(p.frame.width, p.time) for p in pictures(tmp_path / "out.mp4")] == [
+        (64, Fraction(n, 25)) for n in range(10)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("codec", "format"),
+    [("libx264", "h264"), ("mpeg2video", "mpeg2video"), ("mpeg2video", "mpeg"), ("libx264", "flv"), ("mjpeg", "mjpeg"),
+     ("libx264", "mpegts"), ("libx264", "avi"), ("gif", "gif"), ("libvpx-vp9", "ivf"), ("libx265", "hevc")],
+)  # fmt: skip
+def test_sound_files_of_vague_containers_are_not_called_damaged(codec: str, format: str, tmp_path: Path) -> None:
+    pix_fmt = {"gif": "rgb8", "mjpeg": "yuvj420p"}.get(codec, "yuv420p")
+    video = Synthetic(codec=codec, format=format, size=(128, 96), pts=range(60), pix_fmt=pix_fmt)
+    source = video.write(tmp_path / f"in.{format}")
+    done = report(cli("--json", source, "-o", tmp_path / "out.mp4"))
+    assert (done["frames"], done["damaged"]) == (60, 0)
+
+
+def test_damaged_sound_does_not_stop_the_video(coffee: bytes, tmp_path: Path) -> None:
+    """An audio stream that breaks off: what there is of it is kept."""
+    whole = Synthetic(codec="libx264", audio="aac", pts=range(100)).write(tmp_path / "whole.mkv").read_bytes()
+    place = len(whole) // 2
+    (tmp_path / "in.mkv").write_bytes(whole[:place] + bytes(600) + whole[place + 600 :])
+    check_outcome(tmp_path / "in.mkv", tmp_path, 90)

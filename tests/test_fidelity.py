@@ -1,0 +1,425 @@
+"""Nothing that is kept changes: pixels, timestamps, sound, subtitles, chapters, tags."""
+
+import itertools
+import math
+import struct
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from conftest import (
+    Chunk,
+    Synthetic,
+    chunks,
+    cli,
+    pictures,
+    planes,
+    real_frames,
+    report,
+    same_chunks,
+    same_times,
+    tick,
+    times,
+)
+from numpy.typing import NDArray
+
+from segmentation import Config, InputError, segment
+
+SUBTITLES = ((0.1, 0.4, "one"), (0.5, 0.7, "two"), (0.8, 0.95, "three"))
+CHAPTERS = ((0.0, 0.5, "first"), (0.5, 1.0, "second"))
+
+
+def kept(source: Path, folder: Path) -> list[NDArray[np.bool_]]:
+    """For each frame the pixels (H, W) whose mask is full: white in a lossless mask video."""
+    segment(source, folder / "mask.mkv", effect="mask", codec="ffv1")
+    return [p.planes[0] == p.planes[0].max() for p in pictures(folder / "mask.mkv")]
+
+
+def check_kept_pixels(source: Path, target: Path, masks: list[NDArray[np.bool_]]) -> None:
+    """Luma of the kept pixels, and the chroma that they share with others, are the decoded input's, bit for bit."""
+    before, after = list(pictures(source)), list(pictures(target))
+    assert len(before) == len(after) == len(masks) > 0
+    share = []
+    for one, other, mask in zip(before, after, masks, strict=True):
+        share.append(mask.mean())
+        for a, b in zip(one.planes, other.planes, strict=True):
+            assert a.dtype == b.dtype
+            down, across = (-(-m // p) for m, p in zip(mask.shape, a.shape, strict=True))
+            rows, columns = np.nonzero(mask)
+            rows, columns = rows // down, columns // across
+            assert np.array_equal(a[rows, columns], b[rows, columns])
+    assert 0.02 < np.mean(share) < 0.9  # somebody is in the picture, and something else
+    assert any(not np.array_equal(a, b) for one, other in zip(before, after, strict=True)
+               for a, b in zip(one.planes, other.planes, strict=True))  # fmt: skip
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["limited", "full"])
+@pytest.mark.parametrize(
+    "pix_fmt", ["yuv420p", "yuv422p", "yuv444p", "yuv420p10le", "yuv422p10le", "yuv444p10le"]
+)  # fmt: skip
+def test_kept_pixels_are_bit_identical(pix_fmt: str, full: bool, corpus: Path, tmp_path: Path) -> None:
+    frames = real_frames(corpus / "05_default_juggle.mp4", 4, size=(426, 240), pix_fmt=pix_fmt)
+    source = Synthetic(
+        frames=frames, pts=range(4), pix_fmt=pix_fmt, range=2 if full else 1, colour=(1, 1, 1)
+    ).write(tmp_path / "in.mkv")  # fmt: skip
+    masks = kept(source, tmp_path)
+    segment(source, tmp_path / "ffv1.mkv", codec="ffv1")
+    check_kept_pixels(source, tmp_path / "ffv1.mkv", masks)
+    segment(source, tmp_path / "x264.mp4", codec="h264", quality=0, effect="color:#ff0000")
+    check_kept_pixels(source, tmp_path / "x264.mp4", masks)
+    for name in ("ffv1.mkv", "x264.mp4"):
+        frame = next(pictures(tmp_path / name)).frame
+        assert frame.format.name.replace("yuvj", "yuv") == pix_fmt
+        assert frame.color_range == (2 if full else 1)
+        assert (frame.colorspace, frame.color_primaries, frame.color_trc) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("name", ["selfie_segmentation_web.mp4", "video_90.mov"])
+def test_kept_pixels_of_compressed_video(name: str, corpus: Path, tmp_path: Path) -> None:
+    source = corpus / name
+    masks = kept(source, tmp_path)
+    segment(source, tmp_path / "out.mkv", codec="ffv1")
+    if name.startswith("video_90"):  # too few of its pixels are somebody's; the masks' own sizes and times are checked
+        assert times(tmp_path / "mask.mkv") == times(tmp_path / "out.mkv")
+    else:
+        check_kept_pixels(source, tmp_path / "out.mkv", masks)
+
+
+@pytest.mark.parametrize(
+    ("pix_fmt", "codec", "expected"),
+    [
+        ("yuvj422p", "mjpeg", "yuvj422p"),
+        ("gray", "ffv1", "yuv420p"),
+        ("gray10le", "ffv1", "yuv420p10le"),
+        ("bgr0", "ffv1", "yuv444p"),
+        ("gbrp", "libx264rgb", "yuv444p"),
+        ("gbrp10le", "ffv1", "yuv444p10le"),
+        ("yuv411p", "ffv1", "yuv444p"),
+        ("yuv440p", "ffv1", "yuv444p"),
+        ("yuv420p12le", "ffv1", "yuv420p10le"),
+        ("yuv422p16le", "ffv1", "yuv422p10le"),
+        ("yuva420p", "ffv1", "yuv420p"),
+        ("pal8", "gif", "yuv444p"),
+    ],
+)
+def test_other_formats_are_converted_with_a_line(
+    pix_fmt: str, codec: str, expected: str, corpus: Path, tmp_path: Path
+) -> None:
+    """The colours survive: they are compared as RGB, as a player shows them."""
+    made_as = {"libx264rgb": "rgb24", "gif": "rgb8"}.get(codec, pix_fmt)
+    real = real_frames(corpus / "05_default_juggle.mp4", 2, size=(96, 64), pix_fmt="rgb24")
+    source = Synthetic(
+        frames=real, pts=range(2), pix_fmt=made_as, codec=codec, range=2 if "yuvj" in pix_fmt else 0
+    ).write(tmp_path / ("in.gif" if codec == "gif" else "in.mkv"))  # fmt: skip
+    # So weak a blur leaves the picture as it was. H.264 decoders read the colours by the tags in the stream.
+    target = tmp_path / "out.mp4"
+    result = cli("--quality", "0", "--effect", "blur:0.01", "-o", target, source)
+    assert result.returncode == 0, result.stderr
+    before, after = next(pictures_rgb(source)), next(pictures_rgb(target))
+    out = next(pictures(target))
+    assert out.pix_fmt.replace("yuvj", "yuv") == expected.replace("yuvj", "yuv")
+    if "yuvj" not in pix_fmt:
+        assert f"is converted to {expected}" in result.stderr
+    assert np.abs(before - after).mean() < 4
+
+
+def pictures_rgb(path: Path) -> Any:
+    """(H, W, 3) float RGB as swscale shows it, by the stream's own tags."""
+    for picture in pictures(path):
+        yield picture.frame.to_ndarray(format="rgb24").astype(float)
+
+
+@pytest.mark.parametrize("codec", ["h264", "ffv1", "hevc"])
+def test_variable_frame_rate_stays(codec: str, tmp_path: Path) -> None:
+    pts = (0, 3, 4, 50, 51, 52, 300, 301, 1000, 1007)
+    source = Synthetic(
+        size=(64, 64), pts=pts, time_base=Fraction(1, 600), last_duration=90, codec="libx264", options={"bf": "0"}
+    ).write(tmp_path / "in.mp4")  # fmt: skip
+    target = tmp_path / ("out.mkv" if codec == "ffv1" else "out.mp4")
+    segment(source, target, codec=codec)
+    before, after = list(pictures(source)), list(pictures(target))
+    assert [p.time for p in before] == [Fraction(t, 600) for t in pts]
+    assert same_times([p.time for p in after], [p.time for p in before], tick(target))
+    assert length(target) == pytest.approx(float(Fraction(1007 + 90, 600)), abs=0.001)
+
+
+def length(path: Path) -> float:
+    """Seconds that a player shows, as the container says."""
+    content = path.read_bytes()
+    header = content.find(b"mvhd")
+    if header >= 0:  # FFmpeg guesses from the decoding times
+        units, duration = struct.unpack(">II", content[header + 16 : header + 24])
+        return float(duration / units)
+    with av.open(str(path)) as container:
+        return float(container.duration or 0) / 1e6
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".mp4", ".mov"])
+def test_streams_chapters_and_tags_come_through(suffix: str, tmp_path: Path) -> None:
+    matroska = suffix == ".mkv"
+    source = Synthetic(
+        codec="libx264",
+        audio="aac",
+        subtitles=SUBTITLES,
+        subtitle_codec="subrip" if matroska else "mov_text",
+        chapters=CHAPTERS,
+        attachments=[("a.ttf", b"not really a font" * 10)] if matroska else [],
+        metadata={"title": "A title, with ümlauts", "artist": "Somebody", "comment": "said"},
+        audio_tags={"language": "swe"},
+        video_tags={"language": "nor"},
+        rotation=180,
+        aspect=Fraction(4, 3),
+    ).write(tmp_path / f"in{suffix}")
+    result = cli("--json", "-o", tmp_path / f"out{suffix}", source)
+    report(result)
+    target = tmp_path / f"out{suffix}"
+    assert same_chunks(chunks(target, "audio"), chunks(source, "audio"))
+    texts = [[c for c in chunks(path, "subtitle") if len(c.data) > 2] for path in (source, target)]  # MP4 fills gaps
+    assert len(texts[0]) == 3 and same_chunks(texts[1], texts[0])
+    with av.open(str(source)) as a, av.open(str(target)) as b:
+        assert [c["metadata"] for c in b.chapters()] == [{"title": title} for _, _, title in CHAPTERS]
+        bounds = [(c["start"] * c["time_base"], c["end"] * c["time_base"]) for c in b.chapters()]  # type: ignore[operator]
+        assert bounds == [(Fraction(0), Fraction(1, 2)), (Fraction(1, 2), Fraction(1))]
+        for tag in ("title", "artist", "comment"):
+            there = {k.lower(): v for k, v in b.metadata.items()}
+            assert there[tag] == {k.lower(): v for k, v in a.metadata.items()}[tag]
+        wanted = {"video": "nor", "audio": "swe", "subtitle": "swe"}
+        for stream in a.streams:
+            if stream.type in wanted:
+                [copy] = [s for s in b.streams if s.type == stream.type]
+                assert copy.disposition == stream.disposition
+                if matroska:
+                    assert copy.metadata.get("language") == stream.metadata.get("language") == wanted[stream.type]
+        if matroska:
+            [one], [other] = ([s for s in c.streams if s.type == "attachment"] for c in (a, b))
+            assert (other.name, other.mimetype, other.data) == (one.name, one.mimetype, one.data)  # type: ignore[attr-defined]
+        assert b.streams.video[0].sample_aspect_ratio == Fraction(4, 3)
+    assert abs(next(pictures(target)).frame.rotation) == 180
+
+
+def test_dispositions(tmp_path: Path) -> None:
+    plain = Synthetic(audio="aac", subtitles=SUBTITLES).write(tmp_path / "plain.mkv")
+    with av.open(str(plain)) as a, av.open(str(tmp_path / "in.mkv"), "w") as b:
+        copies = {s.index: b.add_stream_from_template(s, opaque=True) for s in a.streams}
+        flags = av.stream.Disposition
+        copies[1].disposition = flags.default | flags.hearing_impaired
+        copies[2].disposition = flags.forced
+        for packet in a.demux():
+            if packet.size:
+                packet.stream = copies[packet.stream_index]
+                b.mux(packet)
+    segment(tmp_path / "in.mkv", tmp_path / "out.mkv")
+    with av.open(str(tmp_path / "in.mkv")) as a, av.open(str(tmp_path / "out.mkv")) as b:
+        assert [s.disposition for s in b.streams] == [s.disposition for s in a.streams]
+        assert b.streams[2].disposition == flags.forced
+
+
+def test_what_the_container_cannot_hold_is_said(tmp_path: Path) -> None:
+    source = Synthetic(audio="flac", subtitles=SUBTITLES, attachments=[("a.ttf", b"font")], second_video=True).write(
+        tmp_path / "in.mkv"
+    )
+    result = cli(source, "-o", tmp_path / "out.mp4")
+    assert result.returncode == 0
+    lines = result.stderr.splitlines()
+    assert [line.partition(": ")[2].partition(": ")[2] for line in lines[:-1]] == [
+        "stream 1 (video mjpeg) is left out: one video goes out",
+        "stream 3 (subtitle srt) is left out: .mp4 files can't hold it",
+        "stream 4 (attachment) is left out: .mp4 files can't hold it",
+    ]
+    with av.open(str(tmp_path / "out.mp4")) as container:
+        assert [s.type for s in container.streams] == ["video", "audio"]
+    assert cli(source, "-o", tmp_path / "out.webm", "--max-frames", "3").stderr.count("is left out") == 4
+    assert cli(source, "-o", tmp_path / "out.mkv").stderr.count("is left out") == 1
+
+
+def test_chapters_alone_are_no_reason_for_a_line(tmp_path: Path) -> None:
+    source = Synthetic(codec="libx264", chapters=CHAPTERS).write(tmp_path / "in.mp4")
+    assert "left out" not in cli(source, "-o", tmp_path / "out.mp4").stderr
+
+
+def test_cover_picture_is_left_out_with_a_line(tmp_path: Path) -> None:
+    plain = Synthetic(codec="libx264", second_video=True, audio="aac").write(tmp_path / "plain.mp4")
+    with av.open(str(plain)) as a, av.open(str(tmp_path / "in.mp4"), "w") as b:
+        copies = {s.index: b.add_stream_from_template(s, opaque=True) for s in a.streams}
+        copies[1].disposition = av.stream.Disposition.attached_pic
+        for packet in a.demux():
+            if packet.size:
+                packet.stream = copies[packet.stream_index]
+                b.mux(packet)
+    result = cli(tmp_path / "in.mp4", "-o", tmp_path / "out.mp4")
+    assert result.returncode == 0
+    assert "(cover picture mjpeg) is left out" in result.stderr
+    assert len(times(tmp_path / "out.mp4")) == 25
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".mov"])
+@pytest.mark.parametrize("first", ["0", "2.5", "7.01", "9.4"])
+def test_start_and_duration(first: str, suffix: str, corpus: Path, tmp_path: Path) -> None:
+    source, target = corpus / "04_coffee.mp4", tmp_path / f"out{suffix}"
+    result = cli("--json", "--start", first, "--duration", "0.5", "-o", target, source)
+    begin = Fraction(float(first))
+    with av.open(str(source)) as container:
+        zero = Fraction(container.start_time or 0, 1_000_000)
+    stretch = [t for t in times(source) if zero + begin <= t < zero + begin + Fraction(1, 2)]
+    assert report(result)["frames"] == len(stretch)
+    assert report(result)["damaged"] == 0
+    shift = zero + begin if begin else Fraction(0)
+    assert same_times(times(target), [t - shift for t in stretch], 2 * tick(target))
+    earliest = -Fraction(1024, 48000) if begin else Fraction(-1)
+    whole = later(chunks(source, "audio"), -shift)
+    part = [c for c in whole if c.time is not None and earliest < c.time < Fraction(1, 2)]
+    assert part and same_chunks(chunks(target, "audio"), part, Fraction(3, 2000))
+
+
+def later(some: list[Chunk], seconds: Fraction) -> list[Chunk]:
+    return [Chunk(c.data, (c.time or 0) + seconds) for c in some]
+
+
+def test_start_gives_the_frames_of_a_full_decode(corpus: Path, tmp_path: Path) -> None:
+    """Bit for bit: a mask is not needed, the weakest blur leaves a picture as it is only where it is kept."""
+    source = corpus / "selfie_segmentation_web.mp4"
+    segment(source, tmp_path / "all.mkv", codec="ffv1", effect="overlay")
+    segment(source, tmp_path / "part.mkv", codec="ffv1", effect="overlay", start=3.0, duration=1.0)
+    segment(source, tmp_path / "few.mkv", codec="ffv1", effect="overlay", start=3.0, max_frames=7)
+    whole = [p.planes for p in pictures(tmp_path / "all.mkv")][75:100]
+    part = [p.planes for p in pictures(tmp_path / "part.mkv")]
+    few = [p.planes for p in pictures(tmp_path / "few.mkv")]
+    assert (len(part), len(few)) == (25, 7)
+    for some in (part, few):
+        for one, other in zip(some, whole, strict=False):
+            assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize(("suffix", "codec"), [(".mkv", "subrip"), (".mp4", "mov_text")])
+def test_start_cuts_subtitles_and_chapters(suffix: str, codec: str, tmp_path: Path) -> None:
+    source = Synthetic(
+        codec="libx264", pts=range(100), gop=20, audio="aac", chapters=[(0, 1, "a"), (1, 3, "b"), (3, 4, "c")],
+        subtitles=[(0.1, 0.4, "gone"), (0.5, 2.5, "begun"), (3.0, 3.5, "late"), (3.7, 3.9, "after")],
+        subtitle_codec=codec,
+    ).write(tmp_path / f"in{suffix}")  # fmt: skip
+    target = tmp_path / f"out{suffix}"
+    segment(source, target, start=2.0, duration=1.5)
+    texts = [c for c in chunks(target, "subtitle") if len(c.data) > 2]
+    assert [c.data[-5:] for c in texts] == [b"begun", b"\x04late" if suffix == ".mp4" else b"late"]
+    assert [(c.time, c.duration) for c in texts] == [(0, Fraction(1, 2)), (1, Fraction(1, 2))]
+    after = times(target)
+    assert after[0] == 0 and len(after) == 38  # up to, not including, 3.5 s
+    assert length(target) == pytest.approx(1.52, abs=0.05)
+    with av.open(str(target)) as container:
+        bounds = [(c["start"] * c["time_base"], c["end"] * c["time_base"]) for c in container.chapters()]  # type: ignore[operator]
+        assert bounds == [(0, 1), (1, Fraction(3, 2))]
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
+def test_a_short_run_gives_a_short_file(suffix: str, corpus: Path, tmp_path: Path) -> None:
+    """With `--max-frames` sound, subtitles and chapters end where the video does."""
+    source = Synthetic(
+        pts=range(100), audio="aac", codec="libx264", chapters=[(0, 1, "a"), (1, 4, "b")],
+        subtitles=[(0.1, 0.3, "x"), (2, 3, "y")], subtitle_codec="mov_text",
+    ).write(tmp_path / "in.mp4")  # fmt: skip
+    target = tmp_path / f"out{suffix}"
+    segment(source, target, max_frames=10)
+    assert len(times(target)) == 10
+    with av.open(str(target)) as container:
+        assert (container.duration or 0) / 1e6 == pytest.approx(0.4, abs=0.05)
+
+
+def test_start_after_the_end_is_one_line(corpus: Path, tmp_path: Path) -> None:
+    result = cli("--start", "60", "-o", tmp_path / "out.mp4", corpus / "04_coffee.mp4")
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1 and "no frame at --start 60 s or later" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("clock", [50_000.0, 10.0, 95_440.0])  # the last one is near where 33 bits of 90 kHz wrap
+def test_broadcast_clock(clock: float, tmp_path: Path) -> None:
+    source = Synthetic(codec="libx264", audio="aac", clock=clock).write(tmp_path / "in.ts")
+    result = cli("--json", "-o", tmp_path / "out.mp4", source)
+    assert report(result)["frames"] == 25
+    begin = min(times(source)[0], chunks(source, "audio")[0].time or Fraction(0))
+    assert ("its clock begins at" in result.stderr) == (clock > 60)
+    shift = begin if clock > 60 else Fraction(0)
+    assert same_times(times(tmp_path / "out.mp4"), [t - shift for t in times(source)], Fraction(1, 20_000))
+    sound = [c.time for c in chunks(tmp_path / "out.mp4", "audio")]
+    assert same_times(sound, [c.time - shift for c in chunks(source, "audio")], Fraction(1, 20_000))  # type: ignore[arg-type,operator]
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 2), (1, 33), (35, 17), (16, 9)])
+@pytest.mark.parametrize(("suffix", "codec"), [(".mkv", "ffv1"), (".mp4", "h264"), (".mp4", "hevc"), (".webm", "av1")])
+def test_small_and_odd_sizes(size: tuple[int, int], suffix: str, codec: str, tmp_path: Path) -> None:
+    source = Synthetic(size=size, pts=range(3), codec="rawvideo").write(tmp_path / "in.mkv")
+    target = tmp_path / f"out{suffix}"
+    result = cli("--codec", codec, "-o", target, source)
+    if result.returncode:  # x265 and SVT-AV1 have smallest sizes
+        assert (codec, size) == ("ffv1", (1, 33)) or (codec in ("hevc", "av1") and min(size) < 64)
+        assert "can't encode" in result.stderr.splitlines()[-1] and "try another --codec" in result.stderr
+        assert len(result.stderr.splitlines()) == 1 + ("is padded" in result.stderr)
+        assert not target.exists()
+        return
+    frames = [p.frame for p in pictures(target)]
+    wanted = size if codec == "ffv1" else tuple(math.ceil(n / 2) * 2 for n in size)
+    assert [(f.width, f.height) for f in frames] == [wanted] * 3
+    assert ("is padded" in result.stderr) == (wanted != size)
+
+
+def test_padding_repeats_the_last_row_and_column(corpus: Path, tmp_path: Path) -> None:
+    source = corpus / "bear-vp9-odd-dimensions.webm"
+    segment(source, tmp_path / "whole.mkv", codec="ffv1", max_frames=3)
+    segment(source, tmp_path / "padded.mp4", quality=0, max_frames=3)
+    for one, other in zip(pictures(tmp_path / "whole.mkv"), pictures(tmp_path / "padded.mp4"), strict=True):
+        y, padded = one.planes[0], other.planes[0]
+        assert y.shape == (121, 161) and padded.shape == (122, 162)
+        assert np.array_equal(np.pad(y, ((0, 1), (0, 1)), "edge"), padded)
+        assert all(np.array_equal(a, b) for a, b in zip(one.planes[1:], other.planes[1:], strict=True))
+
+
+def test_batches_change_nothing(corpus: Path, tmp_path: Path) -> None:
+    source = corpus / "h264_10bits.mp4"
+    results = []
+    for size in (1, 7, 64):
+        target = tmp_path / f"{size}.mkv"
+        done = segment(source, target, Config(codec="ffv1", batch_size=size))
+        assert done.frames == 30
+        results.append([(p.time, *(plane.tobytes() for plane in p.planes)) for p in pictures(target)])
+    assert results[0] == results[1] == results[2]
+
+
+def test_two_frames_with_one_time_both_come_out(tmp_path: Path) -> None:
+    """Times must rise in the output; the frames after the repeated one keep theirs."""
+    plain = Synthetic(codec="mjpeg", pix_fmt="yuvj420p", pts=range(10), time_base=Fraction(1, 25)).write(
+        tmp_path / "a.mkv"
+    )
+    with av.open(str(plain)) as a, av.open(str(tmp_path / "in.mkv"), "w") as b:
+        copy = b.add_stream_from_template(a.streams[0], opaque=True)
+        for number, packet in enumerate(p for p in a.demux() if p.size):
+            packet.stream = copy
+            packet.pts = packet.dts = 120 if number == 4 else number * 40
+            b.mux(packet)
+    before = times(tmp_path / "in.mkv")
+    segment(tmp_path / "in.mkv", tmp_path / "out.mkv", codec="ffv1")
+    after = times(tmp_path / "out.mkv")
+    assert len(after) == len(before) == 10
+    assert all(a < b for a, b in itertools.pairwise(after))
+    assert [t for n, t in enumerate(after) if n != 4] == [t for n, t in enumerate(before) if n != 4]
+
+
+def test_decoder_hands_out_the_decoded_planes(corpus: Path) -> None:
+    from segmentation.decode.pyav import PyAVDecoder
+    from segmentation.source import probe
+
+    path = str(corpus / "h265_10bits.mp4")
+    decoder = PyAVDecoder(probe(path), "yuv420p10le", Config(batch_size=4))
+    frames = [frame for batch in decoder for frame in batch.frames]
+    for mine, theirs in zip(frames, pictures(Path(path)), strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(mine.planes, planes(theirs.frame), strict=True))
+    assert decoder.damaged == 0
+
+
+def test_strict_input_without_damage_passes(corpus: Path, tmp_path: Path) -> None:
+    assert segment(corpus / "h264_10bits.mp4", tmp_path / "out.mp4", strict=True).damaged == 0
+    with pytest.raises(InputError, match=r"2 frames are damaged or missing; without --strict"):
+        segment(corpus / "corrupted.mp4", tmp_path / "not.mp4", strict=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["out.mp4"]

@@ -1,0 +1,66 @@
+"""Every implementation of inference gives the same masks."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from test_model import make_model
+
+from segmentation import Config
+from segmentation.inference import Inference
+from segmentation.inference.onnxruntime import OnnxRuntimeInference
+from segmentation.model import Model, load_model
+
+CONFIG = Config()
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return load_model(CONFIG)
+
+
+@pytest.fixture(scope="module")
+def pictures(model: Model) -> NDArray[np.float32]:
+    """(5, 3, H, W): soft blobs, on which the network is sure of some places and not of others."""
+    noise = np.random.default_rng(0).random((5, 3, 8, 8), np.float32)
+    grown = noise.repeat(model.height // 8, axis=2).repeat(model.width // 8, axis=3)
+    mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (model.mean, model.std))
+    return ((grown - mean) / std).astype(np.float32)
+
+
+def torch_inference(model: Model, device: str) -> Inference:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("onnx2torch", reason="onnx2torch is not installed", exc_type=ImportError)
+    from segmentation.inference.torch import TorchInference
+
+    return TorchInference(model, replace(CONFIG, infer="torch", device=device))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def test_torch_agrees_with_onnx_runtime(model: Model, pictures: NDArray[np.float32], device: str) -> None:
+    masks = torch_inference(model, device)(pictures)
+    expected = OnnxRuntimeInference(model, CONFIG)(pictures)
+    assert masks.shape == expected.shape and masks.dtype == np.float32
+    assert 0.02 < (expected > 0.5).mean() < 0.98  # or agreement would mean nothing
+    assert ((masks > 0.5) == (expected > 0.5)).mean() > 0.995
+    assert np.abs(masks - expected).max() < (1e-3 if device == "cpu" else 0.05)  # CUDA convolves in TF32
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def test_torch_applies_the_activation(tmp_path: Any, device: str) -> None:
+    config = Config(model=str(make_model(tmp_path / "m.onnx", [[10.0, 0, 0]], bias=[-5.0])))
+    model = load_model(config)
+    tensor = np.zeros((2, 3, 32, 48), np.float32)
+    tensor[0, 0] = 1
+    masks = torch_inference(model, device)(tensor)
+    np.testing.assert_allclose(masks[0], 1 / (1 + np.exp(-5)), rtol=1e-3)
+    np.testing.assert_allclose(masks[1], 1 / (1 + np.exp(5)), rtol=1e-2)
+
+
+def test_one_frame_at_a_time_is_the_same_as_a_batch(model: Model, pictures: NDArray[np.float32]) -> None:
+    infer = OnnxRuntimeInference(model, CONFIG)
+    together = infer(pictures)
+    for picture, mask in zip(pictures, together, strict=True):
+        np.testing.assert_allclose(infer(picture[None])[0], mask, atol=1e-5)

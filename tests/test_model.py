@@ -1,0 +1,227 @@
+"""Any segmentation ONNX: what its input and output mean, and where that is said."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from conftest import SHARED
+from onnx import TensorProto, helper, numpy_helper
+
+from segmentation import Config, ModelError
+from segmentation.inference import probabilities
+from segmentation.inference.onnxruntime import OnnxRuntimeInference
+from segmentation.model import BUILT_IN, load_model
+
+
+def make_model(
+    path: Path,
+    weights: list[list[float]],
+    *,
+    bias: list[float] | None = None,
+    batch: Any = "N",
+    size: Any = (32, 48),
+    dtype: int = TensorProto.FLOAT,
+    opset: int = 17,
+    activation: str | None = None,
+    metadata: dict[str, str] | None = None,
+) -> Path:
+    """A network whose channel c is `weights[c]` times (R, G, B) plus a bias, at half the input's size."""
+    kind = np.float16 if dtype == TensorProto.FLOAT16 else np.float32
+    kernel = np.array(weights, kind).reshape(len(weights), 3, 1, 1)
+    start = numpy_helper.from_array(kernel, "kernel:0")
+    offset = numpy_helper.from_array(np.array(bias or [0.0] * len(weights), kind), "bias:0")
+    name = "Identity:0" if activation is None else "scores"
+    nodes = [helper.make_node("Conv", ["x:0", "kernel:0", "bias:0"], [name], strides=[2, 2])]
+    if activation is not None:
+        attributes = {"axis": 1} if activation == "Softmax" else {}
+        nodes.append(helper.make_node(activation, [name], ["Identity:0"], **attributes))
+    half = tuple(s // 2 if isinstance(s, int) else f"half_{s}" for s in size)
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x:0", dtype, [batch, 3, *size])],
+        [helper.make_tensor_value_info("Identity:0", dtype, [batch, len(weights), *half])],
+        [start, offset],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=7)
+    helper.set_model_props(model, metadata or {})
+    onnx.save(model, path)
+    return path
+
+
+RED = [[1.0, 0.0, 0.0]]
+
+
+def red(value: float, count: int = 1, height: int = 32, width: int = 48) -> np.ndarray[Any, Any]:
+    """A batch of red pictures (N, 3, H, W)."""
+    batch = np.zeros((count, 3, height, width), np.float32)
+    batch[:, 0] = value
+    return batch
+
+
+def test_the_built_in_model_says_everything_itself() -> None:
+    model = load_model(Config())
+    assert model.labels == ("person",)
+    assert model.activation == "none"
+    assert model.batch is None
+    assert model.path.stat().st_size < 1_500_000
+
+
+def test_a_model_without_a_word_about_itself(tmp_path: Path) -> None:
+    model = load_model(Config(model=str(make_model(tmp_path / "m.onnx", RED, bias=[0.2], opset=7))))
+    assert (model.input_name, model.output_name) == ("x:0", "Identity:0")
+    assert (model.mean, model.std, model.channel_order) == ((0, 0, 0), (1, 1, 1), "rgb")
+    assert (model.labels, model.keep) == (("person",), (0,))
+
+
+@pytest.mark.parametrize(
+    ("weights", "bias", "activation", "expected"),
+    [
+        ([[4.0, 0, 0]], [-2.0], None, "sigmoid"),
+        ([[4.0, 0, 0]], [-2.0], "Sigmoid", "none"),
+        ([[4.0, 0, 0], [0, 4.0, 0]], [-2.0, 0], None, "softmax"),
+        ([[4.0, 0, 0], [0, 4.0, 0]], [-2.0, 0], "Softmax", "none"),
+    ],
+)
+def test_whether_the_output_is_a_probability_is_found_out(
+    tmp_path: Path, weights: list[list[float]], bias: list[float], activation: str | None, expected: str
+) -> None:
+    opset = 13 if activation == "Softmax" else 11
+    path = make_model(tmp_path / "m.onnx", weights, bias=bias, activation=activation, opset=opset)
+    assert load_model(Config(model=str(path))).activation == expected
+
+
+def test_the_order_of_what_is_believed(tmp_path: Path) -> None:
+    """Options, then metadata, then the .json, then defaults."""
+    path = make_model(tmp_path / "m.onnx", RED, metadata={"mean": "[0.1, 0.2, 0.3]", "channel_order": "BGR"})
+    path.with_suffix(".json").write_text(json.dumps({"mean": [9, 9, 9], "std": [0.5, 0.5, 0.5], "labels": ["cat"]}))
+    model = load_model(Config(model=str(path)))
+    assert (model.mean, model.std, model.channel_order) == ((0.1, 0.2, 0.3), (0.5, 0.5, 0.5), "bgr")
+    assert model.labels == ("cat",) and model.keep == (0,)
+    model = load_model(Config(model=str(path), mean=(0.7, 0.7, 0.7), labels=("dog",), channel_order="rgb"))
+    assert (model.mean, model.labels, model.channel_order) == ((0.7, 0.7, 0.7), ("dog",), "rgb")
+
+
+def test_a_dynamic_size_is_512_unless_said(tmp_path: Path) -> None:
+    path = make_model(tmp_path / "m.onnx", RED, size=("h", "w"))
+    model = load_model(Config(model=str(path)))
+    assert (model.height, model.width) == (512, 512)
+    model = load_model(Config(model=str(path), input_size=(64, 96)))
+    assert (model.height, model.width) == (64, 96)
+
+
+def test_twenty_one_channels_are_pascal_voc(tmp_path: Path) -> None:
+    path = make_model(tmp_path / "m.onnx", [[0.1 * i, 1, 1] for i in range(21)])
+    model = load_model(Config(model=str(path)))
+    assert model.keep == (15,) and model.labels[15] == "person"
+    model = load_model(Config(model=str(path), classes=("cat", "dog")))
+    assert [model.labels[k] for k in model.keep] == ["cat", "dog"]
+
+
+@pytest.mark.parametrize("batch", ["N", 1, 2, 3])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_any_batch_through_any_model(tmp_path: Path, batch: Any, count: int) -> None:
+    path = make_model(tmp_path / "m.onnx", [[10.0, 0, 0]], bias=[-5.0], batch=batch)
+    config = Config(model=str(path))
+    infer = OnnxRuntimeInference(load_model(config), config)
+    tensor = red(1.0, count)
+    tensor[-1] = 0
+    masks = infer(tensor)
+    assert masks.shape == (count, 16, 24) and masks.dtype == np.float32
+    np.testing.assert_allclose(masks[-1], 1 / (1 + np.exp(5)), rtol=1e-4)
+    if count > 1:
+        np.testing.assert_allclose(masks[:-1], 1 / (1 + np.exp(-5)), rtol=1e-4)
+
+
+def test_half_precision_models(tmp_path: Path) -> None:
+    config = Config(model=str(make_model(tmp_path / "m.onnx", RED, dtype=TensorProto.FLOAT16)))
+    model = load_model(config)
+    masks = OnnxRuntimeInference(model, config)(red(0.5).astype(model.dtype))
+    assert masks.dtype == np.float32
+    np.testing.assert_allclose(masks, 0.5)
+
+
+def test_classes_are_added_up(tmp_path: Path) -> None:
+    scores = np.log(np.array([0.5, 0.2, 0.3], np.float32)).reshape(1, 3, 1, 1)
+    path = make_model(tmp_path / "m.onnx", [[3.0, 0, 0], [0, 3.0, 0], [0, 0, 3.0]], bias=[-1.0, 0, 1])
+    options: dict[str, Any] = {"model": str(path), "labels": ("background", "person", "dog")}
+    softmax = load_model(Config(**options, classes=("person", "dog")))
+    np.testing.assert_allclose(probabilities(scores, softmax), [[[0.5]]], rtol=1e-5)
+
+
+def test_the_shared_portrait_model_needs_no_option() -> None:
+    path = SHARED / "models" / "prisma-portrait.onnx"
+    if not path.is_file():
+        pytest.skip("../shared/models is not here")
+    model = load_model(Config(model=str(path)))
+    assert (model.activation, model.labels, model.batch) == ("none", ("person",), None)
+
+
+def broken(path: Path, kind: str) -> Path:
+    value = helper.make_tensor_value_info
+    if kind == "text":
+        path.write_text("not an ONNX file")
+        return path
+    if kind == "two inputs":
+        inputs = [value("a", TensorProto.FLOAT, [1, 3, 8, 8]), value("b", TensorProto.FLOAT, [1, 3, 8, 8])]
+        nodes, outputs = [helper.make_node("Add", ["a", "b"], ["y"])], [value("y", TensorProto.FLOAT, [1, 3, 8, 8])]
+    elif kind == "classifier":
+        inputs, outputs = [value("a", TensorProto.FLOAT, [1, 3, 8, 8])], [value("y", TensorProto.FLOAT, [1, 192])]
+        nodes = [helper.make_node("Flatten", ["a"], ["y"])]
+    elif kind == "bytes":
+        inputs, outputs = [value("a", TensorProto.UINT8, [1, 3, 8, 8])], [value("y", TensorProto.FLOAT, [1, 3, 8, 8])]
+        nodes = [helper.make_node("Cast", ["a"], ["y"], to=TensorProto.FLOAT)]
+    else:
+        inputs, outputs = [value("a", TensorProto.FLOAT, [1, 8, 8, 3])], [value("y", TensorProto.FLOAT, [1, 8, 8, 3])]
+        nodes = [helper.make_node("Relu", ["a"], ["y"])]
+    graph = helper.make_graph(nodes, "net", inputs, outputs)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=7), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        ("text", "is not an ONNX model"),
+        ("two inputs", "has 2 inputs (a, b)"),
+        ("classifier", "is no segmentation model"),
+        ("bytes", "tensor(uint8)"),
+        ("channels last", "(N, 3, H, W) is needed"),
+    ],
+)
+def test_what_is_no_segmentation_model(tmp_path: Path, kind: str, hint: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        load_model(Config(model=str(broken(tmp_path / "m.onnx", kind))))
+    assert hint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"model": "nowhere.onnx"}, "no such model"),
+        ({"model": "persons"}, "built-in name (person)"),
+        ({"classes": ("cat",)}, "choose from person"),
+        ({"labels": ("a", "b")}, "2 labels for 1 output channels"),
+    ],
+)
+def test_options_that_do_not_fit_the_model(options: dict[str, Any], hint: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        load_model(Config(**options))
+    assert hint in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ['{"mean": [1, 2]}', "{", "[1]"])
+def test_a_broken_json_beside_the_model(tmp_path: Path, content: str) -> None:
+    path = make_model(tmp_path / "m.onnx", RED)
+    path.with_suffix(".json").write_text(content)
+    with pytest.raises(ModelError):
+        load_model(Config(model=str(path)))
+
+
+def test_the_built_in_models_are_in_the_package() -> None:
+    for path in BUILT_IN.values():
+        assert path.is_file() and path.parent.name == "models"

@@ -1,0 +1,366 @@
+"""Nothing is lost: what lies in the way stays, what fails leaves nothing, what is stopped is playable."""
+
+import itertools
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from functools import partial
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+from conftest import TIMEOUT, Synthetic, chunks, cli, report, same_chunks, same_times, start, times
+
+from segmentation import OutputError, segment
+from segmentation.decode.pyav import PyAVDecoder
+from segmentation.encode.x264 import X264Encoder
+from segmentation.inference.onnxruntime import OnnxRuntimeInference
+from segmentation.plan import IMPLEMENTATIONS
+from segmentation.postprocess.opencv import OpenCVPostprocessor
+from segmentation.preprocess.opencv import OpenCVPreprocessor
+
+
+@pytest.fixture
+def clip(corpus: Path, tmp_path: Path) -> Path:
+    """A short real video in a folder of its own."""
+    return Path(shutil.copy(corpus / "h264_10bits.mp4", tmp_path / "clip.mp4"))
+
+
+def fails(result: subprocess.CompletedProcess[str], fragment: str, code: int = 1) -> None:
+    """One line, which says what is wrong."""
+    assert result.returncode == code and result.stdout == ""
+    lines = [line for line in result.stderr.splitlines() if "is kept; some players" not in line]
+    assert len(lines) == 1 and lines[0].startswith("segmentation: error: "), result.stderr
+    assert fragment in lines[0]
+
+
+def names(folder: Path) -> set[str]:
+    return {p.name for p in folder.iterdir()}
+
+
+def test_an_existing_file_stays(clip: Path) -> None:
+    target = clip.with_name("out.mp4")
+    target.write_text("precious")
+    fails(cli(clip, "-o", target), "exists already; use -y")
+    assert target.read_text() == "precious" and names(clip.parent) == {"clip.mp4", "out.mp4"}
+    assert cli(clip, "-y", "-o", target).returncode == 0
+    assert len(times(target)) == 30
+
+
+def test_a_failed_overwrite_leaves_the_old_file(clip: Path) -> None:
+    target = clip.with_name("out.mp4")
+    target.write_text("precious")
+    clip.write_bytes(b"not a video at all" * 100)
+    fails(cli(clip, "-y", "-o", target), "is not a video")
+    assert target.read_text() == "precious" and names(clip.parent) == {"clip.mp4", "out.mp4"}
+
+
+def test_a_file_that_comes_into_being_meanwhile_stays(clip: Path) -> None:
+    target = clip.with_name("out.mp4")
+    with pytest.raises(OutputError, match="came into being in the meantime"):
+        segment(clip, target, progress=lambda done, expected: target.write_text("precious") and None)
+    assert target.read_text() == "precious" and names(clip.parent) == {"clip.mp4", "out.mp4"}
+
+
+@pytest.mark.parametrize("link", [None, os.symlink, os.link], ids=["itself", "symlink", "hard link"])
+@pytest.mark.parametrize("overwrite", [(), ("-y",)], ids=["", "-y"])
+def test_never_over_its_own_input(link: Callable[..., None] | None, overwrite: tuple[str, ...], clip: Path) -> None:
+    content, target = clip.read_bytes(), clip
+    if link is not None:
+        target = clip.with_name("other.mp4")
+        link(clip, target)
+    fails(cli(*overwrite, clip, "-o", target), "is the input itself")
+    fails(cli(*overwrite, target, "-o", clip), "is the input itself")
+    assert clip.read_bytes() == content
+
+
+def test_a_dangling_link_is_not_replaced(clip: Path) -> None:
+    target = clip.with_name("out.mp4")
+    target.symlink_to("nowhere.mp4")
+    fails(cli(clip, "-o", target), "exists already")
+    assert target.is_symlink()
+
+
+def test_temporaries_of_a_killed_run_do_not_matter(clip: Path) -> None:
+    """Even one of this very process, whose id comes again in containers."""
+    seen: list[str] = []
+    for name in ("one.mp4", "two.mp4"):
+        segment(clip, clip.with_name(name), max_frames=3, progress=lambda *_: seen.extend(names(clip.parent)))
+        for part in {n for n in seen if ".part" in n}:
+            (clip.parent / part.replace("one", "two")).write_text("left behind")
+    assert len(times(clip.with_name("two.mp4"))) == 3
+
+
+def test_the_longest_name(clip: Path) -> None:
+    target = clip.with_name("n" * 251 + ".mp4")
+    assert segment(clip, target, max_frames=3).frames == 3
+    assert names(clip.parent) == {"clip.mp4", target.name}
+
+
+def test_no_such_folder(clip: Path) -> None:
+    fails(cli(clip, "-o", clip.parent / "none" / "out.mp4"), "none does not exist")
+    fails(cli(clip, "-o", clip / "out.mp4"), "does not exist")  # a file is no folder
+    assert names(clip.parent) == {"clip.mp4"}
+
+
+def test_read_only_folder(clip: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root writes into read-only folders")
+    clip.parent.chmod(0o555)
+    try:
+        fails(cli(clip, "-o", clip.with_name("out.mp4")), "cannot be written (Permission denied)")
+    finally:
+        clip.parent.chmod(0o755)
+    assert names(clip.parent) == {"clip.mp4"}
+
+
+def test_a_folder_that_takes_no_files(clip: Path) -> None:
+    folder = Path("/proc/self")  # not even root creates files there
+    if not folder.is_dir():
+        pytest.skip("there is no /proc here")
+    fails(cli(clip, "-o", folder / "out.mp4"), "cannot be written")
+
+
+@pytest.mark.parametrize("limit", [0, 3_000, 100_000])
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+def test_full_disk(limit: int, suffix: str, corpus: Path, tmp_path: Path) -> None:
+    def bound() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    with start(
+        corpus / "04_coffee.mp4", "--max-frames", "60", "-o", tmp_path / f"out{suffix}", before=bound
+    ) as process:
+        stdout, stderr = process.communicate(timeout=TIMEOUT)
+    fails(subprocess.CompletedProcess([], process.returncode, stdout, stderr), "cannot be written (")
+    assert not names(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "fragment"),
+    [
+        ("out", (), "cannot be written"),
+        ("out.xyz", (), "cannot be written"),
+        ("out.txt", (), "cannot be written"),
+        ("out.wav", (), "can't hold h264; mp4 and mkv hold it"),
+        ("out.webm", ("--codec", "h264"), "can't hold h264; mp4 and mkv hold it"),
+        ("out.webm", ("--codec", "ffv1"), "can't hold ffv1; mkv holds it"),
+        ("out.gif", (), "can't hold h264"),
+    ],
+)
+def test_unwritable_container(name: str, options: tuple[str, ...], fragment: str, clip: Path) -> None:
+    fails(cli(*options, clip, "-o", clip.with_name(name)), fragment)
+    assert names(clip.parent) == {"clip.mp4"}
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+def test_a_signal_leaves_a_playable_file(number: int, code: int, suffix: str, corpus: Path, tmp_path: Path) -> None:
+    target = tmp_path / f"out{suffix}"
+    source = corpus / "04_coffee.mp4"
+    with running(source, target) as process:
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == code, stderr
+    assert stderr.startswith(str(target)) and "stopped, " in stderr and len(stderr.splitlines()) == 1
+    after = times(target)
+    assert 0 < len(after) < 287 and f"stopped, {len(after)} frames" in stderr
+    assert same_times(after, times(source, limit=len(after)), Fraction(1, 1000))
+    sound = chunks(target, "audio")
+    assert same_chunks(sound, chunks(source, "audio")[: len(sound)])
+    assert sound[-1].time is not None and abs(sound[-1].time - after[-1]) < 0.06
+    assert names(tmp_path) == {target.name}
+
+
+def test_the_second_signal_ends_at_once(corpus: Path, tmp_path: Path) -> None:
+    """The first one would wait for what x265 has begun, some seconds."""
+    slow = ("--codec", "hevc", "--quality", "0")
+    with running(corpus / "05_default_juggle.mp4", tmp_path / "out.mkv", *slow) as process:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.05)  # two signals at one moment are one
+        process.send_signal(signal.SIGTERM)
+        begin = time.monotonic()
+        _, stderr = process.communicate(timeout=TIMEOUT)
+        assert time.monotonic() - begin < 2
+    assert process.returncode == 130 and stderr == "" and not names(tmp_path)
+
+
+@contextmanager
+def running(source: Path, target: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A run that has begun to write: its temporary file is there, with frames in it."""
+    with start(source, "-o", target, *options) as process:
+        try:
+            deadline = time.monotonic() + TIMEOUT
+            while not any(p.stat().st_size for p in target.parent.glob(".out.*")):
+                assert process.poll() is None and time.monotonic() < deadline
+                time.sleep(0.01)
+            yield process
+        finally:
+            process.kill()
+
+
+class Broken(Exception):
+    """What no stage expects."""
+
+
+def broken(implementation: type[Any]) -> type[Any]:
+    """The stage, but its fifth call fails; others wait in vain."""
+    calls = itertools.count()
+
+    def failing(self: Any, *arguments: Any) -> Any:
+        if next(calls) == 4:
+            raise Broken("on purpose")
+        return original(self, *arguments)
+
+    name = next(n for n in ("encode", "_frames", "__call__") if n in vars(implementation))
+    original = getattr(implementation, name)
+    if name == "_frames":
+
+        def frames(self: Any) -> Iterator[Any]:
+            yield from itertools.islice(original(self), 4)
+            raise Broken("on purpose")
+
+        return type("BrokenStage", (implementation,), {name: frames})
+    return type("BrokenStage", (implementation,), {name: failing})
+
+
+STAGES = {
+    "decode": PyAVDecoder,
+    "preprocess": OpenCVPreprocessor,
+    "infer": OnnxRuntimeInference,
+    "postprocess": OpenCVPostprocessor,
+    "encode": X264Encoder,
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_an_error_in_a_stage_surfaces_once_and_leaves_nothing(
+    stage: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    globals()["BrokenStage"] = broken(STAGES[stage])
+    monkeypatch.setitem(IMPLEMENTATIONS[stage], "broken", f"{__name__}:BrokenStage")
+    done: list[float] = []
+    with pytest.raises(Broken, match="on purpose"):
+        segment(
+            corpus / "selfie_segmentation_web.mp4",
+            tmp_path / "out.mp4",
+            progress=lambda *_: done.append(time.monotonic()),
+            **{"infer": "onnxruntime", stage: "broken"},
+        )
+    assert not done or time.monotonic() - done[-1] < 1
+    assert not names(tmp_path)
+    assert not [t for t in threading.enumerate() if t is not threading.main_thread() and t.is_alive() and not t.daemon]
+
+
+def test_several_inputs_one_of_them_broken(clip: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    bad = tmp_path / "bad.mp4"
+    bad.write_text("no video")
+    other = Synthetic(pts=range(5)).write(tmp_path / "other.mkv")
+    result = cli("--max-frames", "4", bad, clip, other, "-o", folder)
+    assert result.returncode == 1
+    assert names(folder) == {"clip.segmented.mp4", "other.segmented.mp4"}
+    assert [line for line in result.stderr.splitlines() if "error" in line] == [
+        f"segmentation: error: {bad}: is not a video that FFmpeg can read, or its header is cut off or damaged"
+    ]
+    assert all(len(times(path)) == 4 for path in folder.iterdir())
+
+
+class Ranged(SimpleHTTPRequestHandler):
+    """Answers range requests, as real servers do."""
+
+    def do_GET(self) -> None:
+        content = Path(self.translate_path(self.path)).read_bytes()
+        asked = self.headers.get("Range", "bytes=0-").removeprefix("bytes=")
+        begin, _, end = asked.partition("-")
+        part = content[int(begin) : int(end) + 1 if end else None]
+        self.send_response(206)
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Content-Range", f"bytes {begin}-{int(begin) + len(part) - 1}/{len(content)}")
+        self.send_header("Content-Length", str(len(part)))
+        self.end_headers()
+        self.wfile.write(part)
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+class Plain(SimpleHTTPRequestHandler):
+    """Gives whole files only."""
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+class HalfWay(BaseHTTPRequestHandler):
+    """Promises a whole file and hangs up in the middle."""
+
+    def do_GET(self) -> None:
+        content = self.server.content  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content[: len(content) // 2])
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@contextmanager
+def served(handler: Any, content: bytes = b"") -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients may hang up
+        server.content = content  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("handler", [Ranged, Plain])
+def test_http(handler: Any, corpus: Path, tmp_path: Path) -> None:
+    with served(partial(handler, directory=str(corpus))) as address:
+        done = report(cli("--json", f"{address}/sample_fragmented.mp4?token=1", cwd=tmp_path))
+        assert (done["frames"], done["damaged"], done["output"]) == (30, 0, "sample_fragmented.segmented.mp4")
+        assert len(times(tmp_path / "sample_fragmented.segmented.mp4")) == 30
+        sound = chunks(tmp_path / "sample_fragmented.segmented.mp4", "audio")
+        assert same_chunks(sound, chunks(corpus / "sample_fragmented.mp4", "audio"))
+
+
+def test_http_with_the_index_at_the_end(corpus: Path, tmp_path: Path) -> None:
+    with served(partial(Ranged, directory=str(corpus))) as address:
+        done = report(cli("--json", "--start", "2", "--max-frames", "10", f"{address}/04_coffee.mp4", cwd=tmp_path))
+    assert (done["frames"], done["damaged"]) == (10, 0)
+
+
+def test_http_errors_are_one_line(corpus: Path, tmp_path: Path) -> None:
+    with served(partial(Plain, directory=str(corpus))) as address:
+        fails(cli(f"{address}/none.mp4", cwd=tmp_path), "none.mp4: no such file")
+    fails(cli(f"{address}/gone.mp4", cwd=tmp_path), "gone.mp4: cannot be opened (Connection refused)")
+    assert not names(tmp_path)
+
+
+def test_http_that_breaks_off_is_counted(tmp_path: Path) -> None:
+    whole = Synthetic(codec="libx264", pts=range(200)).write(tmp_path / "whole.mkv")
+    with av.open(str(whole)) as a, av.open(str(tmp_path / "in.mp4"), "w", options={"movflags": "+faststart"}) as b:
+        copy = b.add_stream_from_template(a.streams[0], opaque=True)
+        for packet in a.demux():
+            if packet.size:
+                packet.stream = copy
+                b.mux(packet)
+    with served(HalfWay, (tmp_path / "in.mp4").read_bytes()) as address:
+        done = report(cli("--json", f"{address}/in.mp4", "-o", tmp_path / "out.mp4"))
+    assert 0 < done["frames"] < 200 and done["frames"] + done["damaged"] >= 200

@@ -1,0 +1,120 @@
+"""Threads behind iterators: order, errors, ends."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from segmentation.overlap import Overlap
+
+
+def test_items_arrive_once_and_in_order() -> None:
+    with Overlap() as overlapped:
+        squares = overlapped(i * i for i in overlapped(range(1000)))
+        assert list(squares) == [i * i for i in range(1000)]
+
+
+def test_parts_work_at_the_same_time() -> None:
+    """Each part waits for the other to have begun its next item, which one thread alone never could."""
+    meeting = threading.Barrier(2, timeout=5)
+
+    def waiting(items: Iterator[int] | range) -> Iterator[int]:
+        for item in items:
+            if item > 0:
+                meeting.wait()
+            yield item
+
+    with Overlap() as overlapped:
+        first = overlapped(waiting(range(6)))
+        assert list(overlapped(i for i in waiting(iter([0, 1, 2, 3, 4, 5])) if next(first) == i)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_no_more_than_the_queues_hold_are_made_ahead() -> None:
+    made = []
+
+    def numbers() -> Iterator[int]:
+        for i in range(100):
+            made.append(i)
+            yield i
+
+    with Overlap(depth=2) as overlapped:
+        items = overlapped(numbers())
+        assert next(items) == 0
+        time.sleep(0.3)
+        assert len(made) <= 1 + 2 + 1  # taken, queued, in the thread's hand
+
+
+@pytest.mark.parametrize("failing", [0, 3])
+def test_an_error_arrives_after_the_items_before_it(failing: int) -> None:
+    def numbers() -> Iterator[int]:
+        for i in range(10):
+            if i == failing:
+                raise RuntimeError("broken")
+            yield i
+
+    seen = []
+    with pytest.raises(RuntimeError, match="broken"), Overlap() as overlapped:
+        for item in overlapped(i for i in overlapped(numbers())):
+            seen.append(item)
+    assert seen == list(range(failing))
+
+
+def test_leaving_ends_the_threads_soon() -> None:
+    before = set(threading.enumerate())
+
+    def endless() -> Iterator[int]:
+        while True:
+            yield 1
+
+    begin = time.monotonic()
+    with Overlap() as overlapped:
+        assert next(overlapped(i for i in overlapped(endless()))) == 1
+    assert time.monotonic() - begin < 1
+    assert set(threading.enumerate()) == before
+
+
+def test_a_part_that_is_stuck_does_not_hold_up_the_end() -> None:
+    release = threading.Event()
+
+    def stuck() -> Iterator[int]:
+        yield 1
+        release.wait(20)
+
+    begin = time.monotonic()
+    with Overlap() as overlapped:
+        assert next(overlapped(i for i in overlapped(stuck()))) == 1
+    assert time.monotonic() - begin < 3
+    release.set()
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_mapped_items_stay_in_order(workers: int) -> None:
+    def square(i: int) -> int:
+        time.sleep(0.002 * (i % 3))  # later items are often done first
+        return i * i
+
+    with Overlap() as overlapped:
+        assert list(overlapped.map(square, overlapped(range(50)), workers)) == [i * i for i in range(50)]
+
+
+def test_a_mapping_uses_its_workers_and_no_more() -> None:
+    meeting = threading.Barrier(3, timeout=5)
+    busy = threading.Semaphore(3)
+
+    def meet(i: int) -> int:
+        assert busy.acquire(blocking=False)
+        meeting.wait()
+        busy.release()
+        return i
+
+    with Overlap() as overlapped:
+        assert list(overlapped.map(meet, range(9), workers=3)) == list(range(9))
+
+
+def test_an_error_in_a_mapping_arrives_in_its_place() -> None:
+    seen = []
+    with pytest.raises(ZeroDivisionError), Overlap() as overlapped:
+        for item in overlapped.map(lambda i: 6 // (3 - i), range(10), workers=2):
+            seen.append(item)
+    assert seen == [2, 3, 6]

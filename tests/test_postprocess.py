@@ -1,0 +1,156 @@
+"""Effects on YUV planes, on every implementation."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from test_preprocess import batch_of, make_info, planes_of, smooth_rgb
+
+from segmentation.config import Effect
+from segmentation.frames import FORMATS, FULL, LIMITED, Colour, Planes
+from segmentation.postprocess.opencv import OpenCVPostprocessor, composite
+
+IMPLEMENTATIONS = [OpenCVPostprocessor]
+HD = Colour(matrix=1, range=LIMITED)
+
+
+def half_mask(size: int = 64) -> NDArray[np.float32]:
+    """(1, size, size): the left half is kept."""
+    mask = np.zeros((1, size, size), np.float32)
+    mask[:, :, : size // 2] = 1
+    return mask
+
+
+def run(
+    effect: str, planes: Planes, mask: NDArray[np.float32], pix_fmt: str = "yuv420p", colour: Colour = HD, turn: int = 0
+) -> Planes:
+    height, width = planes[0].shape
+    info = make_info(width, height, colour, turn)
+    return OpenCVPostprocessor(info, pix_fmt, Effect.parse(effect))(batch_of(planes), mask).frames[0].planes
+
+
+def noise(pix_fmt: str, width: int = 322, height: int = 182, seed: int = 0) -> Planes:
+    layout = FORMATS[pix_fmt]
+    generator = np.random.default_rng(seed)
+    chroma = (-(-height >> layout.shift_y), -(-width >> layout.shift_x))
+    shapes = ((height, width), chroma, chroma)
+    y, u, v = (generator.integers(0, 1 << layout.bits, shape).astype(layout.dtype) for shape in shapes)
+    return y, u, v
+
+
+@pytest.mark.parametrize("bits", [8, 10])
+def test_compositing_is_exact_at_both_ends_and_near_between(bits: int) -> None:
+    dtype: Any = np.uint8 if bits == 8 else np.uint16
+    top = (1 << bits) - 1
+    values = np.arange(1 << bits, dtype=dtype)[None]
+    other = values[:, ::-1].copy()
+    for a in range(256):
+        alpha = np.full(values.shape, a, np.uint8)
+        exact = (values.astype(float) * a + other.astype(float) * (255 - a)) / 255
+        mixed = composite(values, other, alpha)
+        assert np.abs(mixed - exact).max() <= 1
+        assert mixed.max() <= top
+    assert np.array_equal(composite(values, other, np.full(values.shape, 255, np.uint8)), values)
+    assert np.array_equal(composite(values, other, np.zeros(values.shape, np.uint8)), other)
+
+
+@pytest.mark.parametrize("pix_fmt", FORMATS)
+@pytest.mark.parametrize("effect", ["blur:30", "blur:10", "color:#ff0000"])
+@pytest.mark.parametrize("size", [(322, 182), (161, 121)])
+def test_kept_pixels_are_bit_exact(effect: str, pix_fmt: str, size: tuple[int, int]) -> None:
+    planes = noise(pix_fmt, *size)
+    result = run(effect, planes, half_mask(), pix_fmt)
+    for before, after in zip(planes, result, strict=True):
+        assert after.dtype == before.dtype
+        assert after.shape == before.shape
+        kept = before.shape[1] // 2 - before.shape[1] // 16  # the edge is as wide as a pixel of the mask
+        assert np.array_equal(before[:, :kept], after[:, :kept])
+        assert not np.array_equal(before[:, -kept:], after[:, -kept:])
+
+
+def test_the_input_is_only_read() -> None:
+    planes = noise("yuv420p")
+    copies = [p.copy() for p in planes]
+    run("blur", planes, half_mask())
+    for before, after in zip(copies, planes, strict=True):
+        assert np.array_equal(before, after)
+
+
+def test_blur_takes_nothing_from_the_subject() -> None:
+    """A white subject before a black background: no light of it may show beside it."""
+    black, white = HD.from_rgb((0, 0, 0), 8)[0], HD.from_rgb((255, 255, 255), 8)[0]
+    luma = np.full((360, 640), black, np.uint8)
+    luma[:, :320] = white
+    grey = np.full((180, 320), 128, np.uint8)
+    result = run("blur:40", (luma, grey, grey), half_mask(128))[0]
+    beyond_the_edge = result[:, 320 + 10 :]
+    assert beyond_the_edge.max() <= black + 2
+    assert result[:, :310].min() == white
+
+
+def test_blur_is_a_gaussian_of_the_stated_width() -> None:
+    """A step edge blurred with standard deviation s has its 16 % and 84 % points at -s and +s."""
+    height = 1080
+    luma = np.full((height, 1920), 40, np.uint8)
+    luma[:, 960:] = 200
+    grey = np.full((540, 960), 128, np.uint8)
+    row = run("blur:25", (luma, grey, grey), np.zeros((1, 64, 64), np.float32))[0][540].astype(float)
+    level = (row - 40) / 160
+    left, right = np.interp([0.1587, 0.8413], level, np.arange(1920))
+    assert (right - left) / 2 == pytest.approx(25, rel=0.1)
+    assert (right + left) / 2 == pytest.approx(959.5, abs=1)
+
+
+def test_blur_looks_the_same_at_any_resolution() -> None:
+    nothing = np.zeros((1, 64, 64), np.float32)
+    small, large = (
+        run("blur:25", planes_of(smooth_rgb(h, w), "yuv420p", HD), nothing)[0] for w, h in ((480, 270), (1920, 1080))
+    )
+    assert np.abs(large[2::4, 2::4].astype(int) - small).mean() < 2
+
+
+@pytest.mark.parametrize("range_", [LIMITED, FULL])
+@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv444p10le"])
+def test_colour_replaces_the_background(pix_fmt: str, range_: int) -> None:
+    colour = Colour(matrix=1, range=range_)
+    result = run("color:#2080e0", noise(pix_fmt), half_mask(), pix_fmt, colour)
+    to_rgb = colour.yuv_to_rgb(FORMATS[pix_fmt].bits)
+    yuv = np.array([*(float(p[5, -5]) for p in result), 1.0])
+    np.testing.assert_allclose((to_rgb @ yuv) * 255, [0x20, 0x80, 0xE0], atol=2)
+
+
+@pytest.mark.parametrize(("range_", "black", "white"), [(LIMITED, 16, 235), (FULL, 0, 255)])
+def test_mask_is_a_grey_picture_of_the_mask(range_: int, black: int, white: int) -> None:
+    luma, u, v = run("mask", noise("yuv420p"), half_mask(), colour=Colour(matrix=1, range=range_))
+    assert (luma[:, :140] == white).all()
+    assert (luma[:, -140:] == black).all()
+    assert (u == 128).all() and (v == 128).all()
+
+
+def test_overlay_tints_the_kept_part_only() -> None:
+    planes = noise("yuv420p")
+    luma = run("overlay:#ff0000", planes, half_mask())[0]
+    assert np.array_equal(luma[:, -140:], planes[0][:, -140:])
+    tint = HD.from_rgb((255, 0, 0), 8)[0]
+    expected = (planes[0][:, :140].astype(float) + tint) / 2
+    assert np.abs(luma[:, :140] - expected).max() <= 2
+
+
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+def test_masks_are_turned_back(rotation: int) -> None:
+    upright = np.zeros((1, 64, 64), np.float32)
+    upright[:, :16, :24] = 1  # top left, as the network sees it
+    luma = run("mask", noise("yuv420p", 320, 320), upright, turn=rotation)[0]
+    corner = np.rot90(luma, rotation // 90)[20, 20]
+    assert corner == 235
+    assert (luma == 235).mean() == pytest.approx(16 * 24 / 64**2, abs=0.02)
+
+
+def test_the_edge_is_a_line_not_the_steps_of_the_small_mask() -> None:
+    """A diagonal mask of 64 pixels enlarged to 1024: the edge runs within a pixel of the mask of the true line."""
+    mask = np.tri(64, dtype=np.float32)[None]
+    luma = run("mask", noise("yuv420p", 1024, 1024), mask)[0]
+    position = (luma[64:-64] > 125).sum(axis=1)  # how many pixels of each row are kept
+    true = np.arange(64, 1024 - 64)
+    assert np.abs(position - true - 8).max() <= 8

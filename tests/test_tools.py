@@ -1,0 +1,128 @@
+"""The programs in tools/ and samples/: they run, and what they make is what they promise."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SAMPLE = ROOT / "samples" / "astronaut.mp4"
+sys.path.insert(0, str(ROOT / "tools"))  # the tools are programs, not a package
+
+
+def run(program: str, *arguments: str | Path) -> str:
+    """Runs a program of this repository, which must succeed; returns its stdout."""
+    command = [sys.executable, ROOT / program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def decoded(path: Path) -> list[np.ndarray]:
+    """All frames of a video, (H, W, 3) uint8 RGB."""
+    with av.open(str(path)) as container:
+        return [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+
+
+def test_sample_is_small_tagged_and_has_sound() -> None:
+    assert SAMPLE.stat().st_size < 500_000
+    with av.open(str(SAMPLE)) as container:
+        video, audio = container.streams.video[0], container.streams.audio[0]
+        context = video.codec_context
+        assert (context.name, context.pix_fmt, audio.codec_context.name) == ("h264", "yuv420p", "aac")
+        assert (video.width, video.height, video.frames, video.average_rate) == (640, 360, 150, 30)
+        # BT.709 and limited range, by their code points.
+        tags = (context.colorspace, context.color_primaries, context.color_trc, context.color_range)
+        assert tuple(map(int, tags)) == (1, 1, 1, 1)
+        for stream in (video, audio):
+            assert stream.start_time == 0
+            assert float(stream.duration * stream.time_base) == pytest.approx(5, abs=0.03)  # one AAC frame: 21 ms
+
+
+def test_sound_of_the_sample_has_a_note_at_each_second() -> None:
+    with av.open(str(SAMPLE)) as container:
+        sound = np.concatenate([frame.to_ndarray()[0] for frame in container.decode(audio=0)])
+    loudness = np.square(sound[: 5 * 48_000]).reshape(-1, 4_800).mean(axis=1)  # of each tenth of a second
+    rises = np.flatnonzero(loudness[1:] > 1.5 * loudness[:-1]) + 1
+    assert {10, 20, 30, 40} <= set(rises)
+    assert np.abs(sound).max() < 1
+
+
+def test_make_sample_makes_the_committed_pictures() -> None:
+    pytest.importorskip("skimage", reason="scikit-image, which has the photograph, is not installed")
+    import make_sample
+
+    photo = make_sample.photograph()
+    made = list(make_sample.frames(photo))
+    assert all(np.array_equal(a, b) for a, b in zip(made, make_sample.frames(photo), strict=True))
+    committed = decoded(SAMPLE)
+    assert len(made) == len(committed)
+    for a, b in zip(made[::30], committed[::30], strict=True):
+        assert cv2.PSNR(a, b) > 35  # dB; what x264 at crf 20 and 4:2:0 leave
+
+
+def test_sample_program_runs(tmp_path: Path) -> None:
+    target = tmp_path / "out.mp4"
+    assert "150 frames" in run("samples/segment.py", SAMPLE, target)
+    assert len(decoded(target)) == 150
+
+
+@pytest.mark.parametrize("extra", [[], ["--successive", "--start", "1"]], ids=["spread", "successive"])
+def test_contact_sheet_has_a_row_for_each_frame(tmp_path: Path, extra: list[str]) -> None:
+    sheet = tmp_path / "sheet.png"
+    run("tools/contact_sheet.py", SAMPLE, "-o", sheet, "--frames", "2", "--crop", "10,20,100,60", "--zoom", "2", *extra)
+    import contact_sheet
+
+    picture = cv2.imread(str(sheet))
+    height, width = 2 * 60 + contact_sheet.LABEL_HEIGHT + contact_sheet.GAP, 2 * 100 + contact_sheet.GAP
+    assert picture.shape == (2 * height, 3 * width, 3)
+
+
+def test_typical_workflow_keeps_every_frame(tmp_path: Path) -> None:
+    from typical_workflow import PERSON, blur_background
+
+    target = tmp_path / "typical.mp4"
+    assert blur_background(str(SAMPLE), str(target), str(PERSON), max_frames=12) == 12
+    frames = decoded(target)
+    assert len(frames) == 12 and frames[0].shape == (360, 640, 3)
+
+
+def test_clips_of_the_benchmark_repeat_their_source(tmp_path: Path) -> None:
+    from benchmark import make_clip
+
+    clip = make_clip(str(SAMPLE), 160, (320, 180), tmp_path)  # the source has 150
+    with av.open(str(clip)) as container:
+        times = [frame.pts * frame.time_base * 30 for frame in container.decode(video=0)]
+        context = container.streams.video[0].codec_context
+        assert (int(context.colorspace), int(context.color_range)) == (1, 1)
+    assert times[:150] == list(range(150)) and len(times) == 160
+    assert times == sorted(set(times))
+
+
+def test_benchmark_writes_what_it_promises(tmp_path: Path) -> None:
+    output = tmp_path / "results.json"
+    small = ["--size", "320x180", "--frames", "12", "--lengths", "12,24", "--repeats", "1"]
+    printed = run("tools/benchmark.py", SAMPLE, *small, "--work", tmp_path / "work", "-o", output)
+    results = json.loads(output.read_text())
+
+    assert results["hardware"].keys() == {"cpu", "cores", "memory_gib"}
+    packages = {"segmentation", "git", "python", "av", "ffmpeg", "onnxruntime", "opencv", "numpy"}
+    assert results["versions"].keys() == packages
+    assert str(tmp_path) not in output.read_text() and "tools/benchmark.py" in results["command"]
+
+    (throughput,), (stages,) = results["throughput"], results["stages"]
+    for side in ("pipeline", "typical"):
+        assert throughput[side]["frames"] == 12
+        assert throughput[side]["fps"].keys() == {"median", "min", "max"}
+        assert throughput[side]["cpu_seconds_per_1000_frames"] > 0
+        assert throughput[side]["peak_memory_mib"] > 20
+    names = {"decode", "preprocess", "infer", "postprocess", "encode"}
+    assert throughput["pipeline"]["stage_busy_seconds"].keys() == stages["alone"].keys() == names
+    assert stages["limit_fps"] > 0 and throughput["speed_ratio"] > 0
+    assert [row["frames"] for row in results["memory"]] == [12, 24]
+    assert "pipeline" in printed and "peak memory" in printed

@@ -1,0 +1,116 @@
+"""Shows what the pipeline does to a video: a PNG with frames below each other; input, mask and output side by side.
+
+    python tools/contact_sheet.py samples/astronaut.mp4 -o sheet.png
+    python tools/contact_sheet.py in.mp4 -o edge.png --successive --start 2.5 --crop 300,40,200,150 --zoom 3
+
+The real pipeline makes the masks and the outputs, written losslessly, so that the codec adds nothing to what is seen.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import cv2
+import numpy as np
+from av import VideoFrame
+from numpy.typing import NDArray
+
+from segmentation import Config, segment
+from segmentation.frames import FULL, VideoInfo
+from segmentation.source import open_input, probe
+
+Picture = NDArray[np.uint8]  # (h, w, 3) RGB
+Crop = tuple[int, int, int, int]  # x, y, width, height in pixels of the upright picture
+
+GAP = 4  # pixels between the cells
+LABEL_HEIGHT = 20  # pixels above each
+CELL_WIDTH = 480  # pixels, unless --zoom says more or less
+
+
+def stretches(info: VideoInfo, count: int, start: float, *, successive: bool) -> list[tuple[float, int]]:
+    """(start in seconds, number of frames) of what is shown: one run of frames, or single ones evenly spread."""
+    if successive:
+        return [(start, count)]
+    length = max(0.0, (info.frames - 1) / float(info.rate) - start)  # to the begin of the last frame
+    return [(start + length * (i + 0.5) / count, 1) for i in range(count)]
+
+
+def pictures(path: Path | str, turns: int, start: float, count: int) -> Iterator[tuple[float, Picture]]:
+    """`count` frames from `start` seconds on, each with its time, in RGB, turned `turns` quarters to the left."""
+    with open_input(str(path)) as container:
+        stream = container.streams.best("video")
+        begin = Fraction(container.start_time or 0, 1_000_000)
+        if start:
+            container.seek(int((begin + Fraction(start)) * 1_000_000))
+        for frame in container.decode(stream):
+            if count and frame.pts * frame.time_base >= begin + Fraction(start):
+                count -= 1
+                yield float(frame.pts * frame.time_base - begin), np.rot90(to_rgb(frame), turns)
+            if not count:
+                return
+
+
+def to_rgb(frame: VideoFrame) -> Picture:
+    """A frame in RGB by its own matrix and range, as a player shows it (HDR is not mapped to less)."""
+    if frame.format.is_rgb:
+        return frame.to_ndarray(format="rgb24")
+    full = frame.color_range == FULL or frame.format.name.startswith("yuvj")
+    rgb = frame.reformat(format="rgb24", interpolation="BICUBIC", src_color_range=2 if full else 1, dst_color_range=2)
+    return rgb.to_ndarray()
+
+
+def cell(picture: Picture, label: str, crop: Crop | None, zoom: float | None) -> Picture:
+    """`picture` cut to `crop` and enlarged, with its label above it."""
+    if crop is not None:
+        x, y, width, height = crop
+        picture = picture[y : y + height, x : x + width]
+    zoom = zoom or CELL_WIDTH / picture.shape[1]
+    # Enlarged pixels stay squares: an edge is looked at as it is.
+    method = cv2.INTER_NEAREST if zoom > 1 else cv2.INTER_AREA
+    picture = cv2.resize(np.ascontiguousarray(picture), None, fx=zoom, fy=zoom, interpolation=method)
+    picture = cv2.copyMakeBorder(picture, LABEL_HEIGHT, GAP, 0, GAP, cv2.BORDER_CONSTANT, value=(60, 60, 60))
+    return cv2.putText(picture, label, (6, LABEL_HEIGHT - 6), cv2.FONT_HERSHEY_SIMPLEX, 0.45, (255,) * 3, 1)
+
+
+def rows(path: str, options: argparse.Namespace) -> Iterator[Picture]:
+    """The rows of one video: input, mask and output of each frame."""
+    info = probe(path)
+    turns = info.rotation // 90
+    name = Path(path).name
+    with tempfile.TemporaryDirectory() as folder:
+        for start, count in stretches(info, options.frames, options.start, successive=options.successive):
+            columns = [[(f"{name} {t:.3f} s", p) for t, p in pictures(path, turns, start, count)]]
+            for effect in ("mask", options.effect):
+                target = Path(folder) / "out.mkv"
+                config = Config(model=options.model, codec="ffv1", start=start, max_frames=count, overwrite=True)
+                segment(path, target, config, effect=effect)
+                columns.append([(effect, picture) for _, picture in pictures(target, turns, 0, count)])
+            for row in zip(*columns, strict=True):
+                yield np.hstack([cell(picture, label, options.crop, options.zoom) for label, picture in row])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Puts input, mask and output of some frames side by side in a PNG.")
+    add = parser.add_argument
+    add("inputs", nargs="+", metavar="INPUT", help="videos")
+    add("-o", "--output", type=Path, required=True, help="the PNG")
+    add("--frames", type=int, default=6, help="frames of each video (default: 6)")
+    add("--successive", action="store_true", help="successive frames, to see flicker, instead of evenly spread ones")
+    add("--start", type=float, default=0.0, metavar="SECONDS", help="where to begin")
+    add("--crop", type=lambda text: tuple(map(int, text.split(","))), metavar="X,Y,W,H", help="only this part")
+    add("--zoom", type=float, help=f"enlarge by this (default: cells become {CELL_WIDTH} pixels wide)")
+    add("--effect", default="blur", help="of the third column (default: blur)")
+    add("--model", default="person", metavar="NAME|FILE.onnx")
+    options = parser.parse_args()
+
+    found = [row for path in options.inputs for row in rows(path, options)]
+    width = max(row.shape[1] for row in found)
+    sheet = np.vstack([np.pad(row, ((0, 0), (0, width - row.shape[1]), (0, 0))) for row in found])
+    cv2.imwrite(str(options.output), cv2.cvtColor(sheet, cv2.COLOR_RGB2BGR))
+    print(f"{options.output}: {sheet.shape[1]}x{sheet.shape[0]}")
+
+
+if __name__ == "__main__":
+    main()

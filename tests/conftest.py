@@ -23,6 +23,21 @@ TIMEOUT = 240.0  # seconds: far more than any run needs, on any machine
 Planes = tuple[NDArray[Any], ...]
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests marked `gpu` skip where there is no GPU, unless a GPU is promised: then its absence is a failure."""
+    if item.get_closest_marker("gpu") is not None and not _has_gpu():
+        refuse = pytest.fail if os.environ.get("SEGMENTATION_REQUIRE_GPU") == "1" else pytest.skip
+        refuse("needs an NVIDIA GPU and PyTorch with CUDA")
+
+
+def _has_gpu() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return bool(torch.cuda.is_available())
+
+
 @pytest.fixture(scope="session")
 def corpus() -> Path:
     """The folder of real videos, which lies beside the repository, not in it."""

@@ -233,7 +233,7 @@ def extract(clips: Path, corpus: Path, teacher: Path, cache: Path) -> None:
                     continue
                 rgb = frame.to_ndarray(format="rgb24")
                 mask = label(session, rgb)
-                if (mask > 0.5).mean() > 0.03:  # so the empty room between two walkers is never trained on
+                if (mask > 0.5).mean() > 0.03:  # the empty room between two walkers shows no person
                     aspect = round(1000 * frame.width / frame.height)
                     store(cache / f"person-{aspect}-{Path(name).stem}-{index:05}.webp", rgb, mask)
     for name in SCENES:
@@ -438,13 +438,13 @@ def main() -> None:
     parser.add_argument("--widths", type=int, nargs=4, default=[16, 32, 64, 96], help="channels at 1/2, 1/4, 1/8, 1/16")
     parser.add_argument("--blocks", type=int, nargs=3, default=[2, 1, 3], help="blocks at 1/4, 1/8, 1/16")
     parser.add_argument("--decoder", type=int, nargs=3, default=[48, 32, 16], help="channels at 1/8, 1/4, 1/2")
-    parser.add_argument("--steps", type=int, default=7000, help="0: make the cache and stop")
+    parser.add_argument("--steps", type=int, default=6500, help="0: make the cache and stop")
     parser.add_argument("--seconds", type=float, default=0, help="finish, schedule included, after this time at most")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--pool", type=int, default=49152, help="augmented pictures held on the GPU")
     parser.add_argument("--reuse", type=int, default=4, help="steps to every new batch of pictures")
     parser.add_argument(
-        "--doubt", type=float, nargs="+", default=[0.3], help="weight of the teacher's opinion away from people"
+        "--doubt", type=float, nargs="+", default=[0.6], help="weight of the teacher's opinion away from people"
     )
     parser.add_argument(
         "--imitate",

@@ -18,11 +18,12 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 from onnxruntime.transformers.float16 import ALWAYS_FLOAT_INPUTS, DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
+from onnxruntime.transformers.onnx_model import OnnxModel
 
 from segmentation.errors import EngineError
 from segmentation.inference import probabilities
 from segmentation.model import Model, short
-from segmentation.onnx_graph import run, session_of
+from segmentation.onnx_graph import exact_session, run, session_of
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ def to_half(graph: onnx.ModelProto, model: Model, pictures: NDArray[np.float32])
         log.warning("%s: keeps nothing in the pictures that FP16 is compared on; give others with --frames", model.name)
     while True:
         with np.errstate(all="ignore"):
-            actual = masks(_exact_session(_rounded(graph, kept)), model, pictures)
+            actual = masks(exact_session(_rounded(graph, kept)), model, pictures)
         comparison = compare(expected, actual, tuple(kept))
         if comparison.iou >= MIN_IOU:
             break
@@ -71,6 +72,8 @@ def to_half(graph: onnx.ModelProto, model: Model, pictures: NDArray[np.float32])
         kept.append(departed)
     try:
         half = convert_float_to_float16(graph, keep_io_types=True, node_block_list=kept)
+        OnnxModel(half).topological_sort()  # the converter appends its casts
+        onnx.checker.check_model(half, full_check=True)
         session_of(half)
     except Exception as exc:  # the converter's and ONNX Runtime's errors have no common base
         raise EngineError(
@@ -185,7 +188,7 @@ def _first_departure(graph: onnx.ModelProto, kept: list[str], picture: NDArray[n
     batch = graph.graph.input[0].type.tensor_type.shape.dim[0].dim_value or 1
     values = []
     for form in (exact, _rounded(graph, kept, exposed=True)):
-        session = _exact_session(form)
+        session = exact_session(form)
         names = [output.name for output in session.get_outputs()]
         values.append(dict(zip(names, run(session, np.repeat(picture, batch, axis=0)), strict=True)))
     expected, actual = values
@@ -201,10 +204,3 @@ def _first_departure(graph: onnx.ModelProto, kept: list[str], picture: NDArray[n
             if difference > _DEPARTURE * float(np.abs(expected[name]).max()):
                 return str(node.name)
     return None
-
-
-def _exact_session(graph: onnx.ModelProto) -> ort.InferenceSession:
-    """A session that optimises nothing, so that no pair of casts is taken out."""
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return session_of(graph, options)

@@ -2,6 +2,7 @@
 
 import logging
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,13 @@ def session_of(graph: onnx.ModelProto, options: ort.SessionOptions | None = None
     return ort.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
+def exact_session(graph: onnx.ModelProto) -> ort.InferenceSession:
+    """A session that optimises nothing: no pair of casts is taken out, and errors name the graph's own nodes."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return session_of(graph, options)
+
+
 def run(session: ort.InferenceSession, tensor: NDArray[Any], outputs: list[str] | None = None) -> list[NDArray[Any]]:
     """All or the named outputs for the one input."""
     return [np.asarray(value) for value in session.run(outputs, {session.get_inputs()[0].name: tensor})]
@@ -95,10 +103,27 @@ def _move_initializers(graph: onnx.ModelProto) -> int:
 
 
 def _keep_output(graph: onnx.ModelProto, name: str) -> None:
-    """Drops the auxiliary outputs; what computes only them goes with the folding."""
+    """Drops the auxiliary outputs and the nodes that only they need."""
     kept = [value for value in graph.graph.output if value.name == name]
     del graph.graph.output[:]
     graph.graph.output.extend(kept)
+    needed, nodes = {name}, []
+    for node in reversed(graph.graph.node):
+        if not needed.isdisjoint(node.output):
+            needed.update(_read(node))
+            nodes.append(node)
+    del graph.graph.node[:]
+    graph.graph.node.extend(reversed(nodes))
+
+
+def _read(node: onnx.NodeProto) -> Iterator[str]:
+    """The names that a node reads, those in the bodies of If and Loop too."""
+    yield from node.input
+    for attribute in node.attribute:
+        for body in (attribute.g, *attribute.graphs):
+            for inner in body.node:
+                yield from _read(inner)
+            yield from (value.name for value in body.output)
 
 
 def _with_shape(graph: onnx.ModelProto, model: Model, batch: int | None) -> onnx.ModelProto:
@@ -115,7 +140,7 @@ def _with_shape(graph: onnx.ModelProto, model: Model, batch: int | None) -> onnx
     pictures = np.random.default_rng(0).random((batch or 3, 3, model.height, model.width), np.float32)
     pictures = pictures.astype(model.dtype)
     try:
-        together = run(session_of(changed), pictures)[0].astype(np.float32)
+        together = run(exact_session(changed), pictures)[0].astype(np.float32)
         apart = _one_by_one(session_of(graph), pictures, model.batch or 1)
     except Exception as exc:  # ONNX Runtime's errors have no common base
         raise EngineError(f"{model.path}: its batch can't be made {wanted} ({short(exc)}); {way_out}") from exc

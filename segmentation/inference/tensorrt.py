@@ -64,7 +64,7 @@ class Network:
         if self._engine is None:
             reason = messages.errors[-1] if messages.errors else "it gave no reason"
             raise EngineError(
-                f"the engine can't be loaded by {sidecar.flavour} {self._trt.__version__} on this GPU "
+                f"the engine can't be loaded by {sidecar.flavour} {sidecar.flavour_version} on this GPU "
                 f"({short(Exception(reason))}); build it again here"
             )
         self._compare_with(sidecar)

@@ -7,11 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from segmentation.errors import ConfigError
+from segmentation.errors import ConfigError, EngineError
 from segmentation.flavour import Flavour, Gpu, serves, written
 from segmentation.model import Model
 from segmentation.reference import BUILT_IN as PICTURE
-from segmentation.sidecar import digest
+from segmentation.sidecar import Sidecar, digest
 
 RECIPE = 1  # raised whenever the same ingredients would give another graph
 HARDWARE = ("none", "ampere-plus", "same-compute-capability")
@@ -157,3 +157,25 @@ def meaning_of(model: Model) -> dict[str, Any]:
         "channel_order": model.channel_order,
         "activation": model.activation,
     }
+
+
+def check_machine(path: Path, sidecar: Sidecar, flavour: Flavour, gpu: Gpu) -> None:
+    """Raises `EngineError` if the plan was built for other software or another GPU than there is here."""
+    again = "build it again here with segmentation-build"
+    options, built_for = sidecar.ingredients["options"], sidecar.ingredients["compute_capability"]
+    built_by = f"{sidecar.flavour} {sidecar.flavour_version}"
+    here = f"{flavour.module} {flavour.version}"
+    if sidecar.flavour != flavour.module or (built_by != here and not options["version_compatible"]):
+        raise EngineError(f"{path}: was built by {built_by}, here is {here}; {again}")
+    one = built_for == written(gpu.capability)
+    if flavour.rtx:
+        fits = one or (built_for == "8.0 and newer" and gpu.capability >= (8, 0))
+    else:
+        level = options["hardware_compatibility"]
+        fits = {
+            "none": one and sidecar.ingredients["gpu"] == gpu.name,
+            "same-compute-capability": one,
+            "ampere-plus": gpu.capability >= (8, 0),
+        }[level]
+    if not fits:
+        raise EngineError(f"{path}: was built for {sidecar.ingredients['gpu']} ({built_for}), here is {gpu}; {again}")

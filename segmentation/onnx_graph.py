@@ -40,7 +40,7 @@ def prepare(model: Model, batch: int | None) -> onnx.ModelProto:
         log.info("fold: left as it is, because it has Q/DQ nodes")
         return graph
     before = len(graph.graph.node)
-    graph = _fold(graph)
+    graph = _fold(graph, model.path)
     log.info("fold: %d of %d nodes are left", len(graph.graph.node), before)
     return graph
 
@@ -164,14 +164,21 @@ def _set_dimensions(value: onnx.ValueInfoProto, sizes: list[int | str]) -> None:
             dimension.dim_param = size
 
 
-def _fold(graph: onnx.ModelProto) -> onnx.ModelProto:
+def _fold(graph: onnx.ModelProto, path: Path) -> onnx.ModelProto:
     """Constants folded by ONNX Runtime, at the level that keeps to standard operators."""
     with tempfile.TemporaryDirectory() as folder:
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.optimized_model_filepath = str(Path(folder) / "folded.onnx")
-        session_of(graph, options)
-        folded = onnx.load(options.optimized_model_filepath)
+        try:
+            session_of(graph, options)
+            folded = onnx.load(options.optimized_model_filepath)
+        except Exception as exc:  # ONNX Runtime's errors have no common base
+            size = graph.ByteSize() / 1e6
+            raise EngineError(
+                f"{path}: its constants can't be folded in {folder}, {size:.1f} MB ({short(exc)}); make room, "
+                "or set TMPDIR to another folder"
+            ) from exc
     own = {node.domain for node in graph.graph.node}
     added = {node.domain for node in folded.graph.node} - own - _STANDARD
     assert not added, f"ONNX Runtime's basic optimisation added operators of {added}"

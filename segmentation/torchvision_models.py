@@ -73,7 +73,7 @@ def export(network: torch.nn.Module, target: Path, size: tuple[int, int], meanin
         output_names=["scores"],
         dynamic_axes={"input": {0: "N"}, "scores": {0: "N"}},
         opset_version=_OPSET,
-        dynamo=False,  # the other exporter needs onnxscript, and gives the same graph here
+        dynamo=False,  # the other exporter needs onnxscript as well
     )
     model = onnx.load(target)
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in meaning.items()}

@@ -24,11 +24,11 @@ from test_onnx_graph import RED_ONLY, chain, model_of, node, overflow, portrait,
 
 from segmentation import BackendError, Config, ConfigError, EngineError
 from segmentation.engine import engine_folder, obtain, trust
-from segmentation.engine_job import EngineOptions, Job
+from segmentation.engine_job import EngineOptions, Job, check_machine
 from segmentation.flavour import Flavour, Gpu, choose, installed, serves
 from segmentation.half import MIN_IOU
 from segmentation.model import load_model
-from segmentation.sidecar import digest, load_plan, read_sidecar, sidecar_of
+from segmentation.sidecar import Sidecar, digest, load_plan, read_sidecar, sidecar_of
 
 DATA = Path(__file__).parent / "data"
 BRIGHT = DATA / "bright-dynamic.onnx"
@@ -401,14 +401,22 @@ def test_a_broken_file(rtx: Flavour, tmp_path: Path) -> None:
     assert "no such model" in one_line(build(tmp_path / "nowhere.onnx"), 1)
 
 
-def test_no_space(rtx: Flavour, tmp_path: Path) -> None:
-    """A file size limit stands for a full disk: both are an OSError on writing."""
+@pytest.mark.parametrize(
+    ("limit", "hint"),
+    [
+        (1_000_000, "its constants can't be folded in"),  # a step's own file has 1.5 MB, the plan 1.8 MB
+        (1_600_000, "p.engine: cannot be written (File too large); 1."),
+    ],
+)
+def test_no_space(rtx: Flavour, tmp_path: Path, limit: int, hint: str) -> None:
+    """A file size limit stands for a full disk: writing fails with an OSError in both."""
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+    def bound() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    text = one_line(build("person", "-o", tmp_path / "p.engine", before=limit), 1)
-    assert "p.engine: cannot be written (File too large); 1." in text and "MB are needed" in text
+    text = one_line(build("person", "-o", tmp_path / "p.engine", before=bound), 1)
+    assert hint in text and "make room" in text
     assert list(tmp_path.iterdir()) == []
 
 
@@ -503,6 +511,48 @@ def test_only_tensorrt_rtx_builds_without_a_gpu() -> None:
         choose(None, BOTH, "tensorrt", build=True)
     with pytest.raises(ConfigError, match="choose from tensorrt, tensorrt_rtx"):
         choose(None, BOTH, "tensorRT", build=True)
+
+
+def made_for(flavour: Flavour, gpu: Gpu, **options: Any) -> Sidecar:
+    """The sidecar of an engine for a machine that is not this one."""
+    wanted = Job(model=model_of(BRIGHT), options=EngineOptions(**options), flavour=flavour, gpu=gpu)
+    empty: dict[str, Any] = {field.name: None for field in fields(Sidecar)}
+    said = {"flavour": flavour.module, "flavour_version": flavour.version, "ingredients": wanted.ingredients}
+    return Sidecar(**{**empty, **said})
+
+
+TRT = Flavour("tensorrt", "11.4.0")
+L4 = Gpu("NVIDIA L4", (8, 9))
+
+
+@pytest.mark.parametrize(
+    ("sidecar", "flavour", "gpu", "reason"),
+    [
+        (lambda: made_for(RTX, ADA), RTX, L4, None),
+        (lambda: made_for(RTX, ADA), RTX, TURING, "was built for any (8.0 and newer), here is Tesla T4"),
+        (lambda: made_for(RTX, TURING), RTX, TURING, None),
+        (lambda: made_for(RTX, TURING), RTX, ADA, "was built for any (7.5)"),
+        (lambda: made_for(RTX, ADA), Flavour("tensorrt_rtx", "1.8.0"), ADA, "tensorrt_rtx 1.7.1.116, here is"),
+        (lambda: made_for(TRT, ADA), RTX, ADA, "was built by tensorrt 11.4.0, here is tensorrt_rtx"),
+        (lambda: made_for(TRT, ADA), TRT, ADA, None),
+        (lambda: made_for(TRT, ADA), TRT, L4, "was built for NVIDIA GeForce RTX 4090 (8.9), here is NVIDIA L4"),
+        (lambda: made_for(TRT, ADA, hardware_compatibility="same-compute-capability"), TRT, L4, None),
+        (lambda: made_for(TRT, ADA, hardware_compatibility="same-compute-capability"), TRT, HOPPER, "(8.9), here is"),
+        (lambda: made_for(TRT, ADA, hardware_compatibility="ampere-plus"), TRT, HOPPER, None),
+        (lambda: made_for(TRT, ADA, hardware_compatibility="ampere-plus"), TRT, TURING, "here is Tesla T4"),
+        (lambda: made_for(TRT, ADA), Flavour("tensorrt", "11.5.0"), ADA, "here is tensorrt 11.5.0"),
+        (lambda: made_for(TRT, ADA, version_compatible=True), Flavour("tensorrt", "11.5.0"), ADA, None),
+    ],
+)
+def test_an_engine_of_another_machine_is_refused(
+    sidecar: Callable[[], Sidecar], flavour: Flavour, gpu: Gpu, reason: str | None
+) -> None:
+    if reason is None:
+        check_machine(Path("e.engine"), sidecar(), flavour, gpu)
+        return
+    with pytest.raises(EngineError) as caught:
+        check_machine(Path("e.engine"), sidecar(), flavour, gpu)
+    assert reason in str(caught.value) and "build it again here" in str(caught.value)
 
 
 # In the main program

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.engine import obtain
-from segmentation.engine_job import EngineOptions, Job
+from segmentation.engine_job import EngineOptions, Job, check_machine
 from segmentation.errors import BackendError, EngineError
-from segmentation.flavour import Flavour, Gpu, choose, find_gpu, installed, logger, written
+from segmentation.flavour import Flavour, Gpu, choose, find_gpu, installed, logger
 from segmentation.inference import probabilities
 from segmentation.model import Model, short
 from segmentation.sidecar import Sidecar, load_plan, write_whole
@@ -172,7 +172,7 @@ class TensorRTInference:
             job = Job(model=model, options=EngineOptions(batch=batch), flavour=flavour, gpu=gpu)
             path, _ = obtain(job)
         plan, sidecar = load_plan(path)
-        _check_machine(path, sidecar, flavour, gpu)
+        check_machine(path, sidecar, flavour, gpu)
         self._start(
             plan, sidecar, model, device, path.with_suffix(f".sm{gpu.capability[0]}{gpu.capability[1]}.kernels")
         )
@@ -236,25 +236,3 @@ def _gpu(device: torch.device) -> Gpu:
 
 def _flavour(device: torch.device) -> Flavour:
     return choose(_gpu(device), installed())
-
-
-def _check_machine(path: Path, sidecar: Sidecar, flavour: Flavour, gpu: Gpu) -> None:
-    """Raises `EngineError` if the plan was built for other software or another GPU than there is here."""
-    again = "build it again here with segmentation-build"
-    options, built_for = sidecar.ingredients["options"], sidecar.ingredients["compute_capability"]
-    built_by = f"{sidecar.flavour} {sidecar.flavour_version}"
-    here = f"{flavour.module} {flavour.version}"
-    if sidecar.flavour != flavour.module or (built_by != here and not options["version_compatible"]):
-        raise EngineError(f"{path}: was built by {built_by}, here is {here}; {again}")
-    one = built_for == written(gpu.capability)
-    if flavour.rtx:
-        fits = one or (built_for == "8.0 and newer" and gpu.capability >= (8, 0))
-    else:
-        level = options["hardware_compatibility"]
-        fits = {
-            "none": one and sidecar.ingredients["gpu"] == gpu.name,
-            "same-compute-capability": one,
-            "ampere-plus": gpu.capability >= (8, 0),
-        }[level]
-    if not fits:
-        raise EngineError(f"{path}: was built for {sidecar.ingredients['gpu']} ({built_for}), here is {gpu}; {again}")

@@ -28,6 +28,7 @@ from segmentation.onnx_graph import exact_session, run, session_of
 log = logging.getLogger(__name__)
 
 MIN_IOU = 0.995  # of the FP16 graph's masks with the FP32 graph's
+MAX_VALUE = 65504 / 4  # a quarter of FP16's range: other frames have larger values than those compared
 _DEPARTURE = 0.1  # of a node's largest value: sound networks stay below a tenth of that
 _BLOCKED = frozenset(DEFAULT_OP_BLOCK_LIST)  # operators that the converter leaves in FP32
 
@@ -46,21 +47,23 @@ class Comparison:
 def to_half(graph: onnx.ModelProto, model: Model, pictures: NDArray[np.float32]) -> tuple[onnx.ModelProto, Comparison]:
     """The graph in FP16, with its input and output as they were, and how its masks compare on `pictures`.
 
-    `pictures` (N, 3, H, W) are inputs of the network. Nodes in which FP16 departs are named in a warning and stay in
-    FP32. Raises `EngineError` if the masks do not agree even so.
+    `pictures` (N, 3, H, W) are inputs of the network. Nodes whose values come near FP16's limit, or in which FP16
+    departs, are named in a warning and stay in FP32. Raises `EngineError` if the masks do not agree even so.
     """
     graph = _named(graph)
-    kept: list[str] = []
+    kept = _too_large(graph, pictures)
+    if kept:
+        text = "%s: %d nodes, the first is %s, have values near FP16's limit or above it, and stay in FP32"
+        log.warning(text, model.name, len(kept), kept[0])
     expected = masks(session_of(graph), model, pictures)
     if not expected.max() > 0.5:
         log.warning("%s: keeps nothing in the pictures that FP16 is compared on; give others with --frames", model.name)
     while True:
-        with np.errstate(all="ignore"):
-            actual = masks(exact_session(_rounded(graph, kept)), model, pictures)
+        actual = masks(exact_session(_rounded(graph, kept)), model, pictures)
         comparison = compare(expected, actual, tuple(kept))
         if comparison.iou >= MIN_IOU:
             break
-        departed = _first_departure(graph, kept, pictures[:1])
+        departed = _first_departure(graph, kept, _worst(pictures, expected, actual))
         if departed is None:
             raise EngineError(
                 f"{model.path}: in FP16 its masks agree with FP32 only to an IoU of {comparison.iou:.4f} ({MIN_IOU} is "
@@ -72,6 +75,7 @@ def to_half(graph: onnx.ModelProto, model: Model, pictures: NDArray[np.float32])
         kept.append(departed)
     try:
         half = convert_float_to_float16(graph, keep_io_types=True, node_block_list=kept)
+        _drop_twins(half)
         OnnxModel(half).topological_sort()  # the converter appends its casts
         onnx.checker.check_model(half, full_check=True)
         session_of(half)
@@ -80,6 +84,15 @@ def to_half(graph: onnx.ModelProto, model: Model, pictures: NDArray[np.float32])
             f"{model.path}: can't be converted to FP16 ({short(exc)}); build it with --precision fp32"
         ) from exc
     return half, comparison
+
+
+def compare_rounded(
+    graph: onnx.ModelProto, model: Model, pictures: NDArray[np.float32], kept: tuple[str, ...]
+) -> Comparison:
+    """Compares FP16 with FP32 on other pictures than those that decided which nodes are kept in FP32."""
+    graph = _named(graph)
+    actual = masks(exact_session(_rounded(graph, list(kept))), model, pictures)
+    return compare(masks(session_of(graph), model, pictures), actual, kept)
 
 
 def masks(session: ort.InferenceSession, model: Model, pictures: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -114,6 +127,20 @@ def _named(graph: onnx.ModelProto) -> onnx.ModelProto:
             node.name = f"{node.op_type}_{number}"
         seen.add(node.name)
     return graph
+
+
+def _drop_twins(graph: onnx.ModelProto) -> None:
+    """The converter adds a cast for each reader that stays in FP32, all with the same name: one is enough."""
+    seen: dict[str, onnx.NodeProto] = {}
+    nodes = []
+    for node in graph.graph.node:
+        twin = seen.setdefault(node.output[0], node)
+        if twin is node:
+            nodes.append(node)
+        else:
+            assert twin.op_type == node.op_type == "Cast" and list(twin.input) == list(node.input)
+    del graph.graph.node[:]
+    graph.graph.node.extend(nodes)
 
 
 def _rounded(graph: onnx.ModelProto, kept: list[str], *, exposed: bool = False) -> onnx.ModelProto:
@@ -180,17 +207,47 @@ def _expose(target: onnx.ModelProto, graph: onnx.ModelProto) -> None:
     target.graph.output.extend(helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in names)
 
 
+def _too_large(graph: onnx.ModelProto, pictures: NDArray[np.float32]) -> list[str]:
+    """The nodes that read or make values above `MAX_VALUE` for one of the pictures, in the graph's order."""
+    exact = onnx.ModelProto()
+    exact.CopyFrom(graph)
+    _expose(exact, graph)
+    session = exact_session(exact)
+    names = [output.name for output in session.get_outputs()]
+    weights = (t for t in graph.graph.initializer if t.data_type == TensorProto.FLOAT)
+    large = {t.name for t in weights if np.abs(numpy_helper.to_array(t)).max(initial=0) > MAX_VALUE}
+    for picture in pictures:
+        values = run(session, _batch_of(graph, picture))
+        large.update(n for n, value in zip(names, values, strict=True) if np.abs(value).max(initial=0) > MAX_VALUE)
+    nodes = (n for n in graph.graph.node if n.op_type not in _BLOCKED)
+    return [str(n.name) for n in nodes if not large.isdisjoint((*n.input, *n.output))]
+
+
+def _batch_of(graph: onnx.ModelProto, picture: NDArray[np.float32]) -> NDArray[np.float32]:
+    """A picture (3, H, W) as the input of the graph, as often as its batch wants."""
+    batch = graph.graph.input[0].type.tensor_type.shape.dim[0].dim_value or 1
+    return np.repeat(picture[None], batch, axis=0)
+
+
+def _worst(
+    pictures: NDArray[np.float32], expected: NDArray[np.float32], actual: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """The picture whose mask differs most."""
+    wrong = ~np.isfinite(actual) | ((expected > 0.5) != (actual > 0.5))
+    worst: NDArray[np.float32] = pictures[wrong.sum(axis=(1, 2)).argmax()]
+    return worst
+
+
 def _first_departure(graph: onnx.ModelProto, kept: list[str], picture: NDArray[np.float32]) -> str | None:
     """The first node in FP16 whose output is not finite or differs by more than `_DEPARTURE`."""
     exact = onnx.ModelProto()
     exact.CopyFrom(graph)
     _expose(exact, graph)
-    batch = graph.graph.input[0].type.tensor_type.shape.dim[0].dim_value or 1
     values = []
     for form in (exact, _rounded(graph, kept, exposed=True)):
         session = exact_session(form)
         names = [output.name for output in session.get_outputs()]
-        values.append(dict(zip(names, run(session, np.repeat(picture, batch, axis=0)), strict=True)))
+        values.append(dict(zip(names, run(session, _batch_of(graph, picture)), strict=True)))
     expected, actual = values
     for node in graph.graph.node:
         if node.op_type in _BLOCKED or node.name in kept:

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from test_model import RED, make_model
 
 from segmentation import Config, EngineError
-from segmentation.half import MIN_IOU, Comparison, compare, masks, to_half
+from segmentation.half import MIN_IOU, Comparison, compare, compare_rounded, masks, to_half
 from segmentation.model import Model, load_model
 from segmentation.onnx_graph import is_quantized, prepare, run, session_of
 from segmentation.reference import reference_pictures
@@ -81,8 +81,18 @@ def test_initializers_leave_the_inputs() -> None:
     graph = prepare(model, None)
     assert [value.name for value in graph.graph.input] == ["input_3"]
     half, comparison = to_half(graph, model, reference_pictures(model))
-    assert half.ByteSize() < 0.52 * model.path.stat().st_size
+    assert half.ByteSize() < 0.85 * model.path.stat().st_size
     assert comparison.iou >= MIN_IOU and 0.1 < comparison.covered < 0.9
+
+
+def test_what_holds_on_one_picture_holds_on_other_frames(corpus: Path) -> None:
+    """The portrait model reaches 58,683 on the picture in the package, within FP16, and 80,043 on this video."""
+    model = model_of(portrait())
+    graph = prepare(model, None)
+    video = reference_pictures(model, corpus / "selfie_segmentation_web.mp4")
+    assert compare_rounded(graph, model, video, ()).iou == 0  # or these frames would prove nothing
+    _, chosen = to_half(graph, model, reference_pictures(model))
+    assert compare_rounded(graph, model, video, chosen.kept_in_fp32).iou >= MIN_IOU
 
 
 @pytest.mark.parametrize("batch", [None, 1, 3])
@@ -209,8 +219,8 @@ def overflow(path: Path) -> Path:
 def test_the_node_that_overflows_is_named_and_stays_in_fp32(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = model_of(overflow(tmp_path / "m.onnx"))
     half, comparison = to_half(prepare(model, None), model, reference_pictures(model))
-    assert comparison.kept_in_fp32[0] == "/huge/Mul"
-    assert "node /huge/Mul departs in FP16" in caplog.text
+    assert comparison.kept_in_fp32 == ("/huge/Mul", "/small/Div")
+    assert "2 nodes, the first is /huge/Mul, have values near FP16's limit" in caplog.text
     assert comparison.iou >= MIN_IOU and comparison.covered > 0.02
     large = [t for t in half.graph.initializer if t.data_type == TensorProto.FLOAT and t.dims == []]
     assert any(numpy_helper.to_array(t) == np.float32(3e5) for t in large)
@@ -218,7 +228,7 @@ def test_the_node_that_overflows_is_named_and_stays_in_fp32(tmp_path: Path, capl
     onnx.checker.check_model(half, full_check=True)
 
 
-def test_a_value_that_vanishes_is_found_too(tmp_path: Path) -> None:
+def test_a_value_that_vanishes_is_found_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """1e-9 is below FP16's smallest number: no overflow, and yet nothing is left of it."""
     nodes = [
         node("Conv", "x kernel", "raw"),
@@ -230,7 +240,8 @@ def test_a_value_that_vanishes_is_found_too(tmp_path: Path) -> None:
     weights = {"kernel": RED_ONLY, "tiny": np.float32(1e-9), "half": np.float32(0.5)}
     model = model_of(chain(tmp_path / "m.onnx", nodes, weights), activation="sigmoid")
     _, comparison = to_half(prepare(model, None), model, reference_pictures(model))
-    assert "/dust/Mul" in comparison.kept_in_fp32
+    assert comparison.kept_in_fp32[0] == "/dust/Mul"
+    assert "node /dust/Mul departs in FP16 (mask IoU 0.0000) and stays in FP32" in caplog.text
 
 
 def test_where_no_node_is_to_blame_fp32_is_the_way_out(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from segmentation.half import MIN_IOU
 from segmentation.model import load_model
 from segmentation.sidecar import Sidecar, digest, load_plan, read_sidecar, sidecar_of
 
+sys.path.insert(0, str(ROOT / "tools"))  # the tools are programs, not a package
 DATA = Path(__file__).parent / "data"
 BRIGHT = DATA / "bright-dynamic.onnx"
 RTX = Flavour("tensorrt_rtx", "1.7.1.116")
@@ -586,3 +587,27 @@ def test_json_is_the_sidecar(rtx: Flavour, tmp_path: Path) -> None:
     done = build(BRIGHT, "-o", target, "--json")
     assert json.loads(done.stdout) == content(target)
     assert not (tmp_path / "engines").exists()
+
+
+# The figures in the documentation
+
+
+def test_the_table_is_made_of_what_was_measured() -> None:
+    from compare_fp16 import RESULTS, row
+
+    text = (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
+    results = json.loads(RESULTS.read_text())["results"]
+    assert {result["model"] for result in results} == {"person.onnx", "prisma-portrait.onnx"}
+    for result in results:
+        assert row(result) in text
+
+
+def test_the_tool_measures_both_precisions(rtx: Flavour, tmp_path: Path) -> None:
+    output = tmp_path / "engines.json"
+    command = [sys.executable, ROOT / "tools" / "compare_fp16.py", BRIGHT, "--frames", ROOT / "samples/astronaut.mp4"]
+    done = subprocess.run([*command, "-o", output], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    (result,) = json.loads(output.read_text())["results"]
+    assert result["comparisons"].keys() == {"picture in the package", "astronaut.mp4"}
+    assert all(c["iou"] >= MIN_IOU and c["largest_difference"] > 0 for c in result["comparisons"].values())
+    assert all(engine["bytes"] > 5_000 and engine["build_seconds"] > 0 for engine in result["engines"].values())

@@ -171,9 +171,9 @@ def _verify(job: Job, exact: onnx.ModelProto, plan: bytes, sidecar: Sidecar) -> 
         from segmentation.inference.tensorrt import TensorRTInference
     except ModuleNotFoundError as exc:
         return f"not run: {exc.name} is not installed"
-    pictures = reference_pictures(job.model, job.frames)
+    pictures = reference_pictures(job.model, job.frames).astype(job.model.dtype)
     expected = masks(session_of(exact), job.model, pictures)
-    actual = TensorRTInference.of_plan(plan, sidecar, job.model)(pictures.astype(job.model.dtype))
+    actual = TensorRTInference.of_plan(plan, sidecar, job.model)(pictures)
     result = compare(expected, actual)
     if result.iou < MIN_IOU:
         raise EngineError(

@@ -94,6 +94,8 @@ def choose(gpu: Gpu | None, available: dict[str, str], wanted: str | None = None
         raise ConfigError(f"flavour {wanted!r} is unknown: choose from {', '.join(TITLES)}")
     if gpu is None and not build:
         raise BackendError("TensorRT needs an NVIDIA GPU, and CUDA shows none here; use --infer torch or onnxruntime")
+    if build and wanted == "tensorrt_rtx" and gpu is not None and not serves(wanted, gpu.capability):
+        gpu = None  # asked for by name, it builds for other machines
     reasons = []
     for module in (wanted,) if wanted is not None else TITLES:
         reason = _refusal(module, gpu, available)

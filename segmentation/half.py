@@ -11,6 +11,7 @@ what a GPU does that multiplies FP16 and adds up in FP32.
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -95,7 +96,7 @@ def compare_rounded(
     return compare(masks(session_of(graph), model, pictures), actual, kept)
 
 
-def masks(session: ort.InferenceSession, model: Model, pictures: NDArray[np.float32]) -> NDArray[np.float32]:
+def masks(session: ort.InferenceSession, model: Model, pictures: NDArray[Any]) -> NDArray[np.float32]:
     """The probabilities (N, h, w) of what the model keeps, in batches of the size that the graph wants."""
     size = session.get_inputs()[0].shape[0]
     batch = size if isinstance(size, int) else 1

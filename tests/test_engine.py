@@ -33,6 +33,8 @@ from segmentation.sidecar import Sidecar, digest, load_plan, read_sidecar, sidec
 sys.path.insert(0, str(ROOT / "tools"))  # the tools are programs, not a package
 DATA = Path(__file__).parent / "data"
 BRIGHT = DATA / "bright-dynamic.onnx"
+# By name, so that the tests do the same on machines with a GPU.
+PROGRAM = [sys.executable, ROOT / "tools" / "build_engine.py", "--flavour", "tensorrt_rtx"]
 RTX = Flavour("tensorrt_rtx", "1.7.1.116")
 ADA = Gpu("NVIDIA GeForce RTX 4090", (8, 9))
 HOPPER = Gpu("NVIDIA H200", (9, 0))
@@ -55,8 +57,7 @@ def rtx() -> Flavour:
 
 def build(*arguments: str | Path, before: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
     """Runs tools/build_engine.py to its end. Whatever it was given, it must not show a traceback."""
-    command = [sys.executable, ROOT / "tools" / "build_engine.py", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=before, timeout=240)
+    done = subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, preexec_fn=before, timeout=240)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
@@ -97,7 +98,7 @@ def test_engines_of_real_networks(rtx: Flavour, name: str, batch: tuple[int, int
     assert sidecar.fp16 is not None and sidecar.fp16["iou"] >= MIN_IOU and 0.02 < sidecar.fp16["covered"] < 0.98
     assert tuple(sidecar.labels) == model.labels and tuple(sidecar.mean) == model.mean
     assert sidecar.build_seconds > 0 and sidecar.versions["onnx"] == onnx.__version__
-    assert sidecar.checked == "not run: there is no NVIDIA GPU here" or sidecar.checked.startswith("run on")
+    assert sidecar.checked.startswith(("not run: ", "run on "))
     assert {p.suffix for p in engine.parent.iterdir()} == {".engine", ".json"}
 
 
@@ -243,7 +244,7 @@ def test_an_engine_that_was_built_otherwise_is_built_again(
 
 
 def test_two_processes_make_one_engine(rtx: Flavour, folder: Path) -> None:
-    command = [sys.executable, ROOT / "tools" / "build_engine.py", "person", "-v"]
+    command = [*PROGRAM, "person", "-v"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     texts = [process.communicate(timeout=240) for process in both]
     assert [process.returncode for process in both] == [0, 0], texts
@@ -259,7 +260,7 @@ def test_a_waiting_process_takes_what_the_other_has_built(rtx: Flavour, folder: 
 
     target = folder / "slow.engine"
     folder.mkdir()
-    command = [sys.executable, ROOT / "tools" / "build_engine.py", BRIGHT, "-v", "-o", target]
+    command = [*PROGRAM, BRIGHT, "-v", "-o", target]
     with locked(target):
         waiting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert waiting.stderr is not None
@@ -276,7 +277,7 @@ def test_a_waiting_process_takes_what_the_other_has_built(rtx: Flavour, folder: 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_build_leaves_no_engine(rtx: Flavour, folder: Path, number: signal.Signals) -> None:
-    command = [sys.executable, ROOT / "tools" / "build_engine.py", "person", "-v"]
+    command = [*PROGRAM, "person", "-v"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     while line := process.stderr.readline():
@@ -444,7 +445,7 @@ def test_a_folder_that_may_not_be_written(rtx: Flavour) -> None:
     ids=lambda v: " ".join(v[1:]) if isinstance(v, list) else "",
 )
 def test_options_out_of_range(rtx: Flavour, arguments: list[str], hint: str) -> None:
-    assert hint in one_line(build(*arguments, "--flavour", "tensorrt_rtx"), 2)
+    assert hint in one_line(build(*arguments), 2)
 
 
 @pytest.mark.parametrize("package", ["onnx", "platformdirs"])
@@ -508,6 +509,9 @@ def test_what_tensorrt_rtx_serves() -> None:
 
 def test_only_tensorrt_rtx_builds_without_a_gpu() -> None:
     assert choose(None, BOTH, build=True).rtx
+    assert choose(HOPPER, BOTH, "tensorrt_rtx", build=True).rtx  # for other machines
+    with pytest.raises(BackendError, match="H200"):
+        choose(HOPPER, BOTH, "tensorrt_rtx")
     with pytest.raises(BackendError, match="builds for the GPU that it runs on"):
         choose(None, BOTH, "tensorrt", build=True)
     with pytest.raises(ConfigError, match="choose from tensorrt, tensorrt_rtx"):

@@ -25,6 +25,8 @@ from segmentation.sidecar import Sidecar, load_plan, write_whole
 
 log = logging.getLogger(__name__)
 
+_PACKAGES = {"tensorrt": "tensorrt-cu13", "tensorrt_rtx": "tensorrt-rtx", "tensorrt_lean": "tensorrt-lean-cu13"}
+
 
 @dataclass(frozen=True, slots=True)
 class _Step:
@@ -50,7 +52,9 @@ class Network:
         try:
             self._trt: Any = import_module(module)
         except ImportError as exc:
-            raise BackendError(f"{module} is not installed: pip install {module.replace('_', '-')}") from exc
+            raise BackendError(
+                f"{module}, which runs this engine, is not installed: pip install {_PACKAGES[module]}"
+            ) from exc
         self._rtx = sidecar.flavour == "tensorrt_rtx"
         self._least, _, self.largest = sidecar.batch
         self._input_name, self._output_name = sidecar.input["name"], sidecar.output["name"]
@@ -170,7 +174,8 @@ class TensorRTInference:
         if path.suffix != ".engine":
             batch = EngineOptions().batch if model.batch is None else (model.batch,) * 3
             job = Job(model=model, options=EngineOptions(batch=batch), flavour=flavour, gpu=gpu)
-            path, _ = obtain(job)
+            with torch.cuda.device(device):  # TensorRT builds for the current one
+                path, _ = obtain(job)
         plan, sidecar = load_plan(path)
         check_machine(path, sidecar, flavour, gpu)
         self._start(
@@ -179,9 +184,9 @@ class TensorRTInference:
 
     @classmethod
     def of_plan(cls, plan: bytes, sidecar: Sidecar, model: Model) -> "TensorRTInference":
-        """For a plan that has not been written yet, on the first GPU."""
+        """For a plan that has not been written yet, on the current GPU."""
         made = cls.__new__(cls)
-        made._start(plan, sidecar, model, torch.device("cuda:0"), None)
+        made._start(plan, sidecar, model, torch.device("cuda", torch.cuda.current_device()), None)
         return made
 
     def _start(self, plan: bytes, sidecar: Sidecar, model: Model, device: torch.device, kernels: Path | None) -> None:

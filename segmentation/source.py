@@ -140,9 +140,8 @@ def colour_of(frame: VideoFrame) -> Colour:
 def display_matrix(frame: VideoFrame) -> tuple[int, ...] | None:
     """The 3x3 matrix by which players turn or mirror the picture, as 9 integers; `None` if they leave it as it is."""
     try:
-        for side_data in list[Any](frame.side_data):
-            if side_data.type.name == "DISPLAYMATRIX":
-                return tuple(memoryview(bytes(side_data)).cast("i"))
+        side_data: Any = frame.side_data.get("DISPLAYMATRIX")
+        return None if side_data is None else tuple(memoryview(bytes(side_data)).cast("i"))
     except ValueError:  # PyAV does not know another kind of side data on this frame; the rotation is known apart
         if frame.rotation:
             cos, sin = (round(f(math.radians(frame.rotation)) * 65536) for f in (math.cos, math.sin))

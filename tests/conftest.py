@@ -16,11 +16,28 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from segmentation.source import open_input
+
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 TIMEOUT = 240.0  # seconds: far more than any run needs, on any machine
 
 Planes = tuple[NDArray[Any], ...]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests marked `gpu` skip where there is no GPU, unless a GPU is promised: then its absence is a failure."""
+    if item.get_closest_marker("gpu") is not None and not _has_gpu():
+        refuse = pytest.fail if os.environ.get("SEGMENTATION_REQUIRE_GPU") == "1" else pytest.skip
+        refuse("needs an NVIDIA GPU and PyTorch with CUDA")
+
+
+def _has_gpu() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return bool(torch.cuda.is_available())
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +114,7 @@ def times(path: Path, *, limit: int | None = None) -> list[Fraction]:
 
 def _frames(path: Path) -> Iterator[tuple[Any, Fraction]]:
     """Frames with the unit of their times."""
-    with av.open(str(path), metadata_errors="ignore") as container:
+    with open_input(str(path)) as container:
         video = container.streams.best("video")
         assert video is not None and video.time_base is not None
         video.thread_type = "AUTO"
@@ -143,7 +160,7 @@ class Chunk:
 
 def chunks(path: Path, kind: str, number: int = 0) -> list[Chunk]:
     """The packets of the `number`-th stream of a kind ("audio", "subtitle", "data")."""
-    with av.open(str(path), metadata_errors="ignore") as container:
+    with open_input(str(path)) as container:
         stream = [s for s in container.streams if s.type == kind][number]
         return [
             Chunk(bytes(p), None if p.pts is None else p.pts * p.time_base, (p.duration or 0) * p.time_base)

@@ -2,11 +2,11 @@
 
     python tools/train.py --seed 1            # clips -> cache -> training -> segmentation/models/person.onnx
 
-Three steps, read top to bottom: (1) sample frames of the clips and label them once with the teacher; (2) on the
-GPU, make every training picture new: people cut out, recoloured, resized, pasted before other backgrounds, and
-damaged as cameras and codecs damage; (3) fit the student to the pasted masks and to what the teacher says of the
-same picture, and export the averaged weights. Needs PyTorch, OpenCV, ONNX and ONNX Runtime; PyAV and scikit-image
-only while the cache is made.
+Three steps: (1) sample frames of the clips and label them once with the teacher; (2) on the GPU, make every training
+picture new (augment.py); (3) fit the student to the pasted masks, to what the teacher says of the same picture and to
+maps inside the teacher, and export the averaged weights. Several students may learn from the same pictures, one for
+each value of --doubt. Needs PyTorch, OpenCV, ONNX and ONNX Runtime; PyAV, scikit-image and Matplotlib (for a
+photograph that it carries) only while the cache is made.
 """
 
 import argparse
@@ -22,10 +22,9 @@ import onnx
 import onnxruntime
 import torch
 import torch.nn.functional as F
+from augment import SIZE, STORED, Pictures
 from torch import Tensor, nn
 
-SIZE = 256  # the network's input, pixels a side
-STORED = 384  # cached pictures, pixels a side: larger than SIZE, so that zooming in has something to show
 MEAN, STD = [0.5, 0.5, 0.5], [0.25, 0.25, 0.25]
 
 # Everybody in these clips may be learned from. The man in signing-eat, -night and -sister is held out for evaluation.
@@ -36,8 +35,18 @@ PEOPLE = ["person-walking.mp4"] + [
 SCENES = """dog_eating_854132.mp4 bbb_1920x1080_60fps_vp8.webm bear-vp9-odd-dimensions.webm bt709_full_range.mp4
     h264_10bits.mp4 hdr10-av1.mp4 hlg10-color-test.mp4 portrait_4k60.mp4 fixture-raw.mts sample_h264.ts video_90.mov
     var_fps_video.mp4""".split()
-PHOTOS = """brick.png chelsea.png coffee.png coins.png color.png grass.png gravel.png hubble_deep_field.jpg ihc.png
-    moon.png motorcycle_left.png page.png retina.jpg rocket.jpg text.png""".split()
+PHOTOS = """brick.png chelsea.png coffee.png coins.png grass.png gravel.png hubble_deep_field.jpg ihc.png retina.jpg
+    rocket.jpg text.png""".split()
+# Photographs of people, and which rows of them, as shares of the height: whole, and what a wide frame would show.
+PORTRAITS = [
+    ("astronaut.png", 0, 1),
+    ("astronaut.png", 0, 0.5625),
+    ("grace_hopper.jpg", 0, 1),
+    ("grace_hopper.jpg", 0, 0.7),
+    ("camera.png", 0.08, 0.64),
+]
+# Maps inside the teacher that the student's maps shall resemble: the end of its 1/16 stage, its decoder's 1/8 stage.
+INSIDE = {"add_65/add:0": 128, "add_69/add:0": 128}
 
 
 # ----------------------------------------------------------------------------------------------------- the student
@@ -111,14 +120,19 @@ class Student(nn.Module):
         self.down8 = nn.Sequential(conv(b, c, stride=2), *[Residual(c) for _ in range(blocks[1])])
         self.down16 = nn.Sequential(conv(c, d, stride=2), *[Inverted(d) for _ in range(blocks[2])], Context(d))
         self.to_eighth, self.to_quarter, self.to_half = Join(d, c, e), Join(e, b, f), Join(f, a, g)
-        self.head = nn.ConvTranspose2d(g, 1, 2, stride=2)
+        self.head = nn.Conv2d(g, 1, 3, padding=1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Logits, and the two maps that are trained to resemble the teacher's."""
         half = self.down2(x)
         quarter = self.down4(half)
         eighth = self.down8(quarter)
-        x = self.to_eighth(self.down16(eighth), eighth)
-        return self.head(self.to_half(self.to_quarter(x, quarter), half))
+        sixteenth = self.down16(eighth)
+        coarse = self.to_eighth(sixteenth, eighth)
+        logits = self.head(self.to_half(self.to_quarter(coarse, quarter), half))
+        # Smooth doubling: a transposed convolution would print a comb of two pixels along outlines.
+        logits = F.interpolate(logits, scale_factor=2, mode="bilinear", align_corners=False)
+        return logits, [sixteenth, coarse]
 
 
 class Exported(nn.Module):
@@ -129,7 +143,7 @@ class Exported(nn.Module):
         self.student = student
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.sigmoid(self.student(x))
+        return torch.sigmoid(self.student(x)[0])
 
 
 # ----------------------------------------------------------------------------------------------------- the teacher
@@ -150,7 +164,7 @@ class Teacher(nn.Module):
         ]
         self.input, self.output = graph.input[0].name, graph.output[0].name
 
-    def once(self, rgb: Tensor) -> Tensor:
+    def once(self, rgb: Tensor) -> tuple[Tensor, list[Tensor]]:
         values = {self.input: rgb}
         for kind, inputs, output, attributes in self.nodes:
             x, *rest = [values[name] if name in values else getattr(self, self.names[name]) for name in inputs]
@@ -169,12 +183,13 @@ class Teacher(nn.Module):
             else:
                 x = {"Relu": torch.relu, "Sigmoid": torch.sigmoid, "Add": torch.add}[kind](x, *rest)
             values[output] = x
-        return values[self.output]
+        return values[self.output], [values[name] for name in INSIDE]
 
     @torch.no_grad()
-    def forward(self, rgb: Tensor) -> Tensor:
-        """(N, 3, 256, 256) RGB in 0..1 -> (N, 1, 256, 256) probability, its and its mirror image's mean."""
-        return (self.once(rgb) + self.once(rgb.flip(-1)).flip(-1)) / 2
+    def forward(self, rgb: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """(N, 3, 256, 256) RGB in 0..1 -> (N, 1, 256, 256) probability, the mirror images' mean; maps inside."""
+        mask, inside = self.once(rgb)
+        return (mask + self.once(rgb.flip(-1))[0].flip(-1)) / 2, inside
 
 
 # -------------------------------------------------------------------------------------------------------- the data
@@ -197,9 +212,16 @@ def store(path: Path, rgb: np.ndarray, mask: np.ndarray | None = None) -> None:
 
 
 def extract(clips: Path, corpus: Path, teacher: Path, cache: Path) -> None:
-    """Fill `cache` with person-<aspect>-*.webp (labelled frames) and scene-*.webp (pictures of nobody)."""
+    """Fill `cache` with person-<aspect>-*.webp (labelled), scene-*.webp (no people) and nobody-*.webp (surely none)."""
     import av  # not needed where the cache is already made
+    import matplotlib
     import skimage
+    from evaluate import BOTTLES, BOTTLES_HALF, EMPTY_WALKING, HANDS_IN_BOTTLES, WALKING, WALKING_HALF, outside
+
+    def photograph(name: str) -> np.ndarray:
+        folders = [Path(skimage.__file__).parent / "data", Path(matplotlib.get_data_path()) / "sample_data"]
+        path = next(folder / name for folder in folders if (folder / name).exists())
+        return cv2.cvtColor(cv2.imread(str(path)), cv2.COLOR_BGR2RGB)
 
     cache.mkdir(parents=True)
     session = onnxruntime.InferenceSession(teacher, providers=["CPUExecutionProvider"])
@@ -211,7 +233,7 @@ def extract(clips: Path, corpus: Path, teacher: Path, cache: Path) -> None:
                     continue
                 rgb = frame.to_ndarray(format="rgb24")
                 mask = label(session, rgb)
-                if (mask > 0.5).mean() > 0.03:  # so the empty room between two walkers is never trained on
+                if (mask > 0.5).mean() > 0.03:  # the empty room between two walkers shows no person
                     aspect = round(1000 * frame.width / frame.height)
                     store(cache / f"person-{aspect}-{Path(name).stem}-{index:05}.webp", rgb, mask)
     for name in SCENES:
@@ -220,238 +242,35 @@ def extract(clips: Path, corpus: Path, teacher: Path, cache: Path) -> None:
         for index in np.unique(np.linspace(0, len(frames) - 1, 6).astype(int)):
             store(cache / f"scene-{Path(name).stem}-{index:05}.webp", frames[index].to_ndarray(format="rgb24"))
     for name in PHOTOS:
-        photo = cv2.imread(str(Path(skimage.__file__).parent / "data" / name))
-        store(cache / f"scene-{Path(name).stem}.webp", cv2.cvtColor(photo, cv2.COLOR_BGR2RGB))
-
-
-class Pictures:
-    """The cache on the GPU, and endless new training pictures made from it."""
-
-    def __init__(self, cache: Path, device: torch.device) -> None:
-        def load(paths: list[Path]) -> Tensor:  # -> (N, 4, STORED, STORED) uint8 RGBA
-            pictures = [cv2.imread(str(path), cv2.IMREAD_UNCHANGED) for path in paths]
-            pictures = [p if p.shape[2] == 4 else np.dstack([p, np.zeros_like(p[..., 0])]) for p in pictures]
-            rgba = np.stack([cv2.cvtColor(p, cv2.COLOR_BGRA2RGBA) for p in pictures])
-            return torch.from_numpy(rgba.transpose(0, 3, 1, 2).copy()).to(device)
-
-        paths = sorted(cache.glob("person-*.webp"))
-        self.people, self.scenes = load(paths), load(sorted(cache.glob("scene-*.webp")))
-        self.aspect = torch.tensor([int(path.name.split("-")[1]) / 1000 for path in paths], device=device)
-        self.walkers = torch.tensor(["walking" in path.name for path in paths], device=device)
-        boxes = []
-        for alpha in self.people[:, 3]:
-            ys, xs = torch.nonzero(alpha > 127, as_tuple=True)
-            boxes.append(torch.stack([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1]))
-        boxes = torch.stack(boxes).float() / STORED * 2 - 1  # in grid_sample's coordinates, -1..1
-        self.center, self.half = (boxes[:, :2] + boxes[:, 2:]) / 2, (boxes[:, 2:] - boxes[:, :2]) / 2
-        self.device = device
-
-    # Random numbers, one a picture, shaped (N, 1, 1, 1) so that they broadcast over pictures.
-    def uniform(self, n: int, low: float, high: float) -> Tensor:
-        return torch.rand(n, 1, 1, 1, device=self.device) * (high - low) + low
-
-    def chance(self, n: int, probability: float) -> Tensor:
-        return (torch.rand(n, 1, 1, 1, device=self.device) < probability).float()
-
-    def pick(self, n: int) -> Tensor:
-        """Indices of n frames with people: a third walkers, seen from behind, the others facing the camera."""
-        weight = self.walkers / self.walkers.sum() + 2 * ~self.walkers / (~self.walkers).sum()
-        return torch.multinomial(weight, n, replacement=True)
-
-    def noise(self, n: int, channels: int, size: int = SIZE) -> Tensor:
-        """Clouds of every fineness, from smooth gradients to grain: (n, channels, size, size), unit variance or so."""
-        fade, amount = self.uniform(n, 0.4, 1.0), 1.0
-        out = torch.randn(n, channels, 2, 2, device=self.device)
-        while out.shape[-1] < size:
-            out, amount = F.interpolate(out, scale_factor=2, mode="bilinear"), amount * fade
-            out = out + amount * torch.randn_like(out)
-        return out / out.std((1, 2, 3), keepdim=True)
-
-    def pattern(self, n: int) -> Tensor:
-        """Pictures of nothing: clouds before flat colours, stripes, checks and panels; (n, 3, 256, 256) in 0..1."""
-        clouds = self.noise(n, 3)
-        clouds = torch.lerp(clouds, clouds.mean(1, keepdim=True), self.uniform(n, 0, 1)) * self.uniform(n, 0, 0.4)
-        ramp = torch.linspace(0, 2 * math.pi, SIZE, device=self.device)
-        wave_x = torch.sin(
-            ramp.view(1, 1, 1, -1) * self.uniform(n, 0, 20) + ramp.view(1, 1, -1, 1) * self.uniform(n, -9, 9)
-        )
-        wave_y = torch.sin(ramp.view(1, 1, -1, 1) * self.uniform(n, 0, 20) + self.uniform(n, 0, 6))
-        waves = torch.lerp(wave_x, wave_x * wave_y, self.chance(n, 0.5)).mul(self.uniform(n, 1, 9)).clamp(-1, 1)
-        tint = torch.randn(n, 3, 1, 1, device=self.device) * 0.2
-        base = torch.rand(n, 3, 1, 1, device=self.device)
-        out = base + waves * tint * self.chance(n, 0.3)
-        axis = torch.linspace(-1, 1, SIZE, device=self.device)
-        for _ in range(6):
-            x, y = axis.view(1, 1, 1, -1) - self.uniform(n, -1, 1), axis.view(1, 1, -1, 1) - self.uniform(n, -1, 1)
-            panel = (
-                (x.abs() < self.uniform(n, 0, 0.7)) & (y.abs() < self.uniform(n, 0, 0.9)) & (self.chance(n, 0.4) > 0)
-            )
-            out = torch.where(panel, torch.rand(n, 3, 1, 1, device=self.device), out)
-        return (out + clouds).clamp(0, 1)
-
-    def recolour(self, rgb: Tensor, strength: float) -> Tensor:
-        """Change hue, saturation, contrast, brightness and gamma of each picture by its own amounts."""
-        n = len(rgb)
-        grey = torch.tensor([0.299, 0.587, 0.114], device=self.device).view(1, 3, 1, 1)
-        wild = self.chance(n, 0.25 * strength)  # now and then any hue at all
-        angle = torch.lerp(0.25 * strength * torch.randn_like(wild), self.uniform(n, -math.pi, math.pi), wild)
-        # Turn around the grey axis (Rodrigues' formula).
-        axis = torch.full((1, 3, 1, 1), 1 / math.sqrt(3), device=self.device).expand_as(rgb)
-        turned = (
-            rgb * angle.cos()
-            + torch.linalg.cross(axis, rgb, dim=1) * angle.sin()
-            + axis * (axis * rgb).sum(1, keepdim=True) * (1 - angle.cos())
-        )
-        luma = (turned * grey).sum(1, keepdim=True)
-        rgb = luma + (turned - luma) * self.uniform(n, 1 - 0.9 * strength, 1 + 0.7 * strength)
-        middle = rgb.mean((1, 2, 3), keepdim=True)
-        rgb = middle + (rgb - middle) * self.uniform(n, 1 - 0.5 * strength, 1 + 0.5 * strength)
-        gain = 1 + 0.15 * strength * torch.randn(n, 3, 1, 1, device=self.device)
-        rgb = rgb * gain + 0.15 * strength * torch.randn(n, 1, 1, 1, device=self.device)
-        return rgb.clamp(1e-4, 1) ** torch.exp(0.4 * strength * torch.randn(n, 1, 1, 1, device=self.device))
-
-    def warp(self, rgba: Tensor, scale: Tensor, center: Tensor, shift: Tensor, turn: float, padding: str) -> Tensor:
-        """Sample pictures through `source = center + scale * R (target - shift)`, (n, 2) in -1..1; bend a little."""
-        n = len(rgba)
-        angle = torch.randn(n, device=self.device) * turn
-        rotate = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], -1).view(n, 2, 2)
-        matrix = scale[:, :, None] * rotate
-        offset = center - (matrix @ shift[:, :, None])[..., 0]
-        # Sampled at twice the size and averaged, so that people pasted small do not alias.
-        grid = F.affine_grid(
-            torch.cat([matrix, offset[:, :, None]], 2), [n, 4, 2 * SIZE, 2 * SIZE], align_corners=False
-        )
-        bend = torch.randn(n, 2, 5, 5, device=self.device) * 0.04 * scale.abs()[:, :, None, None] * self.chance(n, 0.5)
-        grid = grid + F.interpolate(bend, grid.shape[1:3], mode="bicubic").permute(0, 2, 3, 1)
-        return F.avg_pool2d(F.grid_sample(rgba.float() / 255, grid, padding_mode=padding, align_corners=False), 2)
-
-    def ground(self, n: int, frames: float) -> tuple[Tensor, Tensor]:
-        """What others are pasted on, zoomed: labelled frames in this share, else a scene or a pattern: RGB and mask."""
-        kind = torch.rand(n, device=self.device)
-        index = self.pick(n)
-        scenes = self.scenes[torch.randint(len(self.scenes), (n,), device=self.device)]
-        rgba = torch.where((kind < frames).view(n, 1, 1, 1), self.people[index], scenes)
-        zoom = torch.rand(n, 1, device=self.device) ** 0.7 * 0.65 + 0.35
-        stretch = torch.exp(0.2 * torch.randn(n, 2, device=self.device))
-        scale = (zoom * stretch).clamp(max=1)
-        center = (torch.rand(n, 2, device=self.device) * 2 - 1) * (1 - scale)
-        # A third of the time look where a person's head and shoulders would be, or are.
-        bust = self.center[index] - self.half[index] * torch.tensor([0.0, 0.5], device=self.device)
-        bust = torch.minimum(torch.maximum(bust, scale - 1), 1 - scale)
-        center = torch.where(torch.rand(n, 1, device=self.device) < 0.35, bust, center)
-        scale[:, 0] *= torch.randn(n, device=self.device).sign()
-        rgba = self.warp(rgba, scale, center, torch.zeros_like(scale), 0.08, "reflection")
-        plain = (kind > 1 - (1 - frames) * 0.4).float().view(n, 1, 1, 1)
-        return torch.lerp(rgba[:, :3], self.pattern(n), plain), rgba[:, 3:] * (1 - plain)
-
-    def cutouts(self, n: int) -> tuple[Tensor, Tensor]:
-        """People somewhere in an empty picture, in clothes of new colours: RGB (n, 3, ...), mask (n, 1, ...)."""
-        index = self.pick(n)
-        center, half = self.center[index], self.half[index]
-        high = torch.exp(torch.empty(n, device=self.device).uniform_(math.log(0.25), math.log(2.4)))
-        # Every picture is squashed to a square, so a person's proportions depend on the picture's.
-        picture = torch.exp(torch.empty(n, device=self.device).uniform_(math.log(0.56), math.log(1.9)))
-        wide = high * half[:, 0] / half[:, 1] * self.aspect[index] / picture
-        top = torch.rand(n, device=self.device) * 1.15 - 0.95
-        middle = (torch.rand(n, device=self.device) * 2 - 1) * (1 - high).clamp(min=0.2)
-        shift = torch.stack(
-            [
-                torch.rand(n, device=self.device) * 1.7 - 0.85,
-                torch.where(torch.rand(n, device=self.device) < 0.6, top + high, middle),
-            ],
-            1,
-        )
-        scale = half / torch.stack([wide * torch.randn(n, device=self.device).sign(), high], 1)
-        rgba = self.warp(self.people[index], scale, center, shift, 0.1, "zeros")
-        # Few people wear few clothes, so what is below the head gets new colours and textures.
-        neck = (shift[:, 1] - high + 2 * high * torch.empty_like(high).uniform_(0.15, 0.35)).view(n, 1, 1, 1)
-        row = torch.linspace(-1, 1, SIZE, device=self.device).view(1, 1, SIZE, 1)
-        below = torch.sigmoid((row - neck) * 30) * self.chance(n, 0.6)
-        cloth = self.recolour(rgba[:, :3], 1.0)
-        folds = cloth.mean(1, keepdim=True) + 0.1
-        folds = folds / (
-            (folds * rgba[:, 3:]).sum((2, 3), keepdim=True) / (rgba[:, 3:].sum((2, 3), keepdim=True) + 1) + 0.05
-        )
-        woven = (self.pattern(n) * folds.clamp(max=2)).clamp(0, 1)
-        cloth = torch.lerp(cloth, woven, self.uniform(n, -0.8, 1).clamp(min=0))
-        return torch.lerp(self.recolour(rgba[:, :3], 0.6), cloth, below), rgba[:, 3:]
-
-    def things(self, n: int) -> tuple[Tensor, Tensor]:
-        """Pieces of other pictures, shapeless or turned like bottles and vases: an outline alone is no person."""
-        blob = F.interpolate(self.noise(n, 1, 64), (SIZE, SIZE), mode="bilinear") - self.uniform(n, 0.8, 2.0)
-        axis = torch.linspace(-1, 1, SIZE, device=self.device)
-        x = (axis.view(1, 1, 1, SIZE) - self.uniform(n, -0.9, 0.9)).abs()
-        y = (axis.view(1, 1, SIZE, 1) - self.uniform(n, -0.6, 0.6)).abs()
-        girth = F.interpolate(torch.rand(n, 1, 7, 1, device=self.device), (SIZE, 1), mode="bicubic")
-        turned = torch.minimum(girth * self.uniform(n, 0.1, 0.5) - x, self.uniform(n, 0.2, 0.9) - y) * 8
-        lathe = self.chance(n, 0.6)
-        alpha = torch.sigmoid(torch.lerp(blob, turned, lathe) * self.uniform(n, 5, 40)) * self.uniform(
-            n, 0.4, 1.6
-        ).clamp(max=1)
-        piece, _ = self.ground(n, frames=0)
-        shade = 1 - (x / girth.clamp(min=0.1)).clamp(max=2) * lathe * self.uniform(n, -0.3, 0.5)
-        return (self.recolour(piece, 1.0) * shade).clamp(0, 1), alpha
-
-    def damage(self, rgb: Tensor) -> Tensor:
-        """Light, lens, sensor and codec: uneven light, blur, lost resolution, noise, and quantised 8x8 blocks."""
-        n = len(rgb)
-        light = F.interpolate(torch.randn(n, 1, 3, 3, device=self.device), (SIZE, SIZE), mode="bicubic")
-        rgb = rgb * torch.exp(light * self.uniform(n, 0, 0.4) * self.chance(n, 0.4))
-        rgb = self.recolour(rgb, 0.6)
-        kernel = torch.tensor([1.0, 4, 6, 4, 1], device=self.device)
-        kernel = (kernel[:, None] * kernel / 256).expand(3, 1, 5, 5)
-        soft = F.conv2d(rgb, kernel, padding=2, groups=3)
-        softer = F.conv2d(soft, kernel, padding=4, dilation=2, groups=3)
-        rgb = torch.lerp(rgb, torch.lerp(soft, softer, self.uniform(n, 0, 1)), self.uniform(n, -1, 1).clamp(min=0))
-        low = F.interpolate(
-            F.interpolate(rgb, scale_factor=float(torch.empty(1).uniform_(0.3, 0.8)), mode="bilinear"),
-            (SIZE, SIZE),
-            mode="bilinear",
-        )
-        rgb = torch.lerp(rgb, low, self.chance(n, 0.15))
-        grain = torch.randn_like(rgb)
-        rgb = rgb + torch.lerp(grain, grain.mean(1, keepdim=True), self.chance(n, 0.5)) * self.uniform(
-            n, -0.06, 0.08
-        ).clamp(min=0)
-        some = torch.randperm(n, device=self.device)[: n // 3]
-        k = torch.arange(8, device=self.device)
-        dct = torch.cos(math.pi / 8 * (k[None] + 0.5) * k[:, None]) * 0.5
-        dct[0] /= math.sqrt(2)
-        blocks = rgb[some].view(-1, 3, SIZE // 8, 8, SIZE // 8, 8).transpose(3, 4)
-        step = (0.01 + 0.02 * (k[:, None] + k)) * self.uniform(len(some), 0.2, 2).view(-1, 1, 1, 1, 1, 1)
-        blocks = dct.T @ (torch.round(dct @ blocks @ dct.T / step) * step) @ dct
-        rgb[some] = blocks.transpose(3, 4).reshape(-1, 3, SIZE, SIZE)
-        return rgb.clamp(0, 1)
-
-    @torch.no_grad()
-    def batch(self, n: int) -> tuple[Tensor, Tensor]:
-        """New pictures (n, 3, 256, 256) RGB in 0..1, and where the people in them are (n, 1, 256, 256) in 0..1."""
-        rgb, mask = self.ground(n, frames=0.4)
-        rgb = self.recolour(rgb, 0.6)
-        for layer, value, probability in [
-            (self.things, 0, 0.15),
-            (self.things, 0, 0.15),
-            (self.cutouts, 1, 0.55),
-            (self.cutouts, 1, 0.3),
-            (self.cutouts, 1, 0.15),
-        ]:
-            some = torch.randperm(n, device=self.device)[: math.ceil(n * probability)]
-            colour, alpha = layer(len(some))
-            rgb[some] = torch.lerp(rgb[some], colour, alpha)
-            mask[some] = torch.lerp(mask[some], torch.full_like(alpha, value), alpha)
-        return self.damage(rgb), mask
+        store(cache / f"scene-{Path(name).stem}.webp", photograph(name))
+    for index, (name, top, bottom) in enumerate(PORTRAITS):
+        rgb = photograph(name)
+        rgb = rgb[round(top * len(rgb)) : round(bottom * len(rgb))]
+        aspect = round(1000 * rgb.shape[1] / rgb.shape[0])
+        store(cache / f"person-{aspect}-portrait-{index}.webp", rgb, label(session, rgb))
+    # Frames of nobody, from the first halves only: the second halves are for evaluation.
+    bottles, walking = corpus / Path(BOTTLES).name, clips / Path(WALKING).name
+    for path, ranges, end in [
+        (bottles, outside(HANDS_IN_BOTTLES), BOTTLES_HALF),
+        (walking, EMPTY_WALKING, WALKING_HALF),
+    ]:
+        with av.open(path) as container:
+            for index, frame in enumerate(container.decode(video=0)):
+                if index < end and index % 4 == 0 and any(first <= index <= last for first, last in ranges):
+                    store(cache / f"nobody-{path.stem}-{index:05}.webp", frame.to_ndarray(format="rgb24"))
 
 
 # ---------------------------------------------------------------------------------------------------- the training
 
 
-def target(mask: Tensor, teacher: Tensor, doubt: float) -> Tensor:
-    """What the student shall say: mostly the pasted mask, in part the teacher's opinion of the same picture.
+def weights(mask: Tensor, empty: Tensor, pasted: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the teacher's opinion of a picture counts near people (its weight), and where away from them (0 or 1).
 
-    Away from people the teacher's opinion weighs `doubt`, under one half: it takes bottles and dogs for persons.
+    Near people it weighs more in frames as they were, where the pasted mask is its own. Away from people `doubt`
+    times as much as this says, since it takes bottles and dogs for persons; in empty rooms not at all.
     """
     near = F.max_pool2d((mask > 0.1).float(), 9, stride=1, padding=4)
-    return torch.lerp(mask, teacher, doubt + (0.4 - doubt) * near)
+    return near * torch.lerp(torch.full_like(mask, 0.85), torch.full_like(mask, 0.65), pasted), (1 - near) * (1 - empty)
 
 
 def loss_of(logits: Tensor, wanted: Tensor) -> Tensor:
@@ -494,69 +313,119 @@ def export(student: Student, path: Path) -> None:
     onnx.save(graph, path)
 
 
+class Pupil:
+    """One student with what it needs to learn, and the running average of its weights, which is what is exported."""
+
+    def __init__(self, options: argparse.Namespace, doubt: float, imitate: float, device: torch.device) -> None:
+        self.doubt, self.imitate = doubt, imitate
+        self.student = Student(options.widths, options.blocks, options.decoder)
+        self.student = self.student.to(device, memory_format=torch.channels_last)
+        self.average = copy.deepcopy(self.student)
+        maps = [options.widths[3], options.decoder[0]]
+        pairs = zip(maps, INSIDE.values(), strict=True)
+        self.adapters = nn.ModuleList([nn.Conv2d(own, its, 1) for own, its in pairs]).to(device)
+        self.parameters = [*self.student.parameters(), *self.adapters.parameters()]
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=options.rate, weight_decay=0.03, fused=True)
+        self.total = torch.zeros(2, device=device)
+
+    def step(self, picture: Tensor, pooled: Tensor, inside: list[Tensor], rate: float, fade: float) -> None:
+        """Learn from one batch: normalised pictures, the pool's other channels, and the teacher's normalised maps."""
+        mask, opinion, near, away = pooled.split(1, 1)
+        with torch.autocast(picture.device.type, torch.bfloat16):
+            logits, maps = self.student(picture)
+            distance = torch.zeros((), device=picture.device)
+            if self.imitate:
+                for adapter, own, its in zip(self.adapters, maps, inside, strict=True):
+                    distance = distance + F.mse_loss(adapter(own).float(), its)
+        loss = loss_of(logits.float(), torch.lerp(mask, opinion, near + self.doubt * away))
+        self.optimizer.zero_grad(set_to_none=True)
+        (loss + self.imitate * fade * distance).backward()
+        nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.total += torch.stack([loss.detach(), distance.detach()])
+
+    @torch.no_grad()
+    def remember(self, fresh: float) -> None:
+        """Move the average towards the present weights by this share."""
+        for kept, new in zip(self.average.state_dict().values(), self.student.state_dict().values(), strict=True):
+            kept.copy_(torch.lerp(kept, new, fresh) if kept.is_floating_point() else new)
+
+
 def train(options: argparse.Namespace) -> None:
     torch.manual_seed(options.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cudnn.benchmark = True
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    half = torch.autocast(device.type, torch.bfloat16)
 
+    begin = time.time()
     pictures = Pictures(options.cache, device)
     teacher = Teacher(options.teacher).to(device).eval()
     ask = torch.compile(teacher) if device.type == "cuda" else teacher
-    student = Student(options.widths, options.blocks, options.decoder).to(device, memory_format=torch.channels_last)
-    average = copy.deepcopy(student)
-    optimizer = torch.optim.AdamW(student.parameters(), lr=options.rate, weight_decay=0.03, fused=device.type == "cuda")
-    warm = 200
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / warm, 0.5 + 0.5 * math.cos(math.pi * min(step / options.steps, 1)))
-    )
+    imitate = options.imitate * len(options.doubt) if len(options.imitate) == 1 else options.imitate
+    pupils = [Pupil(options, *pair, device) for pair in zip(options.doubt, imitate, strict=True)]
     mean, std = (torch.tensor(v, device=device).view(1, 3, 1, 1) for v in (MEAN, STD))
-    weights = sum(p.numel() for p in student.parameters())
-    print(
-        f"{len(pictures.people)} frames of people, {len(pictures.scenes)} scenes; {weights} weights; {device}",
-        flush=True,
-    )
+    count = sum(p.numel() for p in pupils[0].student.parameters())
+    print(f"{len(pictures.people)} frames of people, {len(pictures.scenes)} scenes, {len(pictures.nobody)} empty rooms")
+    print(f"{len(pupils)} students of {count} weights; {device}", flush=True)
 
-    # A new picture costs more than a step, so each is used about `reuse` times, at random, while it stays in the pool.
-    pool = torch.empty(options.pool, 4, SIZE, SIZE, dtype=torch.uint8, device=device)
+    # A new picture costs more than a step, so each is used about `reuse` times, at random, while it stays in the pool:
+    # RGB, mask, the teacher's opinion and its two weights as bytes; the teacher's maps in half precision.
+    pool = torch.empty(options.pool, 7, SIZE, SIZE, dtype=torch.uint8, device=device)
+    inside: list[Tensor] = []
     made = 0
 
     def make() -> None:
         nonlocal made
-        rgb, mask = pictures.batch(options.batch)
-        with half:
-            opinion = ask(rgb).float()
+        rgb, mask, empty, pasted = pictures.batch(options.batch)
+        with torch.autocast(device.type, torch.bfloat16):
+            opinion, maps = ask(rgb)
         place = torch.arange(made, made + options.batch, device=device) % options.pool
-        pool[place] = torch.cat([rgb, target(mask, opinion, options.doubt)], 1).mul(255).round().byte()
+        pool[place] = torch.cat([rgb, mask, opinion.float(), *weights(mask, empty, pasted)], 1).mul(255).round().byte()
+        for i, new in enumerate(maps):
+            # Each channel by its mean and deviation over the batch, as in batch normalisation.
+            new = F.batch_norm(new.float(), None, None, training=True).clamp(-8, 8)
+            if len(inside) == i:
+                inside.append(torch.empty(options.pool, *new.shape[1:], dtype=torch.bfloat16, device=device))
+            inside[i][place] = new.bfloat16()
         made += options.batch
 
-    begin, total = time.time(), torch.zeros((), device=device)
+    def save() -> None:
+        for i, pupil in enumerate(pupils):
+            out = options.out if len(pupils) == 1 else options.out.with_stem(f"{options.out.stem}-{i}")
+            export(copy.deepcopy(pupil.average), out)
+
     while made < min(options.pool, 32 * options.batch):
         make()
-    for step in range(1, options.steps + 1):
+    print(f"first pictures after {time.time() - begin:.0f} s", flush=True)
+    step, done, reported = 0, 0.0, 0
+    while done < 1:
+        step += 1
+        if device.type == "cuda" and step % 10 == 0:
+            torch.cuda.synchronize()  # so that the clock tells the truth
+        done = step / options.steps
+        if options.seconds:
+            done = max(done, (time.time() - begin) / options.seconds)
         if step % options.reuse == 0:
             make()
-        chosen = pool[torch.randint(min(made, options.pool), (options.batch,), device=device)].float() / 255
-        rgb, wanted = chosen[:, :3], chosen[:, 3:]
-        with half:
-            logits = student(((rgb - mean) / std).contiguous(memory_format=torch.channels_last)).float()
-        loss = loss_of(logits, wanted)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(student.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        if step % 5 == 0:
-            fresh = 1 - min(0.995, step / (step + 50))  # a young average forgets its random start quickly
-            for kept, new in zip(average.state_dict().values(), student.state_dict().values(), strict=True):
-                kept.copy_(torch.lerp(kept, new, fresh) if kept.is_floating_point() else new)
-        total += loss.detach()
-        if step % options.report == 0 or step == options.steps:
-            loss_mean = total.item() / ((step - 1) % options.report + 1)
-            print(f"step {step}  loss {loss_mean:.4f}  {time.time() - begin:.0f} s", flush=True)
-            total.zero_()
-            export(copy.deepcopy(average), options.out)
+        chosen = torch.randint(min(made, options.pool), (options.batch,), device=device)
+        pooled = pool[chosen].float() / 255
+        picture = ((pooled[:, :3] - mean) / std).contiguous(memory_format=torch.channels_last)
+        maps = [values[chosen].float() for values in inside]
+        fade = 0.5 + 0.5 * math.cos(math.pi * min(done, 1))
+        for pupil in pupils:
+            pupil.step(picture, pooled[:, 3:], maps, options.rate * min(step / 200, fade), fade)
+            if step % 5 == 0:
+                pupil.remember(1 - min(0.995, step / (step + 50)))  # a young average forgets its random start quickly
+        if step % options.report == 0 or done >= 1:
+            losses = [f"{a:.4f} + {b:.3f}" for a, b in (p.total.div(step - reported).tolist() for p in pupils)]
+            print(f"step {step}  {done:.1%}  {time.time() - begin:.0f} s  loss {', '.join(losses)}", flush=True)
+            for pupil in pupils:
+                pupil.total.zero_()
+            reported = step
+            if step % (4 * options.report) == 0 or done >= 1:
+                save()
 
 
 def main() -> None:
@@ -569,13 +438,23 @@ def main() -> None:
     parser.add_argument("--widths", type=int, nargs=4, default=[16, 32, 64, 96], help="channels at 1/2, 1/4, 1/8, 1/16")
     parser.add_argument("--blocks", type=int, nargs=3, default=[2, 1, 3], help="blocks at 1/4, 1/8, 1/16")
     parser.add_argument("--decoder", type=int, nargs=3, default=[48, 32, 16], help="channels at 1/8, 1/4, 1/2")
-    parser.add_argument("--steps", type=int, default=5700, help="0: make the cache and stop")
+    parser.add_argument("--steps", type=int, default=6500, help="0: make the cache and stop")
+    parser.add_argument("--seconds", type=float, default=0, help="finish, schedule included, after this time at most")
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--pool", type=int, default=65536, help="augmented pictures held on the GPU")
+    parser.add_argument("--pool", type=int, default=49152, help="augmented pictures held on the GPU")
     parser.add_argument("--reuse", type=int, default=4, help="steps to every new batch of pictures")
-    parser.add_argument("--doubt", type=float, default=0.25, help="weight of the teacher's opinion away from people")
+    parser.add_argument(
+        "--doubt", type=float, nargs="+", default=[0.6], help="weight of the teacher's opinion away from people"
+    )
+    parser.add_argument(
+        "--imitate",
+        type=float,
+        nargs="+",
+        default=[0.3],
+        help="weight of resembling the teacher's maps",
+    )
     parser.add_argument("--rate", type=float, default=3e-3, help="highest learning rate")
-    parser.add_argument("--report", type=int, default=500, help="steps between reports and exports")
+    parser.add_argument("--report", type=int, default=250, help="steps between reports; exports are four times as rare")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     if not options.cache.exists():

@@ -37,12 +37,10 @@ class _Codec:
 
 
 _ALL = tuple(FORMATS)
+# With macroblock trees and a short lookahead x264's superfast costs half of veryfast and compresses about as well.
+_TREES = "mbtree=1:rc-lookahead=8:bframes=2:b-adapt=0:b-pyramid=none"
 _CODECS = {
-    # superfast with macroblock trees and a short lookahead gives veryfast's size and PSNR for half its time.
-    "h264": _Codec(
-        "libx264", _ALL, {"preset": "superfast", "x264-params": "mbtree=1:rc-lookahead=10:b-adapt=0:bframes=2"}, 20,
-        {"qp": "0"},
-    ),
+    "h264": _Codec("libx264", _ALL, {"preset": "superfast", "x264-params": _TREES}, 20, {"qp": "0"}),
     "hevc": _Codec(
         "libx265", _ALL, {"preset": "fast", "x265-params": "log-level=none"}, 22,
         {"x265-params": "log-level=none:lossless=1"}, smallest=64,  # below its coding unit it corrupts the heap

@@ -1,7 +1,15 @@
 """Video segmentation: finds what is in a video and blurs, replaces or masks the rest."""
 
 from segmentation.config import Config, Effect
-from segmentation.errors import BackendError, ConfigError, InputError, ModelError, OutputError, SegmentationError
+from segmentation.errors import (
+    BackendError,
+    ConfigError,
+    EngineError,
+    InputError,
+    ModelError,
+    OutputError,
+    SegmentationError,
+)
 from segmentation.pipeline import Report, segment
 
 __version__ = "0.1.0"
@@ -10,6 +18,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "Effect",
+    "EngineError",
     "InputError",
     "ModelError",
     "OutputError",

@@ -192,7 +192,7 @@ def _parser() -> argparse.ArgumentParser:
 
     what = parser.add_argument_group("what to do")
     what.add_argument("--effect", help="blur[:STRENGTH], color[:#RRGGBB], mask, overlay[:#RRGGBB] (default: blur:25)")
-    what.add_argument("--classes", type=_names, metavar="NAME,...", help="classes to keep (default: person)")
+    what.add_argument("--classes", type=name_list, metavar="NAME,...", help="classes to keep (default: person)")
     what.add_argument("--start", type=_time, metavar="TIME", help="begin there: seconds or [HH:]MM:SS")
     what.add_argument("--duration", type=_time, metavar="TIME", help="stop after this long")
     what.add_argument("--max-frames", type=int, metavar="N", help="stop after N frames")
@@ -205,12 +205,12 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     model = parser.add_argument_group("model")
-    model.add_argument("--model", metavar="NAME|FILE.onnx", help="default: person, which is built in")
-    model.add_argument("--labels", type=_names, metavar="NAME,...", help="one for each output channel")
-    model.add_argument("--mean", type=_numbers, metavar="R,G,B", help="subtracted from RGB in 0..1")
-    model.add_argument("--std", type=_numbers, metavar="R,G,B", help="what the difference is divided by")
+    model.add_argument("--model", metavar="NAME|FILE.onnx|FILE.engine", help="default: person, which is built in")
+    model.add_argument("--labels", type=name_list, metavar="NAME,...", help="one for each output channel")
+    model.add_argument("--mean", type=number_list, metavar="R,G,B", help="subtracted from RGB in 0..1")
+    model.add_argument("--std", type=number_list, metavar="R,G,B", help="what the difference is divided by")
     model.add_argument("--channel-order", choices=("rgb", "bgr"))
-    model.add_argument("--input-size", type=_size, metavar="HxW", help="for models with a dynamic size")
+    model.add_argument("--input-size", type=picture_size, metavar="HxW", help="for models with a dynamic size")
     model.add_argument("--activation", choices=("none", "sigmoid", "softmax"), help="still to be applied to the output")
 
     where = parser.add_argument_group("what runs it")
@@ -224,15 +224,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _names(text: str) -> tuple[str, ...]:
+def name_list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _numbers(text: str) -> tuple[float, ...]:
+def number_list(text: str) -> tuple[float, ...]:
     return tuple(float(part) for part in text.split(","))
 
 
-def _size(text: str) -> tuple[int, int]:
+def picture_size(text: str) -> tuple[int, int]:
     height, _, width = text.lower().partition("x")
     return int(height), int(width)
 

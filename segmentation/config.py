@@ -50,7 +50,7 @@ class Config:
     Raises `ConfigError` if a value is out of range. Times are in seconds. `None` means: let the program choose.
     """
 
-    model: str = "person"  # the built-in model's name or the path of an .onnx file
+    model: str = "person"  # the built-in model's name or the path of an .onnx or .engine file
     classes: tuple[str, ...] | None = None  # labels to keep; default: person, or all but background
     effect: str = "blur"
     batch_size: int | None = None

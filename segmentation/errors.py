@@ -24,6 +24,10 @@ class ModelError(SegmentationError):
     """The model cannot be read, or is not one that segments pictures."""
 
 
+class EngineError(SegmentationError):
+    """An engine cannot be built from the model, or is not one to be loaded here."""
+
+
 class BackendError(SegmentationError):
     """What was asked for is not on this machine: a package, a device, an implementation."""
 

@@ -3,7 +3,7 @@
 A model is an ONNX file: one input (N, 3, H, W), one output (N, C, h, w). The rest (labels, normalisation, channel
 order, activation) comes from options, else the ONNX's own `metadata_props`, else a `.json` beside it, else the defaults
 of `_DEFAULTS`. Both hold the same keys: `labels`, `mean`, `std`, `channel_order`, `activation`, `input_size`; in
-`metadata_props` lists are written as JSON.
+`metadata_props` lists are written as JSON. A TensorRT engine is a model too: its sidecar says all of that.
 """
 
 import json
@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.errors import ModelError
+from segmentation.sidecar import load_plan
 
 log = logging.getLogger(__name__)
 
+ENGINE = ".engine"  # the suffix of TensorRT engines
 BUILT_IN = {"person": Path(__file__).parent / "models" / "person.onnx"}
 _DEFAULTS: dict[str, Any] = {
     "mean": (0.0, 0.0, 0.0),  # values 0..1, not normalised further
@@ -60,11 +62,12 @@ class Model:
 def load_model(config: Config) -> Model:
     """Reads the model that `config` names and settles what it means. Raises `ModelError`."""
     path = BUILT_IN.get(config.model, Path(config.model))
+    if path.suffix == ENGINE:
+        return _load_engine(path, config)
     session = open_session(path)
     source, output = _input_and_output(session, path)
     described = {**_sidecar(path), **_metadata(session, path)}
-    options = {name: getattr(config, name) for name in _DEFAULTS | {"labels": None, "activation": None}}
-    meaning = {**described, **{name: value for name, value in options.items() if value is not None}}
+    meaning = {**described, **_options(config)}
     for name, value in _DEFAULTS.items():
         if name not in meaning:
             meaning[name] = value
@@ -80,24 +83,61 @@ def load_model(config: Config) -> Model:
     if "labels" not in meaning:
         meaning["labels"] = _LABELS.get(channels) or tuple(f"class{i}" for i in range(channels))
         log.info("model %s does not say its labels: assumed %s", config.model, ", ".join(meaning["labels"]))
-    labels = tuple(meaning["labels"])
-    if len(labels) != channels:
-        raise ModelError(f"{path}: {len(labels)} labels for {channels} output channels; give --labels, one for each")
-    return Model(
-        name=config.model,
-        path=path,
+    return _model(
+        config,
+        path,
+        meaning,
+        channels=channels,
         input_name=source.name,
         output_name=output.name,
         dtype=_DTYPES[source.type],
         batch=batch,
         height=height,
         width=width,
+    )
+
+
+def _load_engine(path: Path, config: Config) -> Model:
+    """What the sidecar of an engine says. Raises `EngineError` if the two don't belong together."""
+    if config.input_size is not None:
+        raise ModelError(f"{path}: an engine's size is fixed; leave out --input-size, or build another engine")
+    _, sidecar = load_plan(path)
+    described = {name: getattr(sidecar, name) for name in ("labels", "mean", "std", "channel_order", "activation")}
+    batch, _, height, width = sidecar.input["shape"]
+    return _model(
+        config,
+        path,
+        {**described, **_options(config)},
+        channels=sidecar.output["shape"][1],
+        input_name=sidecar.input["name"],
+        output_name=sidecar.output["name"],
+        dtype=np.dtype(sidecar.input["dtype"]).type,
+        batch=None if batch < 0 else batch,
+        height=height,
+        width=width,
+    )
+
+
+def _options(config: Config) -> dict[str, Any]:
+    """What the user says about the model."""
+    options = {name: getattr(config, name) for name in (*_DEFAULTS, "labels", "activation")}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _model(config: Config, path: Path, meaning: dict[str, Any], *, channels: int, **facts: Any) -> Model:
+    labels = tuple(meaning["labels"])
+    if len(labels) != channels:
+        raise ModelError(f"{path}: {len(labels)} labels for {channels} output channels; give --labels, one for each")
+    return Model(
+        name=config.model,
+        path=path,
         mean=_three(meaning["mean"], "mean", path),
         std=_three(meaning["std"], "std", path),
         channel_order=str(meaning["channel_order"]).lower(),
         labels=labels,
         activation=str(meaning["activation"]).lower(),
         keep=_kept(labels, config.classes, config.model),
+        **facts,
     )
 
 
@@ -111,7 +151,7 @@ def open_session(path: Path, options: ort.SessionOptions | None = None) -> ort.I
     try:
         return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as exc:  # ONNX Runtime's exceptions have no common base but this
-        raise ModelError(f"{path}: is not an ONNX model that ONNX Runtime can load ({_short(exc)})") from exc
+        raise ModelError(f"{path}: is not an ONNX model that ONNX Runtime can load ({short(exc)})") from exc
 
 
 def _input_and_output(session: ort.InferenceSession, path: Path) -> tuple[ort.NodeArg, ort.NodeArg]:
@@ -152,7 +192,7 @@ def _sidecar(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(beside.read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
-        raise ModelError(f"{beside}: cannot be read as JSON ({_short(exc)})") from exc
+        raise ModelError(f"{beside}: cannot be read as JSON ({short(exc)})") from exc
     if not isinstance(content, dict):
         raise ModelError(f"{beside}: a JSON object is needed, with keys such as labels, mean, std")
     return content
@@ -166,7 +206,7 @@ def _probe(
     try:
         result = session.run([output.name], {source.name: noise})[0]
     except Exception as exc:  # as above: ONNX Runtime's own
-        raise ModelError(f"{path}: does not run on input {shape} ({_short(exc)})") from exc
+        raise ModelError(f"{path}: does not run on input {shape} ({short(exc)})") from exc
     return np.asarray(result, np.float32)
 
 
@@ -196,7 +236,7 @@ def _three(values: Any, name: str, path: Path) -> tuple[float, float, float]:
     return r, g, b
 
 
-def _short(exc: Exception) -> str:
+def short(exc: Exception) -> str:
     """The first 200 characters of an error's text, in one line."""
     text = " ".join(str(exc).split())
     return text if len(text) <= 200 else text[:200] + "..."

@@ -77,7 +77,8 @@ def segment(
     `Config`, given as one object or as keywords (keywords win). Setting `stop` ends the run early with a playable
     file of the frames so far. `progress` is called after each batch, in this thread.
 
-    Raises `ConfigError`, `InputError`, `ModelError`, `BackendError` or `OutputError`; then nothing is left behind.
+    Raises `ConfigError`, `InputError`, `ModelError`, `EngineError`, `BackendError` or `OutputError`; then nothing is
+    left behind.
     """
     begin = time.perf_counter()
     config = replace(config or Config(), **options)

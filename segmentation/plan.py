@@ -11,6 +11,7 @@ from typing import Any
 
 from segmentation.config import STAGES, Config
 from segmentation.errors import BackendError, ConfigError
+from segmentation.model import ENGINE
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +21,7 @@ IMPLEMENTATIONS = {
     "infer": {
         "onnxruntime": "segmentation.inference.onnxruntime:OnnxRuntimeInference",
         "torch": "segmentation.inference.torch:TorchInference",
+        "tensorrt": "segmentation.inference.tensorrt:TensorRTInference",
     },
     "postprocess": {"opencv": "segmentation.postprocess.opencv:OpenCVPostprocessor"},
     "encode": {"x264": "segmentation.encode.x264:X264Encoder"},
@@ -76,8 +78,15 @@ def _choose(stage: str, config: Config) -> Choice:
     known = IMPLEMENTATIONS[stage]
     if wanted is not None and wanted not in known:
         raise ConfigError(f"--{stage} {wanted}: choose from {', '.join(known)}")
+    candidates = (wanted,) if wanted is not None else BASELINE[stage]
+    if stage == "infer" and config.model.endswith(ENGINE):
+        if wanted not in (None, "tensorrt"):
+            raise ConfigError(
+                f"--infer {wanted}: can't run the engine {config.model}; use --infer tensorrt or the ONNX"
+            )
+        candidates = ("tensorrt",)
     refusals = []
-    for name in (wanted,) if wanted is not None else BASELINE[stage]:
+    for name in candidates:
         module, _, attribute = known[name].partition(":")
         try:
             implementation = getattr(import_module(module), attribute)

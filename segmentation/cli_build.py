@@ -1,0 +1,212 @@
+"""The command line that builds engines: `segmentation-build`, `python tools/build_engine.py`."""
+
+import argparse
+import json
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from segmentation.cli import name_list, number_list, picture_size
+from segmentation.config import Config
+from segmentation.errors import BackendError, ConfigError, SegmentationError
+from segmentation.flavour import TITLES, choose, find_gpu, installed
+from segmentation.model import BUILT_IN, load_model
+
+TORCHVISION = (
+    "fcn_resnet50",
+    "fcn_resnet101",
+    "deeplabv3_resnet50",
+    "deeplabv3_resnet101",
+    "deeplabv3_mobilenet_v3_large",
+    "lraspp_mobilenet_v3_large",
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Builds one engine and prints its path, or with `--json` its sidecar; returns the exit code.
+
+    0 done, 1 failed, 2 wrong usage, 3 a package or a GPU is missing, 130 or 143 stopped by a signal.
+    """
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level=logging.INFO if options.verbose else logging.WARNING,
+        format="segmentation-build: %(message)s",
+        stream=sys.stderr,
+        force=True,
+    )
+    received: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        raise KeyboardInterrupt  # so that locks and half-written files are cleared away
+
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        print(_run(options))
+        return 0
+    except SegmentationError as exc:
+        return _fail(exc)
+    except ModuleNotFoundError as exc:
+        return _fail(BackendError(f"the package {exc.name} is not installed; {_install(exc.name)}"))
+    except KeyboardInterrupt:
+        return 128 + (received[0] if received else signal.SIGINT)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _run(options: argparse.Namespace) -> str:
+    # Here, not above: they need packages of the extras, and --help does not.
+    from segmentation.engine import obtain, trust
+    from segmentation.engine_job import EngineOptions, Job
+    from segmentation.sidecar import load_plan, sidecar_of
+
+    gpu = find_gpu()
+    flavour = choose(gpu, installed(), options.flavour, build=True)
+    names = EngineOptions.__dataclass_fields__
+    chosen = {name: value for name, value in vars(options).items() if name in names and value is not None}
+    engine_options = EngineOptions(**chosen)
+    engine_options.check(flavour)
+    _check_paths(options)
+    model = load_model(_config(options))
+    if model.path.suffix == ".engine":
+        raise ConfigError(f"{model.path}: is an engine already; name the ONNX that it is to be built from")
+    # A name stands for a file that lies elsewhere: the engine is called by the name.
+    job = Job(
+        model=replace(model, name=model.path.stem),
+        options=engine_options,
+        flavour=flavour,
+        gpu=gpu,
+        frames=options.frames,
+    )
+    if options.trust is not None:
+        trust(options.trust, job)
+        return str(options.trust)
+    path, _ = obtain(job, options.output, force=options.force)
+    if options.json:
+        load_plan(path)
+        return json.dumps(json.loads(sidecar_of(path).read_text(encoding="utf-8")))
+    return str(path)
+
+
+def _check_paths(options: argparse.Namespace) -> None:
+    if options.frames is not None and not options.frames.is_file():
+        raise ConfigError(f"--frames {options.frames}: no such file")
+    target: Path | None = options.output or options.trust
+    if target is None:
+        return
+    if target.suffix != ".engine":
+        raise ConfigError(f"{target}: the name of an engine ends in .engine, since its sidecar ends in .json")
+    if not target.parent.is_dir():
+        raise ConfigError(f"{target}: the folder {target.parent} does not exist")
+
+
+def _config(options: argparse.Namespace) -> Config:
+    """The model and its meaning as the main program takes them; torchvision's are exported first."""
+    fields = Config.__dataclass_fields__
+    values: dict[str, Any] = {k: v for k, v in vars(options).items() if k in fields and v is not None}
+    if options.model in TORCHVISION:
+        values["model"] = str(_exported(options))
+    elif not options.weights:
+        raise ConfigError(f"--no-weights: {options.model} has its own; that is for {', '.join(TORCHVISION)}")
+    return Config(**values)
+
+
+def _exported(options: argparse.Namespace) -> Path:
+    from segmentation.engine import engine_folder, locked
+    from segmentation.torchvision_models import export_by_name
+
+    size = options.input_size
+    parts = [options.model, *(["{}x{}".format(*size)] if size else []), *([] if options.weights else ["random"])]
+    target = engine_folder() / f"{'-'.join(parts)}.onnx"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with locked(target):
+        if not target.is_file():
+            part = target.with_name(f".{target.name}.part")
+            try:
+                export_by_name(options.model, part, size, weights=options.weights)
+                part.replace(target)
+            finally:
+                part.unlink(missing_ok=True)
+    return target
+
+
+def _install(package: str | None) -> str:
+    """What brings a package that an import has missed."""
+    if package in ("onnx", "platformdirs"):
+        return "pip install 'video-segmentation[rtx]' or 'video-segmentation[tensorrt]'"
+    return "pip install 'video-segmentation[gpu]'"
+
+
+def _fail(error: SegmentationError) -> int:
+    print(f"segmentation-build: error: {error}", file=sys.stderr)
+    return error.exit_code
+
+
+def _batch(text: str) -> tuple[int, int, int]:
+    """`4` is fixed, `1,4,16` is least, best and largest."""
+    numbers = [int(part) for part in text.split(",")]
+    if len(numbers) not in (1, 3):
+        raise argparse.ArgumentTypeError(f"{text!r}: give one number, or least,best,largest")
+    least, best, largest = numbers * 3 if len(numbers) == 1 else numbers
+    return least, best, largest
+
+
+def _capability(text: str) -> tuple[int, int]:
+    major, _, minor = text.partition(".")
+    return int(major), int(minor)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="segmentation-build",
+        description="Builds a TensorRT or TensorRT-RTX engine from a segmentation network; prints where it is.",
+        epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a package or a GPU is missing, 130 or 143 stopped.",
+    )
+    add = parser.add_argument
+    names = ", ".join((*BUILT_IN, *TORCHVISION))
+    add("model", metavar="FILE.onnx|NAME", help=f"a network, or one of {names}")
+    add("-o", "--output", type=Path, metavar="FILE.engine", help="default: in engines/, or the user's cache folder")
+    add("--force", action="store_true", help="build it even if it is there already")
+    add("--json", action="store_true", help="print the sidecar instead of the path")
+    add("-v", "--verbose", action="store_true", help="show each step")
+    add(
+        "--trust",
+        type=Path,
+        metavar="FILE.engine",
+        help="build nothing, but write the sidecar that lets the program load FILE.engine, a plan that something else "
+        "built from this model. A plan can run any code with your rights: only for files whose origin you know",
+    )
+
+    what = parser.add_argument_group("engine")
+    what.add_argument("--precision", choices=("fp16", "fp32"), help="default: fp16, where the masks stay the same")
+    what.add_argument("--frames", type=Path, metavar="VIDEO", help="compare FP16 on its frames (default: a portrait)")
+    what.add_argument("--batch", type=_batch, metavar="N|MIN,BEST,MAX", help="fixed, or a range (default: 1,4,16)")
+    what.add_argument("--flavour", choices=tuple(TITLES), help="default: what serves the GPU")
+    what.add_argument("--optimization-level", type=int, metavar="0-5", help="5 searches longest (default: 3)")
+    what.add_argument("--workspace", type=int, metavar="MIB", help="memory that a layer may use (default: all)")
+    what.add_argument("--aux-streams", type=int, metavar="N", help="streams beside the pipeline's (default: 0)")
+    what.add_argument("--hardware-compatibility", choices=("none", "ampere-plus", "same-compute-capability"))
+    what.add_argument("--version-compatible", action="store_true", default=None, help="later TensorRTs shall run it")
+    what.add_argument(
+        "--compute-capability", type=_capability, metavar="M.N", help="TensorRT-RTX: for these GPUs alone"
+    )
+    what.add_argument("--no-timing-cache", dest="timing_cache", action="store_false", default=None)
+
+    model = parser.add_argument_group("model", "as for the main program; by default the model says it itself")
+    model.add_argument(
+        "--no-weights", dest="weights", action="store_false", help="torchvision: random ones, for timing"
+    )
+    model.add_argument("--classes", type=name_list, metavar="NAME,...", help="what FP16 is compared on")
+    model.add_argument("--labels", type=name_list, metavar="NAME,...")
+    model.add_argument("--mean", type=number_list, metavar="R,G,B")
+    model.add_argument("--std", type=number_list, metavar="R,G,B")
+    model.add_argument("--channel-order", choices=("rgb", "bgr"))
+    model.add_argument("--input-size", type=picture_size, metavar="HxW")
+    model.add_argument("--activation", choices=("none", "sigmoid", "softmax"))
+    return parser

@@ -1,0 +1,226 @@
+"""A model becomes an engine, once: the folder where engines are kept, and the steps of a build."""
+
+import fcntl
+import json
+import logging
+import os
+import platform
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import platformdirs
+
+import segmentation
+from segmentation.builder import Built, build_plan
+from segmentation.engine_job import Job, meaning_of
+from segmentation.errors import EngineError
+from segmentation.flavour import serves
+from segmentation.half import MIN_IOU, compare, masks, to_half
+from segmentation.onnx_graph import is_quantized, prepare, run, session_of
+from segmentation.reference import reference_pictures
+from segmentation.sidecar import FORMAT, Sidecar, digest, is_sidecar, load_plan, sidecar_of, write_engine
+
+log = logging.getLogger(__name__)
+
+
+def engine_folder() -> Path:
+    """`SEGMENTATION_ENGINES`, else `engines/` of a checkout, else the user's cache folder."""
+    if chosen := os.environ.get("SEGMENTATION_ENGINES"):
+        return Path(chosen)
+    checkout = Path(__file__).parent.parent / "engines"
+    if (checkout / "README.md").is_file() and os.access(checkout, os.W_OK):
+        return checkout
+    return platformdirs.user_cache_path("video-segmentation") / "engines"
+
+
+def obtain(job: Job, path: Path | None = None, *, force: bool = False) -> tuple[Path, bool]:
+    """The engine's path, and whether it had to be built. By default it lies in `engine_folder()` under its own name.
+
+    Of several processes that want the same engine at once, one builds it and the others take it. Raises `EngineError`.
+    """
+    target = path or engine_folder() / job.file_name
+    try:
+        if path is None:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        with locked(target):
+            why = "asked for by --force" if force else _why_not(target, job.fingerprint)
+            if why is None:
+                log.info("%s: is there already", target)
+                return target, False
+            if target.exists():
+                log.warning("%s: is built again: %s", target, why)
+            _spare_the_description(target)
+            write_engine(target, *_build(job))
+    except OSError as exc:
+        raise EngineError(f"{target}: cannot be made ({exc.strerror}); choose another place with -o") from exc
+    log.info("write: %s and %s", target, sidecar_of(target).name)
+    return target, True
+
+
+def trust(path: Path, job: Job) -> None:
+    """Writes a sidecar for a plan that another program built from `job`'s model, so that it is loaded from now on.
+
+    Raises `EngineError`.
+    """
+    try:
+        plan = path.read_bytes()
+    except OSError as exc:
+        raise EngineError(f"{path}: cannot be read ({exc.strerror})") from exc
+    model = job.model
+    fixed = job.options.fixed_batch
+    graph = prepare(model, fixed)
+    sizes = [fixed or 1, 3, model.height, model.width]
+    scores = run(session_of(graph), np.zeros(sizes, model.dtype))[0]
+    batch, dtype = fixed or -1, np.dtype(model.dtype).name
+    built = Built(
+        plan,
+        {"name": model.input_name, "dtype": dtype, "shape": [batch, *sizes[1:]]},
+        {"name": model.output_name, "dtype": dtype, "shape": [batch, *scores.shape[1:]]},
+    )
+    _spare_the_description(path)
+    checked = "not built by this program: trusted by its user"
+    write_engine(path, plan, _sidecar(job, built, "trusted", "unknown", None, checked, 0.0))
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds the lock of `path` among processes. The lock file is gone afterwards. Raises OSError."""
+    lock = path.with_name(f".{path.name}.lock")
+    while True:
+        descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                log.info("%s: another process is building it; waiting", path)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # Whoever held the lock has deleted the file: then this is the lock of nothing, and the next is needed.
+            if lock.exists() and os.path.samestat(os.fstat(descriptor), lock.stat()):
+                try:
+                    yield
+                finally:
+                    lock.unlink()
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _why_not(path: Path, fingerprint: str) -> str | None:
+    """Why the engine at `path` is not the one wanted, or None if it is."""
+    if not path.exists():
+        return "it is not there"
+    try:
+        _, sidecar = load_plan(path)
+    except EngineError as exc:
+        return str(exc)
+    return None if sidecar.fingerprint == fingerprint else "its fingerprint is another, so it was built otherwise"
+
+
+def _spare_the_description(path: Path) -> None:
+    """Raises `EngineError` if the sidecar would overwrite the .json that says what an ONNX means."""
+    beside = sidecar_of(path)
+    if not beside.is_file():
+        return
+    try:
+        ours = is_sidecar(json.loads(beside.read_text(encoding="utf-8")))
+    except ValueError:
+        ours = False
+    if not ours:
+        raise EngineError(f"{path}: its sidecar would overwrite {beside}, which is no engine's; choose another name")
+
+
+def _build(job: Job) -> tuple[bytes, Sidecar]:
+    """The steps: load, check, fold, batch (see `prepare`), FP16, build, verify."""
+    begin = time.perf_counter()
+    model, options = job.model, job.options
+    graph = exact = prepare(model, options.fixed_batch)
+    precision, comparison = options.precision, None
+    if is_quantized(graph):
+        precision = "quantized"
+    elif model.dtype is np.float16:
+        precision = "fp16"
+    elif precision == "fp16":
+        graph, comparison = to_half(graph, model, reference_pictures(model, job.frames))
+        log.info("fp16: mask IoU %.4f with FP32, %d nodes kept in FP32", comparison.iou, len(comparison.kept_in_fp32))
+    timings = _timing_cache(job) if options.timing_cache else None
+    built = build_plan(graph, model, options, job.flavour, job.capability, timings)
+    seconds = time.perf_counter() - begin
+    fp16 = asdict(comparison) if comparison is not None else None
+    sidecar = _sidecar(job, built, job.fingerprint, precision, fp16, "", seconds)
+    checked = _verify(job, exact, built.plan, sidecar)
+    log.info("verify: %s", checked)
+    return built.plan, _sidecar(job, built, job.fingerprint, precision, fp16, checked, seconds)
+
+
+def _verify(job: Job, exact: onnx.ModelProto, plan: bytes, sidecar: Sidecar) -> str:
+    """Runs the plan where this GPU can, and compares its masks with ONNX Runtime's; says what was done."""
+    gpu = job.gpu
+    if gpu is None:
+        return "not run: there is no NVIDIA GPU here"
+    if not serves(job.flavour.module, gpu.capability) or job.options.compute_capability not in (None, gpu.capability):
+        return f"not run: it is not for this {gpu}"
+    try:
+        from segmentation.inference.tensorrt import TensorRTInference
+    except ModuleNotFoundError as exc:
+        return f"not run: {exc.name} is not installed"
+    pictures = reference_pictures(job.model, job.frames).astype(job.model.dtype)
+    expected = masks(session_of(exact), job.model, pictures)
+    actual = TensorRTInference.of_plan(plan, sidecar, job.model)(pictures)
+    result = compare(expected, actual)
+    if result.iou < MIN_IOU:
+        raise EngineError(
+            f"{job.model.path}: the engine's masks on {gpu} agree with FP32 only to an IoU of {result.iou:.4f} "
+            f"({MIN_IOU} is needed); build it with --precision fp32"
+        )
+    return f"run on {gpu}: mask IoU {result.iou:.4f} with FP32, largest difference {result.largest_difference:.4f}"
+
+
+def _sidecar(
+    job: Job,
+    built: Built,
+    fingerprint: str,
+    precision: str,
+    fp16: dict[str, Any] | None,
+    checked: str,
+    seconds: float,
+) -> Sidecar:
+    return Sidecar(
+        engine_format=FORMAT,
+        plan_sha256=digest(built.plan),
+        plan_bytes=len(built.plan),
+        fingerprint=fingerprint,
+        ingredients=job.ingredients,
+        flavour=job.flavour.module,
+        flavour_version=job.flavour.version,
+        input=built.input,
+        output=built.output,
+        batch=list(job.options.batch),
+        **meaning_of(job.model),
+        precision=precision,
+        fp16=fp16,
+        checked=checked,
+        build_seconds=round(seconds, 3),
+        versions={
+            "segmentation": segmentation.__version__,
+            "python": platform.python_version(),
+            "onnx": onnx.__version__,
+            "onnxruntime": onnxruntime.__version__,
+        },
+    )
+
+
+def _timing_cache(job: Job) -> Path | None:
+    """One file for each GPU and version; TensorRT-RTX times nothing."""
+    if job.flavour.rtx or job.gpu is None:
+        return None
+    folder = engine_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"timing-{re.sub(r'[^a-z0-9]+', '-', job.gpu.name.lower())}-{job.flavour.version}.cache"

@@ -1,0 +1,181 @@
+"""Which engine is wanted: every option once, checked on creation, and the fingerprint of all that decides it."""
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from segmentation.errors import ConfigError, EngineError
+from segmentation.flavour import Flavour, Gpu, serves, written
+from segmentation.model import Model
+from segmentation.reference import BUILT_IN as PICTURE
+from segmentation.sidecar import Sidecar, digest
+
+RECIPE = 1  # raised whenever the same ingredients would give another graph
+HARDWARE = ("none", "ampere-plus", "same-compute-capability")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """Options of one build. Raises `ConfigError` if a value is out of range.
+
+    `batch` is the least, the best and the largest number of pictures at a time; three equal numbers make it fixed.
+    """
+
+    precision: str = "fp16"  # or "fp32"; a graph with Q/DQ nodes, or in FP16, is taken as it is
+    batch: tuple[int, int, int] = (1, 4, 16)
+    optimization_level: int | None = None  # 0 (fast build) to 5 (fast engine); None: the builder's own, 3
+    workspace: int | None = None  # MiB that a layer may use while it runs; None: all of the GPU's
+    aux_streams: int = 0  # streams beside the pipeline's own
+    hardware_compatibility: str = "none"  # TensorRT only: which other GPUs shall run it
+    version_compatible: bool = False  # TensorRT only: later versions' lean runtime shall run it
+    compute_capability: tuple[int, int] | None = None  # TensorRT-RTX only: build for this one alone
+    timing_cache: bool = True  # TensorRT only: keep what was timed on this GPU for the next build
+
+    def __post_init__(self) -> None:
+        if self.precision not in ("fp16", "fp32"):
+            raise ConfigError(
+                f"precision {self.precision!r} is unknown: choose fp16 or fp32; INT8 and FP8 come with the model, as "
+                "Q/DQ nodes"
+            )
+        least, best, largest = self.batch
+        if not 1 <= least <= best <= largest:
+            raise ConfigError(f"batch {least},{best},{largest}: least, best and largest must rise from 1 or more")
+        if self.optimization_level is not None and not 0 <= self.optimization_level <= 5:
+            raise ConfigError(f"optimization level {self.optimization_level}: must lie in 0 to 5")
+        if self.workspace is not None and self.workspace < 1:
+            raise ConfigError(f"workspace {self.workspace}: must be 1 MiB or more")
+        if not 0 <= self.aux_streams <= 7:
+            raise ConfigError(f"auxiliary streams {self.aux_streams}: must lie in 0 to 7")
+        if self.hardware_compatibility not in HARDWARE:
+            raise ConfigError(
+                f"hardware compatibility {self.hardware_compatibility!r} is unknown: choose {', '.join(HARDWARE)}"
+            )
+        if self.compute_capability is not None and not serves("tensorrt_rtx", self.compute_capability):
+            raise ConfigError(f"compute capability {written(self.compute_capability)}: TensorRT-RTX does not serve it")
+
+    @property
+    def fixed_batch(self) -> int | None:
+        """The one batch size, or None if it is dynamic."""
+        return self.batch[0] if self.batch[0] == self.batch[2] else None
+
+    def check(self, flavour: Flavour) -> None:
+        """Raises `ConfigError` if `flavour` has no such option, rather than leaving it out silently."""
+        if flavour.rtx and self.hardware_compatibility != "none":
+            raise ConfigError(
+                f"hardware compatibility {self.hardware_compatibility}: {flavour} has no such option, its engines run "
+                "on all GPUs from 8.0 that it serves"
+            )
+        if flavour.rtx and self.version_compatible:
+            raise ConfigError(f"version compatibility: engines of {flavour} run on that release alone")
+        if not flavour.rtx and self.compute_capability is not None:
+            raise ConfigError(f"compute capability: {flavour} builds for the GPU at hand; that is for TensorRT-RTX")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One engine to be had: everything that decides what it will be.
+
+    `gpu` is the one at hand, None if there is none; `frames` is a video to compare FP16 on, None for the picture in the
+    package. Raises `ConfigError` if `flavour` lacks one of the options.
+    """
+
+    model: Model
+    options: EngineOptions
+    flavour: Flavour
+    gpu: Gpu | None = None
+    frames: Path | None = None
+
+    def __post_init__(self) -> None:
+        self.options.check(self.flavour)
+
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        """What TensorRT-RTX is told to build for. None is all GPUs from 8.0 on; Turing has to be asked for by name."""
+        turing = (7, 5) if self.gpu is not None and self.gpu.capability == (7, 5) else None
+        return self.options.compute_capability or turing
+
+    @cached_property
+    def ingredients(self) -> dict[str, Any]:
+        """All that the engine depends on, as JSON values. Nothing is built for them."""
+        model, options = self.model, asdict(self.options)
+        for name in ("precision", "batch", "timing_cache", "compute_capability"):
+            options.pop(name)  # stated above them, or (the timing cache) of no influence on what the engine computes
+        if self.flavour.rtx:
+            gpu, capability = "any", written(self.capability) if self.capability else "8.0 and newer"
+        else:
+            assert self.gpu is not None, "the full TensorRT is chosen only where there is a GPU"
+            gpu, capability = self.gpu.name, written(self.gpu.capability)
+        half = self.options.precision == "fp16"
+        return {
+            "recipe": RECIPE,
+            "onnx_sha256": digest(model.path.read_bytes()),
+            "input_size": [model.height, model.width],
+            "precision": self.options.precision,
+            "frames_sha256": digest((self.frames or PICTURE).read_bytes()) if half else None,
+            "batch": list(self.options.batch),
+            "flavour": self.flavour.module,
+            "flavour_version": self.flavour.version,
+            "gpu": gpu,
+            "compute_capability": capability,
+            "options": options,
+            "meaning": meaning_of(model),
+            "keep": list(model.keep) if half else None,  # what the masks are compared of
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the ingredients, in hexadecimal."""
+        return digest(json.dumps(self.ingredients, sort_keys=True).encode())
+
+    @property
+    def file_name(self) -> str:
+        """Such as `person-fp16-b1.4.16-rtx1.7.1.116-any-3f2a51c09be7.engine`; see engines/README.md."""
+        flavour = f"{'rtx' if self.flavour.rtx else 'trt'}{self.flavour.version}"
+        where = self.ingredients["gpu"].lower().replace("nvidia", "").replace("geforce", "")
+        if self.capability is not None and self.flavour.rtx:
+            where = "sm{}{}".format(*self.capability)
+        parts = [
+            re.sub(r"[^\w.]+", "_", self.model.path.stem),
+            self.options.precision,
+            f"b{'.'.join(map(str, sorted(set(self.options.batch))))}",
+            flavour,
+            re.sub(r"\W+", "", where),
+            self.fingerprint[:12],
+        ]
+        return "-".join(parts) + ".engine"
+
+
+def meaning_of(model: Model) -> dict[str, Any]:
+    """What the numbers of a model mean, as JSON values."""
+    return {
+        "labels": list(model.labels),
+        "mean": list(model.mean),
+        "std": list(model.std),
+        "channel_order": model.channel_order,
+        "activation": model.activation,
+    }
+
+
+def check_machine(path: Path, sidecar: Sidecar, flavour: Flavour, gpu: Gpu) -> None:
+    """Raises `EngineError` if the plan was built for other software or another GPU than there is here."""
+    again = "build it again here with segmentation-build"
+    options, built_for = sidecar.ingredients["options"], sidecar.ingredients["compute_capability"]
+    built_by = f"{sidecar.flavour} {sidecar.flavour_version}"
+    here = f"{flavour.module} {flavour.version}"
+    if sidecar.flavour != flavour.module or (built_by != here and not options["version_compatible"]):
+        raise EngineError(f"{path}: was built by {built_by}, here is {here}; {again}")
+    one = built_for == written(gpu.capability)
+    if flavour.rtx:
+        fits = one or (built_for == "8.0 and newer" and gpu.capability >= (8, 0))
+    else:
+        level = options["hardware_compatibility"]
+        fits = {
+            "none": one and sidecar.ingredients["gpu"] == gpu.name,
+            "same-compute-capability": one,
+            "ampere-plus": gpu.capability >= (8, 0),
+        }[level]
+    if not fits:
+        raise EngineError(f"{path}: was built for {sidecar.ingredients['gpu']} ({built_for}), here is {gpu}; {again}")

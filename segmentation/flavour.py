@@ -1,0 +1,147 @@
+"""Which TensorRT serves here, the full one or TensorRT-RTX: by what is installed and by the GPU.
+
+Their Python interfaces are the same but for what `Flavour.rtx` switches, so one code drives both.
+"""
+
+import ctypes
+import logging
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from segmentation.errors import BackendError, ConfigError
+
+TITLES = {"tensorrt": "TensorRT", "tensorrt_rtx": "TensorRT-RTX"}
+RTX_SERVES = "7.5, 8.0, 8.6, 8.9, 12.x"  # compute capabilities, TensorRT-RTX 1.7
+_OLDEST = (7, 5)
+_RTX = {(7, 5), (8, 0), (8, 6), (8, 9)}
+_INSTALL = {
+    "tensorrt": "pip install tensorrt-cu13 (which fetches its libraries from pypi.nvidia.com)",
+    "tensorrt_rtx": "pip install tensorrt-rtx",
+}
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*, cuda.h
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """An NVIDIA GPU as its driver describes it."""
+
+    name: str
+    capability: tuple[int, int]
+
+    def __str__(self) -> str:
+        return f"{self.name} (compute capability {written(self.capability)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Flavour:
+    """One of the two packages, as it is installed here."""
+
+    module: str  # what is imported: "tensorrt" or "tensorrt_rtx"
+    version: str
+
+    @property
+    def rtx(self) -> bool:
+        return self.module == "tensorrt_rtx"
+
+    def __str__(self) -> str:
+        return f"{TITLES[self.module]} {self.version}"
+
+
+def written(capability: tuple[int, int]) -> str:
+    """(8, 9) as 8.9."""
+    return f"{capability[0]}.{capability[1]}"
+
+
+def find_gpu(index: int = 0) -> Gpu | None:
+    """The `index`-th GPU that CUDA shows, or None. Asks the driver itself: building needs no PyTorch."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    count, device, major, minor = (ctypes.c_int() for _ in range(4))
+    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)) or index >= count.value:
+        return None
+    name = ctypes.create_string_buffer(256)
+    cuda.cuDeviceGet(ctypes.byref(device), index)
+    cuda.cuDeviceGetName(name, len(name), device)
+    cuda.cuDeviceGetAttribute(ctypes.byref(major), _MAJOR, device)
+    cuda.cuDeviceGetAttribute(ctypes.byref(minor), _MINOR, device)
+    return Gpu(name.value.decode(errors="replace"), (major.value, minor.value))
+
+
+def installed() -> dict[str, str]:
+    """Module to version of the flavours that can be imported here."""
+    found = {}
+    for module in TITLES:
+        try:
+            found[module] = str(import_module(module).__version__)
+        except ImportError as exc:
+            log.debug("%s: %s", module, exc)
+    return found
+
+
+def choose(gpu: Gpu | None, available: dict[str, str], wanted: str | None = None, *, build: bool = False) -> Flavour:
+    """The flavour that serves `gpu`: the full TensorRT where there is one, else TensorRT-RTX.
+
+    `available` is `installed()`, `wanted` names one of `TITLES`, `build` says that nothing is run here: TensorRT-RTX
+    builds without a GPU. Raises `BackendError` in one line, with what to install; `ConfigError` for an unknown name.
+    """
+    if wanted is not None and wanted not in TITLES:
+        raise ConfigError(f"flavour {wanted!r} is unknown: choose from {', '.join(TITLES)}")
+    if gpu is None and not build:
+        raise BackendError("TensorRT needs an NVIDIA GPU, and CUDA shows none here; use --infer torch or onnxruntime")
+    if build and wanted == "tensorrt_rtx" and gpu is not None and not serves(wanted, gpu.capability):
+        gpu = None  # asked for by name, it builds for other machines
+    reasons = []
+    for module in (wanted,) if wanted is not None else TITLES:
+        reason = _refusal(module, gpu, available)
+        if reason is None:
+            return Flavour(module, available[module])
+        reasons.append(reason)
+    raise BackendError("; ".join(reasons))
+
+
+def _refusal(module: str, gpu: Gpu | None, available: dict[str, str]) -> str | None:
+    """Why a flavour can't serve, or None if it can."""
+    title = TITLES[module]
+    if gpu is None:
+        if module == "tensorrt":
+            return f"{title} builds for the GPU that it runs on, and CUDA shows none here"
+    elif not serves(module, gpu.capability):
+        range_ = RTX_SERVES if module == "tensorrt_rtx" else f"{written(_OLDEST)} and newer"
+        return f"{title} serves compute capability {range_}, and this is {gpu}"
+    if module not in available:
+        return f"{title} is not installed: {_INSTALL[module]}"
+    return None
+
+
+def serves(module: str, capability: tuple[int, int]) -> bool:
+    """Whether a flavour has kernels for GPUs of this compute capability."""
+    if module == "tensorrt_rtx":
+        return capability in _RTX or capability[0] == 12
+    return capability >= _OLDEST
+
+
+@cache
+def logger(trt: Any) -> Any:
+    """The one logger of a flavour's module: TensorRT keeps the first that it is given for the whole process.
+
+    Its messages go to `logging` as debug messages; the errors among them are kept in `errors`, for whoever finds that
+    a call has failed.
+    """
+
+    class Logger(trt.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+            self.errors: list[str] = []
+
+        def log(self, severity: Any, message: str) -> None:
+            if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
+                self.errors.append(" ".join(message.split()))
+            log.debug("%s", message)
+
+    return Logger()

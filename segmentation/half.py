@@ -1,0 +1,264 @@
+"""FP16 in the graph: converting it, and finding out on real pictures what that does to the mask.
+
+TensorRT 11 builds the precision that the graph states, so FP16 has to be in the graph. ONNX Runtime's own converter
+does it: it is there already, keeps Resize's scales in FP32, and leaves named nodes alone.
+
+ONNX Runtime computes FP16 graphs in FP32 on most CPUs, so running the converted graph there would prove nothing: an
+overflow passes. Instead the FP32 graph is run with every value that FP16 would hold rounded to it and back, which is
+what a GPU does that multiplies FP16 and adds up in FP32.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper, shape_inference
+from onnxruntime.transformers.float16 import ALWAYS_FLOAT_INPUTS, DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
+from onnxruntime.transformers.onnx_model import OnnxModel
+
+from segmentation.errors import EngineError
+from segmentation.inference import probabilities
+from segmentation.model import Model, short
+from segmentation.onnx_graph import exact_session, run, session_of
+
+log = logging.getLogger(__name__)
+
+MIN_IOU = 0.995  # of the FP16 graph's masks with the FP32 graph's
+MAX_VALUE = 65504 / 4  # a quarter of FP16's range: other frames have larger values than those compared
+_DEPARTURE = 0.1  # of a node's largest value: sound networks stay below a tenth of that
+_BLOCKED = frozenset(DEFAULT_OP_BLOCK_LIST)  # operators that the converter leaves in FP32
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Masks of one form of a network against those of its FP32 graph, on real pictures."""
+
+    pictures: int
+    iou: float  # of the pixels above 1/2, over all pictures together
+    largest_difference: float  # of the probabilities
+    covered: float  # the part of the pictures that the FP32 masks cover; at 0, the IoU says nothing
+    kept_in_fp32: tuple[str, ...] = ()  # nodes in which FP16 departs
+
+
+def to_half(graph: onnx.ModelProto, model: Model, pictures: NDArray[np.float32]) -> tuple[onnx.ModelProto, Comparison]:
+    """The graph in FP16, with its input and output as they were, and how its masks compare on `pictures`.
+
+    `pictures` (N, 3, H, W) are inputs of the network. Nodes whose values come near FP16's limit, or in which FP16
+    departs, are named in a warning and stay in FP32. Raises `EngineError` if the masks do not agree even so.
+    """
+    graph = _named(graph)
+    kept = _too_large(graph, pictures)
+    if kept:
+        text = "%s: %d nodes, the first is %s, have values near FP16's limit or above it, and stay in FP32"
+        log.warning(text, model.name, len(kept), kept[0])
+    expected = masks(session_of(graph), model, pictures)
+    if not expected.max() > 0.5:
+        log.warning("%s: keeps nothing in the pictures that FP16 is compared on; give others with --frames", model.name)
+    while True:
+        actual = masks(exact_session(_rounded(graph, kept)), model, pictures)
+        comparison = compare(expected, actual, tuple(kept))
+        if comparison.iou >= MIN_IOU:
+            break
+        departed = _first_departure(graph, kept, _worst(pictures, expected, actual))
+        if departed is None:
+            raise EngineError(
+                f"{model.path}: in FP16 its masks agree with FP32 only to an IoU of {comparison.iou:.4f} ({MIN_IOU} is "
+                "needed) and no single node departs; build it with --precision fp32"
+            )
+        log.warning(
+            "%s: node %s departs in FP16 (mask IoU %.4f) and stays in FP32", model.name, departed, comparison.iou
+        )
+        kept.append(departed)
+    try:
+        half = convert_float_to_float16(graph, keep_io_types=True, node_block_list=kept)
+        _drop_twins(half)
+        OnnxModel(half).topological_sort()  # the converter appends its casts
+        onnx.checker.check_model(half, full_check=True)
+        session_of(half)
+    except Exception as exc:  # the converter's and ONNX Runtime's errors have no common base
+        raise EngineError(
+            f"{model.path}: can't be converted to FP16 ({short(exc)}); build it with --precision fp32"
+        ) from exc
+    return half, comparison
+
+
+def compare_rounded(
+    graph: onnx.ModelProto, model: Model, pictures: NDArray[np.float32], kept: tuple[str, ...]
+) -> Comparison:
+    """Compares FP16 with FP32 on other pictures than those that decided which nodes are kept in FP32."""
+    graph = _named(graph)
+    actual = masks(exact_session(_rounded(graph, list(kept))), model, pictures)
+    return compare(masks(session_of(graph), model, pictures), actual, kept)
+
+
+def masks(session: ort.InferenceSession, model: Model, pictures: NDArray[Any]) -> NDArray[np.float32]:
+    """The probabilities (N, h, w) of what the model keeps, in batches of the size that the graph wants."""
+    size = session.get_inputs()[0].shape[0]
+    batch = size if isinstance(size, int) else 1
+    padded = np.concatenate([pictures, np.repeat(pictures[-1:], -len(pictures) % batch, axis=0)])
+    scores = [run(session, padded[i : i + batch])[0] for i in range(0, len(padded), batch)]
+    return probabilities(np.concatenate(scores)[: len(pictures)].astype(np.float32), model)
+
+
+def compare(expected: NDArray[np.float32], actual: NDArray[np.float32], kept: tuple[str, ...] = ()) -> Comparison:
+    """Compares masks (N, h, w). Values that are not finite count as a difference of 1."""
+    wanted, got = expected > 0.5, np.nan_to_num(actual) > 0.5
+    union = int((wanted | got).sum())
+    finite = bool(np.isfinite(actual).all())
+    return Comparison(
+        pictures=len(expected),
+        iou=round(int((wanted & got).sum()) / union if union else 1.0, 5) if finite else 0.0,
+        largest_difference=round(float(np.abs(actual - expected).max()), 5) if finite else 1.0,
+        covered=round(float(wanted.mean()), 4),
+        kept_in_fp32=kept,
+    )
+
+
+def _named(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """The graph with a name for every node, and types for every value."""
+    graph = shape_inference.infer_shapes(graph)
+    seen: set[str] = set()
+    for number, node in enumerate(graph.graph.node):
+        if not node.name or node.name in seen:
+            node.name = f"{node.op_type}_{number}"
+        seen.add(node.name)
+    return graph
+
+
+def _drop_twins(graph: onnx.ModelProto) -> None:
+    """The converter adds a cast for each reader that stays in FP32, all with the same name: one is enough."""
+    seen: dict[str, onnx.NodeProto] = {}
+    nodes = []
+    for node in graph.graph.node:
+        twin = seen.setdefault(node.output[0], node)
+        if twin is node:
+            nodes.append(node)
+        else:
+            assert twin.op_type == node.op_type == "Cast" and list(twin.input) == list(node.input)
+    del graph.graph.node[:]
+    graph.graph.node.extend(nodes)
+
+
+def _rounded(graph: onnx.ModelProto, kept: list[str], *, exposed: bool = False) -> onnx.ModelProto:
+    """The FP32 graph with what FP16 would hold rounded to FP16; `exposed` makes every node's output an output.
+
+    Rounded are the outputs of nodes that run in FP16, and what they read: the input, weights, and outputs of nodes that
+    stay in FP32.
+    """
+    result = onnx.ModelProto()
+    result.CopyFrom(graph)
+    floats = _floats(graph)
+    weights = {tensor.name: tensor for tensor in graph.graph.initializer if tensor.data_type == TensorProto.FLOAT}
+    already: set[str] = set()  # outputs of FP16 nodes
+    copies: dict[str, str] = {}  # rounded copies of what else FP16 nodes read
+    nodes: list[onnx.NodeProto] = []
+    for original in graph.graph.node:
+        node = onnx.NodeProto()
+        node.CopyFrom(original)
+        if node.op_type in _BLOCKED or node.name in kept:
+            nodes.append(node)
+            continue
+        for place, name in enumerate(node.input):
+            if name not in floats or name in already or place in ALWAYS_FLOAT_INPUTS.get(node.op_type, ()):
+                continue
+            if name not in copies:
+                copies[name] = f"{name}/rounded"
+                if name in weights:
+                    with np.errstate(over="ignore"):
+                        value = numpy_helper.to_array(weights[name]).astype(np.float16).astype(np.float32)
+                    result.graph.initializer.append(numpy_helper.from_array(value, copies[name]))
+                else:
+                    nodes += _casts(name, copies[name])
+            node.input[place] = copies[name]
+        made = [name for name in node.output if name in floats]
+        node.output[:] = [f"{name}/exact" if name in made else name for name in node.output]
+        nodes.append(node)
+        for name in made:
+            nodes += _casts(f"{name}/exact", name)
+        already.update(made)
+    del result.graph.node[:]
+    result.graph.node.extend(nodes)
+    if exposed:
+        _expose(result, graph)
+    return result
+
+
+def _casts(source: str, target: str) -> Iterator[onnx.NodeProto]:
+    yield helper.make_node("Cast", [source], [f"{target}/half"], to=TensorProto.FLOAT16)
+    yield helper.make_node("Cast", [f"{target}/half"], [target], to=TensorProto.FLOAT)
+
+
+def _floats(graph: onnx.ModelProto) -> set[str]:
+    """The names of all FP32 values."""
+    values = (*graph.graph.input, *graph.graph.value_info, *graph.graph.output)
+    names = {v.name for v in values if v.type.tensor_type.elem_type == TensorProto.FLOAT}
+    return names | {t.name for t in graph.graph.initializer if t.data_type == TensorProto.FLOAT}
+
+
+def _expose(target: onnx.ModelProto, graph: onnx.ModelProto) -> None:
+    """Makes the FP32 outputs of `graph`'s nodes outputs of `target`."""
+    floats = _floats(graph)
+    there = {value.name for value in target.graph.output}
+    names = [n for node in graph.graph.node for n in node.output if n in floats and n not in there]
+    target.graph.output.extend(helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in names)
+
+
+def _too_large(graph: onnx.ModelProto, pictures: NDArray[np.float32]) -> list[str]:
+    """The nodes that read or make values above `MAX_VALUE` for one of the pictures, in the graph's order."""
+    exact = onnx.ModelProto()
+    exact.CopyFrom(graph)
+    _expose(exact, graph)
+    session = exact_session(exact)
+    names = [output.name for output in session.get_outputs()]
+    weights = (t for t in graph.graph.initializer if t.data_type == TensorProto.FLOAT)
+    large = {t.name for t in weights if np.abs(numpy_helper.to_array(t)).max(initial=0) > MAX_VALUE}
+    for picture in pictures:
+        values = run(session, _batch_of(graph, picture))
+        large.update(n for n, value in zip(names, values, strict=True) if np.abs(value).max(initial=0) > MAX_VALUE)
+    nodes = (n for n in graph.graph.node if n.op_type not in _BLOCKED)
+    return [str(n.name) for n in nodes if not large.isdisjoint((*n.input, *n.output))]
+
+
+def _batch_of(graph: onnx.ModelProto, picture: NDArray[np.float32]) -> NDArray[np.float32]:
+    """A picture (3, H, W) as the input of the graph, as often as its batch wants."""
+    batch = graph.graph.input[0].type.tensor_type.shape.dim[0].dim_value or 1
+    return np.repeat(picture[None], batch, axis=0)
+
+
+def _worst(
+    pictures: NDArray[np.float32], expected: NDArray[np.float32], actual: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """The picture whose mask differs most."""
+    wrong = ~np.isfinite(actual) | ((expected > 0.5) != (actual > 0.5))
+    worst: NDArray[np.float32] = pictures[wrong.sum(axis=(1, 2)).argmax()]
+    return worst
+
+
+def _first_departure(graph: onnx.ModelProto, kept: list[str], picture: NDArray[np.float32]) -> str | None:
+    """The first node in FP16 whose output is not finite or differs by more than `_DEPARTURE`."""
+    exact = onnx.ModelProto()
+    exact.CopyFrom(graph)
+    _expose(exact, graph)
+    values = []
+    for form in (exact, _rounded(graph, kept, exposed=True)):
+        session = exact_session(form)
+        names = [output.name for output in session.get_outputs()]
+        values.append(dict(zip(names, run(session, _batch_of(graph, picture)), strict=True)))
+    expected, actual = values
+    for node in graph.graph.node:
+        if node.op_type in _BLOCKED or node.name in kept:
+            continue
+        for name in node.output:
+            if name not in expected or not expected[name].size:
+                continue
+            if not np.isfinite(actual[name]).all():
+                return str(node.name)
+            difference = float(np.abs(actual[name] - expected[name]).max())
+            if difference > _DEPARTURE * float(np.abs(expected[name]).max()):
+                return str(node.name)
+    return None

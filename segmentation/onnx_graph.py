@@ -1,0 +1,185 @@
+"""Preparing an ONNX graph for an engine: checked, one input and one output, a settled shape, constants folded."""
+
+import logging
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from segmentation.errors import EngineError
+from segmentation.model import Model, short
+
+log = logging.getLogger(__name__)
+
+BATCH = "N"  # the name of a batch dimension that is dynamic
+_QUANTIZED = {"QuantizeLinear", "DequantizeLinear"}
+_STANDARD = {"", "ai.onnx"}
+_TOLERANCE = 1e-3  # of the largest value: sums are added up in another order when a batch is larger
+
+
+def prepare(model: Model, batch: int | None) -> onnx.ModelProto:
+    """Reads `model`'s file and returns its graph, FP32 as it was, ready to be converted or built.
+
+    `batch` is a fixed batch size, None makes it dynamic. The graph has the input (batch, 3, height, width) and the
+    output that the model is read from; others are dropped. Raises `EngineError`.
+    """
+    graph = _load(model)
+    log.info("load: %s, %d nodes, %s", model.path, len(graph.graph.node), _opset(graph))
+    moved = _move_initializers(graph)
+    log.info("initializers: %d moved out of the inputs", moved)
+    _keep_output(graph, model.output_name)
+    graph = _with_shape(graph, model, batch)
+    log.info("batch: %s", "dynamic" if batch is None else f"fixed at {batch}")
+    if is_quantized(graph):
+        # Folding would turn the quantized weights, which the builder wants to see, into plain ones.
+        log.info("fold: left as it is, because it has Q/DQ nodes")
+        return graph
+    before = len(graph.graph.node)
+    graph = _fold(graph, model.path)
+    log.info("fold: %d of %d nodes are left", len(graph.graph.node), before)
+    return graph
+
+
+def is_quantized(graph: onnx.ModelProto) -> bool:
+    """Whether the graph states INT8 or FP8 itself, by Q/DQ nodes; its precision is then left as it is."""
+    return any(node.op_type in _QUANTIZED for node in graph.graph.node)
+
+
+def session_of(graph: onnx.ModelProto, options: ort.SessionOptions | None = None) -> ort.InferenceSession:
+    """An ONNX Runtime session on the CPU for a graph in memory. Raises ONNX Runtime's errors."""
+    options = options or ort.SessionOptions()
+    options.log_severity_level = 4
+    return ort.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def exact_session(graph: onnx.ModelProto) -> ort.InferenceSession:
+    """A session that optimises nothing: no pair of casts is taken out, and errors name the graph's own nodes."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return session_of(graph, options)
+
+
+def run(session: ort.InferenceSession, tensor: NDArray[Any], outputs: list[str] | None = None) -> list[NDArray[Any]]:
+    """All or the named outputs for the one input."""
+    return [np.asarray(value) for value in session.run(outputs, {session.get_inputs()[0].name: tensor})]
+
+
+def _load(model: Model) -> onnx.ModelProto:
+    try:
+        graph = onnx.load(model.path, load_external_data=False)
+    except Exception as exc:  # protobuf's errors have no common base
+        raise EngineError(f"{model.path}: is not a valid ONNX model ({short(exc)})") from exc
+    for tensor in graph.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            where = next((e.value for e in tensor.external_data if e.key == "location"), "another file")
+            raise EngineError(
+                f"{model.path}: keeps the weights {tensor.name} in {where}; save it as one file, with onnx.save"
+            )
+    try:
+        onnx.checker.check_model(graph)
+    except onnx.checker.ValidationError as exc:
+        raise EngineError(f"{model.path}: is not a valid ONNX model ({short(exc)})") from exc
+    return graph
+
+
+def _opset(graph: onnx.ModelProto) -> str:
+    return ", ".join(f"opset {o.domain or 'ai.onnx'} {o.version}" for o in graph.opset_import)
+
+
+def _move_initializers(graph: onnx.ModelProto) -> int:
+    """Takes weights out of the inputs, where exporters before IR 4 list them: there they can't be folded."""
+    weights = {tensor.name for tensor in graph.graph.initializer}
+    inputs = [value for value in graph.graph.input if value.name not in weights]
+    moved = len(graph.graph.input) - len(inputs)
+    del graph.graph.input[:]
+    graph.graph.input.extend(inputs)
+    graph.ir_version = max(graph.ir_version, 4)
+    return moved
+
+
+def _keep_output(graph: onnx.ModelProto, name: str) -> None:
+    """Drops the auxiliary outputs and the nodes that only they need."""
+    kept = [value for value in graph.graph.output if value.name == name]
+    del graph.graph.output[:]
+    graph.graph.output.extend(kept)
+    needed, nodes = {name}, []
+    for node in reversed(graph.graph.node):
+        if not needed.isdisjoint(node.output):
+            needed.update(_read(node))
+            nodes.append(node)
+    del graph.graph.node[:]
+    graph.graph.node.extend(reversed(nodes))
+
+
+def _read(node: onnx.NodeProto) -> Iterator[str]:
+    """The names that a node reads, those in the bodies of If and Loop too."""
+    yield from node.input
+    for attribute in node.attribute:
+        for body in (attribute.g, *attribute.graphs):
+            for inner in body.node:
+                yield from _read(inner)
+            yield from (value.name for value in body.output)
+
+
+def _with_shape(graph: onnx.ModelProto, model: Model, batch: int | None) -> onnx.ModelProto:
+    """The graph with its batch, height and width settled, proved by running it."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(graph)
+    sizes: list[int | str] = [BATCH if batch is None else batch, 3, model.height, model.width]
+    (source,), (output,) = changed.graph.input, changed.graph.output
+    _set_dimensions(source, sizes)
+    _set_dimensions(output, sizes[:1])
+    del changed.graph.value_info[:]  # they would still state the old sizes
+    wanted = "dynamic" if batch is None else f"{batch}"
+    way_out = f"build it with --batch {model.batch or 1}, or export it with a dynamic batch"
+    pictures = np.random.default_rng(0).random((batch or 3, 3, model.height, model.width), np.float32)
+    pictures = pictures.astype(model.dtype)
+    try:
+        together = run(exact_session(changed), pictures)[0].astype(np.float32)
+        apart = _one_by_one(session_of(graph), pictures, model.batch or 1)
+    except Exception as exc:  # ONNX Runtime's errors have no common base
+        raise EngineError(f"{model.path}: its batch can't be made {wanted} ({short(exc)}); {way_out}") from exc
+    if together.shape != apart.shape or np.abs(together - apart).max() > _TOLERANCE * max(1, np.abs(apart).max()):
+        raise EngineError(f"{model.path}: its batch can't be made {wanted} (pictures change each other); {way_out}")
+    return changed
+
+
+def _one_by_one(session: ort.InferenceSession, pictures: NDArray[Any], batch: int) -> NDArray[np.float32]:
+    """The output for each picture alone, in a batch of `batch` copies."""
+    parts = [run(session, np.repeat(picture[None], batch, axis=0))[0][:1] for picture in pictures]
+    return np.concatenate(parts).astype(np.float32)
+
+
+def _set_dimensions(value: onnx.ValueInfoProto, sizes: list[int | str]) -> None:
+    for dimension, size in zip(value.type.tensor_type.shape.dim, sizes, strict=False):
+        dimension.Clear()
+        if isinstance(size, int):
+            dimension.dim_value = size
+        else:
+            dimension.dim_param = size
+
+
+def _fold(graph: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+    """Constants folded by ONNX Runtime, at the level that keeps to standard operators."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = str(Path(folder) / "folded.onnx")
+        try:
+            session_of(graph, options)
+            folded = onnx.load(options.optimized_model_filepath)
+        except Exception as exc:  # ONNX Runtime's errors have no common base
+            size = graph.ByteSize() / 1e6
+            raise EngineError(
+                f"{path}: its constants can't be folded in {folder}, {size:.1f} MB ({short(exc)}); make room, "
+                "or set TMPDIR to another folder"
+            ) from exc
+    own = {node.domain for node in graph.graph.node}
+    added = {node.domain for node in folded.graph.node} - own - _STANDARD
+    assert not added, f"ONNX Runtime's basic optimisation added operators of {added}"
+    return folded

@@ -1,0 +1,81 @@
+"""Segmentation networks of torchvision by name, exported to ONNX with what their numbers mean in the metadata."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+
+from segmentation.errors import ModelError
+from segmentation.model import short
+
+log = logging.getLogger(__name__)
+
+_OPSET = 17
+
+
+class _Scores(torch.nn.Module):  # type: ignore[misc]
+    """A network that returns its scores (N, C, H, W), where torchvision's return them by name, with auxiliary ones."""
+
+    def __init__(self, network: torch.nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        return self.network(pictures)["out"]
+
+
+def export_by_name(name: str, target: Path, size: tuple[int, int] | None, *, weights: bool = True) -> None:
+    """Writes the network `name` of torchvision as ONNX, for pictures of `size` (height, width).
+
+    `size` defaults to what the weights were measured at. Without `weights` they are random, but the same each time.
+    Raises `ModelError` if the weights can't be downloaded.
+    """
+    from torchvision.models import get_model, get_model_weights
+
+    described = get_model_weights(name).DEFAULT
+    transforms = described.transforms()
+    if size is None:
+        size = (transforms.resize_size[0],) * 2
+    torch.manual_seed(0)
+    log.info("torchvision: %s, %s", name, described if weights else "random weights")
+    try:
+        network = get_model(
+            name,
+            weights=described if weights else None,
+            weights_backbone=None,
+            num_classes=len(described.meta["categories"]),
+        )
+    except OSError as exc:  # urllib's URLError is one
+        raise ModelError(f"{name}: its weights can't be downloaded ({short(exc)}); see --no-weights") from exc
+    meaning = {
+        "labels": described.meta["categories"],
+        "mean": transforms.mean,
+        "std": transforms.std,
+        "channel_order": "rgb",
+        "activation": "softmax",
+    }
+    export(_Scores(network), target, size, meaning)
+
+
+def export(network: torch.nn.Module, target: Path, size: tuple[int, int], meaning: dict[str, Any]) -> None:
+    """Writes a network that maps (N, 3, H, W) to scores (N, C, h, w) as ONNX, with `meaning` as its metadata.
+
+    The batch is dynamic, height and width are `size`.
+    """
+    torch.onnx.export(
+        network.eval(),
+        (torch.zeros(1, 3, *size),),
+        target,
+        input_names=["input"],
+        output_names=["scores"],
+        dynamic_axes={"input": {0: "N"}, "scores": {0: "N"}},
+        opset_version=_OPSET,
+        dynamo=False,  # the other exporter needs onnxscript as well
+    )
+    model = onnx.load(target)
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in meaning.items()}
+    onnx.helper.set_model_props(model, texts)
+    onnx.save(model, target)

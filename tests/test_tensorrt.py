@@ -1,0 +1,138 @@
+"""Running engines, which needs a GPU that one of the flavours serves, or one that none does for the refusal."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from segmentation import BackendError, Config, EngineError
+from segmentation.flavour import Flavour, choose, find_gpu, installed
+from segmentation.inference.onnxruntime import OnnxRuntimeInference
+from segmentation.model import Model, load_model
+from segmentation.plan import make_plan
+from segmentation.reference import reference_pictures
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+CONFIG = Config(infer="tensorrt", device="cuda:0")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Engines of a test go here, and not among the user's."""
+    monkeypatch.setenv("SEGMENTATION_ENGINES", str(tmp_path / "engines"))
+    return tmp_path / "engines"
+
+
+@pytest.fixture
+def flavour() -> Flavour:
+    try:
+        return choose(find_gpu(), installed())
+    except BackendError as exc:
+        pytest.skip(str(exc))
+
+
+@pytest.fixture
+def model() -> Model:
+    return load_model(CONFIG)
+
+
+@pytest.fixture
+def pictures(model: Model) -> NDArray[np.float32]:
+    """(20, 3, H, W): more than the largest batch, all of them different."""
+    few = reference_pictures(model)
+    return np.concatenate([np.roll(few, 10 * i, axis=3) for i in range(5)])
+
+
+@pytest.mark.gpu
+def test_an_engine_agrees_with_onnx_runtime(flavour: Flavour, model: Model, pictures: NDArray[np.float32]) -> None:
+    from segmentation.inference.tensorrt import TensorRTInference
+
+    infer = TensorRTInference(model, CONFIG)
+    expected = OnnxRuntimeInference(model, Config())(pictures)
+    for count in (16, 1, 5, 20, 16):  # a short one at its own size, a long one in parts
+        masks = infer(pictures[:count])
+        assert masks.shape == (count, model.height, model.width) and masks.dtype == np.float32
+        assert ((masks > 0.5) == (expected[:count] > 0.5)).mean() > 0.995
+        assert np.abs(masks - expected[:count]).max() < 0.05
+
+
+@pytest.mark.gpu
+def test_steady_state_allocates_nothing(flavour: Flavour, model: Model, pictures: NDArray[np.float32]) -> None:
+    from segmentation.inference.tensorrt import TensorRTInference
+
+    infer = TensorRTInference(model, CONFIG)
+    infer(pictures[:4])
+    allocations = torch.cuda.memory_stats()["allocation.all.allocated"]
+    free, _ = torch.cuda.mem_get_info()
+    for _ in range(20):
+        infer(pictures[:4])
+    assert torch.cuda.memory_stats()["allocation.all.allocated"] == allocations
+    assert torch.cuda.mem_get_info()[0] == free
+
+
+@pytest.mark.gpu
+def test_the_engine_is_built_once(flavour: Flavour, model: Model, folder: Path) -> None:
+    from segmentation.inference.tensorrt import TensorRTInference
+
+    TensorRTInference(model, CONFIG)
+    (engine,) = folder.glob("*.engine")
+    before = engine.stat().st_mtime_ns
+    TensorRTInference(model, CONFIG)
+    assert engine.stat().st_mtime_ns == before
+    TensorRTInference(load_model(Config(model=str(engine))), CONFIG)
+
+
+@pytest.mark.gpu
+def test_a_gpu_that_no_flavour_serves_is_refused_in_one_line(model: Model) -> None:
+    """Such as an H200 where only TensorRT-RTX is installed."""
+    try:
+        choose(find_gpu(), installed())
+    except BackendError as exc:
+        refusal = str(exc)
+    else:
+        pytest.skip("a flavour serves this GPU")
+    assert "\n" not in refusal and "pip install" in refusal
+    with pytest.raises(BackendError) as caught:
+        make_plan(CONFIG)
+    assert refusal in str(caught.value) and "\n" not in str(caught.value)
+    assert make_plan(Config()).infer.name == "torch"
+
+
+@pytest.mark.gpu
+def test_a_plan_that_this_gpu_cannot_load_gives_one_line(model: Model) -> None:
+    """Past the check of the compute capability, TensorRT-RTX itself says no."""
+    pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed")
+    from segmentation.engine import obtain
+    from segmentation.engine_job import EngineOptions, Job
+    from segmentation.flavour import serves
+    from segmentation.inference.tensorrt import TensorRTInference
+    from segmentation.sidecar import load_plan
+
+    gpu = find_gpu()
+    assert gpu is not None
+    if serves("tensorrt_rtx", gpu.capability):
+        pytest.skip(f"TensorRT-RTX serves {gpu}")
+    rtx = choose(None, installed(), "tensorrt_rtx", build=True)
+    path, _ = obtain(Job(model=model, options=EngineOptions(), flavour=rtx, gpu=gpu))
+    with pytest.raises(EngineError, match="can't be loaded by tensorrt_rtx") as caught:
+        TensorRTInference.of_plan(*load_plan(path), model)
+    assert "\n" not in str(caught.value)
+
+
+def refused(check: Callable[[], object]) -> str:
+    with pytest.raises(BackendError) as caught:
+        check()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_without_a_gpu_it_is_refused_in_one_line() -> None:
+    from segmentation.inference.tensorrt import TensorRTInference
+
+    assert "use --device cuda:0" in refused(lambda: TensorRTInference.describe(Config(device="cpu")))
+    if not torch.cuda.is_available():
+        assert "PyTorch sees 0" in refused(lambda: TensorRTInference.describe(Config()))
+        assert "PyTorch sees 0" in refused(lambda: make_plan(Config(infer="tensorrt")))

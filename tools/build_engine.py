@@ -1,0 +1,15 @@
+"""Builds a TensorRT engine from an ONNX file, the built-in model or a torchvision name; see docs/engines.md.
+
+    python tools/build_engine.py model.onnx -v
+
+Installed, it is `segmentation-build`.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # so that a checkout works without being installed
+
+from segmentation.cli_build import main
+
+sys.exit(main())

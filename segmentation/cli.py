@@ -1,4 +1,4 @@
-"""The command line: arguments become a `Config`, runs become lines and exit codes. Only this file prints or exits."""
+"""The command line: arguments become a `Config`, runs become lines and exit codes. Only `cli*.py` print or exit."""
 
 import argparse
 import glob

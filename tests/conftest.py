@@ -49,6 +49,13 @@ def corpus() -> Path:
     return folder
 
 
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where engines go, instead of among the user's."""
+    monkeypatch.setenv("SEGMENTATION_ENGINES", str(tmp_path / "engines"))
+    return tmp_path / "engines"
+
+
 def cli(*arguments: str | Path, cwd: Path | None = None, timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
     """Runs the program to its end. Whatever it was given, it must not show a traceback."""
     with start(*arguments, cwd=cwd) as process:

@@ -42,11 +42,7 @@ TURING = Gpu("Tesla T4", (7, 5))
 PASCAL = Gpu("NVIDIA GeForce GTX 1080", (6, 1))
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Engines of a test go here, and not among the user's."""
-    monkeypatch.setenv("SEGMENTATION_ENGINES", str(tmp_path / "engines"))
-    return tmp_path / "engines"
+pytestmark = pytest.mark.usefixtures("folder")  # engines of these tests go there, and not among the user's
 
 
 @pytest.fixture

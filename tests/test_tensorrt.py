@@ -22,11 +22,7 @@ import torch
 CONFIG = Config(infer="tensorrt", device="cuda:0")
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Engines of a test go here, and not among the user's."""
-    monkeypatch.setenv("SEGMENTATION_ENGINES", str(tmp_path / "engines"))
-    return tmp_path / "engines"
+pytestmark = pytest.mark.usefixtures("folder")  # engines of these tests go there, and not among the user's
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ The real pipeline makes the masks and the outputs, written losslessly, so that t
 """
 
 import argparse
+import logging
+import sys
 import tempfile
 from collections.abc import Iterator
 from fractions import Fraction
@@ -17,7 +19,7 @@ import numpy as np
 from av import VideoFrame
 from numpy.typing import NDArray
 
-from segmentation import Config, segment
+from segmentation import Config, SegmentationError, segment
 from segmentation.frames import FULL, VideoInfo
 from segmentation.source import open_input, probe
 
@@ -105,7 +107,11 @@ def main() -> None:
     add("--model", default="person", metavar="NAME|FILE.onnx")
     options = parser.parse_args()
 
-    found = [row for path in options.inputs for row in rows(path, options)]
+    logging.getLogger("segmentation").setLevel(logging.ERROR)  # each cell is a run, and would say the same again
+    try:
+        found = [row for path in options.inputs for row in rows(path, options)]
+    except SegmentationError as exc:
+        sys.exit(f"contact_sheet: error: {exc}")
     width = max(row.shape[1] for row in found)
     sheet = np.vstack([np.pad(row, ((0, 0), (0, width - row.shape[1]), (0, 0))) for row in found])
     cv2.imwrite(str(options.output), cv2.cvtColor(sheet, cv2.COLOR_RGB2BGR))

@@ -66,6 +66,7 @@ class Config:
     infer: str | None = None
     postprocess: str | None = None
     encode: str | None = None
+    compile: bool = False  # torch.compile the network: slow to start, faster after
     overwrite: bool = False
     strict: bool = False  # damaged input is an error, not a note
     # What the model's input and output mean, where neither its metadata nor a .json beside it says so.

@@ -75,7 +75,12 @@ def start(
     return subprocess.Popen(
         [sys.executable, "-m", "segmentation", *map(str, arguments)],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "500", "TERM": "dumb"},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "COLUMNS": "500",
+            "TERM": "dumb",
+        },
         preexec_fn=before,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

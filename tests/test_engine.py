@@ -23,9 +23,10 @@ from test_model import RED, broken, make_model
 from test_onnx_graph import RED_ONLY, chain, model_of, node, overflow, portrait, quantized
 
 from segmentation import BackendError, Config, ConfigError, EngineError
-from segmentation.engine import engine_folder, obtain, trust
+from segmentation.engine import obtain, trust
 from segmentation.engine_job import EngineOptions, Job, check_machine
 from segmentation.flavour import Flavour, Gpu, choose, installed, serves
+from segmentation.folders import engine_folder
 from segmentation.half import MIN_IOU
 from segmentation.model import load_model
 from segmentation.sidecar import Sidecar, digest, load_plan, read_sidecar, sidecar_of

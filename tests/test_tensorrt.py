@@ -97,7 +97,7 @@ def test_a_gpu_that_no_flavour_serves_is_refused_in_one_line(model: Model) -> No
     with pytest.raises(BackendError) as caught:
         make_plan(CONFIG)
     assert refusal in str(caught.value) and "\n" not in str(caught.value)
-    assert make_plan(Config()).infer.name == "torch"
+    assert make_plan(Config()).infer.name == "torch-fp16"
 
 
 @pytest.mark.gpu

@@ -118,9 +118,9 @@ def run_stage(clip: Path, config: Config, folder: Path, stage: str) -> Result:
         decoder = plan.decode.implementation(info, pix_fmt, replace(config, batch_size=1, max_frames=count))
         if stage == "decode":
             return measured(lambda: sum(len(batch) for batch in decoder))
-        preprocess = plan.preprocess.implementation(info, pix_fmt, model)
+        preprocess = plan.preprocess.implementation(info, pix_fmt, model, config)
         infer = plan.infer.implementation(model, config)
-        postprocess = plan.postprocess.implementation(info, pix_fmt, Effect.parse(config.effect))
+        postprocess = plan.postprocess.implementation(info, pix_fmt, Effect.parse(config.effect), config)
         encoder = plan.encode.implementation(muxer, info, pix_fmt, config)
         batches = list(islice(decoder, IN_MEMORY))
         tensors = [preprocess(batch) for batch in batches]

@@ -53,6 +53,8 @@ _CODECS = {
 class X264Encoder:
     """See `segmentation.encode`. Without a quality: crf 20 (h264), 22 (hevc), 30 (av1)."""
 
+    memory = "host"
+
     def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config) -> None:
         codec = _CODECS[muxer.codec]
         layout = FORMATS[pix_fmt]
@@ -85,7 +87,7 @@ class X264Encoder:
             raise OutputError(f"{self._what} ({reason(exc)}); try another --codec") from exc
 
     @staticmethod
-    def describe(config: Config) -> str:
+    def describe(config: Config, info: VideoInfo | None = None) -> str:
         return f"{_CODECS[config.codec or 'h264'].library}, FFmpeg {av.ffmpeg_version_info}"
 
     @staticmethod

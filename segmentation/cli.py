@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 import segmentation
-from segmentation.config import STAGES, Config, seconds
+from segmentation.config import QUALITY, STAGES, Config, seconds
 from segmentation.errors import ConfigError, InputError, SegmentationError
 from segmentation.pipeline import Report, default_output, segment
 from segmentation.plan import IMPLEMENTATIONS, make_plan
@@ -199,10 +199,11 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--strict", action="store_true", help="fail if frames of the input are damaged or missing")
 
     how = parser.add_argument_group("output")
-    how.add_argument("--codec", choices=("h264", "hevc", "av1", "ffv1"), help="default: h264 (av1 in .webm)")
+    how.add_argument("--codec", choices=tuple(QUALITY), help="default: h264 (av1 in .webm)")
     how.add_argument(
-        "--quality", type=int, metavar="CRF", help="lower is better: h264 20, hevc 22, av1 30; 0: lossless"
+        "--quality", type=int, metavar="N", help="lower is better: h264 20, hevc 22, av1 30; 0: lossless (mjpeg: 1-100)"
     )
+    how.add_argument("--preset", metavar="NAME", help="speed against size: h264 ultrafast to placebo, av1 0 to 13")
 
     model = parser.add_argument_group("model")
     model.add_argument("--model", metavar="NAME|FILE.onnx|FILE.engine", help="default: person, which is built in")

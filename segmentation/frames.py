@@ -129,7 +129,7 @@ class VideoInfo:
 class Frame:
     """One picture and when it is shown. The planes are not written to after the decoder has handed them over."""
 
-    planes: Planes
+    planes: Planes  # () where the batch has them on the GPU
     pts: int  # ticks of VideoInfo.time_base
     duration: int  # ticks, 0 if unknown
 
@@ -140,6 +140,9 @@ class FrameBatch:
 
     frames: tuple[Frame, ...]
     index: int  # number of the first frame, counted from the first frame that is put out
+    # On the GPU: (Y, U, V), three planar CUDA tensors of PyTorch (N, h, w), uint8 or uint16 (10 bits in the low ones),
+    # N >= len(frames); only the first len(frames) count.
+    planes: Any = None
 
     def __len__(self) -> int:
         return len(self.frames)

@@ -13,14 +13,14 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from conftest import chunks, pictures, same_chunks, same_times, times
+from conftest import chunks, pictures, same_chunks, same_times, times, video_info
 from numpy.typing import NDArray
 
 from segmentation import Config, OutputError, segment
 from segmentation.encode import segments
 from segmentation.encode.segments import Layout, SegmentEncoder
 from segmentation.encode.x264 import X264Encoder
-from segmentation.frames import FORMATS, Colour, Frame, FrameBatch, VideoInfo
+from segmentation.frames import FORMATS, Frame, FrameBatch, VideoInfo
 from segmentation.mux import Muxer
 from segmentation.plan import IMPLEMENTATIONS
 
@@ -34,28 +34,6 @@ def layout(monkeypatch: pytest.MonkeyPatch) -> Layout:
     fixed = Layout(encoders=3, threads=1, frames=LENGTH, waiting=3 * LENGTH)
     monkeypatch.setattr(Layout, "of", lambda *_: fixed)
     return fixed
-
-
-def describe(size: tuple[int, int] = (96, 64), time_base: Fraction = Fraction(1, 30)) -> VideoInfo:
-    return VideoInfo(
-        path="synthetic",
-        stream_index=0,
-        width=size[0],
-        height=size[1],
-        pix_fmt="yuv420p",
-        codec="h264",
-        colour=Colour(1, 1, 1, 1),
-        time_base=time_base,
-        rate=Fraction(30),
-        start=Fraction(0),
-        frames=0,
-        frames_exact=False,
-        end=None,
-        sample_aspect_ratio=None,
-        display_matrix=None,
-        rotation=0,
-        interlaced=False,
-    )
 
 
 def moving(count: int, info: VideoInfo, pix_fmt: str = "yuv420p", pts: Sequence[int] | None = None) -> list[Frame]:
@@ -123,7 +101,7 @@ VARIABLE = [0, 3, 4, 5, 20, 21, 40, 41, 42, 43, 50, 51, 52, 90, 91, 93, 94, 95, 
 @pytest.mark.parametrize("codec", ["h264", "hevc"])
 @pytest.mark.parametrize("count", [1, 2, 4, LENGTH - 1, LENGTH, LENGTH + 1, 3 * LENGTH, 47])
 def test_every_frame_comes_out(codec: Any, count: int, tmp_path: Path) -> None:
-    info = describe()
+    info = video_info()
     frames = moving(count, info)
     packets = write(tmp_path / "out.mp4", info, frames, Config(codec=codec, quality=0))
     assert equal(tmp_path / "out.mp4", frames, info)
@@ -138,7 +116,7 @@ def test_every_frame_comes_out(codec: Any, count: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("preset", [None, "medium"])
 def test_variable_frame_rate(codec: Any, name: str, preset: str | None, tmp_path: Path) -> None:
     """Also with pyramids of B-frames, which reorder more. (There are none in lossless H.264.)"""
-    info = describe(time_base=Fraction(1, 90_000))
+    info = video_info(time_base=Fraction(1, 90_000))
     frames = moving(len(VARIABLE), info, pts=[3000 * n for n in VARIABLE])
     config = Config(codec=codec, quality=0 if codec == "hevc" else None, preset=preset)
     packets = write(tmp_path / name, info, frames, config)
@@ -156,7 +134,7 @@ def test_variable_frame_rate(codec: Any, name: str, preset: str | None, tmp_path
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv422p", "yuv444p", "yuv420p10le", "yuv444p10le"])
 @pytest.mark.parametrize("size", [(96, 64), (97, 65)])
 def test_formats_and_odd_sizes(pix_fmt: str, size: tuple[int, int], tmp_path: Path) -> None:
-    info = describe(size)
+    info = video_info(size)
     frames = moving(23, info, pix_fmt)
     write(tmp_path / "out.mkv", info, frames, Config(codec="h264", quality=0), pix_fmt=pix_fmt)
     assert equal(tmp_path / "out.mkv", frames, info)
@@ -164,7 +142,7 @@ def test_formats_and_odd_sizes(pix_fmt: str, size: tuple[int, int], tmp_path: Pa
 
 def test_views_and_read_only_planes(tmp_path: Path) -> None:
     """Rows may be longer than the picture, as a decoder's are; what can't be lent is copied."""
-    info = describe()
+    info = video_info()
     frames = moving(23, info)
     for i, frame in enumerate(frames):
         wide = tuple(np.pad(p, ((0, 0), (0, 7)))[:, : p.shape[1]] for p in frame.planes)
@@ -178,7 +156,7 @@ def test_views_and_read_only_planes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("library", ["libx264", "libx265"])
 def test_the_libraries_copy_what_they_take(library: str) -> None:
     """So the memory that is lent may be written to again as soon as the call has returned."""
-    info = describe()
+    info = video_info()
     frames = moving(12, info)
     context = av.CodecContext.create(library, "w")
     context.width, context.height, context.pix_fmt, context.time_base = 96, 64, "yuv420p", info.time_base
@@ -198,7 +176,7 @@ def test_the_libraries_copy_what_they_take(library: str) -> None:
 
 @pytest.mark.parametrize("codec", ["h264", "hevc"])
 def test_segments_decode_alone_with_the_streams_parameters(codec: Any, tmp_path: Path) -> None:
-    info = describe()
+    info = video_info()
     write(tmp_path / "out.mkv", info, moving(35, info), Config(codec=codec))
     with av.open(str(tmp_path / "out.mkv")) as container:
         packets = [p for p in container.demux(video=0) if p.size]
@@ -220,13 +198,13 @@ def test_encoders_that_disagree_are_an_error(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(segments, "describe_stream", other)
     with pytest.raises(OutputError, match="encoders disagree"):
-        write(tmp_path / "out.mp4", describe(), moving(25, describe()), Config())
+        write(tmp_path / "out.mp4", video_info(), moving(25, video_info()), Config())
 
 
 def test_quality_at_the_seams(tmp_path: Path, corpus: Path) -> None:
     """Frames beside a seam are as good as those far from one, and all are about as good as without seams."""
     source = [p for p in pictures(corpus / "04_coffee.mp4", limit=60)]
-    info = describe((source[0].frame.width, source[0].frame.height))
+    info = video_info((source[0].frame.width, source[0].frame.height))
     frames = [Frame(planes=p.planes, pts=i, duration=1) for i, p in enumerate(source)]  # type: ignore[arg-type]
 
     def psnr(kind: type[X264Encoder]) -> NDArray[Any]:
@@ -245,7 +223,7 @@ def test_quality_at_the_seams(tmp_path: Path, corpus: Path) -> None:
 
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: Layout) -> None:
     """However fast frames come, no more of them wait than may."""
-    info, config = describe(), Config()
+    info, config = video_info(), Config()
     original = SegmentEncoder._picture
 
     def slow(self: SegmentEncoder, frame: Frame) -> av.VideoFrame:
@@ -280,7 +258,7 @@ def test_an_error_in_a_thread_surfaces(at: int, tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(SegmentEncoder, "_picture", failing)
     with pytest.raises(MemoryError, match="on purpose"):
-        write(tmp_path / "out.mp4", describe(), moving(60, describe()), Config())
+        write(tmp_path / "out.mp4", video_info(), moving(60, video_info()), Config())
     assert not at_work() and not list(tmp_path.iterdir())
 
 
@@ -291,7 +269,7 @@ def at_work() -> list[threading.Thread]:
 @pytest.mark.parametrize("count", [0, 1, 35])
 @pytest.mark.parametrize("flush", [False, True])
 def test_threads_are_gone_after_close(count: int, flush: bool, tmp_path: Path) -> None:
-    info = describe()
+    info = video_info()
     with encoder(tmp_path / "out.mp4", info, Config(codec="hevc", preset="slow")) as (_, made):
         assert len(at_work()) == 3
         for batch in batches(moving(count, info)) if count else ():
@@ -306,7 +284,7 @@ def test_threads_are_gone_after_close(count: int, flush: bool, tmp_path: Path) -
 
 @pytest.mark.parametrize("codec", ["av1", "ffv1"])
 def test_codecs_that_fill_the_cores_themselves_are_not_cut(codec: Any, tmp_path: Path) -> None:
-    info = describe()
+    info = video_info()
     frames = moving(25, info)
     with encoder(tmp_path / "out.mkv", info, Config(codec=codec)) as (muxer, made):
         assert not at_work()
@@ -334,14 +312,14 @@ def test_in_the_pipeline_with_sound(corpus: Path, tmp_path: Path, monkeypatch: p
 )
 def test_presets(kind: type[X264Encoder], preset: str | None, setting: bytes, tmp_path: Path) -> None:
     """What x264 writes about itself; a preset by hand is taken as it is, without what the default adds to it."""
-    packets = write(tmp_path / "out.mp4", describe(), moving(12, describe()), Config(preset=preset), kind=kind)
+    packets = write(tmp_path / "out.mp4", video_info(), moving(12, video_info()), Config(preset=preset), kind=kind)
     assert setting in packets[0][4]
 
 
 def test_a_preset_of_another_codec(tmp_path: Path) -> None:
     """In .webm the codec is chosen after the options were checked."""
     config = Config(preset="fast")
-    with pytest.raises(ValueError, match="unknown for av1"), encoder(tmp_path / "out.webm", describe(), config):
+    with pytest.raises(ValueError, match="unknown for av1"), encoder(tmp_path / "out.webm", video_info(), config):
         pass
 
 

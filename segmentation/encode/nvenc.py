@@ -54,7 +54,7 @@ class NvencEncoder:
 
     memory: ClassVar[Literal["cuda"]] = "cuda"
 
-    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any) -> None:
+    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any = None) -> None:
         self._gpu = gpu
         self._info = info
         self._format = "nv12" if FORMATS[pix_fmt].bits == 8 else "p010le"

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from segmentation.config import Config
+from segmentation.decode.headers import may_interlace
+from segmentation.decode.packets import read
 from segmentation.errors import BackendError, LacksEngine
 from segmentation.flavour import Gpu, find_gpu
 from segmentation.frames import FORMATS, VideoInfo
@@ -85,6 +87,8 @@ def nvdec_engines(config: Config, info: VideoInfo | None) -> int:
         raise LacksEngine(f"NVDEC takes {'{}x{} to {}x{}'.format(*least, *most)} pixels of this codec, not {what}")
     if any(s % 2 for s in size):
         raise LacksEngine(f"NVDEC gives frames of even size, and this is {what}")
+    if info.interlaced or may_interlace(info.codec, bytes(next(read(info, None), b""))):
+        raise LacksEngine(f"NVDEC would mix the fields of interlaced frames, and this is {what}")
     return caps["num_decoder_engines"]
 
 

@@ -16,11 +16,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 import segmentation
-from segmentation.config import STAGES, Config, seconds
+from segmentation.capabilities import machine
+from segmentation.config import QUALITY, STAGES, Config, seconds
 from segmentation.errors import ConfigError, InputError, SegmentationError
 from segmentation.pipeline import Report, default_output, segment
 from segmentation.plan import IMPLEMENTATIONS, make_plan
-from segmentation.source import is_url
+from segmentation.source import is_url, probe
 
 _VIDEO_SUFFIXES = frozenset(".mp4 .m4v .mov .mkv .webm .avi .ts .mts .m2ts .mpg .mpeg .flv .wmv .3gp .ogv".split())
 _console = Console(stderr=True, highlight=False)
@@ -38,8 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = _config(options)
         if options.plan:
-            plan = make_plan(config)
-            print(json.dumps(plan.names()) if options.json else plan)
+            _print_plan(config, options)
             return 0
         jobs = _jobs(options.inputs, options.output, config)
     except SegmentationError as exc:
@@ -61,6 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if received:
                 return 128 + received[0]
     return next((code for code in codes if code), 0)
+
+
+def _print_plan(config: Config, options: argparse.Namespace) -> None:
+    """What would serve each stage, for the first input if one is given, and what there is to choose from."""
+    plan = make_plan(config, probe(_expand(options.inputs[0])[0]) if options.inputs else None)
+    print(json.dumps(plan.names()) if options.json else "\n".join([*machine(config), str(plan)]))
 
 
 def _run(source: str, target: Path, config: Config, stop: threading.Event, options: argparse.Namespace) -> Report:
@@ -199,10 +205,11 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--strict", action="store_true", help="fail if frames of the input are damaged or missing")
 
     how = parser.add_argument_group("output")
-    how.add_argument("--codec", choices=("h264", "hevc", "av1", "ffv1"), help="default: h264 (av1 in .webm)")
+    how.add_argument("--codec", choices=tuple(QUALITY), help="default: h264 (av1 in .webm)")
     how.add_argument(
-        "--quality", type=int, metavar="CRF", help="lower is better: h264 20, hevc 22, av1 30; 0: lossless"
+        "--quality", type=int, metavar="N", help="lower is better: h264 20, hevc 22, av1 30; 0: lossless (mjpeg: 1-100)"
     )
+    how.add_argument("--preset", metavar="NAME", help="speed against size: h264 ultrafast to placebo, av1 0 to 13")
 
     model = parser.add_argument_group("model")
     model.add_argument("--model", metavar="NAME|FILE.onnx|FILE.engine", help="default: person, which is built in")
@@ -220,6 +227,7 @@ def _parser() -> argparse.ArgumentParser:
     for stage in STAGES:
         where.add_argument(f"--{stage}", metavar="NAME", help=" or ".join(IMPLEMENTATIONS[stage]))
     where.add_argument("--batch-size", type=int, metavar="N", help="frames that are processed at a time")
+    where.add_argument("--compile", action="store_true", default=None, help="torch.compile: slow to start, then faster")
     where.add_argument("--device", metavar="cpu|cuda:N")
     return parser
 

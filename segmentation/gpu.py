@@ -39,6 +39,11 @@ class Gpu:
             Device(self.index).set_current()
             self._entered.yes = True
 
+    def free_bytes(self) -> int:
+        """Memory that nobody has taken."""
+        free: int = torch.cuda.mem_get_info(self.device)[0]
+        return free
+
     def event(self) -> torch.cuda.Event:
         """An event that tells when the stream has passed it."""
         return torch.cuda.Event(enable_timing=True)

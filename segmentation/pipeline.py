@@ -103,6 +103,7 @@ def _segment(source: str, target: Path, config: Config, stop: threading.Event, p
             log.warning("%s: pyav decodes it, because NVDEC converts nothing", source)
             plan = make_plan(replace(config, decode="pyav"), info)
         decoder = made(plan.decode, info, pix_fmt, config)
+        decoded = overlapped(until(stop, clock.steps("decode", decoder)))  # from here on, while the rest gets ready
         preprocess = made(plan.preprocess, info, pix_fmt, model, config)
         try:
             infer = made(plan.infer, model, config)
@@ -129,7 +130,6 @@ def _segment(source: str, target: Path, config: Config, stop: threading.Event, p
             shown: FrameBatch = move.frames(finished, encoder.memory, wait=False)
             return shown
 
-        decoded = overlapped(until(stop, clock.steps("decode", decoder)))
         processed = overlapped.map(process, decoded, workers=infer.workers)
 
         frames = 0

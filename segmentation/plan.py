@@ -39,6 +39,9 @@ IMPLEMENTATIONS = {
     },
     "encode": {
         "x264": "segmentation.encode.x264:X264Encoder",
+        "x264-segments": "segmentation.encode.segments:SegmentEncoder",
+        "nvenc": "segmentation.encode.nvenc:NvencEncoder",
+        "jpeg": "segmentation.encode.jpeg:JpegEncoder",
     },
 }
 # Candidates by stage, the first that can run serves it.
@@ -56,11 +59,11 @@ OPTIMIZED = {
     "preprocess": ("cvcuda",),
     "infer": ("tensorrt", "torch-fp16"),
     "postprocess": ("cvcuda",),
-    "encode": ("x264",),
+    "encode": ("nvenc",),
 }
 AUTO = {stage: (*OPTIMIZED[stage], *BASELINE[stage]) for stage in STAGES}
 # What serves where the GPU lacks an engine: its NVDEC does not know the codec, or it has no NVENC.
-SUBSTITUTES = {"decode": "pyav", "encode": "x264"}
+SUBSTITUTES = {"decode": "pyav", "encode": "x264-segments"}
 _TABLES = {"baseline": BASELINE, "optimized": OPTIMIZED, "auto": AUTO}
 _ON_GPU = frozenset({"nvdec", "cvcuda", "torch-fp16", "tensorrt", "nvenc", "jpeg"})
 
@@ -118,7 +121,7 @@ def make_plan(config: Config, info: VideoInfo | None = None) -> Plan:
     plan = Plan(*(_choose(stage, _TABLES[mode][stage], config, info) for stage in STAGES))
     for stage in STAGES:
         choice: Choice = getattr(plan, stage)
-        if choice.instead_of and not choice.on_gpu:
+        if choice.instead_of and mode != "baseline" and not choice.on_gpu:
             log.warning("%s: %s on the CPU (%s)", stage, choice.name, choice.instead_of)
     return plan
 
@@ -143,7 +146,8 @@ def _choose(stage: str, candidates: tuple[str, ...], config: Config, info: Video
             return Choice(name, implementation, reason, "; ".join(refusals))
         except LacksEngine as exc:
             refusals.append(str(exc))
-            rest = rest or [n for n in (SUBSTITUTES.get(stage),) if wanted is None and n not in (None, name)]
+            if wanted is None and stage in SUBSTITUTES:
+                rest = [SUBSTITUTES[stage], *rest]
         except BackendError as exc:
             refusals.append(f"{name}: {exc}")
         candidates = tuple(rest)

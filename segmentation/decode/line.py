@@ -7,6 +7,7 @@ from typing import Any
 
 from segmentation.decode.packets import Run
 
+_SPREAD = 10  # runs over which the room falls to nothing
 _RESERVE = 2  # batches that the run whose turn it is may have waiting, however much the others hold
 
 
@@ -44,16 +45,20 @@ class Line:
             return run
 
     def admit(self, run: Run) -> None:
-        """Waits until there is room for one more batch of this run."""
+        """Waits until there is room for one more batch of this run.
+
+        The further off its turn is, the less of the room it may have: so long runs finish one after the other, in the
+        order in which they are needed, instead of all stopping half done.
+        """
         with self._changed:
-            self._changed.wait_for(
-                lambda: (
-                    self._held < self._most
-                    or (self._order[0] is run and len(run.decoded) < _RESERVE)
-                    or self.closed.is_set()
-                )
-            )
+            self._changed.wait_for(lambda: self._has_room(run) or self.closed.is_set())
             self._held += 1
+
+    def _has_room(self, run: Run) -> bool:
+        distance = self._order.index(run)
+        if distance == 0 and len(run.decoded) < _RESERVE:
+            return True
+        return self._held < self._most * (1 - max(0, distance - 1) / _SPREAD)
 
     def put(self, run: Run, batch: Any) -> None:
         """Takes a batch that was admitted."""

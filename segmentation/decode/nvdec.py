@@ -1,5 +1,8 @@
 """Decoding on NVDEC, through PyNvVideoCodec: several engines on one file, frames in device memory.
 
+H.264, HEVC, VP8 and VP9 come out bit for bit as FFmpeg decodes them; MPEG-1, 2 and 4 leave the rounding of their
+transform open, and a sample may be a level off.
+
 PyAV reads the container, `packets.py` cuts it into runs, and each of several threads feeds one run after the other to a
 decoder of its own. Frames leave in order. What runs ahead of the one that is being given out is bounded by memory, so
 that short runs keep all engines busy, and long ones as many as memory allows.
@@ -27,7 +30,7 @@ _Times = tuple[int | None, int, bool]  # pts, duration, whether it is decoded on
 
 MOST_DECODERS = 6  # more gain nothing on seven engines: the threads that feed them get into each other's way
 LEAST_RUN = 24  # packets: below, restarting a decoder costs more than another engine brings
-AHEAD = 1_500_000_000  # bytes of decoded frames that may wait for their turn
+AHEAD = 2_750_000_000  # bytes of decoded frames that may wait for their turn, or a quarter of the GPU's free memory
 
 
 class NvdecDecoder:
@@ -44,7 +47,7 @@ class NvdecDecoder:
         self._batch_size = config.batch_size or 1
         self._limit = config.max_frames
         self._timeline = Timeline(info, config)
-        self._line = Line(AHEAD // (self._frame_bytes() * self._batch_size))
+        self._line = Line(min(AHEAD, gpu.free_bytes() // 4) // (self._frame_bytes() * self._batch_size))
         self._threads: list[threading.Thread] = []
         with open_input(info.path) as container:
             stream = container.streams.video[0]

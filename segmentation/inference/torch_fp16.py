@@ -32,7 +32,9 @@ class TorchFp16Inference:
         self._model = model
         count = config.batch_size or 1
         dtype = torch.float16 if model.dtype is np.float16 else torch.float32
-        with torch.cuda.stream(gpu.stream), torch.inference_mode():
+        # A stream apart: on the pipeline's own, decoders are at work already, and theirs must not be captured.
+        self._aside = torch.cuda.Stream(gpu.device)
+        with torch.cuda.stream(self._aside), torch.inference_mode():
             self._net = convert(half_graph(model), gpu.device).to(memory_format=torch.channels_last)
             if config.compile:
                 self._net = torch.compile(self._net, dynamic=False)
@@ -62,11 +64,11 @@ class TorchFp16Inference:
         """The network as a CUDA graph: one launch for a hundred kernels. `None` if it can't be captured."""
         for _ in range(2):  # libraries choose kernels and take memory at the first runs, which can't be captured
             self._masks = self._run()
-        self._gpu.stream.synchronize()
+        self._aside.synchronize()
         graph = torch.cuda.CUDAGraph()
         try:
             # The mode leaves other threads' work alone: decoders allocate when they please.
-            with torch.cuda.graph(graph, stream=self._gpu.stream, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, stream=self._aside, capture_error_mode="thread_local"):
                 self._masks = self._run()
         except RuntimeError as exc:
             log.info("%s can't be captured as a CUDA graph (%s); it runs eagerly", self._model.name, short(exc))

@@ -95,8 +95,11 @@ def nvdec_engines(config: Config, info: VideoInfo | None) -> int:
 @cache
 def nvdec_caps(index: int, codec: str, chroma: str, bits: int) -> dict[str, int]:
     """PyNvVideoCodec's `GetDecoderCaps`, such as {"supported": 1, "num_decoder_engines": 7, "width_max": 4096, ...}."""
-    import PyNvVideoCodec as nvc  # only here: without a driver it can't be imported
+    # Only here: without a driver they can't be imported.
+    import PyNvVideoCodec as nvc
+    from cuda.core import Device
 
+    Device(index).set_current()  # it asks in the thread's current context, and crashes where there is none
     caps: dict[str, int] = nvc.GetDecoderCaps(
         gpuid=index,
         codec=getattr(nvc.cudaVideoCodec, codec),

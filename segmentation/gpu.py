@@ -9,7 +9,9 @@ import cvcuda
 import numpy as np
 import torch
 from cuda.core import Device, LaunchConfig, Program, ProgramOptions, Stream, launch
+from cuda.core.utils import FileStreamProgramCache
 
+from segmentation.folders import engine_folder
 from segmentation.frames import PixelFormat
 
 _SOURCE = Path(__file__).parent / "kernels.cu"
@@ -95,9 +97,10 @@ def _config(grid: tuple[int, int, int]) -> LaunchConfig:
 
 @cache
 def _compiled(arch: str, layout: PixelFormat, turns: int) -> Any:
-    """The kernels as machine code. It takes a fifth of a second, for each of the few combinations that a run needs."""
+    """The kernels as machine code: compiling takes a quarter of a second, so it is kept."""
     sample = "unsigned char" if layout.bits == 8 else "unsigned short"
     values = {"SAMPLE": sample, "SHIFT_X": layout.shift_x, "SHIFT_Y": layout.shift_y, "TURNS": turns}
     macros: list[Any] = [(name, str(value)) for name, value in values.items()]
     options = ProgramOptions(arch=f"sm_{arch}", std="c++17", define_macro=macros, lineinfo=True)
-    return Program(_SOURCE.read_text(encoding="utf-8"), "c++", options).compile("cubin")
+    program = Program(_SOURCE.read_text(encoding="utf-8"), "c++", options)
+    return program.compile("cubin", cache=FileStreamProgramCache(engine_folder() / "kernels"))

@@ -5,12 +5,14 @@ candidate. Its `describe(config, info)` says in one line what it runs on, or rai
 """
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from segmentation.capabilities import device_index, require_video_libraries
 from segmentation.config import STAGES, Config
+from segmentation.encode.nvenc_probe import nvenc_engine
 from segmentation.errors import BackendError, ConfigError, LacksEngine
 from segmentation.flavour import find_gpu
 from segmentation.frames import VideoInfo
@@ -65,6 +67,7 @@ AUTO = {stage: (*OPTIMIZED[stage], *BASELINE[stage]) for stage in STAGES}
 # What serves where the GPU lacks an engine: its NVDEC does not know the codec, or it has no NVENC.
 SUBSTITUTES = {"decode": "pyav", "encode": "x264-segments"}
 _TABLES = {"baseline": BASELINE, "optimized": OPTIMIZED, "auto": AUTO}
+# Their modules can't be imported, or say little, where there is no GPU: so that is asked first.
 _ON_GPU = frozenset({"nvdec", "cvcuda", "torch-fp16", "tensorrt", "nvenc", "jpeg"})
 
 
@@ -80,7 +83,7 @@ class Choice:
     @property
     def on_gpu(self) -> bool:
         """Whether it takes a `Gpu`."""
-        return self.name in _ON_GPU
+        return bool(self.implementation.memory == "cuda")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,10 @@ def make_plan(config: Config, info: VideoInfo | None = None) -> Plan:
     mode = config.mode
     if mode == "auto" and (config.device == "cpu" or find_gpu() is None):
         mode = "baseline"
-    plan = Plan(*(_choose(stage, _TABLES[mode][stage], config, info) for stage in STAGES))
+    with ThreadPoolExecutor(1) as pool:  # looking for NVENC takes half a second, in which the others are imported
+        encode = pool.submit(_choose, "encode", _TABLES[mode]["encode"], config, info)
+        chosen = {stage: _choose(stage, _TABLES[mode][stage], config, info) for stage in STAGES if stage != "encode"}
+        plan = Plan(**chosen, encode=encode.result())
     for stage in STAGES:
         choice: Choice = getattr(plan, stage)
         if choice.instead_of and mode != "baseline" and not choice.on_gpu:
@@ -152,7 +158,8 @@ def _choose(stage: str, candidates: tuple[str, ...], config: Config, info: Video
             refusals.append(f"{name}: {exc}")
         candidates = tuple(rest)
         log.info("%s: %s", stage, refusals[-1])
-    raise BackendError(f"{stage} can't be served here: {'; '.join(refusals)}")
+    asked = "--optimized: " if config.mode == "optimized" else ""
+    raise BackendError(f"{asked}{stage} can't be served here: {'; '.join(refusals)}")
 
 
 def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) -> tuple[Any, str]:
@@ -161,6 +168,8 @@ def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) ->
         device_index(config)
     if name == "nvdec":
         require_video_libraries()
+    if name == "nvenc":
+        nvenc_engine(config)
     module, _, attribute = IMPLEMENTATIONS[stage][name].partition(":")
     try:
         implementation = getattr(import_module(module), attribute)

@@ -38,7 +38,7 @@ def test_json_is_one_object_with_the_whole_report(clip: Path, capfd: pytest.Capt
     assert list(report) == ["input", "output", "frames", "damaged", "seconds", "fps", "plan", "stages"]
     assert report["frames"] == 5 and report["damaged"] == 0
     assert list(report["plan"]) == list(report["stages"]) == ["decode", "preprocess", "infer", "postprocess", "encode"]
-    assert 0 < report["stages"]["infer"] < report["seconds"]
+    assert report["stages"]["infer"] > 0
 
 
 def test_python_and_the_command_line_are_the_same(clip: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -63,6 +63,8 @@ def test_every_option_of_config_is_on_the_command_line() -> None:
 def test_the_plan(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["--plan", "--infer", "onnxruntime"]) == 0
     lines = capfd.readouterr().out.splitlines()
+    assert lines[0].startswith("GPU ")
+    lines = lines[-5:]
     assert [line.split()[:2] for line in lines] == [
         ["decode", "pyav"],
         ["preprocess", "opencv"],

@@ -122,14 +122,13 @@ class Spy:
 def test_order_and_count_whatever_the_threads_do(
     clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """With random delays, batch sizes and room, every frame comes out once, in order, unchanged: the effect keeps all."""
+    """With random delays, batch sizes and room, every frame comes out once, in order and, all being kept, unchanged."""
     from segmentation.decode import nvdec
 
     spy = Spy(monkeypatch, seed)
     monkeypatch.setattr(nvdec, "AHEAD", spy.random.choice([1, 1_000_000, 100_000_000]))
     monkeypatch.setattr(nvdec, "LEAST_RUN", spy.random.choice([1, 24, 90]))
     target = tmp_path / "a.mkv"
-    # Everything is kept where the threshold's class is all there is: the mask of `keep everything` is made here.
     monkeypatch.setattr("segmentation.inference.torch_fp16.probabilities", ones)
     segment(clip, target, batch_size=spy.random.choice([1, 3, 16]), encode="x264-segments", **OPTIMIZED, **LOSSLESS)
     for ours, source in zip(pictures(target), pictures(clip), strict=True):
@@ -258,10 +257,8 @@ def test_memory_is_flat_over_20000_frames(tmp_path: Path) -> None:
             descriptors = len(os.listdir("/proc/self/fd"))
             seen.append((total - free, cvcuda.current_cache_size_inbytes(), resident, descriptors))
 
-    assert (
-        segment(clip, tmp_path / "a.mp4", progress=look, batch_size=16, preset="ultrafast", **OPTIMIZED).frames
-        == 20_000
-    )
+    fast: dict[str, Any] = {"batch_size": 16, "preset": "ultrafast", **OPTIMIZED}
+    assert segment(clip, tmp_path / "a.mp4", progress=look, **fast).frames == 20_000
     early, late = (np.array(part).max(axis=0) for part in (seen[1:4], seen[-3:]))
     assert late[0] - early[0] <= 64 << 20
     assert late[1] <= early[1]

@@ -15,6 +15,7 @@ from conftest import pictures, same_times, times, video_info
 from numpy.typing import NDArray
 
 from segmentation import BackendError, Config
+from segmentation.encode import nvenc_probe
 from segmentation.frames import FORMATS, Frame, FrameBatch, VideoInfo
 from segmentation.mux import Muxer
 
@@ -90,9 +91,9 @@ def test_options_are_those_of_the_real_encoder(codec: Any, quality: int | None, 
     table = av.CodecContext.create(f"{codec}_nvenc", "w").supported_options
     known = {option.name: option for option in (*table.generic, *table.private)}
     config = Config(codec=codec, quality=quality, preset=preset, encode="nvenc")
-    for extra in nvenc._EXTRAS:
+    for extra in nvenc_probe.EXTRAS:
         chosen = nvenc.options(codec, config, extra)
-        for name, value in {**chosen, **nvenc._ALWAYS, "gpu": "0"}.items():
+        for name, value in {**chosen, **nvenc_probe.ALWAYS, "gpu": "0"}.items():
             choices = [choice.name for choice in known[name].choices]
             if choices and not value.isdigit():
                 assert value in choices, name
@@ -129,10 +130,11 @@ def test_refusals_say_why(said: str, hint: str, nvenc: Any, monkeypatch: pytest.
             av.logging.log(av.logging.FATAL, "h264_nvenc", "something general\n")
             raise av.error.ExternalError(542398533, "Generic error in an external library")
 
-    monkeypatch.setattr(nvenc, "VideoCodecContext", Refusing)
-    monkeypatch.setattr(nvenc, "CodecContext", SimpleNamespace(create=lambda *_: Refusing()))
+    nvenc_probe._probed.cache_clear()
+    monkeypatch.setattr(nvenc_probe, "VideoCodecContext", Refusing)
+    monkeypatch.setattr(nvenc_probe, "CodecContext", SimpleNamespace(create=lambda *_: Refusing()))
     with pytest.raises(BackendError) as caught:
-        nvenc.extras("h264_nvenc", 0)
+        nvenc_probe.extras("h264_nvenc", 0)
     message = str(caught.value)
     assert hint in message and said in message and "\n" not in message
     assert av.logging.get_level() is None  # as it was
@@ -171,9 +173,10 @@ def test_older_gpus_get_fewer_options(nvenc: Any, monkeypatch: pytest.MonkeyPatc
             if "temporal-aq" in self.options:
                 raise av.error.FFmpegError(38, "Function not implemented")
 
-    monkeypatch.setattr(nvenc, "VideoCodecContext", Old)
-    monkeypatch.setattr(nvenc, "CodecContext", SimpleNamespace(create=lambda *_: Old()))
-    assert nvenc.extras("hevc_nvenc", 3) == {"bf": "3"}
+    nvenc_probe._probed.cache_clear()
+    monkeypatch.setattr(nvenc_probe, "VideoCodecContext", Old)
+    monkeypatch.setattr(nvenc_probe, "CodecContext", SimpleNamespace(create=lambda *_: Old()))
+    assert nvenc_probe.extras("hevc_nvenc", 3) == {"bf": "3"}
 
 
 def holds(frame: av.VideoFrame, planes: Sequence[NDArray[Any]]) -> None:

@@ -9,23 +9,17 @@ that are taken without `--quality` are a guess at what x264 and x265 do with the
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from fractions import Fraction
-from functools import cache
 from typing import Any, ClassVar, Literal
 
 import av.error
-import av.logging
 import torch
-from av.codec.context import CodecContext
 from av.packet import Packet
-from av.video.codeccontext import VideoCodecContext
 from av.video.frame import CudaContext, VideoFrame
 
-from segmentation.config import NVENC_PRESETS, Config
+from segmentation.config import Config
+from segmentation.encode.nvenc_probe import ALWAYS, QUALITY, extras, nvenc_engine
 from segmentation.encode.x264 import describe_stream, round_up
-from segmentation.errors import BackendError, LacksEngine, OutputError
+from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, Frame, FrameBatch, VideoInfo
 from segmentation.mux import Muxer
 from segmentation.source import reason
@@ -33,20 +27,8 @@ from segmentation.source import reason
 log = logging.getLogger(__name__)
 
 _PRESET = "p5"
-_QUALITY = {"h264": 23, "hevc": 26, "av1": 32}  # NVENC's own scale, near that of x264 and x265
-_ALWAYS = {"tune": "hq", "rc": "vbr", "rc-lookahead": "20", "spatial-aq": "1"}
-# What only newer GPUs take, best first; the first that opens an encoder is used.
-_EXTRAS = ({"bf": "3", "b_ref_mode": "middle", "temporal-aq": "1"}, {"bf": "3"}, {"bf": "0"})
 _MEMORY = "cuda"  # FFmpeg's pixel format for frames that are not in its own memory
 _PITCH = 256  # bytes that a row's length is a multiple of; NVENC asks for 4
-_HINTS = {  # fragments of what FFmpeg says
-    "Cannot load": "there is no NVIDIA driver, or in a container NVIDIA_DRIVER_CAPABILITIES leaves out video",
-    "required nvenc API": "the NVIDIA driver is too old for this FFmpeg",
-    "unsupported device": "this GPU has no NVENC, as A100, H100, H200 and B200 have none",
-    "no encode device": "this GPU has no NVENC, as A100, H100, H200 and B200 have none",
-    "out of memory (10)": "consumer cards take few encoders at once, or the GPU's memory is full",
-    "Codec not supported": "this GPU's NVENC does not make it; av1 needs Ada or newer",
-}
 
 
 class NvencEncoder:
@@ -74,16 +56,7 @@ class NvencEncoder:
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
-        codec = config.codec or "h264"
-        if codec not in _QUALITY:
-            raise LacksEngine(f"NVENC makes {', '.join(_QUALITY)}, not {codec}")
-        if config.preset is not None and config.preset not in NVENC_PRESETS:
-            raise LacksEngine(f"NVENC has no preset {config.preset}, but {', '.join(NVENC_PRESETS)}")
-        if config.device == "cpu":
-            raise BackendError("NVENC encodes on an NVIDIA GPU, not with --device cpu")
-        index = int((config.device or "").partition(":")[2] or 0)
-        found = extras(f"{codec}_nvenc", index)
-        return f"{codec}_nvenc on cuda:{index}{'' if found['bf'] != '0' else ', without B-frames'}"
+        return nvenc_engine(config)
 
     @staticmethod
     def formats(codec: str) -> tuple[str, ...]:
@@ -145,38 +118,6 @@ def options(codec: str, config: Config, extra: dict[str, str]) -> dict[str, str]
     chosen = {"preset": config.preset or _PRESET}
     if config.quality == 0 and codec != "av1":
         return {**chosen, "tune": "lossless", "bf": "0"}
-    quality = _QUALITY[codec] if config.quality is None else config.quality
-    chosen |= {**_ALWAYS, **extra, "cq": str(max(1, quality))}  # 0 would let NVENC choose
+    quality = QUALITY[codec] if config.quality is None else config.quality
+    chosen |= {**ALWAYS, **extra, "cq": str(max(1, quality))}  # 0 would let NVENC choose
     return {**chosen, "profile": "high"} if codec == "h264" else chosen  # else main
-
-
-@cache
-def extras(library: str, index: int) -> dict[str, str]:
-    """Which of `_EXTRAS` the GPU takes, found by opening small encoders. Raises `LacksEngine` if there is none."""
-    said = ""
-    for extra in _EXTRAS:
-        context = CodecContext.create(library, "w")
-        assert isinstance(context, VideoCodecContext)
-        context.width, context.height, context.pix_fmt, context.time_base = 256, 256, "nv12", Fraction(1, 30)
-        context.options = {**_ALWAYS, **extra, "gpu": str(index)}
-        with _messages() as messages:
-            try:
-                context.open()
-                return extra
-            except av.error.FFmpegError as exc:
-                first = [" ".join(message.split()) for _, _, message in messages][:1]
-                said = said or (first[0] if first else reason(exc))  # the first trial says most
-    hint = next((hint for fragment, hint in _HINTS.items() if fragment in said), "this GPU or its driver refuses")
-    raise LacksEngine(f"{library} can't be used: {hint} ({said})")
-
-
-@contextmanager
-def _messages() -> Iterator[list[tuple[int, str, str]]]:
-    """What FFmpeg says in this thread; its errors alone do not tell why there is no encoder."""
-    before = av.logging.get_level()
-    av.logging.set_level(av.logging.WARNING)
-    try:
-        with av.logging.Capture() as messages:
-            yield messages
-    finally:
-        av.logging.set_level(before)

@@ -1,14 +1,18 @@
 """The path of a frame, top to bottom: open, plan, loop, close."""
 
+from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
+
+from av.packet import Packet
 
 from segmentation.capabilities import device_index
 from segmentation.clock import StageClock
@@ -132,14 +136,19 @@ def _segment(source: str, target: Path, config: Config, stop: threading.Event, p
 
         processed = overlapped.map(process, decoded, workers=infer.workers)
 
+        def encode() -> Iterator[tuple[list[Packet[Any]], FrameBatch]]:
+            move.enter()
+            for batch in processed:
+                if batch.ready is not None:
+                    batch.ready.synchronize()  # the one place where the host waits for the GPU
+                yield clock.call("encode", encoder.encode, batch), batch
+
         frames = 0
         last = None
         fault = None
         try:
-            for batch in processed:
-                if batch.ready is not None:
-                    batch.ready.synchronize()  # the one place where the host waits for the GPU
-                muxer.write(clock.call("encode", encoder.encode, batch))
+            for packets, batch in overlapped(encode()):
+                muxer.write(packets)
                 frames += len(batch)
                 last = batch.frames[-1]
                 if progress is not None:

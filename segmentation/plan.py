@@ -16,7 +16,7 @@ from segmentation.encode.nvenc_probe import nvenc_engine
 from segmentation.errors import BackendError, ConfigError, LacksEngine
 from segmentation.flavour import find_gpu
 from segmentation.frames import VideoInfo
-from segmentation.model import ENGINE
+from segmentation.model import ENGINE, short
 
 log = logging.getLogger(__name__)
 
@@ -175,4 +175,6 @@ def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) ->
         implementation = getattr(import_module(module), attribute)
     except ModuleNotFoundError as exc:
         raise BackendError(f"the package {exc.name} is not installed; pip install 'video-segmentation[gpu]'") from exc
+    except Exception as exc:  # what else keeps a GPU library from being loaded has no common class
+        raise BackendError(f"{module} can't be loaded ({short(exc)})") from exc
     return implementation, implementation.describe(config, info)

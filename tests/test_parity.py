@@ -35,8 +35,9 @@ def test_the_network_sees_the_same(size: tuple[int, int], pix_fmt: str) -> None:
     batch = batch_of(*(planes_of(smooth_rgb(size[1], size[0], seed), pix_fmt, info.colour) for seed in range(3)))
     ours, theirs = (preprocess(side, info, pix_fmt, MODEL, batch) for side in ("cvcuda", "opencv"))
     assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
-    assert np.abs(ours - theirs).max() * 255 <= 4  # a level of rounding in each of Y, U and V
-    assert np.abs(ours - theirs).mean() * 255 <= 0.6
+    # Halving in steps rounds in each of them, averaging at once does not: a level or two in Y, U and V.
+    assert np.abs(ours - theirs).max() * 255 <= 6
+    assert np.abs(ours - theirs).mean() * 255 <= 1
 
 
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])

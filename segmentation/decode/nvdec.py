@@ -22,6 +22,7 @@ from segmentation.decode.line import Line
 from segmentation.decode.packets import Run, exact_keyframe, read, runs, whole
 from segmentation.decode.timeline import Timeline, missing
 from segmentation.errors import InputError
+from segmentation.faults import explain
 from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, VideoInfo
 from segmentation.gpu import Gpu, torch_dtype
 from segmentation.source import open_input
@@ -162,6 +163,8 @@ class NvdecDecoder:
         try:
             return decoder.Decode(data)
         except nvc.PyNvVCException as exc:
+            if (fault := explain(exc)) is not None:
+                raise fault from exc
             reason = " ".join(str(exc).split())
             raise InputError(f"{self.info.path}: NVDEC can't decode it ({reason}); use --decode pyav") from exc
 

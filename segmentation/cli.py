@@ -4,7 +4,9 @@ import argparse
 import glob
 import json
 import logging
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -78,7 +80,8 @@ def _run(source: str, target: Path, config: Config, stop: threading.Event, optio
         def advance(done: int, expected: int) -> None:
             bar.update(task, completed=done, total=max(done, expected) or None, fps=bar.tasks[task].speed or 0.0)
 
-        report = segment(source, target, config, stop=stop, progress=advance)
+        with _stdout_for_results():
+            report = segment(source, target, config, stop=stop, progress=advance)
     if not options.quiet:
         state = "stopped, " if stop.is_set() else ""
         _say(f"{report.output}: {state}{report.frames} frames in {report.seconds:.1f} s ({report.fps:.1f} fps)")
@@ -123,6 +126,23 @@ def _expand(text: str) -> list[str]:
     if not videos:
         raise InputError(f"{text}: no videos there")
     return videos
+
+
+@contextmanager
+def _stdout_for_results() -> Iterator[None]:
+    """GPU libraries print to the process's stdout, where only our JSON belongs: meanwhile it leads to stderr."""
+    sys.stdout.flush()
+    try:
+        saved = os.dup(1)
+        os.dup2(2, 1)
+    except OSError:  # closed by whoever started us
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
 
 
 @contextmanager

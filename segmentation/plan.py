@@ -14,7 +14,7 @@ from segmentation.capabilities import device_index, require_video_libraries
 from segmentation.config import STAGES, Config
 from segmentation.encode.nvenc_probe import nvenc_engine
 from segmentation.errors import BackendError, ConfigError, LacksEngine
-from segmentation.flavour import find_gpu
+from segmentation.flavour import choose, find_gpu, installed
 from segmentation.frames import VideoInfo
 from segmentation.model import ENGINE, short
 
@@ -170,6 +170,8 @@ def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) ->
         require_video_libraries()
     if name == "nvenc":
         nvenc_engine(config)
+    if name == "tensorrt":
+        choose(find_gpu(device_index(config)), installed())
     module, _, attribute = IMPLEMENTATIONS[stage][name].partition(":")
     try:
         implementation = getattr(import_module(module), attribute)

@@ -111,11 +111,10 @@ def write(
     with Muxer(path, info, config) as muxer:
         encoder = module.JpegEncoder(muxer, info, pix_fmt, config, gpu)
         seen: list[Any] = []
-        for batch in batches(info, pix_fmt, pts, str(gpu.device)):
-            packets = encoder.encode(batch)
+        given = batches(info, pix_fmt, pts, str(gpu.device))
+        for packets in (*(encoder.encode(batch) for batch in given), encoder.flush()):
             seen += [(p.pts, p.dts, p.duration, p.is_keyframe) for p in packets]
             muxer.write(packets)
-        muxer.write(encoder.flush())
         encoder.close()
         muxer.finish(None)
     return seen
@@ -195,6 +194,7 @@ def test_batches_do_not_mix_on_the_gpu(tmp_path: Path) -> None:
             muxer.write(encoder.encode(FrameBatch(frames=frames, index=i, planes=planes)))
             with torch.cuda.stream(gpu.stream):
                 planes[0].fill_(255)
+        muxer.write(encoder.flush())
         muxer.finish(None)
     grey = [(level - 16) * 255 / 219 for level in levels]
     decoded = [p.planes[0] for p in pictures(tmp_path / "out.mkv")]

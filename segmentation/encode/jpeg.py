@@ -17,7 +17,7 @@ from torchvision.io import encode_jpeg
 from segmentation.config import Config
 from segmentation.encode.x264 import describe_stream
 from segmentation.errors import BackendError, OutputError
-from segmentation.frames import FORMATS, FULL, FrameBatch, VideoInfo
+from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, VideoInfo
 from segmentation.mux import Muxer
 from segmentation.source import reason
 
@@ -37,6 +37,7 @@ class JpegEncoder:
         self._matrix = info.colour.yuv_to_rgb(self._bits) * 255
         self._quality = _QUALITY if config.quality is None else config.quality
         self._gpu = gpu
+        self._converted: tuple[list[torch.Tensor], Any, tuple[Frame, ...]] | None = None  # waiting for nvJPEG
         self._stream = muxer.add_video("mjpeg", info, {})
         context = self._stream.codec_context
         describe_stream(context, info, muxer)
@@ -62,6 +63,19 @@ class JpegEncoder:
         with torch.cuda.stream(self._gpu.stream):
             images = self._images(batch)
             ready = self._gpu.stream.record_event()
+        # A batch behind: while this one is queued, converted and waited for, the one before is encoded.
+        before, self._converted = self._converted, (images, ready, batch.frames)
+        return [] if before is None else self._encoded(*before)
+
+    def flush(self) -> list[Packet[Any]]:
+        last, self._converted = self._converted, None
+        return [] if last is None else self._encoded(*last)
+
+    def close(self) -> None:
+        self._converted = None
+
+    def _encoded(self, images: list[torch.Tensor], ready: Any, frames: tuple[Frame, ...]) -> list[Packet[Any]]:
+        """The packets of converted pictures (3, H, W)."""
         # torchvision encodes on a stream of its own, which does not wait for ours, and copies the results on the
         # default stream, for which ours does not wait.
         ready.synchronize()
@@ -75,14 +89,8 @@ class JpegEncoder:
         ends = np.cumsum([len(picture) for picture in pictures])[:-1]
         return [
             self._packet(part, frame.pts, frame.duration)
-            for part, frame in zip(np.split(data, ends), batch.frames, strict=True)
+            for part, frame in zip(np.split(data, ends), frames, strict=True)
         ]
-
-    def flush(self) -> list[Packet[Any]]:
-        return []
-
-    def close(self) -> None:
-        """Nothing is kept from one batch to the next."""
 
     def _images(self, batch: FrameBatch) -> list[torch.Tensor]:
         """The batch as RGB pictures (3, H, W) uint8."""

@@ -1,21 +1,13 @@
 """The GPU of a run: its memory, the one stream that all libraries share, and the project's own kernels."""
 
 import threading
-from functools import cache
-from pathlib import Path
-from typing import Any
 
 import cvcuda
-import numpy as np
 import torch
-from cuda.core import Device, LaunchConfig, Program, ProgramOptions, Stream, launch
-from cuda.core.utils import FileStreamProgramCache
+from cuda.core import Device, Stream
 
-from segmentation.folders import engine_folder
 from segmentation.frames import PixelFormat
-
-_SOURCE = Path(__file__).parent / "kernels.cu"
-_BLOCK = (32, 8)  # threads: a warp along a row, so that it reads neighbouring samples
+from segmentation.kernels import Kernels, compiled
 
 
 class Gpu:
@@ -50,9 +42,9 @@ class Gpu:
         """An event that tells when the stream has passed it."""
         return torch.cuda.Event(enable_timing=True)
 
-    def kernels(self, layout: PixelFormat, turns: int = 0) -> "Kernels":
+    def kernels(self, layout: PixelFormat, turns: int = 0) -> Kernels:
         """The kernels for frames of this layout that stand upright after `turns` quarter turns."""
-        return Kernels(self._launch_stream, _compiled(Device(self.index).arch, layout, turns))
+        return Kernels(self._launch_stream, compiled(Device(self.index).arch, layout, turns))
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Device memory for use on the stream."""
@@ -60,47 +52,6 @@ class Gpu:
             return torch.empty(shape, dtype=dtype, device=self.device)
 
 
-class Kernels:
-    """The functions of `kernels.cu`, queued by name: `kernels("reduce", (width, height, count), *arguments)`."""
-
-    def __init__(self, stream: Any, program: Any) -> None:
-        self._stream = stream
-        self._program = program
-        self._known: dict[str, Any] = {}
-
-    def __call__(self, name: str, size: tuple[int, int, int], *arguments: object) -> None:
-        """Queues a kernel on `size` (x, y, z) threads, one frame of a batch for each z.
-
-        Tensors are passed as pointers, `int` as a 32-bit number, anything else as it is.
-        """
-        kernel = self._known.get(name) or self._known.setdefault(name, self._program.get_kernel(name))
-        width, height, count = size
-        grid = (-(-width // _BLOCK[0]), -(-height // _BLOCK[1]), count)
-        launch(self._stream, _config(grid), kernel, *map(_argument, arguments))
-
-
 def torch_dtype(layout: PixelFormat) -> torch.dtype:
     """uint8 for 8 bits, uint16 for 10."""
     return torch.uint8 if layout.bits == 8 else torch.uint16
-
-
-def _argument(value: object) -> object:
-    if isinstance(value, torch.Tensor):
-        return value.data_ptr()
-    return np.int32(value) if isinstance(value, int) else value
-
-
-@cache
-def _config(grid: tuple[int, int, int]) -> LaunchConfig:
-    return LaunchConfig(grid=grid, block=_BLOCK)
-
-
-@cache
-def _compiled(arch: str, layout: PixelFormat, turns: int) -> Any:
-    """The kernels as machine code: compiling takes a quarter of a second, so it is kept."""
-    sample = "unsigned char" if layout.bits == 8 else "unsigned short"
-    values = {"SAMPLE": sample, "SHIFT_X": layout.shift_x, "SHIFT_Y": layout.shift_y, "TURNS": turns}
-    macros: list[Any] = [(name, str(value)) for name, value in values.items()]
-    options = ProgramOptions(arch=f"sm_{arch}", std="c++17", define_macro=macros, lineinfo=True)
-    program = Program(_SOURCE.read_text(encoding="utf-8"), "c++", options)
-    return program.compile("cubin", cache=FileStreamProgramCache(engine_folder() / "kernels"))

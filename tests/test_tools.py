@@ -84,16 +84,16 @@ def test_contact_sheet_has_a_row_for_each_frame(tmp_path: Path, extra: list[str]
 
 
 def test_typical_workflow_keeps_every_frame(tmp_path: Path) -> None:
-    from typical_workflow import PERSON, blur_background
+    from typical_workflow import PERSON, blur_background, on_cpu
 
     target = tmp_path / "typical.mp4"
-    assert blur_background(str(SAMPLE), str(target), str(PERSON), max_frames=12) == 12
+    assert blur_background(str(SAMPLE), str(target), on_cpu(str(PERSON)), max_frames=12) == 12
     frames = decoded(target)
     assert len(frames) == 12 and frames[0].shape == (360, 640, 3)
 
 
 def test_clips_of_the_benchmark_repeat_their_source(tmp_path: Path) -> None:
-    from benchmark import make_clip
+    from clips import make_clip
 
     clip = make_clip(str(SAMPLE), 160, (320, 180), tmp_path)  # the source has 150
     with av.open(str(clip)) as container:

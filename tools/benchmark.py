@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice, product
 from multiprocessing import get_context
@@ -29,8 +29,8 @@ import av
 import cv2
 import numpy as np
 import onnxruntime as ort
-from av.video.reformatter import ColorRange, Colorspace
-from typical_workflow import blur_background
+from clips import make_clip
+from typical_workflow import blur_background, on_cpu
 
 from segmentation import Config, Effect, ModelError, __version__, segment
 from segmentation.config import STAGES
@@ -46,44 +46,15 @@ STAGE_FRAMES = 300  # that it gets in total, at most
 Result = dict[str, Any]  # goes into the JSON, rounded
 
 
-def make_clip(source: str, frames: int, size: tuple[int, int], folder: Path) -> Path:
-    """`source` scaled to `size` (width, height), repeated to `frames` frames: H.264, BT.709, keyframes every 250."""
-    target = folder / f"{Path(source).stem}-{size[0]}x{size[1]}-{frames}.mp4"
-    if target.exists():
-        return target
-    part = target.with_suffix(".part.mp4")
-    with av.open(source) as given, av.open(str(part), "w") as made:
-        rate = given.streams.video[0].average_rate
-        stream = made.add_stream("libx264", rate=rate, options={"preset": "veryfast", "crf": "20"})
-        context = stream.codec_context
-        context.width, context.height, context.pix_fmt, context.time_base = *size, "yuv420p", 1 / rate
-        context.colorspace = context.color_primaries = context.color_trc = Colorspace.ITU709
-        context.color_range = ColorRange.MPEG
-        packets = []
-        for i, frame in enumerate(islice(given.decode(video=0), frames)):
-            picture = frame.reformat(*size, "yuv420p", None, Colorspace.ITU709, dst_color_range=ColorRange.MPEG)
-            picture.pts, picture.time_base = i, context.time_base
-            packets += stream.encode(picture)
-        packets += stream.encode()
-        for i in range(frames):
-            turn, original = i // len(packets) * len(packets), packets[i % len(packets)]
-            packet = av.Packet(bytes(original))
-            packet.pts, packet.dts = original.pts + turn, original.dts + turn
-            packet.stream, packet.time_base, packet.is_keyframe = stream, context.time_base, original.is_keyframe
-            made.mux(packet)
-    part.replace(target)
-    return target
-
-
 def measured(work: Callable[[], int]) -> Result:
-    """Runs `work`, which returns its number of frames: frames a second, CPU seconds per 1,000, peak memory in MiB."""
+    """Runs `work`, which returns its number of frames: seconds, frames a second, CPU seconds per 1,000, peak MiB."""
     before, begin = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     frames = work()
     seconds, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     # Not ru_maxrss, which begins with the value of the process that started this one.
     peak = int(re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[0]) / 1024
-    return {"frames": frames, "fps": frames / seconds, "cpu": 1000 * cpu / frames, "peak": peak}
+    return {"frames": frames, "seconds": seconds, "fps": frames / seconds, "cpu": 1000 * cpu / frames, "peak": peak}
 
 
 def run_pipeline(clip: Path, config: Config, folder: Path) -> Result:
@@ -105,8 +76,8 @@ def run_typical(clip: Path, config: Config, folder: Path) -> Result:
     if model.activation != "none" or len(model.labels) != 1:
         raise ModelError(f"{config.model}: the typical workflow needs a model with one channel of probabilities")
     what = (str(model.path), model.mean, model.std)
-    blur_background(str(clip), str(folder / "warm.mp4"), *what, max_frames=WARM_UP)
-    return measured(lambda: blur_background(str(clip), str(folder / "out.mp4"), *what))
+    blur_background(str(clip), str(folder / "warm.mp4"), on_cpu(*what), max_frames=WARM_UP)
+    return measured(lambda: blur_background(str(clip), str(folder / "out.mp4"), on_cpu(*what)))
 
 
 def run_stage(clip: Path, config: Config, folder: Path, stage: str) -> Result:
@@ -154,12 +125,18 @@ def in_process(run: Callable[..., Result], clip: Path, model: str, effect: str, 
     return result
 
 
+def spread(values: Iterable[float]) -> dict[str, float]:
+    """The median of repeated figures, the least and the largest, rounded."""
+    several = list(values)
+    kinds: dict[str, Callable[[list[float]], float]] = {"median": median, "min": min, "max": max}
+    return {name: round(kind(several), 2) for name, kind in kinds.items()}
+
+
 def summary(runs: list[Result]) -> Result:
     """Repeated runs in one, rounded."""
-    kinds: dict[str, Callable[[list[float]], float]] = {"median": median, "min": min, "max": max}
     return {
         "frames": runs[0]["frames"],
-        "fps": {name: round(kind([run["fps"] for run in runs]), 2) for name, kind in kinds.items()},
+        "fps": spread(run["fps"] for run in runs),
         "cpu_seconds_per_1000_frames": round(median(run["cpu"] for run in runs), 2),
         "peak_memory_mib": round(max(run["peak"] for run in runs), 1),
         **({"stage_busy_seconds": runs[-1]["busy"]} if "busy" in runs[-1] else {}),
@@ -184,7 +161,7 @@ def limits(clip: Path, model: str, effect: str, repeats: int) -> Result:
     return {"model": Path(model).name, "alone": alone, "limit_fps": round(1000 * len(os.sched_getaffinity(0)) / cpu, 2)}
 
 
-def circumstances(arguments: list[str]) -> Result:
+def circumstances(program: str, arguments: list[str]) -> Result:
     """When, how, on what and with what was measured. Absolute paths are cut: they say nothing to others."""
     cpu = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()) or ["unknown"]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -195,7 +172,7 @@ def circumstances(arguments: list[str]) -> Result:
     shown = [re.sub("(^|=)/.*/", r"\1", argument) for argument in arguments]
     return {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "command": shlex.join(["python", "tools/benchmark.py", *shown]),
+        "command": shlex.join(["python", f"tools/{program}", *shown]),
         "hardware": {"cpu": cpu[0], "cores": len(os.sched_getaffinity(0)), "memory_gib": round(memory, 1)},
         "versions": versions,
     }
@@ -228,7 +205,7 @@ def main() -> None:
     add("-o", "--output", type=Path, help="default: tools/results/cpu-DATE.json")
     options = parser.parse_args()
     models = options.model or ["person"]
-    results = circumstances(sys.argv[1:])
+    results = circumstances("benchmark.py", sys.argv[1:])
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.work or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)

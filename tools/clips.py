@@ -39,7 +39,7 @@ def make_clip(
 def lengthen(clip: Path, frames: int, target: Path) -> None:
     """Writes the packets of `clip`, again and again with later times, until there are `frames` of them.
 
-    Its first frame has to be a keyframe to which no later one but its own group's refers, as in every whole file.
+    Should the end fall within a group of pictures, frames that are shown before the last one may be missing.
     """
     part = target.with_suffix(".part.mp4")
     with av.open(str(clip)) as given, av.open(str(part), "w") as made:

@@ -9,6 +9,8 @@ joint bilateral filter fits the enlarged mask to the picture. Buffers are made o
 
 import argparse
 from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
 
 import av
 import cvcuda
@@ -92,10 +94,13 @@ def run_sample(source: str, target: str | None, network: TorchNetwork, max_frame
         encoder = container.add_stream("libx264", rate=info.rate, options=_OPTIONS)
         encoder.width, encoder.height, encoder.pix_fmt = info.width, info.height, "yuv420p"
         encoder.codec_context.thread_count = 0  # as many as libx264 likes
+        numbers = count()
 
         def encode(shown: torch.Tensor) -> None:
-            for picture in shown.cpu().numpy():
-                container.mux(encoder.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+            for rgb in shown.cpu().numpy():
+                picture = av.VideoFrame.from_ndarray(rgb, format="rgb24")
+                picture.pts, picture.time_base = next(numbers), 1 / info.rate
+                container.mux(encoder.encode(picture))
 
         frames = _process(info, network, stream, max_frames, encode)
         container.mux(encoder.encode())
@@ -125,7 +130,7 @@ def _process(
     return frames + filled
 
 
-def _surfaces(info: VideoInfo, stream: torch.cuda.Stream) -> Iterator[nvc.DecodedFrame]:
+def _surfaces(info: VideoInfo, stream: torch.cuda.Stream) -> Iterator[Any]:
     """The frames of one decoder, (H * 3/2, W) NV12."""
     decoder = nvc.CreateDecoder(
         gpuid=0,

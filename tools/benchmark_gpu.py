@@ -149,9 +149,12 @@ class Runs:
                     self._results[name, case.clip, case.model].append(result)
                     print(f"  {case}: {name} {result['fps']:.1f} fps", file=sys.stderr, flush=True)
         except RuntimeError as exc:
-            self.errors.append(f"{case}: {str(exc).strip().splitlines()[-1]}")
-            print(f"  {case}: {exc}", file=sys.stderr, flush=True)
+            self.fail(str(case), exc)
         print(f"  {case} took {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
+
+    def fail(self, what: str, error: RuntimeError) -> None:
+        self.errors.append(f"{what}: {str(error).strip().splitlines()[-1]}")
+        print(f"  {what}: {error}", file=sys.stderr, flush=True)
 
     def rows(self) -> list[Result]:
         return [
@@ -230,8 +233,15 @@ def measure(options: argparse.Namespace, folder: Path, results: Result, output: 
     long = next(iter(clips.values()))
     if "flat" in options.only:
         long = make_clip(options.video, max(MARKS), gop=options.gops[0], **shape)
-    models = {Path(model).stem: exported(model, folder) for model in options.models}
     runs = Runs(folder)
+    models = {}
+    for model in options.models:
+        try:
+            models[Path(model).stem] = exported(model, folder)
+        except RuntimeError as exc:
+            runs.fail(f"export of {model}", exc)
+    if not models:
+        raise SystemExit(f"no model is left to measure with: {'; '.join(runs.errors)}")
 
     def save() -> None:
         results["runs"] = runs.rows()
@@ -244,7 +254,7 @@ def measure(options: argparse.Namespace, folder: Path, results: Result, output: 
         try:
             results["cold_start"] = cold_start(next(iter(clips.values())), folder, options.repeats)
         except RuntimeError as exc:
-            runs.errors.append(f"cold: {exc}")
+            runs.fail("cold start", exc)
     chosen = [
         case for case in cases(clips, models, options.frames, full=options.full, long=long) if case.part in options.only
     ]

@@ -190,7 +190,8 @@ def test_targets_are_judged_by_the_worst_figure() -> None:
 
 
 def test_cases_of_the_gpu_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
-    from benchmark_gpu import PARTS, cases, parser
+    from benchmark_gpu import parser
+    from gpu_cases import PARTS, cases
 
     options = parser().parse_args(["a.mp4"])
     assert (options.frames, options.gops, options.only) == (4800, [30, 250], PARTS)
@@ -222,3 +223,34 @@ def test_gpu_benchmark_writes_what_could_be_measured(tmp_path: Path) -> None:
     assert results["versions"]["git"] == "abc" and {"gpu", "driver", "cpu"} <= results["hardware"].keys()
     assert results["clip"]["closed_gops"] == [30] and str(tmp_path) not in output.read_text()
     assert "a cold process with its first frames" in printed and len(results["targets"]) == 6
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("model", ["person", "fcn_resnet50"])
+def test_peers_on_the_gpu_keep_every_frame(tmp_path: Path, model: str) -> None:
+    import torch
+    from gpu_peers import run_sample
+    from torch_network import TorchNetwork
+    from typical_workflow import blur_background, on_gpu
+
+    network = TorchNetwork(model, torch.device("cuda"), half=True)
+    sample, typical = tmp_path / "sample.mp4", tmp_path / "typical.mp4"
+    assert run_sample(str(SAMPLE), str(sample), network, max_frames=14) == 14  # three and a half batches
+    assert run_sample(str(SAMPLE), None, network) == 150
+    assert blur_background(str(SAMPLE), str(typical), on_gpu(model), max_frames=4) == 4
+    source = decoded(SAMPLE)[:14]
+    for original, shown in zip(source, decoded(sample), strict=True):
+        assert cv2.PSNR(original, shown) > 15  # dB: the same picture, blurred
+    assert len(decoded(typical)) == 4
+
+
+@pytest.mark.gpu
+def test_decoders_of_the_gpu_benchmark_give_every_frame(tmp_path: Path) -> None:
+    from clips import make_clip
+    from gpu_decoders import Independent
+
+    from segmentation.source import probe
+
+    clip = make_clip(str(SAMPLE), 300, (640, 360), tmp_path, rate=30, gop=30, encode=150)
+    with Independent(probe(str(clip)), 3) as decoders:  # it compares packets and frames itself
+        assert decoders.decode(1000) >= 1000

@@ -17,7 +17,6 @@ import tempfile
 import time
 import traceback
 from collections import defaultdict
-from dataclasses import dataclass
 from importlib import metadata
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -26,60 +25,15 @@ from typing import Any
 
 from benchmark import ROOT, Result, circumstances, spread, summary
 from clips import make_clip
+from gpu_cases import MARKS, PARTS, Case, cases
 from gpu_targets import derive, judge, table
 
-PARTS = ("cold", "decode", "segments", "null", "jpeg", "x264", "typical", "sample", "flat")
 ENCODED = 1200  # frames of the clips that are encoded; longer ones repeat them
 RATE = 30  # frames a second
-MARKS = (1200, 12_000)  # frames after which the memory of one run is compared
-TYPICAL_FRAMES = 150  # both peers are slow, and steady
-SAMPLE_FRAMES = 600
 COLD_FRAMES = 16
 FCN_SIZE = (224, 224)  # height, width
 LIMIT = 240  # seconds that one process may take
 PACKAGES = ("torch", "torchvision", "cvcuda-cu13", "PyNvVideoCodec", "cuda-core", "onnx2torch", "nvtx")
-
-
-@dataclass(frozen=True)
-class Case:
-    """One process: a function of `gpu_runs`, what it is given, and which results it belongs to."""
-
-    part: str
-    work: str
-    clip: str  # "gop30"
-    model: str  # "person"; "" where none is used
-    arguments: tuple[Any, ...]
-    once: bool = False
-
-    def __str__(self) -> str:
-        return " ".join(filter(None, (self.part, self.clip, self.model)))
-
-
-def cases(clips: dict[str, Path], models: dict[str, str], frames: int, *, full: bool, long: Path) -> list[Case]:
-    """All that is measured. x264 does not mind where its pictures come from, so unless `full` it gets the first clip
-    and model only; other models see the first clip, other clips the first model.
-
-    `models` are files or names for the pipeline, by name; `long` is the clip of `MARKS`.
-    """
-    first_clip, first_model = next(iter(clips)), next(iter(models))
-    made = []
-    for clip, path in clips.items():
-        made.append(Case("decode", "decoding", clip, "", (path, frames)))
-        for model, file in models.items():
-            if not full and first_clip != clip and first_model != model:
-                continue
-            made += [Case(kind, "pipeline", clip, model, (path, file, kind, frames)) for kind in ("null", "jpeg")]
-            if full or (first_clip == clip and first_model == model):
-                for kind in ("x264 ultrafast", "x264 default"):
-                    made.append(Case("x264", "pipeline", clip, model, (path, file, kind, frames // 2)))
-                made.append(Case("segments", "segments", clip, model, (path, file, frames // 2)))
-    for model in models:
-        path, file = clips[first_clip], models[model]
-        peer = model if Path(file).stem.startswith("fcn_resnet50") else file  # torchvision's own, not the exported one
-        made.append(Case("typical", "typical", first_clip, model, (path, peer, TYPICAL_FRAMES), once=True))
-        made.append(Case("sample", "sample", first_clip, model, (path, peer, SAMPLE_FRAMES), once=True))
-    made.append(Case("flat", "flatness", first_clip, first_model, (long, models[first_model], MARKS), once=True))
-    return made
 
 
 def in_process(work: str, *arguments: Any) -> Any:
@@ -232,7 +186,8 @@ def measure(options: argparse.Namespace, folder: Path, results: Result, output: 
     clips = {f"gop{gop}": make_clip(options.video, options.frames, gop=gop, **shape) for gop in options.gops}
     long = next(iter(clips.values()))
     if "flat" in options.only:
-        long = make_clip(options.video, max(MARKS), gop=options.gops[0], **shape)
+        # Longer than the last mark, so that there all is still at work.
+        long = make_clip(options.video, max(MARKS) + ENCODED, gop=options.gops[0], **shape)
     runs = Runs(folder)
     models = {}
     for model in options.models:

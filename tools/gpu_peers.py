@@ -85,6 +85,7 @@ def run_sample(source: str, target: str | None, network: TorchNetwork, max_frame
     frames."""
     info = probe(source)
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())  # on which the network was made
     if target is None:
         with torch.cuda.stream(stream):
             frames = _process(info, network, stream, max_frames, lambda shown: None)

@@ -177,7 +177,7 @@ def sample(folder: Path, clip: Path, model: str, frames: int) -> dict[str, Resul
 
 def flatness(folder: Path, clip: Path, model: str, marks: tuple[int, ...]) -> dict[str, Result]:
     """What one run with nothing encoded holds after so many frames: GPU memory, host memory, open files, threads."""
-    config = Config(mode="optimized", model=model, overwrite=True, max_frames=max(marks), **KINDS["null"])
+    config = Config(mode="optimized", model=model, overwrite=True, **KINDS["null"])
     waiting, held = deque(sorted(marks)), []
 
     def look(done: int, expected: int) -> None:

@@ -1,6 +1,10 @@
 """The GPU of a run: its memory, the one stream that all libraries share, and the project's own kernels."""
 
+import os
 import threading
+
+# Locking pages takes a second for each few gigabytes, by one thread. PyTorch reads this when it is imported.
+os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "pinned_use_cuda_host_register:True,pinned_num_register_threads:8")
 
 import cvcuda
 import torch

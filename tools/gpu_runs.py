@@ -164,10 +164,10 @@ def typical(folder: Path, clip: Path, model: str, frames: int) -> dict[str, Resu
 
 def sample(folder: Path, clip: Path, model: str, frames: int) -> dict[str, Result]:
     """What NVIDIA's sample does, with x264 and with nothing encoded; loading does not count."""
-    from gpu_peers import run_sample
+    from gpu_peers import BATCH, run_sample
     from torch_network import TorchNetwork
 
-    network = TorchNetwork(model, torch.device("cuda"), half=True)
+    network = TorchNetwork(model, torch.device("cuda"), half=True, batch=BATCH)
     results = {}
     for name, target in (("sample, x264 ultrafast", str(folder / "out.mp4")), ("sample, null", None)):
         run_sample(str(clip), target, network, max_frames=WARM_UP)

@@ -20,7 +20,7 @@ class TorchNetwork:
     pipeline converts it, which keeps what overflows in FP32.
     """
 
-    def __init__(self, model: str, device: torch.device, *, half: bool = False) -> None:
+    def __init__(self, model: str, device: torch.device, *, half: bool = False, batch: int = 1) -> None:
         if model == FCN:
             from torchvision.models import get_model
 
@@ -33,7 +33,7 @@ class TorchNetwork:
             self.mean, self.std = _IMAGENET
         else:
             meaning = load_model(Config(model=model))
-            self._net = convert(half_graph(meaning) if half else meaning.path, device)
+            self._net = convert(half_graph(meaning, batch) if half else meaning.path, device)
             self._dtype = torch.float32  # of the input, which an ONNX in FP16 keeps
             self._probabilities = lambda output: probabilities(output, meaning)
             self.height, self.width = meaning.height, meaning.width

@@ -31,7 +31,7 @@ _Times = tuple[int | None, int, bool]  # pts, duration, whether it is decoded on
 
 MOST_DECODERS = 6  # more gain nothing on seven engines: the threads that feed them get into each other's way
 LEAST_RUN = 24  # packets: below, restarting a decoder costs more than another engine brings
-AHEAD = 2_750_000_000  # bytes of decoded frames that may wait for their turn, or a quarter of the GPU's free memory
+AHEAD = 2_500_000_000  # bytes of decoded frames that may wait for their turn, or a quarter of the GPU's free memory
 
 
 class NvdecDecoder:

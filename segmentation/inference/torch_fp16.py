@@ -35,7 +35,7 @@ class TorchFp16Inference:
         # A stream apart: on the pipeline's own, decoders are at work already, and theirs must not be captured.
         self._aside = torch.cuda.Stream(gpu.device)
         with torch.cuda.stream(self._aside), torch.inference_mode():
-            self._net = convert(half_graph(model), gpu.device).to(memory_format=torch.channels_last)
+            self._net = convert(half_graph(model, count), gpu.device).to(memory_format=torch.channels_last)
             if config.compile:
                 self._net = torch.compile(self._net, dynamic=False)
             self._input = torch.zeros((count, 3, model.height, model.width), dtype=dtype, device=gpu.device)

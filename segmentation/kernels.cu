@@ -188,3 +188,33 @@ extern "C" __global__ void composite(const sample *fy, const sample *fu, const s
     u[at] = blend(plain ? fu[0] : fu[at], back_u, largest);
     v[at] = blend(plain ? fv[0] : fv[at], back_v, largest);
 }
+
+// Chroma at pixel (x, y) of a frame (height, width), from where H.264 and HEVC place it unless they say otherwise: in the
+// columns of even luma samples, and midway between two rows.
+__device__ float chroma_at(const sample *plane, int x, int y, int chroma_width, int chroma_height) {
+    const int column = x >> SHIFT_X, row = y >> SHIFT_Y;
+    const int right = SHIFT_X && (x & 1) ? min(column + 1, chroma_width - 1) : column;
+    const sample *near = plane + (long long)row * chroma_width;
+    const float here = (near[column] + near[right]) * 0.5f;
+    if (!SHIFT_Y) return here;
+    const sample *far = plane + (long long)clamp(y & 1 ? row + 1 : row - 1, 0, chroma_height - 1) * chroma_width;
+    return 0.75f * here + 0.25f * (far[column] + far[right]) * 0.5f;
+}
+
+// Planes become RGB pictures (N, 3, height, width) of 8 bits: `matrix` (3, 4) takes (Y, U, V, 1) to 0..255.
+extern "C" __global__ void to_rgb(const sample *y, const sample *u, const sample *v, unsigned char *rgb, int width,
+                                  int height, const float *matrix) {
+    const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+    if (column >= width || row >= height) return;
+    const int chroma_width = -(-width >> SHIFT_X), chroma_height = -(-height >> SHIFT_Y);
+    const long long size = (long long)width * height, at = (long long)row * width + column;
+    const long long chroma = (long long)blockIdx.z * chroma_width * chroma_height;
+    const float luma = y[blockIdx.z * size + at];
+    const float blue = chroma_at(u + chroma, column, row, chroma_width, chroma_height);
+    const float red = chroma_at(v + chroma, column, row, chroma_width, chroma_height);
+    for (int c = 0; c < 3; c++) {
+        const float *m = matrix + 4 * c;
+        const float value = m[0] * luma + m[1] * blue + m[2] * red + m[3];
+        rgb[(3 * blockIdx.z + c) * size + at] = (unsigned char)fminf(fmaxf(value + 0.5f, 0), 255);
+    }
+}

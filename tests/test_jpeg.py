@@ -56,8 +56,55 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def no_gpu() -> Any:
     import torch
 
+    def kernel(name: str, size: Any, y: Any, u: Any, v: Any, rgb: Any, width: int, height: int, matrix: Any) -> None:
+        assert (name, size) == ("to_rgb", (width, height, len(rgb)))
+        rgb[:] = reference_rgb(*(plane[: len(rgb)] for plane in (y, u, v)), matrix)
+
     event = SimpleNamespace(synchronize=lambda: None)
-    return SimpleNamespace(stream=SimpleNamespace(record_event=lambda: event), device=torch.device("cpu"), index=0)
+    return SimpleNamespace(
+        stream=SimpleNamespace(record_event=lambda: event),
+        device=torch.device("cpu"),
+        index=0,
+        kernels=lambda layout: kernel,
+        empty=lambda shape, dtype: torch.empty(shape, dtype=dtype),
+    )
+
+
+def reference_rgb(y: Any, u: Any, v: Any, matrix: Any) -> Any:
+    """Planes Y (N, H, W) and U, V (N, h, w), uint8 or uint16, to RGB (N, 3, H, W) uint8, rounded and clipped.
+
+    `matrix` (3, 4) takes (Y, U, V, 1) to 0..255. Subsampled chroma is enlarged from where H.264 and HEVC place it
+    unless they say otherwise: in the columns of even luma samples, and midway between two rows.
+    """
+    import torch
+
+    height, width = y.shape[-2:]
+    luma = _floats(y)
+    blue, red = (_enlarged(_floats(plane), height, width) for plane in (u, v))
+    rgb = torch.empty((len(y), 3, height, width), dtype=torch.uint8, device=y.device)
+    for channel, (of_y, of_u, of_v, offset) in enumerate(matrix.tolist()):
+        value = (luma * of_y).add_(blue, alpha=of_u).add_(red, alpha=of_v).add_(offset + 0.5)
+        rgb[:, channel] = value.clamp_(0, 255)  # truncated
+    return rgb
+
+
+def _floats(plane: Any) -> Any:
+    import torch
+
+    # PyTorch does little with uint16; values of 10 bits are the same in int16.
+    return (plane.view(torch.int16) if plane.dtype == torch.uint16 else plane).float()
+
+
+def _enlarged(chroma: Any, height: int, width: int) -> Any:
+    """(N, h, w) to (N, height, width), each side once or twice as long."""
+    import torch
+
+    if chroma.shape[-2] != height:
+        chroma = torch.nn.functional.interpolate(chroma[:, None], scale_factor=(2, 1), mode="bilinear")[:, 0]
+    if chroma.shape[-1] != width:
+        right = torch.cat((chroma[..., 1:], chroma[..., -1:]), -1)
+        chroma = torch.stack((chroma, (chroma + right) / 2), -1).flatten(-2)
+    return chroma[..., :height, :width]
 
 
 def real_gpu() -> Any:
@@ -214,7 +261,7 @@ def test_colours_are_those_of_swscale(matrix: int, span: int, module: Any) -> No
     options = {"src_colorspace": matrix, "dst_colorspace": matrix, "src_color_range": span, "dst_color_range": FULL}
     reference = frame.reformat(format="rgb24", **options).to_ndarray()
     y, u, v = (torch.from_numpy(p[None]) for p in noise)
-    ours = module.to_rgb(y, u, v, Colour(matrix, span).yuv_to_rgb(8) * 255)[0].numpy().transpose(1, 2, 0)
+    ours = reference_rgb(y, u, v, Colour(matrix, span).yuv_to_rgb(8) * 255)[0].numpy().transpose(1, 2, 0)
     assert np.abs(ours.astype(int) - reference).max() <= 2
 
 
@@ -224,16 +271,32 @@ def test_chroma_is_enlarged_from_its_place(module: Any) -> None:
     y = torch.zeros((1, 4, 5), dtype=torch.uint8)
     u = torch.tensor([[[0, 40, 80], [80, 120, 160]]], dtype=torch.uint8)
     only_u = np.array([[0, 1, 0, 0]] * 3)
-    enlarged = module.to_rgb(y, u, u, only_u)[0, 0].tolist()
+    enlarged = reference_rgb(y, u, u, only_u)[0, 0].tolist()
     assert enlarged[0] == [0, 20, 40, 60, 80]  # even columns as they are, odd ones between
     assert [row[0] for row in enlarged] == [0, 20, 60, 80]  # a quarter and three quarters of the way
 
 
-def test_large_batches_are_converted_in_parts(module: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(module, "_PIXELS", 64 * 48 * 3)
-    info = video_info((64, 48))
-    write(module, tmp_path / "out.mkv", info, "yuv420p", range(9), no_gpu())
-    assert len(times(tmp_path / "out.mkv")) == 9
+@pytest.mark.gpu
+@pytest.mark.parametrize("pix_fmt", FORMATS)
+@pytest.mark.parametrize("size", [(64, 48), (161, 121)])
+def test_the_kernel_gives_the_same_colours(pix_fmt: str, size: tuple[int, int]) -> None:
+    import torch
+    from stages import gpu
+
+    layout, (width, height) = FORMATS[pix_fmt], size
+    chroma = (3, -(-height >> layout.shift_y), -(-width >> layout.shift_x))
+    noise = np.random.default_rng(5)
+    planes = [
+        torch.from_numpy(noise.integers(0, 1 << layout.bits, shape).astype(layout.dtype))
+        for shape in ((3, height, width), chroma, chroma)
+    ]
+    matrix = torch.from_numpy(Colour(1, LIMITED).yuv_to_rgb(layout.bits) * 255)
+    rgb = gpu().empty((3, 3, height, width), torch.uint8)
+    moved = [plane.to(gpu().device) for plane in (*planes, matrix)]
+    gpu().kernels(layout)("to_rgb", (width, height, 3), *moved[:3], rgb, width, height, moved[3])
+    gpu().stream.synchronize()
+    difference = np.abs(rgb.cpu().numpy().astype(int) - reference_rgb(*planes, matrix).numpy())
+    assert difference.max() <= 1
 
 
 def test_quality(module: Any, tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from segmentation.source import reason
 
 _QUALITY = 90
 _BT470BG = 5  # the matrix of JPEG files (JFIF), BT.601, as H.273 numbers it
-_PIXELS = 1 << 24  # that are converted at a time: in 32-bit floats, a few copies of them
 
 
 class JpegEncoder:
@@ -33,8 +32,9 @@ class JpegEncoder:
 
     def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any = None) -> None:
         self._info = info
-        self._bits = FORMATS[pix_fmt].bits
-        self._matrix = info.colour.yuv_to_rgb(self._bits) * 255
+        layout = FORMATS[pix_fmt]
+        self._kernels = gpu.kernels(layout)
+        self._matrix = torch.from_numpy(info.colour.yuv_to_rgb(layout.bits) * 255).to(gpu.device)
         self._quality = _QUALITY if config.quality is None else config.quality
         self._gpu = gpu
         self._converted: tuple[list[torch.Tensor], Any, tuple[Frame, ...]] | None = None  # waiting for nvJPEG
@@ -94,12 +94,10 @@ class JpegEncoder:
 
     def _images(self, batch: FrameBatch) -> list[torch.Tensor]:
         """The batch as RGB pictures (3, H, W) uint8."""
-        step = max(1, _PIXELS // (self._info.width * self._info.height))
-        images: list[torch.Tensor] = []
-        for i in range(0, len(batch), step):
-            y, u, v = (plane[i : min(i + step, len(batch))] for plane in batch.planes)
-            images += to_rgb(y, u, v, self._matrix)
-        return images
+        width, height = self._info.width, self._info.height
+        rgb = self._gpu.empty((len(batch), 3, height, width), torch.uint8)
+        self._kernels("to_rgb", (width, height, len(batch)), *batch.planes, rgb, width, height, self._matrix)
+        return list(rgb)
 
     def _packet(self, data: Any, pts: int, duration: int) -> Packet[Any]:
         packet = Packet(data)
@@ -107,34 +105,3 @@ class JpegEncoder:
         packet.pts = packet.dts = pts
         packet.duration, packet.is_keyframe = duration, True
         return packet
-
-
-def to_rgb(y: torch.Tensor, u: torch.Tensor, v: torch.Tensor, matrix: Any) -> torch.Tensor:
-    """Planes Y (N, H, W) and U, V (N, h, w), uint8 or uint16, to RGB (N, 3, H, W) uint8, rounded and clipped.
-
-    `matrix` (3, 4) takes (Y, U, V, 1) to 0..255. Subsampled chroma is enlarged from where H.264 and HEVC place it
-    unless they say otherwise: in the columns of even luma samples, and midway between two rows.
-    """
-    height, width = y.shape[-2:]
-    luma = _floats(y)
-    blue, red = (_enlarged(_floats(plane), height, width) for plane in (u, v))
-    rgb = torch.empty((len(y), 3, height, width), dtype=torch.uint8, device=y.device)
-    for channel, (of_y, of_u, of_v, offset) in enumerate(matrix.tolist()):
-        value = (luma * of_y).add_(blue, alpha=of_u).add_(red, alpha=of_v).add_(offset + 0.5)
-        rgb[:, channel] = value.clamp_(0, 255)  # truncated
-    return rgb
-
-
-def _floats(plane: torch.Tensor) -> torch.Tensor:
-    # PyTorch does little with uint16; values of 10 bits are the same in int16.
-    return (plane.view(torch.int16) if plane.dtype == torch.uint16 else plane).float()
-
-
-def _enlarged(chroma: torch.Tensor, height: int, width: int) -> torch.Tensor:
-    """(N, h, w) to (N, height, width), each side once or twice as long."""
-    if chroma.shape[-2] != height:
-        chroma = torch.nn.functional.interpolate(chroma[:, None], scale_factor=(2, 1), mode="bilinear")[:, 0]
-    if chroma.shape[-1] != width:
-        right = torch.cat((chroma[..., 1:], chroma[..., -1:]), -1)
-        chroma = torch.stack((chroma, (chroma + right) / 2), -1).flatten(-2)
-    return chroma[..., :height, :width]

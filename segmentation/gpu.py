@@ -1,7 +1,9 @@
 """The GPU of a run: its memory, the one stream that all libraries share, and the project's own kernels."""
 
+import math
 import os
 import threading
+from collections.abc import Sequence
 
 # Locking pages takes a second for each few gigabytes, by one thread. PyTorch reads this when it is imported.
 os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "pinned_use_cuda_host_register:True,pinned_num_register_threads:8")
@@ -54,6 +56,12 @@ class Gpu:
         """Device memory for use on the stream."""
         with torch.cuda.stream(self.stream):
             return torch.empty(shape, dtype=dtype, device=self.device)
+
+    def planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> list[torch.Tensor]:
+        """Tensors in one block, so that blocks of one size go round: pieces of several sizes would break up each other's."""
+        sizes = [math.prod(shape) for shape in shapes]
+        block = self.empty((sum(sizes),), dtype)
+        return [part.view(shape) for part, shape in zip(block.split(sizes), shapes, strict=True)]
 
 
 def torch_dtype(layout: PixelFormat) -> torch.dtype:

@@ -15,6 +15,8 @@ from cuda.core import Device, Stream
 from segmentation.frames import PixelFormat
 from segmentation.kernels import Kernels, compiled
 
+_ALIGNED = 512  # samples: libraries read many bytes at a time, from addresses that are multiples of that
+
 
 class Gpu:
     """One device and its one stream. Whatever a stage queues on the stream happens in the order of queueing.
@@ -57,11 +59,12 @@ class Gpu:
         with torch.cuda.stream(self.stream):
             return torch.empty(shape, dtype=dtype, device=self.device)
 
-    def planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> list[torch.Tensor]:
-        """Tensors in one block, so that blocks of one size go round: pieces of several sizes would break up each other's."""
+    def planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+        """Tensors in one block: memory in blocks of one size goes round, while pieces of several sizes break it up."""
         sizes = [math.prod(shape) for shape in shapes]
-        block = self.empty((sum(sizes),), dtype)
-        return [part.view(shape) for part, shape in zip(block.split(sizes), shapes, strict=True)]
+        spaced = [-(-size // _ALIGNED) * _ALIGNED for size in sizes]
+        parts = self.empty((sum(spaced),), dtype).split(spaced)
+        return tuple(part[:size].view(shape) for part, size, shape in zip(parts, sizes, shapes, strict=True))
 
 
 def torch_dtype(layout: PixelFormat) -> torch.dtype:

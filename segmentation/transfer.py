@@ -51,17 +51,14 @@ class Transfer:
 
     def _upload(self, batch: FrameBatch) -> FrameBatch:
         count = len(batch)
-        planes = []
-        for i, pinned in enumerate(self._pinned()):
-            shape = self._shapes[i]
+        planes = self._gpu.planes(self._shapes, self._dtype)
+        for i, (pinned, plane) in enumerate(zip(self._pinned(), planes, strict=True)):
             rows: NDArray[Any] = pinned.numpy()
             for row, frame in zip(rows, batch.frames, strict=False):
                 row[:] = frame.planes[i]
-            plane = self._gpu.empty(shape, self._dtype)
             with torch.cuda.stream(self._gpu.stream):
                 plane[:count].copy_(pinned[:count], non_blocking=True)
-            planes.append(plane)
-        return replace(batch, frames=tuple(replace(f, planes=ON_GPU) for f in batch.frames), planes=tuple(planes))
+        return replace(batch, frames=tuple(replace(f, planes=ON_GPU) for f in batch.frames), planes=planes)
 
     def _pinned(self) -> list[torch.Tensor]:
         """Page-locked planes for a batch, in one block: locking takes time, and blocks are rounded up."""

@@ -12,6 +12,7 @@ import av
 import cv2
 import numpy as np
 import pytest
+import stages
 from conftest import pictures, same_times, times, video_info
 from numpy.typing import NDArray
 
@@ -105,13 +106,6 @@ def _enlarged(chroma: Any, height: int, width: int) -> Any:
         right = torch.cat((chroma[..., 1:], chroma[..., -1:]), -1)
         chroma = torch.stack((chroma, (chroma + right) / 2), -1).flatten(-2)
     return chroma[..., :height, :width]
-
-
-def real_gpu() -> Any:
-    import torch
-
-    device = torch.device("cuda", 0)
-    return SimpleNamespace(stream=torch.cuda.Stream(device), device=device, index=0)
 
 
 def scene(i: int, size: tuple[int, int]) -> NDArray[np.uint8]:
@@ -209,7 +203,7 @@ def test_the_whole_way_on_the_gpu(
 ) -> None:
     import segmentation.encode.jpeg as jpeg
 
-    check(jpeg, tmp_path / name, real_gpu(), pix_fmt, colour, size)
+    check(jpeg, tmp_path / name, stages.gpu(), pix_fmt, colour, size)
 
 
 @pytest.mark.gpu
@@ -219,7 +213,7 @@ def test_batches_do_not_mix_on_the_gpu(tmp_path: Path) -> None:
 
     import segmentation.encode.jpeg as jpeg
 
-    gpu, config = real_gpu(), Config(codec="mjpeg")
+    gpu, config = stages.gpu(), Config(codec="mjpeg")
     info = video_info((1920, 1080))
     planes = tuple(
         torch.zeros((8, h, w), dtype=torch.uint8, device=gpu.device) for h, w in ((1080, 1920), (540, 960), (540, 960))
@@ -281,9 +275,7 @@ def test_chroma_is_enlarged_from_its_place(module: Any) -> None:
 @pytest.mark.parametrize("size", [(64, 48), (161, 121)])
 def test_the_kernel_gives_the_same_colours(pix_fmt: str, size: tuple[int, int]) -> None:
     import torch
-    from stages import gpu
-
-    layout, (width, height) = FORMATS[pix_fmt], size
+        layout, (width, height) = FORMATS[pix_fmt], size
     chroma = (3, -(-height >> layout.shift_y), -(-width >> layout.shift_x))
     noise = np.random.default_rng(5)
     planes = [
@@ -291,10 +283,10 @@ def test_the_kernel_gives_the_same_colours(pix_fmt: str, size: tuple[int, int]) 
         for shape in ((3, height, width), chroma, chroma)
     ]
     matrix = torch.from_numpy(Colour(1, LIMITED).yuv_to_rgb(layout.bits) * 255)
-    rgb = gpu().empty((3, 3, height, width), torch.uint8)
-    moved = [plane.to(gpu().device) for plane in (*planes, matrix)]
-    gpu().kernels(layout)("to_rgb", (width, height, 3), *moved[:3], rgb, width, height, moved[3])
-    gpu().stream.synchronize()
+    rgb = stages.gpu().empty((3, 3, height, width), torch.uint8)
+    moved = [plane.to(stages.gpu().device) for plane in (*planes, matrix)]
+    stages.gpu().kernels(layout)("to_rgb", (width, height, 3), *moved[:3], rgb, width, height, moved[3])
+    stages.gpu().stream.synchronize()
     difference = np.abs(rgb.cpu().numpy().astype(int) - reference_rgb(*planes, matrix).numpy())
     assert difference.max() <= 1
 

@@ -171,7 +171,7 @@ class NvdecDecoder:
     def _planes(self) -> tuple[Any, Any, Any]:
         info, layout, count = self.info, self._layout, self._batch_size
         chroma = (count, -(-info.height >> layout.shift_y), -(-info.width >> layout.shift_x))
-        y, u, v = (self._gpu.empty(s, torch_dtype(layout)) for s in ((count, info.height, info.width), chroma, chroma))
+        y, u, v = self._gpu.planes(((count, info.height, info.width), chroma, chroma), torch_dtype(layout))
         return y, u, v
 
     def _unpack(self, surface: Any, planes: Any, row: int) -> None:

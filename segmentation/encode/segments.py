@@ -31,6 +31,7 @@ from segmentation.mux import Muxer
 
 _SEGMENTED = ("h264", "hevc")  # SVT-AV1 and FFV1 fill the cores by themselves, and FFV1 keeps its input
 _MEMORY = 2 << 30  # bytes of frames that may wait; the encoders' own memory, about 20 frames each, comes on top
+_NICE = 5  # by how much the encoders' threads give way to others
 _POLL = 0.05  # seconds between looks at whether an encoder has failed
 _PATIENCE = 1.0  # seconds that `close` waits for the threads
 
@@ -181,6 +182,8 @@ class SegmentEncoder(X264Encoder):
 
     def _run(self) -> None:
         """A thread: one segment after the other, until the end."""
+        # Threads that feed the encoders sleep often and must get a core at once when they wake, or all encoders wait.
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         while (segment := self._work.get()) is not None and not self._closed.is_set():
             try:
                 segment.packets.set_result(self._encoded(segment.frames))

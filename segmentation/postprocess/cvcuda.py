@@ -39,7 +39,7 @@ class CvCudaPostprocessor:
         return f"CV-CUDA {cvcuda.__version__} and kernels of our own, {config.effect}"
 
     def __call__(self, batch: FrameBatch, masks: torch.Tensor) -> FrameBatch:
-        shown = tuple(self._gpu.empty(tuple(plane.shape), self._dtype) for plane in batch.planes)
+        shown = self._gpu.planes([tuple(plane.shape) for plane in batch.planes], self._dtype)
         y, u, v = batch.planes
         match self._effect.kind:
             case "blur":

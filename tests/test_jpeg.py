@@ -275,7 +275,8 @@ def test_chroma_is_enlarged_from_its_place(module: Any) -> None:
 @pytest.mark.parametrize("size", [(64, 48), (161, 121)])
 def test_the_kernel_gives_the_same_colours(pix_fmt: str, size: tuple[int, int]) -> None:
     import torch
-        layout, (width, height) = FORMATS[pix_fmt], size
+
+    layout, (width, height) = FORMATS[pix_fmt], size
     chroma = (3, -(-height >> layout.shift_y), -(-width >> layout.shift_x))
     noise = np.random.default_rng(5)
     planes = [

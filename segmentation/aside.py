@@ -17,7 +17,7 @@ def check_target(target: Path, source: str, overwrite: bool, option: str = "-o")
         raise OutputError(f"{target}: the folder {target.parent} does not exist")
     if target.is_dir():
         raise OutputError(f"{target}: is a folder; name a file")
-    if target.exists() and not is_url(source) and os.path.samefile(target, source):
+    if target.exists() and not is_url(source) and os.path.exists(source) and os.path.samefile(target, source):
         raise OutputError(f"{target}: is the input itself; name another output")
     if os.path.lexists(target) and not overwrite:
         raise OutputError(f"{target}: exists already; use -y to overwrite it, or {option} to name another")

@@ -5,7 +5,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from segmentation.errors import OutputError
-from segmentation.source import is_url
+from segmentation.source import is_url, reason
 
 
 def check_target(target: Path, source: str, overwrite: bool, option: str = "-o") -> None:
@@ -15,11 +15,17 @@ def check_target(target: Path, source: str, overwrite: bool, option: str = "-o")
     """
     if not target.parent.is_dir():
         raise OutputError(f"{target}: the folder {target.parent} does not exist")
+    try:
+        target.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as exc:  # a name that is too long: the temporary one would not tell
+        raise OutputError(f"{target}: cannot be written ({reason(exc)})") from exc
     if target.is_dir():
         raise OutputError(f"{target}: is a folder; name a file")
     if target.exists() and not is_url(source) and os.path.exists(source) and os.path.samefile(target, source):
         raise OutputError(f"{target}: is the input itself; name another output")
-    if os.path.lexists(target) and not overwrite:
+    if not overwrite:
         raise OutputError(f"{target}: exists already; use -y to overwrite it, or {option} to name another")
 
 

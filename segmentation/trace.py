@@ -1,7 +1,7 @@
 """What happened when, as a file for https://ui.perfetto.dev or chrome://tracing.
 
-The JSON of the "Trace Event Format": complete events ("X") in microseconds, a track for each thread and one for the GPU,
-counters ("C") for the queues. https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+The JSON of the "Trace Event Format": complete events ("X") in microseconds, a track for each thread and one for the
+GPU, counters ("C") for the queues. https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
 
 import json
@@ -123,9 +123,8 @@ class Trace:
             self._names.setdefault(track, {}).setdefault(name)
             kind = "gpu" if track == _GPU else "host"
             args = f'{{"batch":{number},"frame":{frame}}}' if number >= 0 else "{}"
-            lines.append(
-                f'{{"name":"{name}","cat":"{kind}","ph":"X",{when},"dur":{value / 1000},"tid":{track},"args":{args}}},\n'
-            )
+            how_long = f'"dur":{value / 1000},"tid":{track}'
+            lines.append(f'{{"name":"{name}","cat":"{kind}","ph":"X",{when},{how_long},"args":{args}}},\n')
         try:
             self._file.writelines(lines)
         except OSError as exc:
@@ -158,9 +157,9 @@ def tracing(config: Config, source: str, output: Path) -> Trace | nullcontext[No
 class DeviceClock:
     """Where on the host's clock the events of a GPU's stream lie, without waiting for them.
 
-    A reference is taken once, at the start, and each event is placed by its distance from the one before: distances come
-    in single precision, which would be coarse for hours. The two clocks drift apart by microseconds a second; but no work
-    begins before it was queued or ends after it was seen to be over, and a time that says so moves the reference.
+    A reference is taken once, at the start, and each event is placed by its distance from the one before: distances
+    come in single precision, which would be coarse for hours. The two clocks drift apart by microseconds a second; but
+    no work begins before it was queued or ends after it was seen to be over: a time that says so moves the reference.
     """
 
     def __init__(self, gpu: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from segmentation.config import STAGES
 from segmentation.frames import FrameBatch
-from segmentation.trace import DeviceClock, Trace
+from segmentation.trace import DeviceClock, Label, Trace, label
 
 try:
     import nvtx
@@ -32,8 +32,8 @@ class StageClock:
         self._gpu = gpu
         self._trace = trace
         self._placed = DeviceClock(gpu) if gpu is not None and trace is not None else None
-        # Of stages on the GPU, in the order of queueing: with the batch, and when they were queued.
-        self._events: deque[tuple[str, FrameBatch | None, int, Any, Any]] = deque()
+        # Of stages on the GPU, in the order of queueing: for which batch, and when they were queued.
+        self._events: deque[tuple[str, Label, int, Any, Any]] = deque()
         self._lock = threading.Lock()
 
     def call(self, stage: str, batch: FrameBatch | None, function: Callable[..., T], *arguments: Any) -> T:
@@ -74,8 +74,8 @@ class StageClock:
         result = function(*arguments)
         end.record(self._gpu.stream)
         if self._trace is not None:
-            self._trace.span(stage, batch, queued, time.perf_counter_ns())
-        self._events.append((stage, batch, queued, begin, end))
+            self._trace.span(stage, label(batch), queued, time.perf_counter_ns())
+        self._events.append((stage, label(batch), queued, begin, end))
         self._collect()
         return result
 
@@ -83,16 +83,16 @@ class StageClock:
         """Adds up what has passed."""
         with self._lock:
             while self._events and self._events[0][-1].query():
-                stage, batch, queued, begin, end = self._events.popleft()
+                stage, about, queued, begin, end = self._events.popleft()
                 self._seconds[stage] += begin.elapsed_time(end) / 1000
                 if self._trace is not None and self._placed is not None:
                     seen = time.perf_counter_ns()
-                    self._trace.gpu_span(stage, batch, *self._placed.place(begin, end, queued, seen))
+                    self._trace.gpu_span(stage, about, *self._placed.place(begin, end, queued, seen))
 
     def _add(self, stage: str, batch: FrameBatch | None, begin: int) -> None:
         end = time.perf_counter_ns()
         if self._trace is not None:
-            self._trace.span(stage, batch, begin, end)
+            self._trace.span(stage, label(batch), begin, end)
         with self._lock:
             if stage in self._seconds:
                 self._seconds[stage] += (end - begin) / 1e9

@@ -24,8 +24,15 @@ log = logging.getLogger(__name__)
 
 _KEPT = 512  # events that are kept before they are written: a millisecond's work for the thread whose turn it is
 _GPU = 1000  # the GPU's track; threads count from 1
-_Event = tuple[str, int, int, int, int, int]  # name, track, begin, duration, batch, first frame
+_Event = tuple[str, int, int, int, int, int]  # name, track, begin, duration, label
+Label = tuple[int, int]  # a batch's number and that of its first frame: the batch itself would hold its pictures
+NO_BATCH: Label = (-1, -1)
 _QUEUE = -1  # instead of a track: the depth of a queue, in place of the duration
+
+
+def label(batch: FrameBatch | None) -> Label:
+    """What an event says of its batch."""
+    return NO_BATCH if batch is None else (batch.number, batch.index)
 
 
 class Trace:
@@ -69,21 +76,21 @@ class Trace:
             except OSError as exc:
                 log.debug("closing %s: %s", self._temporary, exc)
 
-    def span(self, name: str, batch: FrameBatch | None, begin: int, end: int) -> None:
+    def span(self, name: str, label: Label, begin: int, end: int) -> None:
         """The calling thread was busy with a batch from `begin` to `end`."""
         thread = threading.get_ident()
         with self._lock:
-            self._add(name, self._tracks.setdefault(thread, len(self._tracks) + 1), begin, end - begin, batch)
+            self._add(name, self._tracks.setdefault(thread, len(self._tracks) + 1), begin, end - begin, label)
 
-    def gpu_span(self, name: str, batch: FrameBatch | None, begin: int, end: int) -> None:
+    def gpu_span(self, name: str, label: Label, begin: int, end: int) -> None:
         """The GPU was busy with a batch."""
         with self._lock:
-            self._add(name, _GPU, begin, end - begin, batch)
+            self._add(name, _GPU, begin, end - begin, label)
 
     def depth(self, queue: str, items: int) -> None:
         """So many items wait in a queue now."""
         with self._lock:
-            self._add(queue, _QUEUE, time.perf_counter_ns(), items, None)
+            self._add(queue, _QUEUE, time.perf_counter_ns(), items, NO_BATCH)
 
     def finish(self) -> None:
         """Completes the file and puts it in its place. Raises `OutputError`."""
@@ -101,11 +108,10 @@ class Trace:
                 self._temporary.unlink(missing_ok=True)
                 raise self._error(exc) from exc
 
-    def _add(self, name: str, track: int, begin: int, value: int, batch: FrameBatch | None) -> None:
+    def _add(self, name: str, track: int, begin: int, value: int, label: Label) -> None:
         if self._finished:
             return
-        numbers = (-1, -1) if batch is None else (batch.number, batch.index)
-        self._events.append((name, track, begin - self._begin, value, *numbers))
+        self._events.append((name, track, begin - self._begin, value, *label))
         if len(self._events) == _KEPT:
             self._flush()
 

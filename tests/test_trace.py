@@ -134,7 +134,7 @@ def test_overlap_can_be_seen(tmp_path: Path) -> None:
 def test_memory_does_not_grow(tmp_path: Path) -> None:
     with Trace(tmp_path / "a.json", "clip.mp4", False) as trace:
         for i in range(100_000):
-            trace.span("encode", FrameBatch(frames=(), index=i, number=i), 0, 10)
+            trace.span("encode", (i, i), 0, 10)
         assert len(trace._events) < 1000
         trace.finish()
     assert len(spans(events(tmp_path / "a.json"), "encode")) == 100_000
@@ -320,3 +320,27 @@ def test_the_gpus_clock_is_kept_within_what_is_possible() -> None:
     slow, last = gpu.event(), gpu.event()  # from here on a millisecond later; seen to be over before that
     slow.at, last.at = origin + 30, origin + 32
     assert clock.place(slow, last, zero, zero + 31_000_000) == (zero + 29_000_000, zero + 31_000_000)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_every_batch_is_on_its_track(tmp_path: Path) -> None:
+    clip = Synthetic(codec="libx264", pts=range(200), size=(320, 240)).write(tmp_path / "clip.mp4")
+    path = tmp_path / "a.json"
+    segment(clip, tmp_path / "a.mp4", mode="optimized", batch_size=16, trace=path)
+    everything = events(path)
+    batches = [e["args"] for e in spans(everything, "decode") if e["args"]]
+    assert [b["batch"] for b in batches] == list(range(len(batches))) and len(batches) >= 13
+    ends = 0.0
+    for event in (e for e in everything if e.get("cat") == "gpu"):  # one stream: one after the other
+        assert event["ts"] >= ends - 0.002 and event["dur"] > 0
+        ends = event["ts"] + event["dur"]
+    for stage in ("preprocess", "infer", "postprocess"):
+        host, device = ([e for e in spans(everything, stage) if e["cat"] == kind] for kind in ("host", "gpu"))
+        assert [e["args"] for e in host] == [e["args"] for e in device] == batches
+        assert all(done["ts"] >= queued["ts"] - 0.002 for queued, done in zip(host, device, strict=True))
+    (track,) = {e["tid"] for e in everything if e.get("cat") == "gpu"}
+    assert any(
+        e["args"] == {"name": "GPU: preprocess, infer, postprocess"}
+        for e in everything
+        if e["ph"] == "M" and e.get("tid") == track
+    )

@@ -107,6 +107,8 @@ def _jobs(inputs: Sequence[str], output: str | None, config: Config) -> list[tup
         if target.exists() and any(target.samefile(s) for s in others):
             raise ConfigError(f"{source}: its output {target} is an input too; name another with -o")
         jobs.append((source, target))
+    if config.trace is not None and len(jobs) > 1:
+        raise ConfigError(f"--trace {config.trace}: one file for one input; trace them apart")
     return jobs
 
 
@@ -212,6 +214,7 @@ def _parser() -> argparse.ArgumentParser:
     add("-y", "--overwrite", action="store_true", help="overwrite an existing output")
     add("-q", "--quiet", action="store_true", help="say nothing but errors")
     add("-v", "--verbose", action="store_true", help="say what is assumed and chosen")
+    add("--trace", metavar="FILE", help="write what happened when, as a JSON for ui.perfetto.dev")
     add("--json", action="store_true", help="print a JSON report on stdout, a line for each input")
     add("--plan", action="store_true", help="print what would serve each stage, and why, and stop")
     add("--version", action="version", version=f"segmentation {segmentation.__version__}")

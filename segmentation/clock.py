@@ -1,4 +1,4 @@
-"""How long stages take, measured from outside, and their ranges for profilers."""
+"""How long stages take, measured from outside, and their ranges for profilers and traces."""
 
 import threading
 import time
@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from segmentation.config import STAGES
+from segmentation.frames import FrameBatch
+from segmentation.trace import DeviceClock, Label, Trace, label
 
 try:
     import nvtx
@@ -21,65 +23,83 @@ class StageClock:
     """Measures each call, or each step of an iterator: on the host, how long it keeps its thread; for a stage on a GPU,
     how long the GPU takes for what it queues, between two events that nobody waits for.
 
-    For profilers every call is an NVTX range with the stage's name and the call's number as payload.
+    For profilers every call is an NVTX range with the stage's name and the batch's number as payload. What is no stage
+    but takes a thread's time, such as `mux`, may be called on its own account too: it is left out of `totals`.
     """
 
-    def __init__(self, gpu: Any = None) -> None:
+    def __init__(self, gpu: Any = None, trace: Trace | None = None) -> None:
         self._seconds = dict.fromkeys(STAGES, 0.0)
-        self._calls = dict.fromkeys(STAGES, 0)
         self._gpu = gpu
-        self._events: deque[tuple[str, Any, Any]] = deque()  # of stages on the GPU, in the order of queueing
+        self._trace = trace
+        self._placed = DeviceClock(gpu) if gpu is not None and trace is not None else None
+        # Of stages on the GPU, in the order of queueing: for which batch, and when they were queued.
+        self._events: deque[tuple[str, Label, int, Any, Any]] = deque()
         self._lock = threading.Lock()
 
-    def call(self, stage: str, function: Callable[..., T], *arguments: Any) -> T:
-        """Calls `function`, on `stage`'s account."""
-        self._calls[stage] += 1
-        with self._range(stage):
+    def call(self, stage: str, batch: FrameBatch | None, function: Callable[..., T], *arguments: Any) -> T:
+        """Calls `function`, on `stage`'s account; `batch` is what it is about."""
+        with _range(stage, None if batch is None else batch.number):
             if self._gpu is not None and getattr(function, "memory", None) == "cuda":
-                return self._queued(stage, function, arguments)
-            begin = time.perf_counter()
-            try:
-                return function(*arguments)
-            finally:
-                self._add(stage, time.perf_counter() - begin)
+                return self._queued(stage, batch, function, arguments)
+            begin = time.perf_counter_ns()
+            result = function(*arguments)
+            self._add(stage, batch, begin)
+            return result
 
-    def steps(self, stage: str, source: Iterable[T]) -> Generator[T, None, None]:
-        """The items of `source`, each fetched on `stage`'s account."""
+    def steps(self, stage: str, source: Iterable[FrameBatch]) -> Generator[FrameBatch, None, None]:
+        """The batches of `source`, each fetched on `stage`'s account."""
         iterator = iter(source)
-        end = object()
-        while (item := self.call(stage, next, iterator, end)) is not end:
-            yield item
+        number = 0
+        while True:
+            with _range(stage, number):
+                begin = time.perf_counter_ns()
+                batch = next(iterator, None)
+                self._add(stage, batch, begin)
+            if batch is None:
+                return
+            number = batch.number + 1
+            yield batch
 
     def totals(self) -> dict[str, float]:
         """Seconds by stage. What is queued must be over."""
         self._collect()
         return dict(self._seconds)
 
-    def _queued(self, stage: str, function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+    def _queued(
+        self, stage: str, batch: FrameBatch | None, function: Callable[..., T], arguments: tuple[Any, ...]
+    ) -> T:
+        queued = time.perf_counter_ns()
         begin, end = self._gpu.event(), self._gpu.event()
         begin.record(self._gpu.stream)
-        try:
-            return function(*arguments)
-        finally:
-            end.record(self._gpu.stream)
-            self._events.append((stage, begin, end))
-            self._collect()
+        result = function(*arguments)
+        end.record(self._gpu.stream)
+        if self._trace is not None:
+            self._trace.span(stage, label(batch), queued, time.perf_counter_ns())
+        self._events.append((stage, label(batch), queued, begin, end))
+        self._collect()
+        return result
 
     def _collect(self) -> None:
         """Adds up what has passed."""
         with self._lock:
-            while self._events and self._events[0][2].query():
-                stage, begin, end = self._events.popleft()
+            while self._events and self._events[0][-1].query():
+                stage, about, queued, begin, end = self._events.popleft()
                 self._seconds[stage] += begin.elapsed_time(end) / 1000
+                if self._trace is not None and self._placed is not None:
+                    seen = time.perf_counter_ns()
+                    self._trace.gpu_span(stage, about, *self._placed.place(begin, end, queued, seen))
 
-    def _add(self, stage: str, seconds: float) -> None:
+    def _add(self, stage: str, batch: FrameBatch | None, begin: int) -> None:
+        end = time.perf_counter_ns()
+        if self._trace is not None:
+            self._trace.span(stage, label(batch), begin, end)
         with self._lock:
-            self._seconds[stage] += seconds
+            if stage in self._seconds:
+                self._seconds[stage] += (end - begin) / 1e9
 
-    def _range(self, stage: str) -> AbstractContextManager[Any]:
-        if nvtx is None:
-            return nullcontext()
-        annotation: AbstractContextManager[Any] = nvtx.annotate(
-            stage, domain="segmentation", payload=self._calls[stage]
-        )
-        return annotation
+
+def _range(stage: str, number: int | None) -> AbstractContextManager[Any]:
+    if nvtx is None:
+        return nullcontext()
+    annotation: AbstractContextManager[Any] = nvtx.annotate(stage, domain="segmentation", payload=number)
+    return annotation

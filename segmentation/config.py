@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from segmentation.errors import ConfigError
@@ -76,6 +77,7 @@ class Config:
     compile: bool = False  # torch.compile the network: slow to start, faster after
     overwrite: bool = False
     strict: bool = False  # damaged input is an error, not a note
+    trace: str | Path | None = None  # a file that gets what happened when, for https://ui.perfetto.dev
     # What the model's input and output mean, where neither its metadata nor a .json beside it says so.
     mean: tuple[float, ...] | None = None  # of RGB in 0..1
     std: tuple[float, ...] | None = None

@@ -142,6 +142,7 @@ class FrameBatch:
 
     frames: tuple[Frame, ...]
     index: int  # number of the first frame, counted from the first frame that is put out
+    number: int = 0  # of the batch, counted likewise: batches may be short, so it does not follow from `index`
     planes: Any = None  # on a GPU: (Y, U, V), CUDA tensors (N, h, w) of which the first len(frames) pictures count
     ready: Any = None  # a CUDA event: on the host, the frames' planes hold the pictures once it has passed
 

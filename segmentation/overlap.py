@@ -22,11 +22,13 @@ class Overlap:
     An iterable may draw on one that was made so before: then all of them work at once, and the chain is as fast as its
     slowest part, because FFmpeg, OpenCV and the inference libraries release the GIL while they work. An exception of an
     iterable is raised where its items are consumed, after the items before it. Leaving the context ends all threads
-    after the item that each is working on.
+    after the item that each is working on. `watch` is told the name of a queue, and how many items are in it, whenever
+    one goes in or out.
     """
 
-    def __init__(self, depth: int = 2) -> None:
+    def __init__(self, depth: int = 2, watch: Callable[[str, int], None] | None = None) -> None:
         self._depth = depth  # items that wait between two parts
+        self._watch = watch
         self._closed = threading.Event()
         self._threads: list[threading.Thread] = []
         self._pools: list[ThreadPoolExecutor] = []
@@ -42,15 +44,17 @@ class Overlap:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def __call__(self, source: Iterable[T]) -> Generator[T, None, None]:
+    def __call__(self, source: Iterable[T], name: str = "") -> Generator[T, None, None]:
         items: queue.Queue[T] = queue.Queue(self._depth)
         failures: list[BaseException] = []
-        thread = threading.Thread(target=self._work, args=(source, items, failures), daemon=True)
+        thread = threading.Thread(target=self._work, args=(source, name, items, failures), daemon=True)
         self._threads.append(thread)
         thread.start()
-        return self._consume(thread, items, failures)
+        return self._consume(thread, name, items, failures)
 
-    def map(self, function: Callable[[T], R], source: Iterable[T], workers: int) -> Generator[R, None, None]:
+    def map(
+        self, function: Callable[[T], R], source: Iterable[T], workers: int, name: str = ""
+    ) -> Generator[R, None, None]:
         """Yields `function` of each item, in order, calling it from up to `workers` threads at once."""
         pool = ThreadPoolExecutor(workers)
         self._pools.append(pool)
@@ -64,14 +68,15 @@ class Overlap:
             while pending:
                 yield pending.popleft().result()
 
-        return self(results())
+        return self(results(), name)
 
-    def _work(self, source: Iterable[T], items: "queue.Queue[T]", failures: list[BaseException]) -> None:
+    def _work(self, source: Iterable[T], name: str, items: "queue.Queue[T]", failures: list[BaseException]) -> None:
         try:
             for item in source:
                 while not self._closed.is_set():
                     try:
                         items.put(item, timeout=_POLL)
+                        self._tell(name, items)
                         break
                     except queue.Full:
                         continue
@@ -81,12 +86,18 @@ class Overlap:
             failures.append(exc)
 
     def _consume(
-        self, thread: threading.Thread, items: "queue.Queue[T]", failures: list[BaseException]
+        self, thread: threading.Thread, name: str, items: "queue.Queue[T]", failures: list[BaseException]
     ) -> Generator[T, None, None]:
         while not self._closed.is_set() and (thread.is_alive() or not items.empty()):
             try:
-                yield items.get(timeout=_POLL)
+                item = items.get(timeout=_POLL)
             except queue.Empty:
                 continue
+            self._tell(name, items)
+            yield item
         if failures:
             raise failures[0]
+
+    def _tell(self, name: str, items: "queue.Queue[T]") -> None:
+        if self._watch is not None:
+            self._watch(name, items.qsize())

@@ -25,6 +25,7 @@ from segmentation.mux import Muxer
 from segmentation.overlap import Overlap
 from segmentation.plan import Choice, make_plan
 from segmentation.source import probe, working_format
+from segmentation.trace import Trace, tracing
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,8 @@ def segment(
     target = Path(output) if output is not None else default_output(source, config)
     while True:
         try:
-            return _segment(source, target, config, stop or threading.Event(), progress)
+            with tracing(config, source, target) as trace:
+                return _segment(source, target, config, stop or threading.Event(), progress, trace)
         except Exception as exc:
             fault = explain(exc)
             if fault is None:
@@ -84,7 +86,9 @@ def segment(
             config = replace(config, batch_size=half)
 
 
-def _segment(source: str, target: Path, config: Config, stop: threading.Event, progress: Progress | None) -> Report:
+def _segment(
+    source: str, target: Path, config: Config, stop: threading.Event, progress: Progress | None, trace: Trace | None
+) -> Report:
     begin = time.perf_counter()
     info = probe(source)
     plan = make_plan(config, info)
@@ -92,9 +96,10 @@ def _segment(source: str, target: Path, config: Config, stop: threading.Event, p
     model = load_model(config)
     gpu = _gpu(config) if plan.on_gpu else None
     config = replace(config, batch_size=_batch_size(config, model, gpu))
-    clock = StageClock(gpu)
+    clock = StageClock(gpu, trace)
+    overlap = Overlap(watch=None if trace is None else trace.depth)
 
-    with Muxer(target, info, config) as muxer, Overlap() as overlapped, ExitStack() as ending:
+    with Muxer(target, info, config) as muxer, overlap as overlapped, ExitStack() as ending:
         pix_fmt = _choose_format(info, plan.encode.implementation.formats(muxer.codec), muxer.codec)
 
         def made(choice: Choice, *arguments: Any) -> Any:
@@ -107,7 +112,8 @@ def _segment(source: str, target: Path, config: Config, stop: threading.Event, p
             log.warning("%s: pyav decodes it, because NVDEC converts nothing", source)
             plan = make_plan(replace(config, decode="pyav"), info)
         decoder = made(plan.decode, info, pix_fmt, config)
-        decoded = overlapped(until(stop, clock.steps("decode", decoder)))  # from here on, while the rest gets ready
+        batches = until(stop, clock.steps("decode", decoder))
+        decoded = overlapped(batches, "decoded")  # from here on, while the rest gets ready
         preprocess = made(plan.preprocess, info, pix_fmt, model, config)
         try:
             infer = made(plan.infer, model, config)
@@ -125,30 +131,30 @@ def _segment(source: str, target: Path, config: Config, stop: threading.Event, p
         def process(batch: FrameBatch) -> FrameBatch:
             move.enter()
             given = move.frames(batch, preprocess.memory)
-            tensor = clock.call("preprocess", preprocess, given)
-            masks = clock.call("infer", infer, move.rows(tensor, infer.memory, len(batch)))
+            tensor = clock.call("preprocess", batch, preprocess, given)
+            masks = clock.call("infer", batch, infer, move.rows(tensor, infer.memory, len(batch)))
             if postprocess.memory == batch.memory:
                 given = batch
             given, masks = move.frames(given, postprocess.memory), move.rows(masks, postprocess.memory, len(batch))
-            finished: FrameBatch = clock.call("postprocess", postprocess, given, masks)
+            finished: FrameBatch = clock.call("postprocess", batch, postprocess, given, masks)
             shown: FrameBatch = move.frames(finished, encoder.memory, wait=False)
             return shown
 
-        processed = overlapped.map(process, decoded, workers=infer.workers)
+        processed = overlapped.map(process, decoded, infer.workers, "processed")
 
         def encode() -> Iterator[tuple[list[Packet[Any]], FrameBatch]]:
             move.enter()
             for batch in processed:
                 if batch.ready is not None:
-                    batch.ready.synchronize()  # the one place where the host waits for the GPU
-                yield clock.call("encode", encoder.encode, batch), batch
+                    clock.call("wait", batch, batch.ready.synchronize)  # the one place where the host waits for the GPU
+                yield clock.call("encode", batch, encoder.encode, batch), batch
 
         frames = 0
         last = None
         fault = None
         try:
-            for packets, batch in overlapped(encode()):
-                muxer.write(packets)
+            for packets, batch in overlapped(encode(), "encoded"):
+                clock.call("mux", batch, muxer.write, packets)
                 frames += len(batch)
                 last = batch.frames[-1]
                 if progress is not None:
@@ -165,9 +171,14 @@ def _segment(source: str, target: Path, config: Config, stop: threading.Event, p
             if config.strict:
                 raise InputError(f"{text[: text.rindex(',')]}; without --strict, what can be decoded is written")
             log.warning(text)
-        muxer.write(clock.call("encode", encoder.flush))
+        muxer.write(clock.call("encode", None, encoder.flush))
         cut = fault is not None or stop.is_set() or frames == config.max_frames or config.duration is not None
-        muxer.finish((last.pts + last.duration) * info.time_base if cut else None)
+        end = (last.pts + last.duration) * info.time_base if cut else None
+        clock.call("mux", None, muxer.finish, end)
+        if fault is None:
+            clock.totals()  # so that the trace has all of it
+        if trace is not None:
+            trace.finish()
         if fault is not None:
             raise DeviceError(f"{source}: {fault}; the {frames} frames before are in {target}") from fault
 

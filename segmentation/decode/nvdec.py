@@ -79,7 +79,7 @@ class NvdecDecoder:
 
     def _in_time(self) -> Iterator[FrameBatch]:
         """The batches in order, their frames' pts settled, cut to the wanted stretch."""
-        count = 0
+        count = number = 0
         end = Fraction(0)
         for planes, times in self._line:
             placed: list[Frame] = []
@@ -90,8 +90,9 @@ class NvdecDecoder:
                     break
                 placed.append(Frame(planes=ON_GPU, pts=pts, duration=duration))
             if placed:
-                yield FrameBatch(frames=tuple(placed), index=count, planes=planes)
+                yield FrameBatch(frames=tuple(placed), index=count, number=number, planes=planes)
                 count += len(placed)
+                number += 1
             if len(placed) < len(times) or count == self._limit:
                 return
         self.damaged = max(self._line.lost, missing(self.info, count, end, whole=self._timeline.first is None))

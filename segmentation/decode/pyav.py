@@ -39,18 +39,19 @@ class PyAVDecoder:
 
     def __iter__(self) -> Iterator[FrameBatch]:
         batch: list[Frame] = []
-        count = 0
+        count = number = 0
         for frame in self._frames():
             batch.append(frame)
             count += 1
             full = self._limit is not None and count >= self._limit
             if len(batch) == self._batch_size or full:
-                yield FrameBatch(frames=tuple(batch), index=count - len(batch))
+                yield FrameBatch(frames=tuple(batch), index=count - len(batch), number=number)
                 batch = []
+                number += 1
             if full:
                 return
         if batch:
-            yield FrameBatch(frames=tuple(batch), index=count - len(batch))
+            yield FrameBatch(frames=tuple(batch), index=count - len(batch), number=number)
 
     def _frames(self) -> Iterator[Frame]:
         """All frames of the wanted stretch."""

@@ -1,0 +1,49 @@
+"""Files that are written under another name beside their target and appear there when they are complete."""
+
+import os
+from pathlib import Path
+from secrets import token_hex
+
+from segmentation.errors import OutputError
+from segmentation.source import is_url, reason
+
+
+def check_target(target: Path, source: str, overwrite: bool, option: str = "-o") -> None:
+    """Raises `OutputError` if `target` must not or can't be written, before any work is done.
+
+    `source` is the input that it is made from, `option` what names another target.
+    """
+    if not target.parent.is_dir():
+        raise OutputError(f"{target}: the folder {target.parent} does not exist")
+    try:
+        target.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as exc:  # a name that is too long: the temporary one would not tell
+        raise OutputError(f"{target}: cannot be written ({reason(exc)})") from exc
+    if target.is_dir():
+        raise OutputError(f"{target}: is a folder; name a file")
+    if target.exists() and not is_url(source) and os.path.exists(source) and os.path.samefile(target, source):
+        raise OutputError(f"{target}: is the input itself; name another output")
+    if not overwrite:
+        raise OutputError(f"{target}: exists already; use -y to overwrite it, or {option} to name another")
+
+
+def temporary_name(target: Path) -> Path:
+    """Where `target` is written until it is complete."""
+    # Not the process id: in containers it comes again. Not the whole name: it may be as long as names can be.
+    return target.with_name(f".{target.stem[:40]}.{token_hex(4)}.part{target.suffix}")
+
+
+def put_in_place(temporary: Path, target: Path, overwrite: bool) -> None:
+    """Gives the complete file its name. Raises `OutputError`, or `OSError` if the file system refuses."""
+    if overwrite:
+        temporary.replace(target)
+        return
+    try:  # unlike a rename, a link never replaces a file that has come into being in the meantime
+        os.link(temporary, target)
+    except FileExistsError:
+        raise OutputError(f"{target}: came into being in the meantime; use -y to overwrite it") from None
+    except OSError:  # no hard links on this file system
+        temporary.rename(target)
+    temporary.unlink(missing_ok=True)

@@ -1,0 +1,183 @@
+"""What happened when, as a file for https://ui.perfetto.dev or chrome://tracing.
+
+The JSON of the "Trace Event Format": complete events ("X") in microseconds, a track for each thread and one for the
+GPU, counters ("C") for the queues. https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+"""
+
+import json
+import logging
+import os
+import threading
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+from segmentation.aside import check_target, put_in_place, temporary_name
+from segmentation.config import Config
+from segmentation.errors import ConfigError, OutputError
+from segmentation.frames import FrameBatch
+from segmentation.source import reason
+
+log = logging.getLogger(__name__)
+
+_KEPT = 512  # events that are kept before they are written: a millisecond's work for the thread whose turn it is
+_GPU = 1000  # the GPU's track; threads count from 1
+_Event = tuple[str, int, int, int, int, int]  # name, track, begin, duration, label
+Label = tuple[int, int]  # a batch's number and that of its first frame: the batch itself would hold its pictures
+NO_BATCH: Label = (-1, -1)
+_QUEUE = -1  # instead of a track: the depth of a queue, in place of the duration
+
+
+def label(batch: FrameBatch | None) -> Label:
+    """What an event says of its batch."""
+    return NO_BATCH if batch is None else (batch.number, batch.index)
+
+
+class Trace:
+    """Writes one file. Use as a context manager: leaving it without `finish` removes what was written.
+
+    Any thread may add events. They go to the file as they come, so memory does not grow with the length of the video.
+    Should writing fail on the way, the video is not given up for it: `finish` says so. Times are those of
+    `time.perf_counter_ns`.
+    """
+
+    def __init__(self, target: Path, source: str, overwrite: bool) -> None:
+        check_target(target, source, overwrite, "--trace")
+        self._target, self._source, self._overwrite = target, source, overwrite
+        self._begin = time.perf_counter_ns()
+        self._events: list[_Event] = []
+        self._tracks: dict[int, int] = {}  # numbers of threads, by what Python calls them
+        self._names: dict[int, dict[str, None]] = {}  # what happens on each track, in the order of appearance
+        self._lock = threading.Lock()
+        self._fault: OSError | None = None
+        self._finished = False
+        self._temporary = temporary_name(target)
+        try:
+            self._file: TextIO = self._temporary.open("x", encoding="utf-8")
+        except OSError as exc:
+            raise self._error(exc) from exc
+        self._file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
+
+    def __enter__(self) -> "Trace":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            if self._finished:
+                return
+            self._finished = True  # a thread that ends late adds nothing more
+            self._temporary.unlink(missing_ok=True)
+            try:
+                self._file.close()
+            except OSError as exc:
+                log.debug("closing %s: %s", self._temporary, exc)
+
+    def span(self, name: str, label: Label, begin: int, end: int) -> None:
+        """The calling thread was busy with a batch from `begin` to `end`."""
+        thread = threading.get_ident()
+        with self._lock:
+            self._add(name, self._tracks.setdefault(thread, len(self._tracks) + 1), begin, end - begin, label)
+
+    def gpu_span(self, name: str, label: Label, begin: int, end: int) -> None:
+        """The GPU was busy with a batch."""
+        with self._lock:
+            self._add(name, _GPU, begin, end - begin, label)
+
+    def depth(self, queue: str, items: int) -> None:
+        """So many items wait in a queue now."""
+        with self._lock:
+            self._add(queue, _QUEUE, time.perf_counter_ns(), items, NO_BATCH)
+
+    def finish(self) -> None:
+        """Completes the file and puts it in its place. Raises `OutputError`."""
+        with self._lock:
+            self._finished = True
+            self._flush()
+            try:
+                about = {"source": Path(self._source).name, "clock": "time.perf_counter_ns, from the run's beginning"}
+                self._file.write(f'{self._metadata()}\n],"otherData":{json.dumps(about)}}}\n')
+                self._file.close()
+                if self._fault is not None:
+                    raise self._fault
+                put_in_place(self._temporary, self._target, self._overwrite)
+            except OSError as exc:
+                self._temporary.unlink(missing_ok=True)
+                raise self._error(exc) from exc
+
+    def _add(self, name: str, track: int, begin: int, value: int, label: Label) -> None:
+        if self._finished:
+            return
+        self._events.append((name, track, begin - self._begin, value, *label))
+        if len(self._events) == _KEPT:
+            self._flush()
+
+    def _flush(self) -> None:
+        events, self._events = self._events, []
+        if self._fault is not None:
+            return
+        pid = os.getpid()
+        lines = []
+        for name, track, begin, value, number, frame in events:
+            when = f'"ts":{begin / 1000},"pid":{pid}'
+            if track == _QUEUE:
+                lines.append(f'{{"name":"{name}","cat":"queue","ph":"C",{when},"args":{{"waiting":{value}}}}},\n')
+                continue
+            self._names.setdefault(track, {}).setdefault(name)
+            kind = "gpu" if track == _GPU else "host"
+            args = f'{{"batch":{number},"frame":{frame}}}' if number >= 0 else "{}"
+            how_long = f'"dur":{value / 1000},"tid":{track}'
+            lines.append(f'{{"name":"{name}","cat":"{kind}","ph":"X",{when},{how_long},"args":{args}}},\n')
+        try:
+            self._file.writelines(lines)
+        except OSError as exc:
+            self._fault = exc
+
+    def _metadata(self) -> str:
+        """The names of the process and its tracks, which say what happened there, and their order."""
+        pid = os.getpid()
+        lines = [{"name": "process_name", "ph": "M", "pid": pid, "args": {"name": "segmentation"}}]
+        for order, (track, names) in enumerate(sorted(self._names.items())):
+            name = "GPU: " * (track == _GPU) + ", ".join(names)
+            for key, value in (("thread_name", {"name": name}), ("thread_sort_index", {"sort_index": order})):
+                lines.append({"name": key, "ph": "M", "pid": pid, "tid": track, "args": value})
+        return ",\n".join(map(json.dumps, lines))
+
+    def _error(self, exc: OSError) -> OutputError:
+        return OutputError(f"{self._target}: the trace cannot be written ({reason(exc)})")
+
+
+def tracing(config: Config, source: str, output: Path) -> Trace | nullcontext[None]:
+    """The trace that `config` asks for, if it does."""
+    if config.trace is None:
+        return nullcontext()
+    target = Path(config.trace)
+    if target.resolve() == output.resolve():
+        raise ConfigError(f"trace {target}: is the output too; name another file")
+    return Trace(target, source, config.overwrite)
+
+
+class DeviceClock:
+    """Where on the host's clock the events of a GPU's stream lie, without waiting for them.
+
+    A reference is taken once, at the start, and each event is placed by its distance from the one before: distances
+    come in single precision, which would be coarse for hours. The two clocks drift apart by microseconds a second; but
+    no work begins before it was queued or ends after it was seen to be over: a time that says so moves the reference.
+    """
+
+    def __init__(self, gpu: Any) -> None:
+        self._last = gpu.event()
+        self._last.record(gpu.stream)
+        self._last.synchronize()
+        self._at = time.perf_counter_ns()
+
+    def place(self, begin: Any, end: Any, queued: int, seen: int) -> tuple[int, int]:
+        """When the GPU passed two events, which were recorded after `queued` and had been passed at `seen`."""
+        first = self._at + round(self._last.elapsed_time(begin) * 1e6)
+        last = first + round(begin.elapsed_time(end) * 1e6)
+        shift = max(queued - first, 0) or min(seen - last, 0)
+        before, self._last, self._at = self._at, end, last + shift
+        return max(first + shift, before), max(last + shift, before)

@@ -4,11 +4,9 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 
 import io
 import logging
-import os
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from secrets import token_hex
 from types import TracebackType
 from typing import Any
 
@@ -19,10 +17,11 @@ from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
+from segmentation.aside import check_target, put_in_place, temporary_for
 from segmentation.config import Config
 from segmentation.errors import OutputError
 from segmentation.frames import VideoInfo
-from segmentation.source import is_url, open_input, reason
+from segmentation.source import open_input, reason
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +48,7 @@ class Muxer:
         # What was at `shift` seconds on the source's clock is at 0 in the output. Unless a stretch was asked for, the
         # source's timestamps are kept.
         self._shift = info.start + Fraction(config.start) if config.start else Fraction(0)
-        # Not the process id: in containers it comes again. Not the whole name: it may be as long as names can be.
-        self._temporary = target.with_name(f".{target.stem[:40]}.{token_hex(4)}.part{target.suffix}")
+        self._temporary = temporary_for(target)
         try:
             self._temporary.touch(exist_ok=False)
             self.container: OutputContainer = av.open(
@@ -142,30 +140,32 @@ class Muxer:
                 self._copy_until(packet.dts * packet.time_base)
             self._mux(packet)
 
+    def seconds(self, pts: int) -> Fraction:
+        """When the frame of this pts is shown in the output: exactly, in the container's own ticks.
+
+        The header is written for it, as the container chooses its ticks no sooner.
+        """
+        try:
+            self.container.start_encoding()
+        except (av.error.FFmpegError, OSError, ValueError) as exc:
+            raise self._error(exc) from exc
+        tick = self.container.streams.video[0].time_base
+        assert tick is not None
+        base = self._info.time_base
+        ticks = (pts - round(self._shift / base)) * base / tick
+        nearest = (abs(ticks) + Fraction(1, 2)) // 1  # halves away from 0, as FFmpeg rounds
+        return (nearest if ticks >= 0 else -nearest) * tick
+
     def finish(self, end: Fraction | None) -> None:
         """Copies what is left of the other streams, up to `end` seconds on the source's clock or all, and puts the
         file in its place."""
         self._copy_until(end)
         try:
             self.container.close()
-            with self._temporary.open("rb+") as file:
-                os.fsync(file.fileno())
-            self._rename()
+            put_in_place(self._temporary, self.target, overwrite=self._overwrite)
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
         self._finished = True
-
-    def _rename(self) -> None:
-        if self._overwrite:
-            self._temporary.replace(self.target)
-            return
-        try:  # unlike a rename, a link never replaces a file that has come into being in the meantime
-            os.link(self._temporary, self.target)
-        except FileExistsError:
-            raise OutputError(f"{self.target}: came into being in the meantime; use -y to overwrite it") from None
-        except OSError:  # no hard links on this file system
-            self._temporary.rename(self.target)
-        self._temporary.unlink(missing_ok=True)
 
     def _copy_until(self, seconds: Fraction | None) -> None:
         while self._pending is not None:
@@ -231,18 +231,6 @@ class Muxer:
 
     def _error(self, exc: BaseException) -> OutputError:
         return OutputError(f"{self.target}: cannot be written ({reason(exc)})")
-
-
-def check_target(target: Path, source: str, overwrite: bool) -> None:
-    """Raises `OutputError` if `target` must not or can't be written, before any work is done."""
-    if not target.parent.is_dir():
-        raise OutputError(f"{target}: the folder {target.parent} does not exist")
-    if target.is_dir():
-        raise OutputError(f"{target}: is a folder; name a file")
-    if target.exists() and not is_url(source) and os.path.samefile(target, source):
-        raise OutputError(f"{target}: is the input itself; name another output")
-    if os.path.lexists(target) and not overwrite:
-        raise OutputError(f"{target}: exists already; use -y to overwrite it, or -o to name another")
 
 
 def _format_options(target: Path, info: VideoInfo) -> dict[str, str]:

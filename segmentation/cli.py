@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with _signals() as (stop, received):
         for source, target in jobs:
             try:
-                report = _run(source, target, config, stop, options)
+                report = _run(source, target, _with_results(config, target, len(jobs)), stop, options)
             except SegmentationError as exc:
                 codes.append(_fail(exc))
             except KeyboardInterrupt:  # the second signal
@@ -99,6 +99,15 @@ def _jobs(inputs: Sequence[str], output: str | None, config: Config) -> list[tup
             raise ConfigError(f"{source}: its output {target} is an input too; name another with -o")
         jobs.append((source, target))
     return jobs
+
+
+def _with_results(config: Config, target: Path, count: int) -> Config:
+    """The options of one of `count` inputs: in a folder, its results are named after its output."""
+    if config.results is None or not (count > 1 or Path(config.results).is_dir()):
+        return config
+    if not Path(config.results).is_dir():
+        raise ConfigError(f"--results {config.results}: several inputs need a folder that exists")
+    return replace(config, results=Path(config.results) / f"{target.stem}.jsonl")
 
 
 def _expand(text: str) -> list[str]:
@@ -203,6 +212,8 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument(
         "--quality", type=int, metavar="CRF", help="lower is better: h264 20, hevc 22, av1 30; 0: lossless"
     )
+    how.add_argument("--results", metavar="FILE|FOLDER", help="also write what was found in each frame, as JSON lines")
+    how.add_argument("--rle", action="store_true", help="with the masks in it, as COCO's run lengths")
 
     model = parser.add_argument_group("model")
     model.add_argument("--model", metavar="NAME|FILE.onnx|FILE.engine", help="default: person, which is built in")

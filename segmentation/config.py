@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from segmentation.errors import ConfigError
@@ -68,6 +69,8 @@ class Config:
     encode: str | None = None
     overwrite: bool = False
     strict: bool = False  # damaged input is an error, not a note
+    results: str | Path | None = None  # a file of JSON lines: what was found in each frame
+    rle: bool = False  # with the masks in it, as COCO writes them
     # What the model's input and output mean, where neither its metadata nor a .json beside it says so.
     mean: tuple[float, ...] | None = None  # of RGB in 0..1
     std: tuple[float, ...] | None = None
@@ -95,6 +98,8 @@ class Config:
                 raise ConfigError(f"quality {self.quality}: {self.codec or 'h264'} takes 0 (best) to {top}")
         if self.device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
             raise ConfigError(f"device {self.device!r}: write cpu, cuda or cuda:N")
+        if self.rle and self.results is None:
+            raise ConfigError("rle: the masks go into the results; name a file for them with --results")
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None and len(values) != 3:
                 raise ConfigError(f"{name} {values}: must be three numbers, for red, green and blue")

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -12,10 +13,12 @@ from typing import Any, TypeVar
 from segmentation.config import STAGES, Config, Effect
 from segmentation.errors import InputError
 from segmentation.frames import FrameBatch, VideoInfo
+from segmentation.inference import on_host
 from segmentation.model import load_model
 from segmentation.mux import Muxer
 from segmentation.overlap import Overlap
 from segmentation.plan import make_plan
+from segmentation.results import Results
 from segmentation.source import probe, working_format
 
 log = logging.getLogger(__name__)
@@ -92,7 +95,7 @@ def segment(
     model = load_model(config)
     info = probe(source)
 
-    with Muxer(target, info, config) as muxer, Overlap() as overlapped:
+    with Muxer(target, info, config) as muxer, ExitStack() as files, Overlap() as overlapped:
         pix_fmt = _choose_format(info, plan.encode.implementation.formats(muxer.codec), muxer.codec)
         decoder = plan.decode.implementation(info, pix_fmt, config)
         preprocess = plan.preprocess.implementation(info, pix_fmt, model)
@@ -100,20 +103,23 @@ def segment(
         postprocess = plan.postprocess.implementation(info, pix_fmt, Effect.parse(config.effect))
         encoder = plan.encode.implementation(muxer, info, pix_fmt, config)
         muxer.copy_streams(end=_end(info, config))
+        results = files.enter_context(Results(muxer, info, model, config)) if config.results else None
+        observers = [observer for observer in (results,) if observer is not None]
 
-        def process(batch: FrameBatch) -> FrameBatch:
+        def process(batch: FrameBatch) -> tuple[FrameBatch, Any]:
             tensor = clock.call("preprocess", preprocess, batch)
             masks = clock.call("infer", infer, tensor)
-            finished: FrameBatch = clock.call("postprocess", postprocess, batch, masks)
-            return finished
+            return clock.call("postprocess", postprocess, batch, masks), masks
 
         decoded = overlapped(until(stop, clock.steps("decode", decoder)))
         processed = overlapped.map(process, decoded, workers=infer.workers)
 
         frames = 0
         last = None
-        for batch in processed:
+        for batch, masks in processed:
             muxer.write(clock.call("encode", encoder.encode, batch))
+            for observer in observers:
+                observer.note(batch, on_host(masks))
             frames += len(batch)
             last = batch.frames[-1]
             if progress is not None:
@@ -128,7 +134,10 @@ def segment(
             log.warning(text)
         muxer.write(clock.call("encode", encoder.flush))
         cut = stop.is_set() or frames == config.max_frames or config.duration is not None
-        muxer.finish((last.pts + last.duration) * info.time_base if cut else None)
+        end = (last.pts + last.duration) * info.time_base if cut else None
+        muxer.finish(end)
+        if results is not None:
+            results.finish()
 
     seconds = time.perf_counter() - begin
     return Report(

@@ -212,6 +212,7 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument(
         "--quality", type=int, metavar="CRF", help="lower is better: h264 20, hevc 22, av1 30; 0: lossless"
     )
+    how.add_argument("--verify", action="store_true", help="check the output afterwards, against the input")
     how.add_argument("--results", metavar="FILE|FOLDER", help="also write what was found in each frame, as JSON lines")
     how.add_argument("--rle", action="store_true", help="with the masks in it, as COCO's run lengths")
 

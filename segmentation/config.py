@@ -69,6 +69,7 @@ class Config:
     encode: str | None = None
     overwrite: bool = False
     strict: bool = False  # damaged input is an error, not a note
+    verify: bool = False  # decode the output afterwards and compare it with the input
     results: str | Path | None = None  # a file of JSON lines: what was found in each frame
     rle: bool = False  # with the masks in it, as COCO writes them
     # What the model's input and output mean, where neither its metadata nor a .json beside it says so.

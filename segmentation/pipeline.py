@@ -20,6 +20,7 @@ from segmentation.overlap import Overlap
 from segmentation.plan import make_plan
 from segmentation.results import Results
 from segmentation.source import probe, working_format
+from segmentation.verify import Verified, Witness
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Report:
     fps: float
     plan: dict[str, str]
     stages: dict[str, float]
+    verified: Verified | None = None  # with `Config.verify`
 
 
 class StageClock:
@@ -104,7 +106,8 @@ def segment(
         encoder = plan.encode.implementation(muxer, info, pix_fmt, config)
         muxer.copy_streams(end=_end(info, config))
         results = files.enter_context(Results(muxer, info, model, config)) if config.results else None
-        observers = [observer for observer in (results,) if observer is not None]
+        witness = Witness(muxer, info, pix_fmt, config) if config.verify else None
+        observers = [observer for observer in (results, witness) if observer is not None]
 
         def process(batch: FrameBatch) -> tuple[FrameBatch, Any]:
             tensor = clock.call("preprocess", preprocess, batch)
@@ -138,6 +141,7 @@ def segment(
         muxer.finish(end)
         if results is not None:
             results.finish()
+    verified = witness.check(end) if witness is not None else None
 
     seconds = time.perf_counter() - begin
     return Report(
@@ -149,6 +153,7 @@ def segment(
         fps=round(frames / seconds, 2),
         plan=plan.names(),
         stages={stage: round(spent, 3) for stage, spent in clock.seconds.items()},
+        verified=verified,
     )
 
 

@@ -202,6 +202,9 @@ def _parser() -> argparse.ArgumentParser:
     what = parser.add_argument_group("what to do")
     what.add_argument("--effect", help="blur[:STRENGTH], color[:#RRGGBB], mask, overlay[:#RRGGBB] (default: blur:25)")
     what.add_argument("--classes", type=name_list, metavar="NAME,...", help="classes to keep (default: person)")
+    what.add_argument(
+        "--smooth", type=float, metavar="0..1", help="how much masks are steadied over time (default: 0.5; 0: off)"
+    )
     what.add_argument("--start", type=_time, metavar="TIME", help="begin there: seconds or [HH:]MM:SS")
     what.add_argument("--duration", type=_time, metavar="TIME", help="stop after this long")
     what.add_argument("--max-frames", type=int, metavar="N", help="stop after N frames")

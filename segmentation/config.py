@@ -54,6 +54,7 @@ class Config:
     model: str = "person"  # the built-in model's name or the path of an .onnx or .engine file
     classes: tuple[str, ...] | None = None  # labels to keep; default: person, or all but background
     effect: str = "blur"
+    smooth: float = 0.5  # how much masks are steadied over time, 0 (not at all) to 1
     batch_size: int | None = None
     max_frames: int | None = None
     start: float = 0.0
@@ -89,6 +90,8 @@ class Config:
         for name, value in (("batch size", self.batch_size), ("max frames", self.max_frames)):
             if value is not None and value < 1:
                 raise ConfigError(f"{name} {value}: must be 1 or more")
+        if not 0 <= self.smooth <= 1:
+            raise ConfigError(f"smooth {self.smooth}: must lie in 0 (off) to 1")
         if not (math.isfinite(self.start) and self.start >= 0):
             raise ConfigError(f"start {self.start}: must be 0 or more seconds")
         if self.duration is not None and not (math.isfinite(self.duration) and self.duration > 0):

@@ -20,6 +20,7 @@ from segmentation.overlap import Overlap
 from segmentation.plan import make_plan
 from segmentation.results import Results
 from segmentation.source import probe, working_format
+from segmentation.temporal import small_lumas, steadied
 from segmentation.verify import Verified, Witness
 
 log = logging.getLogger(__name__)
@@ -109,13 +110,17 @@ def segment(
         witness = Witness(muxer, info, pix_fmt, config) if config.verify else None
         observers = [observer for observer in (results, witness) if observer is not None]
 
-        def process(batch: FrameBatch) -> tuple[FrameBatch, Any]:
+        def find(batch: FrameBatch) -> tuple[FrameBatch, Any, Any]:
             tensor = clock.call("preprocess", preprocess, batch)
             masks = clock.call("infer", infer, tensor)
-            return clock.call("postprocess", postprocess, batch, masks), masks
+            return batch, masks, small_lumas(tensor, model, masks.shape[1:]) if config.smooth else None
+
+        def finish(found: tuple[FrameBatch, Any]) -> tuple[FrameBatch, Any]:
+            return clock.call("postprocess", postprocess, *found), found[1]
 
         decoded = overlapped(until(stop, clock.steps("decode", decoder)))
-        processed = overlapped.map(process, decoded, workers=infer.workers)
+        found = overlapped.map(find, decoded, workers=infer.workers)
+        processed = overlapped(overlapped.map(finish, steadied(found, config.smooth), workers=infer.workers))
 
         frames = 0
         last = None

@@ -3,9 +3,10 @@
     python tools/quality.py --shared ../shared
 
 Variants of the masks are compared, all made from the same run of the network and enlarged by the program itself: `off`,
-each frame's own; `causal`, the running average that is usually taken against flicker; and what the program's `--smooth`
-gives. On real clips: flicker, and agreement of the outline with another network's. On clips with a known alpha
-(tools/synthetic.py): errors of the matte, lag, and the halo around the subject. tools/measures.py defines the measures.
+each frame's own; `causal`, the running average that is usually taken against flicker; and `smooth`, the program's, at
+several strengths. On real clips: flicker, and agreement of the outline with another network's. On clips with a known
+alpha (tools/synthetic.py): errors of the matte, lag, and the halo around the subject. The measures are defined in
+tools/measures.py.
 """
 
 import argparse
@@ -32,8 +33,10 @@ from segmentation.model import load_model
 from segmentation.plan import make_plan
 from segmentation.postprocess.opencv import OpenCVPostprocessor, composite
 from segmentation.source import probe
+from segmentation.temporal import small_lumas, steadied
 
 Masks = NDArray[np.float32]  # (T, h, w), as the network puts them out
+Lumas = NDArray[np.float32]  # of the network's input, as `--smooth` takes them
 Figures = dict[str, Any]
 
 TEACHER = "models/prisma-portrait.onnx"
@@ -59,7 +62,7 @@ HALO_STRIDE = 10  # frames
 LAG_SIZE = (256, 256)
 
 
-def causal(masks: Masks) -> Masks:
+def causal(masks: Masks, lumas: Lumas) -> Masks:
     """The exponential running average of masks: past frames only."""
     smoothed = masks.copy()
     for i in range(1, len(masks)):
@@ -67,7 +70,17 @@ def causal(masks: Masks) -> Masks:
     return smoothed
 
 
-VARIANTS: dict[str, Callable[[Masks], Masks]] = {"off": lambda masks: masks, "causal": causal}
+def smooth(strength: float) -> Callable[[Masks, Lumas], Masks]:
+    """As `--smooth` does it, all frames being one batch."""
+    return lambda masks, lumas: next(steadied([(range(len(masks)), masks, lumas)], strength))[1]
+
+
+VARIANTS: dict[str, Callable[[Masks, Lumas], Masks]] = {
+    "off": lambda masks, lumas: masks,
+    "causal": causal,
+    "smooth 0.5": smooth(0.5),
+    "smooth 1": smooth(1),
+}
 
 
 def batches(path: Path, count: int) -> tuple[VideoInfo, Iterator[FrameBatch]]:
@@ -76,21 +89,23 @@ def batches(path: Path, count: int) -> tuple[VideoInfo, Iterator[FrameBatch]]:
     return info, iter(make_plan(config).decode.implementation(info, PIX_FMT, config))
 
 
-def run_network(path: Path, count: int, model_name: str = "person", *, mirror: bool = False) -> Masks:
+def run_network(path: Path, count: int, model_name: str = "person", *, mirror: bool = False) -> tuple[Masks, Lumas]:
     """A network's mask of each frame, by the program's own stages; with `mirror`, averaged with the mirror image's."""
     config = Config(model=model_name)
     info, source = batches(path, count)
     plan, model = make_plan(config), load_model(config)
     preprocess, infer = plan.preprocess.implementation(info, PIX_FMT, model), plan.infer.implementation(model, config)
 
-    def mask(batch: FrameBatch) -> Masks:
+    def run(batch: FrameBatch) -> tuple[Masks, Lumas]:
         tensor = preprocess(batch)
-        if not mirror:
-            return infer(tensor)[0]
-        return (infer(tensor)[0] + infer(np.ascontiguousarray(tensor[..., ::-1]))[0, :, ::-1]) / 2
+        mask = infer(tensor)[0]
+        if mirror:
+            mask = (mask + infer(np.ascontiguousarray(tensor[..., ::-1]))[0, :, ::-1]) / 2
+        return mask, small_lumas(tensor, model, mask.shape)[0]
 
     with ThreadPoolExecutor(infer.workers) as pool:
-        return np.stack(list(pool.map(mask, source)))
+        masks, lumas = zip(*pool.map(run, source), strict=True)
+    return np.stack(masks), np.stack(lumas)
 
 
 def enlarger(info: VideoInfo) -> Callable[[FrameBatch, NDArray[np.float32]], measures.Alpha]:
@@ -107,8 +122,9 @@ def means(rows: Iterable[dict[str, float]]) -> dict[str, float]:
 
 def measure_real(path: Path, count: int, teacher: Path | None) -> Figures:
     """Flicker of each variant in percent, and its outline's F-score against the teacher's if there is one."""
-    variants = {name: variant(run_network(path, count)) for name, variant in VARIANTS.items()}
-    truth = run_network(path, count, str(teacher), mirror=True) if teacher else None
+    found = run_network(path, count)
+    variants = {name: variant(*found) for name, variant in VARIANTS.items()}
+    truth = run_network(path, count, str(teacher), mirror=True)[0] if teacher else None
     info, source = batches(path, count)
     alpha_of = enlarger(info)
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in variants}
@@ -126,14 +142,15 @@ def measure_real(path: Path, count: int, teacher: Path | None) -> Figures:
                     row["boundary_f"] = measures.boundary_f(alpha > 0.5, wanted)
                 rows[name].append(row)
         before = now
-    return {"frames": i + 1, **{name: means(found) for name, found in rows.items()}}
+    return {"frames": i + 1, **{name: means(row) for name, row in rows.items()}}
 
 
 def measure_synthetic(background: Path, move: synthetic.Move, noise: float, path: Path) -> Figures:
     """Errors of each variant's matte, its lag, and what colour the subject leaves in the blur around it."""
     truths = list(synthetic.frames(background, move, SYNTHETIC_FRAMES, noise))
     synthetic.write((t.picture for t in truths), path)
-    variants = {name: variant(run_network(path, SYNTHETIC_FRAMES)) for name, variant in VARIANTS.items()}
+    found = run_network(path, SYNTHETIC_FRAMES)
+    variants = {name: variant(*found) for name, variant in VARIANTS.items()}
     info, source = batches(path, SYNTHETIC_FRAMES)
     alpha_of = enlarger(info)
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in variants}
@@ -151,11 +168,11 @@ def measure_synthetic(background: Path, move: synthetic.Move, noise: float, path
             for kind, mask in (("network", variants["off"][i]), ("exact", small["truth"][-1])):
                 halos[kind].append(halo(info, batch, mask, truth, alpha_of(batch, mask)))
         before = now
-    figures: Figures = {name: means(found) for name, found in rows.items()}
+    figures: Figures = {name: means(row) for name, row in rows.items()}
     if move.across > 100:
         for name in variants:
             figures[name]["lag_frames"] = round(measures.lag(small[name], small["truth"]), 3)
-    return {"frames": len(truths), **figures, "halo": {kind: means(found) for kind, found in halos.items()}}
+    return {"frames": len(truths), **figures, "halo": {kind: means(errors) for kind, errors in halos.items()}}
 
 
 def errors(alpha: measures.Alpha, truth: measures.Alpha, *before: measures.Alpha) -> dict[str, float]:
@@ -197,7 +214,7 @@ def table(results: Figures) -> Iterator[str]:
         for clip, figures in results[group].items():
             for variant in VARIANTS:
                 shown = "  ".join(f"{name} {value:.4g}" for name, value in figures[variant].items())
-                yield f"{clip:28} {variant:8} {shown}"
+                yield f"{clip:28} {variant:10} {shown}"
             for kind, found in figures.get("halo", {}).items():
                 yield f"{clip:28} halo, {kind} mask: plain blur {found['plain']:.2f}, ours {found['ours']:.2f} levels"
     for name in results["missing"]:

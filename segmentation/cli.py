@@ -205,6 +205,9 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--smooth", type=float, metavar="0..1", help="how much masks are steadied over time (default: 0.5; 0: off)"
     )
+    what.add_argument(
+        "--no-refine", dest="refine", action="store_false", default=None, help="leave the mask's edge to the network"
+    )
     what.add_argument("--start", type=_time, metavar="TIME", help="begin there: seconds or [HH:]MM:SS")
     what.add_argument("--duration", type=_time, metavar="TIME", help="stop after this long")
     what.add_argument("--max-frames", type=int, metavar="N", help="stop after N frames")

@@ -55,6 +55,7 @@ class Config:
     classes: tuple[str, ...] | None = None  # labels to keep; default: person, or all but background
     effect: str = "blur"
     smooth: float = 0.5  # how much masks are steadied over time, 0 (not at all) to 1
+    refine: bool = True  # draw the mask's edge along the picture's
     batch_size: int | None = None
     max_frames: int | None = None
     start: float = 0.0

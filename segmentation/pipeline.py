@@ -18,6 +18,7 @@ from segmentation.model import load_model
 from segmentation.mux import Muxer
 from segmentation.overlap import Overlap
 from segmentation.plan import make_plan
+from segmentation.refine import Refiner
 from segmentation.results import Results
 from segmentation.source import probe, working_format
 from segmentation.temporal import small_lumas, steadied
@@ -103,6 +104,7 @@ def segment(
         decoder = plan.decode.implementation(info, pix_fmt, config)
         preprocess = plan.preprocess.implementation(info, pix_fmt, model)
         infer = plan.infer.implementation(model, config)
+        refine = Refiner(info, pix_fmt) if config.refine else None
         postprocess = plan.postprocess.implementation(info, pix_fmt, Effect.parse(config.effect))
         encoder = plan.encode.implementation(muxer, info, pix_fmt, config)
         muxer.copy_streams(end=_end(info, config))
@@ -116,7 +118,10 @@ def segment(
             return batch, masks, small_lumas(tensor, model, masks.shape[1:]) if config.smooth else None
 
         def finish(found: tuple[FrameBatch, Any]) -> tuple[FrameBatch, Any]:
-            return clock.call("postprocess", postprocess, *found), found[1]
+            batch, masks = found
+            if refine is not None:
+                masks = clock.call("postprocess", refine, batch, masks)
+            return clock.call("postprocess", postprocess, batch, masks), masks
 
         decoded = overlapped(until(stop, clock.steps("decode", decoder)))
         found = overlapped.map(find, decoded, workers=infer.workers)

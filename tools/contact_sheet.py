@@ -87,7 +87,7 @@ def rows(path: str, options: argparse.Namespace) -> Iterator[Picture]:
             for effect in ("mask", options.effect):
                 target = Path(folder) / "out.mkv"
                 config = Config(model=options.model, codec="ffv1", start=start, max_frames=count, overwrite=True)
-                segment(path, target, config, effect=effect, smooth=options.smooth)
+                segment(path, target, config, effect=effect, smooth=options.smooth, refine=options.refine)
                 columns.append([(effect, picture) for _, picture in pictures(target, turns, 0, count)])
             for row in zip(*columns, strict=True):
                 yield np.hstack([cell(picture, label, options.crop, options.zoom) for label, picture in row])
@@ -111,6 +111,7 @@ def main() -> None:
         metavar="0..1",
         help="as of the program; spread frames have none",
     )
+    add("--no-refine", dest="refine", action="store_false", help="as of the program")
     add("--model", default="person", metavar="NAME|FILE.onnx")
     options = parser.parse_args()
 

@@ -3,10 +3,10 @@
     python tools/quality.py --shared ../shared
 
 Variants of the masks are compared, all made from the same run of the network and enlarged by the program itself: `off`,
-each frame's own; `causal`, the running average that is usually taken against flicker; and `smooth`, the program's, at
-several strengths. On real clips: flicker, and agreement of the outline with another network's. On clips with a known
-alpha (tools/synthetic.py): errors of the matte, lag, and the halo around the subject. The measures are defined in
-tools/measures.py.
+each frame's own; `causal`, the running average that is usually taken against flicker; `smooth`, the program's, at
+several strengths; and `program`, what it does if not told otherwise, edges refined as well. On real clips: flicker, and
+agreement of the outline with another network's. On clips with a known alpha (tools/synthetic.py): errors of the matte,
+lag, and the halo around the subject. The measures are defined in tools/measures.py.
 """
 
 import argparse
@@ -32,6 +32,7 @@ from segmentation.frames import FULL, Colour, FrameBatch, Planes, VideoInfo
 from segmentation.model import load_model
 from segmentation.plan import make_plan
 from segmentation.postprocess.opencv import OpenCVPostprocessor, composite
+from segmentation.refine import Refiner
 from segmentation.source import probe
 from segmentation.temporal import small_lumas, steadied
 
@@ -80,7 +81,9 @@ VARIANTS: dict[str, Callable[[Masks, Lumas], Masks]] = {
     "causal": causal,
     "smooth 0.5": smooth(0.5),
     "smooth 1": smooth(1),
+    "program": smooth(Config().smooth),
 }
+REFINED = {"program"}  # variants whose edges are drawn along the picture's, as the program does by default
 
 
 def batches(path: Path, count: int) -> tuple[VideoInfo, Iterator[FrameBatch]]:
@@ -108,11 +111,25 @@ def run_network(path: Path, count: int, model_name: str = "person", *, mirror: b
     return np.stack(masks), np.stack(lumas)
 
 
-def enlarger(info: VideoInfo) -> Callable[[FrameBatch, NDArray[np.float32]], measures.Alpha]:
-    """What makes (a frame, its mask) the alpha (H, W) that the program composites with: its effect `mask`, in full
-    range, where luma is alpha."""
-    postprocess = OpenCVPostprocessor(replace(info, colour=Colour(range=FULL)), PIX_FMT, Effect("mask"))
-    return lambda batch, mask: postprocess(batch, mask[None]).frames[0].planes[0].astype(np.float32) / 255
+class Enlarger:
+    """Makes (a frame, its mask) the alpha (H, W) that the program composites with."""
+
+    def __init__(self, info: VideoInfo) -> None:
+        # The effect `mask`, in full range: its luma is alpha.
+        self._postprocess = OpenCVPostprocessor(replace(info, colour=Colour(range=FULL)), PIX_FMT, Effect("mask"))
+        self._refine = Refiner(info, PIX_FMT)
+
+    def __call__(self, batch: FrameBatch, mask: NDArray[np.float32]) -> measures.Alpha:
+        return self._postprocess(batch, mask[None]).frames[0].planes[0].astype(np.float32) / 255
+
+    def refined(self, batch: FrameBatch, mask: NDArray[np.float32]) -> NDArray[np.float32]:
+        return self._refine(batch, mask[None])[0]
+
+    def of_all(self, batch: FrameBatch, variants: dict[str, Masks], number: int) -> dict[str, measures.Alpha]:
+        """The alpha of each variant of one frame."""
+        small = {name: masks[number] for name, masks in variants.items()}
+        small |= {name: self.refined(batch, small[name]) for name in REFINED}
+        return {name: self(batch, mask) for name, mask in small.items()}
 
 
 def means(rows: Iterable[dict[str, float]]) -> dict[str, float]:
@@ -126,12 +143,12 @@ def measure_real(path: Path, count: int, teacher: Path | None) -> Figures:
     variants = {name: variant(*found) for name, variant in VARIANTS.items()}
     truth = run_network(path, count, str(teacher), mirror=True)[0] if teacher else None
     info, source = batches(path, count)
-    alpha_of = enlarger(info)
+    alpha_of = Enlarger(info)
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in variants}
     before: dict[str, measures.Alpha] = {}
     luma = None
     for i, batch in enumerate(source):
-        now = {name: alpha_of(batch, masks[i]) for name, masks in variants.items()}
+        now = alpha_of.of_all(batch, variants, i)
         previous, luma = luma, np.ascontiguousarray(batch.frames[0].planes[0])
         if previous is not None:
             motion = measures.Motion(previous, luma)
@@ -152,21 +169,21 @@ def measure_synthetic(background: Path, move: synthetic.Move, noise: float, path
     found = run_network(path, SYNTHETIC_FRAMES)
     variants = {name: variant(*found) for name, variant in VARIANTS.items()}
     info, source = batches(path, SYNTHETIC_FRAMES)
-    alpha_of = enlarger(info)
+    alpha_of = Enlarger(info)
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in variants}
     small: dict[str, list[measures.Alpha]] = {name: [] for name in [*variants, "truth"]}
     halos: dict[str, list[dict[str, float]]] = {"network": [], "exact": []}
     before: dict[str, measures.Alpha] = {}
     for i, (batch, truth) in enumerate(zip(source, truths, strict=True)):
-        now = {name: alpha_of(batch, masks[i]) for name, masks in variants.items()}
+        now = alpha_of.of_all(batch, variants, i)
         small["truth"].append(cv2.resize(truth.alpha, LAG_SIZE, interpolation=cv2.INTER_AREA))
         for name, alpha in now.items():
             small[name].append(cv2.resize(alpha, LAG_SIZE, interpolation=cv2.INTER_AREA))
             if before:
                 rows[name].append(errors(alpha, truth.alpha, before[name], truths[i - 1].alpha))
         if i % HALO_STRIDE == 0:
-            for kind, mask in (("network", variants["off"][i]), ("exact", small["truth"][-1])):
-                halos[kind].append(halo(info, batch, mask, truth, alpha_of(batch, mask)))
+            for kind, mask in (("network", variants["program"][i]), ("exact", small["truth"][-1])):
+                halos[kind].append(halo(info, batch, alpha_of.refined(batch, mask), truth))
         before = now
     figures: Figures = {name: means(row) for name, row in rows.items()}
     if move.across > 100:
@@ -185,15 +202,13 @@ def errors(alpha: measures.Alpha, truth: measures.Alpha, *before: measures.Alpha
     }
 
 
-def halo(
-    info: VideoInfo, batch: FrameBatch, mask: NDArray[np.float32], truth: synthetic.Synthetic, alpha: measures.Alpha
-) -> dict[str, float]:
+def halo(info: VideoInfo, batch: FrameBatch, mask: NDArray[np.float32], truth: synthetic.Synthetic) -> dict[str, float]:
     """How far the blur around the subject is from the blur of what is behind it: ours, and that of the whole frame."""
     sigma = STRENGTH * min(truth.alpha.shape) / 1080
     wanted = cv2.GaussianBlur(truth.background, (0, 0), sigma).astype(np.float32)
     area = measures.band_outside(truth.alpha)
     ours = OpenCVPostprocessor(info, PIX_FMT, Effect("blur", strength=STRENGTH))(batch, mask[None]).frames[0].planes
-    weight = np.dstack([(alpha * 255).astype(np.uint8)] * 3)
+    weight = np.dstack([(Enlarger(info)(batch, mask) * 255 + 0.5).astype(np.uint8)] * 3)
     plain = composite(truth.picture, cv2.GaussianBlur(truth.picture, (0, 0), sigma), weight)
     return {
         "plain": measures.colour_error(plain, wanted, area),

@@ -26,10 +26,10 @@ from segmentation.source import open_input, probe
 
 MOST_MAPS = 32  # frames whose kept pixels are remembered, 8 KiB each at 256x256
 SURE = 0.77  # masks above it are kept fully: that begins at 0.75, and enlarging rounds
-# Least PSNR of kept pixels in dB. Real clips keep 34 to 44 at the default qualities, the noisier the less; a picture
-# that is 8 of 255 levels too bright has 30. At a quality of the user's choice it only tells coarse from wrong.
-FLOOR = 30.0
-CHOSEN_FLOOR = 22.0
+# Least PSNR of kept pixels in dB. At the default qualities real clips keep 30 (a small area in heavy grain) to 44; a
+# picture that is 15 of 255 levels too bright has 24.6. With a quality of choice it only tells coarse from wrong.
+FLOOR = 25.0
+CHOSEN_FLOOR = 20.0
 LOSSLESS = {("h264", 0), ("hevc", 0), ("ffv1", 0), ("ffv1", None)}
 ROUNDING = Fraction(1, 1000)  # seconds by which sound may move: Matroska's tick
 

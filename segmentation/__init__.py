@@ -4,6 +4,7 @@ from segmentation.config import Config, Effect
 from segmentation.errors import (
     BackendError,
     ConfigError,
+    DeviceError,
     EngineError,
     InputError,
     ModelError,
@@ -17,6 +18,7 @@ __all__ = [
     "BackendError",
     "Config",
     "ConfigError",
+    "DeviceError",
     "Effect",
     "EngineError",
     "InputError",

@@ -4,7 +4,9 @@ import argparse
 import glob
 import json
 import logging
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,11 +18,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 import segmentation
-from segmentation.config import STAGES, Config, seconds
+from segmentation.capabilities import machine
+from segmentation.config import QUALITY, STAGES, Config, seconds
 from segmentation.errors import ConfigError, InputError, SegmentationError
 from segmentation.pipeline import Report, default_output, segment
 from segmentation.plan import IMPLEMENTATIONS, make_plan
-from segmentation.source import is_url
+from segmentation.source import is_url, probe
 
 _VIDEO_SUFFIXES = frozenset(".mp4 .m4v .mov .mkv .webm .avi .ts .mts .m2ts .mpg .mpeg .flv .wmv .3gp .ogv".split())
 _console = Console(stderr=True, highlight=False)
@@ -38,8 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = _config(options)
         if options.plan:
-            plan = make_plan(config)
-            print(json.dumps(plan.names()) if options.json else plan)
+            _print_plan(config, options)
             return 0
         jobs = _jobs(options.inputs, options.output, config)
     except SegmentationError as exc:
@@ -63,6 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return next((code for code in codes if code), 0)
 
 
+def _print_plan(config: Config, options: argparse.Namespace) -> None:
+    """What would serve each stage, for the first input if one is given, and what there is to choose from."""
+    plan = make_plan(config, probe(_expand(options.inputs[0])[0]) if options.inputs else None)
+    print(json.dumps(plan.names()) if options.json else "\n".join([*machine(config), str(plan)]))
+
+
 def _run(source: str, target: Path, config: Config, stop: threading.Event, options: argparse.Namespace) -> Report:
     """One input, with a progress bar if somebody is watching."""
     name = source.rpartition("/")[2]
@@ -72,7 +80,8 @@ def _run(source: str, target: Path, config: Config, stop: threading.Event, optio
         def advance(done: int, expected: int) -> None:
             bar.update(task, completed=done, total=max(done, expected) or None, fps=bar.tasks[task].speed or 0.0)
 
-        report = segment(source, target, config, stop=stop, progress=advance)
+        with _stdout_for_results():
+            report = segment(source, target, config, stop=stop, progress=advance)
     if not options.quiet:
         state = "stopped, " if stop.is_set() else ""
         _say(f"{report.output}: {state}{report.frames} frames in {report.seconds:.1f} s ({report.fps:.1f} fps)")
@@ -126,6 +135,23 @@ def _expand(text: str) -> list[str]:
     if not videos:
         raise InputError(f"{text}: no videos there")
     return videos
+
+
+@contextmanager
+def _stdout_for_results() -> Iterator[None]:
+    """GPU libraries print to the process's stdout, where only our JSON belongs: meanwhile it leads to stderr."""
+    sys.stdout.flush()
+    try:
+        saved = os.dup(1)
+        os.dup2(2, 1)
+    except OSError:  # closed by whoever started us
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
 
 
 @contextmanager
@@ -203,21 +229,23 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--effect", help="blur[:STRENGTH], color[:#RRGGBB], mask, overlay[:#RRGGBB] (default: blur:25)")
     what.add_argument("--classes", type=name_list, metavar="NAME,...", help="classes to keep (default: person)")
     what.add_argument(
-        "--smooth", type=float, metavar="0..1", help="how much masks are steadied over time (default: 0.5; 0: off)"
+        "--smooth",
+        type=float,
+        metavar="0..1",
+        help="how much masks are steadied over time (default: 0; on the CPU)",
     )
-    what.add_argument(
-        "--no-refine", dest="refine", action="store_false", default=None, help="leave the mask's edge to the network"
-    )
+    what.add_argument("--refine", action="store_true", help="draw the mask's edge along the picture's (on the CPU)")
     what.add_argument("--start", type=_time, metavar="TIME", help="begin there: seconds or [HH:]MM:SS")
     what.add_argument("--duration", type=_time, metavar="TIME", help="stop after this long")
     what.add_argument("--max-frames", type=int, metavar="N", help="stop after N frames")
     what.add_argument("--strict", action="store_true", help="fail if frames of the input are damaged or missing")
 
     how = parser.add_argument_group("output")
-    how.add_argument("--codec", choices=("h264", "hevc", "av1", "ffv1"), help="default: h264 (av1 in .webm)")
+    how.add_argument("--codec", choices=tuple(QUALITY), help="default: h264 (av1 in .webm)")
     how.add_argument(
-        "--quality", type=int, metavar="CRF", help="lower is better: h264 20, hevc 22, av1 30; 0: lossless"
+        "--quality", type=int, metavar="N", help="lower is better: h264 20, hevc 22, av1 30; 0: lossless (mjpeg: 1-100)"
     )
+    how.add_argument("--preset", metavar="NAME", help="speed against size: h264 ultrafast to placebo, av1 0 to 13")
     how.add_argument("--verify", action="store_true", help="check the output afterwards, against the input")
     how.add_argument("--results", metavar="FILE|FOLDER", help="also write what was found in each frame, as JSON lines")
     how.add_argument("--rle", action="store_true", help="with the masks in it, as COCO's run lengths")
@@ -238,6 +266,7 @@ def _parser() -> argparse.ArgumentParser:
     for stage in STAGES:
         where.add_argument(f"--{stage}", metavar="NAME", help=" or ".join(IMPLEMENTATIONS[stage]))
     where.add_argument("--batch-size", type=int, metavar="N", help="frames that are processed at a time")
+    where.add_argument("--compile", action="store_true", default=None, help="torch.compile: slow to start, then faster")
     where.add_argument("--device", metavar="cpu|cuda:N")
     return parser
 

@@ -118,7 +118,8 @@ def _config(options: argparse.Namespace) -> Config:
 
 
 def _exported(options: argparse.Namespace) -> Path:
-    from segmentation.engine import engine_folder, locked
+    from segmentation.engine import locked
+    from segmentation.folders import engine_folder
     from segmentation.torchvision_models import export_by_name
 
     size = options.input_size

@@ -10,7 +10,11 @@ from segmentation.errors import ConfigError
 
 DEFAULT_STRENGTH = 25.0
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
-MAX_QUALITY = {"h264": 51, "hevc": 51, "av1": 63, "ffv1": 0}
+# By codec, best to worst: constant rate factors, but for mjpeg JPEG's own quality.
+QUALITY = {"h264": (0, 51), "hevc": (0, 51), "av1": (0, 63), "ffv1": (0, 0), "mjpeg": (100, 1)}
+_X26X = ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", "placebo")
+PRESETS = {"h264": _X26X, "hevc": _X26X, "av1": tuple(map(str, range(14))), "ffv1": (), "mjpeg": ()}
+NVENC_PRESETS = ("p1", "p2", "p3", "p4", "p5", "p6", "p7")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +58,18 @@ class Config:
     model: str = "person"  # the built-in model's name or the path of an .onnx or .engine file
     classes: tuple[str, ...] | None = None  # labels to keep; default: person, or all but background
     effect: str = "blur"
-    smooth: float = 0.5  # how much masks are steadied over time, 0 (not at all) to 1
-    refine: bool = True  # draw the mask's edge along the picture's
+    # Both with the CPU's stages only so far:
+    smooth: float = 0.0  # how much masks are steadied over time, 0 (not at all) to 1
+    refine: bool = False  # draw the mask's edge along the picture's
     batch_size: int | None = None
     max_frames: int | None = None
     start: float = 0.0
     duration: float | None = None
-    codec: Literal["h264", "hevc", "av1", "ffv1"] | None = None  # default: h264, or av1 in .webm
-    quality: int | None = None  # constant rate factor of the codec, lower is better, 0 is lossless for h264 and hevc
+    # Default: h264, or av1 in .webm. mjpeg and `encode="jpeg"` imply each other.
+    codec: Literal["h264", "hevc", "av1", "ffv1", "mjpeg"] | None = None
+    # Constant rate factor of the codec: lower is better, 0 is lossless for h264 and hevc. For mjpeg 1 to 100, the best.
+    quality: int | None = None
+    preset: str | None = None  # the codec library's name for how much time it takes to compress well, see `PRESETS`
     mode: Literal["auto", "baseline", "optimized"] = "auto"
     device: str | None = None  # "cpu" or "cuda:N"
     decode: str | None = None
@@ -69,6 +77,7 @@ class Config:
     infer: str | None = None
     postprocess: str | None = None
     encode: str | None = None
+    compile: bool = False  # torch.compile the network: slow to start, faster after
     overwrite: bool = False
     strict: bool = False  # damaged input is an error, not a note
     verify: bool = False  # decode the output afterwards and compare it with the input
@@ -85,7 +94,8 @@ class Config:
     def __post_init__(self) -> None:
         Effect.parse(self.effect)
         _choice("mode", self.mode, ("auto", "baseline", "optimized"))
-        _choice("codec", self.codec, (None, *MAX_QUALITY))
+        _choice("codec", self.codec, (None, *QUALITY))
+        self._check_jpeg()
         _choice("channel order", self.channel_order, (None, "rgb", "bgr"))
         _choice("activation", self.activation, (None, "none", "sigmoid", "softmax"))
         for name, value in (("batch size", self.batch_size), ("max frames", self.max_frames)):
@@ -98,9 +108,11 @@ class Config:
         if self.duration is not None and not (math.isfinite(self.duration) and self.duration > 0):
             raise ConfigError(f"duration {self.duration}: must be more than 0 seconds")
         if self.quality is not None:
-            top = MAX_QUALITY[self.codec or "h264"]
-            if not 0 <= self.quality <= top:
-                raise ConfigError(f"quality {self.quality}: {self.codec or 'h264'} takes 0 (best) to {top}")
+            best, worst = QUALITY[self.codec or "h264"]
+            if not min(best, worst) <= self.quality <= max(best, worst):
+                raise ConfigError(f"quality {self.quality}: {self.codec or 'h264'} takes {best} (best) to {worst}")
+        if self.preset is not None:
+            check_preset(self.preset, self.codec or "h264", self.encode)
         if self.device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
             raise ConfigError(f"device {self.device!r}: write cpu, cuda or cuda:N")
         if self.rle and self.results is None:
@@ -112,6 +124,27 @@ class Config:
             raise ConfigError(f"std {self.std}: must be above 0")
         if self.input_size is not None and not all(8 <= v <= 8192 for v in self.input_size):
             raise ConfigError(f"input size {self.input_size}: height and width must lie in 8 to 8192")
+
+    def _check_jpeg(self) -> None:
+        """Completes or refuses the pair of codec and encoder: the GPU's JPEG encoder is the only one of its codec."""
+        if self.codec == "mjpeg" and self.encode is None:
+            object.__setattr__(self, "encode", "jpeg")  # before anybody can see the frozen object
+        elif self.codec is None and self.encode == "jpeg":
+            object.__setattr__(self, "codec", "mjpeg")
+        elif self.codec == "mjpeg" and self.encode != "jpeg":
+            raise ConfigError(f"encode {self.encode!r}: mjpeg is made by --encode jpeg only")
+        elif self.codec != "mjpeg" and self.encode == "jpeg":
+            raise ConfigError(f"codec {self.codec!r}: --encode jpeg makes mjpeg only")
+        if self.codec == "mjpeg" and self.verify:
+            raise ConfigError("verify: can't check mjpeg, whose colours and layout are JPEG's own; leave out --verify")
+
+
+def check_preset(preset: str, codec: str, encode: str | None) -> None:
+    """Raises `ConfigError` unless the encoder that makes `codec` knows the preset."""
+    known = NVENC_PRESETS if encode == "nvenc" else PRESETS[codec]
+    if preset not in known:
+        choices = f"choose {', '.join(known)}" if known else f"{codec} has none"
+        raise ConfigError(f"preset {preset!r} is unknown for {encode if encode == 'nvenc' else codec}: {choices}")
 
 
 def seconds(text: str) -> float:

@@ -16,29 +16,19 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-import platformdirs
 
 import segmentation
 from segmentation.builder import Built, build_plan
 from segmentation.engine_job import Job, meaning_of
 from segmentation.errors import EngineError
 from segmentation.flavour import serves
+from segmentation.folders import engine_folder
 from segmentation.half import MIN_IOU, compare, masks, to_half
 from segmentation.onnx_graph import is_quantized, prepare, run, session_of
 from segmentation.reference import reference_pictures
 from segmentation.sidecar import FORMAT, Sidecar, digest, is_sidecar, load_plan, sidecar_of, write_engine
 
 log = logging.getLogger(__name__)
-
-
-def engine_folder() -> Path:
-    """`SEGMENTATION_ENGINES`, else `engines/` of a checkout, else the user's cache folder."""
-    if chosen := os.environ.get("SEGMENTATION_ENGINES"):
-        return Path(chosen)
-    checkout = Path(__file__).parent.parent / "engines"
-    if (checkout / "README.md").is_file() and os.access(checkout, os.W_OK):
-        return checkout
-    return platformdirs.user_cache_path("video-segmentation") / "engines"
 
 
 def obtain(job: Job, path: Path | None = None, *, force: bool = False) -> tuple[Path, bool]:
@@ -168,12 +158,12 @@ def _verify(job: Job, exact: onnx.ModelProto, plan: bytes, sidecar: Sidecar) -> 
     if not serves(job.flavour.module, gpu.capability) or job.options.compute_capability not in (None, gpu.capability):
         return f"not run: it is not for this {gpu}"
     try:
-        from segmentation.inference.tensorrt import TensorRTInference
+        from segmentation.inference.tensorrt import run_plan
     except ModuleNotFoundError as exc:
         return f"not run: {exc.name} is not installed"
     pictures = reference_pictures(job.model, job.frames).astype(job.model.dtype)
     expected = masks(session_of(exact), job.model, pictures)
-    actual = TensorRTInference.of_plan(plan, sidecar, job.model)(pictures)
+    actual = run_plan(plan, sidecar, job.model, pictures)
     result = compare(expected, actual)
     if result.iou < MIN_IOU:
         raise EngineError(

@@ -24,6 +24,10 @@ class ModelError(SegmentationError):
     """The model cannot be read, or is not one that segments pictures."""
 
 
+class UnknownOperator(ModelError):
+    """The network has an operator that what was to run it does not know; something else may."""
+
+
 class EngineError(SegmentationError):
     """An engine cannot be built from the model, or is not one to be loaded here."""
 
@@ -32,6 +36,18 @@ class BackendError(SegmentationError):
     """What was asked for is not on this machine: a package, a device, an implementation."""
 
     exit_code = 3
+
+
+class LacksEngine(BackendError):
+    """The GPU has no engine for this: what the design has in its place serves instead."""
+
+
+class DeviceError(SegmentationError):
+    """The GPU failed while it worked."""
+
+
+class DeviceMemoryError(DeviceError):
+    """The GPU's memory does not suffice."""
 
 
 class OutputError(SegmentationError):

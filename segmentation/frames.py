@@ -1,7 +1,8 @@
 """What travels through the pipeline: frames in YUV, with their timestamps and what their numbers mean.
 
-Frames stay YUV from the decoder to the encoder. On the CPU a frame is three planes, Y (H, W) and U, V (h, w), where
-(h, w) is (H, W) divided by the chroma subsampling and rounded up; uint8 for 8 bits, uint16 (low bits used) for 10.
+Frames stay YUV from the decoder to the encoder: three planes, Y (H, W) and U, V (h, w), where (h, w) is (H, W) divided
+by the chroma subsampling and rounded up; uint8 for 8 bits, uint16 (low bits used) for 10. On the CPU each frame has its
+own planes, NumPy arrays; on a GPU the frames of a batch lie in three tensors.
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 Plane = NDArray[Any]  # (h, w) uint8 or uint16
 Planes = tuple[Plane, Plane, Plane]
+ON_GPU: Any = ()  # the planes of a frame that lies in its batch's
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ class VideoInfo:
 class Frame:
     """One picture and when it is shown. The planes are not written to after the decoder has handed them over."""
 
-    planes: Planes
+    planes: Planes  # ON_GPU where the batch's planes hold the picture
     pts: int  # ticks of VideoInfo.time_base
     duration: int  # ticks, 0 if unknown
 
@@ -140,6 +142,13 @@ class FrameBatch:
 
     frames: tuple[Frame, ...]
     index: int  # number of the first frame, counted from the first frame that is put out
+    planes: Any = None  # on a GPU: (Y, U, V), CUDA tensors (N, h, w) of which the first len(frames) pictures count
+    ready: Any = None  # a CUDA event: on the host, the frames' planes hold the pictures once it has passed
+
+    @property
+    def memory(self) -> str:
+        """Where the pictures are: "host" or "cuda"."""
+        return "host" if self.planes is None else "cuda"
 
     def __len__(self) -> int:
         return len(self.frames)

@@ -1,23 +1,29 @@
 """The path of a frame, top to bottom: open, plan, loop, close."""
 
+from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
-from segmentation.config import STAGES, Config, Effect
-from segmentation.errors import InputError
-from segmentation.frames import FrameBatch, VideoInfo
-from segmentation.inference import on_host
-from segmentation.model import load_model
+from av.packet import Packet
+
+from segmentation.capabilities import device_index
+from segmentation.clock import StageClock
+from segmentation.config import Config, Effect
+from segmentation.errors import DeviceError, DeviceMemoryError, InputError, UnknownOperator
+from segmentation.faults import explain
+from segmentation.frames import FORMATS, FrameBatch, VideoInfo
+from segmentation.model import Model, load_model
 from segmentation.mux import Muxer
 from segmentation.overlap import Overlap
-from segmentation.plan import make_plan
+from segmentation.plan import Choice, make_plan
 from segmentation.refine import Refiner
 from segmentation.results import Results
 from segmentation.source import probe, working_format
@@ -26,13 +32,16 @@ from segmentation.verify import Verified, Witness
 
 log = logging.getLogger(__name__)
 
+GPU_BATCH = 16  # frames at a time: fewer leave the GPU waiting for the host, more only take memory
+
 T = TypeVar("T")
 Progress = Callable[[int, int], None]  # (frames done, frames expected or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a run did. `seconds` is the whole run; `stages` are the seconds that each stage's threads were busy."""
+    """What a run did. `seconds` is the whole run; `stages` are the seconds that each stage's threads were busy, or the
+    GPU with what the stage queued."""
 
     input: str
     output: str
@@ -43,30 +52,6 @@ class Report:
     plan: dict[str, str]
     stages: dict[str, float]
     verified: Verified | None = None  # with `Config.verify`
-
-
-class StageClock:
-    """Measures stages from outside: how long each call, or each step of an iterator, keeps its thread."""
-
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(STAGES, 0.0)
-        self._lock = threading.Lock()
-
-    def call(self, stage: str, function: Callable[..., T], *arguments: Any) -> T:
-        """Calls `function`, on `stage`'s account."""
-        begin = time.perf_counter()
-        try:
-            return function(*arguments)
-        finally:
-            with self._lock:
-                self.seconds[stage] += time.perf_counter() - begin
-
-    def steps(self, stage: str, source: Iterable[T]) -> Generator[T, None, None]:
-        """The items of `source`, each fetched on `stage`'s account."""
-        iterator = iter(source)
-        end = object()
-        while (item := self.call(stage, next, iterator, end)) is not end:
-            yield item
 
 
 def segment(
@@ -85,58 +70,115 @@ def segment(
     file of the frames so far. `progress` is called after each batch, in this thread.
 
     Raises `ConfigError`, `InputError`, `ModelError`, `EngineError`, `BackendError` or `OutputError`; then nothing is
-    left behind.
+    left behind. Raises `DeviceError` if the GPU fails on the way; what was finished before is then a playable file.
     """
-    begin = time.perf_counter()
     config = replace(config or Config(), **options)
     source = str(input)
     target = Path(output) if output is not None else default_output(source, config)
-    stop = stop or threading.Event()
-    clock = StageClock()
+    while True:
+        try:
+            return _segment(source, target, config, stop or threading.Event(), progress)
+        except Exception as exc:
+            fault = explain(exc)
+            if fault is None:
+                raise
+            half = (config.batch_size or GPU_BATCH) // 2
+            if not isinstance(fault, DeviceMemoryError) or not half:
+                raise fault from exc
+            log.warning("%s: %s; starting again with --batch-size %d", source, fault, half)
+            config = replace(config, batch_size=half)
 
-    plan = make_plan(config)
+
+def _segment(source: str, target: Path, config: Config, stop: threading.Event, progress: Progress | None) -> Report:
+    begin = time.perf_counter()
+    info = probe(source)
+    plan = make_plan(config, info)
     log.info("plan:\n%s", plan)
     model = load_model(config)
-    info = probe(source)
+    gpu = _gpu(config) if plan.on_gpu else None
+    config = replace(config, batch_size=_batch_size(config, model, gpu))
+    clock = StageClock(gpu)
 
-    with Muxer(target, info, config) as muxer, ExitStack() as files, Overlap() as overlapped:
+    with Muxer(target, info, config) as muxer, Overlap() as overlapped, ExitStack() as ending:
+        results = ending.enter_context(Results(muxer, info, model, config)) if config.results else None
         pix_fmt = _choose_format(info, plan.encode.implementation.formats(muxer.codec), muxer.codec)
-        decoder = plan.decode.implementation(info, pix_fmt, config)
-        preprocess = plan.preprocess.implementation(info, pix_fmt, model)
-        infer = plan.infer.implementation(model, config)
-        refine = Refiner(info, pix_fmt) if config.refine else None
-        postprocess = plan.postprocess.implementation(info, pix_fmt, Effect.parse(config.effect))
-        encoder = plan.encode.implementation(muxer, info, pix_fmt, config)
+
+        def made(choice: Choice, *arguments: Any) -> Any:
+            stage = choice.implementation(*arguments, gpu) if choice.on_gpu else choice.implementation(*arguments)
+            if hasattr(stage, "close"):
+                ending.callback(stage.close)
+            return stage
+
+        if plan.decode.on_gpu and pix_fmt != info.pix_fmt.replace("yuvj", "yuv"):
+            log.warning("%s: pyav decodes it, because NVDEC converts nothing", source)
+            plan = make_plan(replace(config, decode="pyav"), info)
+        decoder = made(plan.decode, info, pix_fmt, config)
+        decoded = overlapped(until(stop, clock.steps("decode", decoder)))  # from here on, while the rest gets ready
+        preprocess = made(plan.preprocess, info, pix_fmt, model, config)
+        try:
+            infer = made(plan.infer, model, config)
+        except UnknownOperator as exc:
+            if config.infer is not None or config.mode == "optimized":
+                raise
+            log.warning("infer: onnxruntime on the CPU (%s)", exc)
+            plan = make_plan(replace(config, infer="onnxruntime"), info)
+            infer = made(plan.infer, model, config)
+        postprocess = made(plan.postprocess, info, pix_fmt, Effect.parse(config.effect), config)
+        encoder = made(plan.encode, muxer, info, pix_fmt, config)
         muxer.copy_streams(end=_end(info, config))
-        results = files.enter_context(Results(muxer, info, model, config)) if config.results else None
-        witness = Witness(muxer, info, pix_fmt, config) if config.verify else None
+        move = _moves(gpu, info, pix_fmt, config)
+        refine = Refiner(info, pix_fmt) if config.refine else None
+        witness = Witness(muxer, info, pix_fmt, config, plan.decode.name) if config.verify else None
         observers = [observer for observer in (results, witness) if observer is not None]
 
         def find(batch: FrameBatch) -> tuple[FrameBatch, Any, Any]:
-            tensor = clock.call("preprocess", preprocess, batch)
+            move.enter()
+            given = move.frames(batch, preprocess.memory)
+            tensor = move.rows(clock.call("preprocess", preprocess, given), infer.memory, len(batch))
             masks = clock.call("infer", infer, tensor)
-            return batch, masks, small_lumas(tensor, model, masks.shape[1:]) if config.smooth else None
+            lumas = small_lumas(tensor, model, masks.shape[1:]) if config.smooth else None
+            return batch if postprocess.memory == batch.memory else given, masks, lumas
 
         def finish(found: tuple[FrameBatch, Any]) -> tuple[FrameBatch, Any]:
+            move.enter()
             batch, masks = found
+            batch, masks = move.frames(batch, postprocess.memory), move.rows(masks, postprocess.memory, len(batch))
             if refine is not None:
                 masks = clock.call("postprocess", refine, batch, masks)
-            return clock.call("postprocess", postprocess, batch, masks), masks
+            finished = clock.call("postprocess", postprocess, batch, masks)
+            noted = move.rows(masks, "host", len(batch)) if observers else None
+            return move.frames(finished, encoder.memory, wait=False), noted
 
-        decoded = overlapped(until(stop, clock.steps("decode", decoder)))
-        found = overlapped.map(find, decoded, workers=infer.workers)
-        processed = overlapped(overlapped.map(finish, steadied(found, config.smooth), workers=infer.workers))
+        if config.smooth:  # between the two, masks wait for those of later frames
+            found = overlapped.map(find, decoded, workers=infer.workers)
+            finishing = overlapped.map(finish, steadied(found, config.smooth), workers=infer.workers)
+        else:
+            finishing = overlapped.map(lambda batch: finish(find(batch)[:2]), decoded, workers=infer.workers)
+        processed = overlapped(finishing)
+
+        def encode() -> Iterator[tuple[list[Packet[Any]], FrameBatch, Any]]:
+            move.enter()
+            for batch, masks in processed:
+                if batch.ready is not None:
+                    batch.ready.synchronize()  # the one place where the host waits for the GPU
+                yield clock.call("encode", encoder.encode, batch), batch, masks
 
         frames = 0
         last = None
-        for batch, masks in processed:
-            muxer.write(clock.call("encode", encoder.encode, batch))
-            for observer in observers:
-                observer.note(batch, on_host(masks))
-            frames += len(batch)
-            last = batch.frames[-1]
-            if progress is not None:
-                progress(frames, _expected(info, config))
+        fault = None
+        try:
+            for packets, batch, masks in overlapped(encode()):
+                muxer.write(packets)
+                for observer in observers:
+                    observer.note(batch, masks)
+                frames += len(batch)
+                last = batch.frames[-1]
+                if progress is not None:
+                    progress(frames, _expected(info, config))
+        except Exception as exc:
+            fault = explain(exc)
+            if last is None or fault is None or (isinstance(fault, DeviceMemoryError) and config.batch_size != 1):
+                raise
         damaged: int = decoder.damaged
         if last is None:
             raise InputError(f"{source}: {_why_nothing(info, config, stop)}; nothing was written")
@@ -146,11 +188,13 @@ def segment(
                 raise InputError(f"{text[: text.rindex(',')]}; without --strict, what can be decoded is written")
             log.warning(text)
         muxer.write(clock.call("encode", encoder.flush))
-        cut = stop.is_set() or frames == config.max_frames or config.duration is not None
+        cut = fault is not None or stop.is_set() or frames == config.max_frames or config.duration is not None
         end = (last.pts + last.duration) * info.time_base if cut else None
         muxer.finish(end)
         if results is not None:
             results.finish()
+        if fault is not None:
+            raise DeviceError(f"{source}: {fault}; the {frames} frames before are in {target}") from fault
     verified = witness.check(end) if witness is not None else None
 
     seconds = time.perf_counter() - begin
@@ -162,7 +206,7 @@ def segment(
         seconds=round(seconds, 3),
         fps=round(frames / seconds, 2),
         plan=plan.names(),
-        stages={stage: round(spent, 3) for stage, spent in clock.seconds.items()},
+        stages={stage: round(spent, 3) for stage, spent in clock.totals().items()},
         verified=verified,
     )
 
@@ -182,6 +226,40 @@ def until(stop: threading.Event, source: Iterable[T]) -> Generator[T, None, None
         if stop.is_set():
             return
         yield item
+
+
+def _gpu(config: Config) -> Any:
+    from segmentation.gpu import Gpu  # only where there is one: its libraries are not on other machines
+
+    return Gpu(device_index(config))
+
+
+def _batch_size(config: Config, model: Model, gpu: Any) -> int:
+    """Frames that are processed at a time. On a GPU, a network with a fixed batch decides."""
+    if gpu is not None and model.batch is not None:
+        return model.batch
+    return config.batch_size or (1 if gpu is None else GPU_BATCH)
+
+
+class _Stay:
+    """Where there is no GPU, nothing moves; see `transfer.Transfer`."""
+
+    def enter(self) -> None: ...
+
+    def frames(self, batch: FrameBatch, memory: str, *, wait: bool = True) -> FrameBatch:
+        return batch
+
+    def rows(self, array: Any, memory: str, count: int) -> Any:
+        return array
+
+
+def _moves(gpu: Any, info: VideoInfo, pix_fmt: str, config: Config) -> Any:
+    if gpu is None:
+        return _Stay()
+    from segmentation.transfer import Transfer
+
+    assert config.batch_size is not None
+    return Transfer(gpu, info, FORMATS[pix_fmt], config.batch_size)
 
 
 def _choose_format(info: VideoInfo, formats: tuple[str, ...], codec: str) -> str:

@@ -1,30 +1,50 @@
 """Which implementation serves each stage on this machine, and why. The only switch between them.
 
 An implementation is a class named in `IMPLEMENTATIONS`; its module, with its heavy imports, is loaded only when it is a
-candidate. Its `describe(config)` says in one line what it runs on, or raises `BackendError` where it can't run.
+candidate. Its `describe(config, info)` says in one line what it runs on, or raises `BackendError` where it can't run.
 """
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from segmentation.capabilities import device_index, require_video_libraries
 from segmentation.config import STAGES, Config
-from segmentation.errors import BackendError, ConfigError
-from segmentation.model import ENGINE
+from segmentation.encode.nvenc_probe import nvenc_engine
+from segmentation.errors import BackendError, ConfigError, LacksEngine
+from segmentation.flavour import choose, find_gpu, installed
+from segmentation.frames import VideoInfo
+from segmentation.model import ENGINE, short
 
 log = logging.getLogger(__name__)
 
 IMPLEMENTATIONS = {
-    "decode": {"pyav": "segmentation.decode.pyav:PyAVDecoder"},
-    "preprocess": {"opencv": "segmentation.preprocess.opencv:OpenCVPreprocessor"},
+    "decode": {
+        "pyav": "segmentation.decode.pyav:PyAVDecoder",
+        "nvdec": "segmentation.decode.nvdec:NvdecDecoder",
+    },
+    "preprocess": {
+        "opencv": "segmentation.preprocess.opencv:OpenCVPreprocessor",
+        "cvcuda": "segmentation.preprocess.cvcuda:CvCudaPreprocessor",
+    },
     "infer": {
         "onnxruntime": "segmentation.inference.onnxruntime:OnnxRuntimeInference",
         "torch": "segmentation.inference.torch:TorchInference",
+        "torch-fp16": "segmentation.inference.torch_fp16:TorchFp16Inference",
         "tensorrt": "segmentation.inference.tensorrt:TensorRTInference",
     },
-    "postprocess": {"opencv": "segmentation.postprocess.opencv:OpenCVPostprocessor"},
-    "encode": {"x264": "segmentation.encode.x264:X264Encoder"},
+    "postprocess": {
+        "opencv": "segmentation.postprocess.opencv:OpenCVPostprocessor",
+        "cvcuda": "segmentation.postprocess.cvcuda:CvCudaPostprocessor",
+    },
+    "encode": {
+        "x264": "segmentation.encode.x264:X264Encoder",
+        "x264-segments": "segmentation.encode.segments:SegmentEncoder",
+        "nvenc": "segmentation.encode.nvenc:NvencEncoder",
+        "jpeg": "segmentation.encode.jpeg:JpegEncoder",
+    },
 }
 # Candidates by stage, the first that can run serves it.
 BASELINE = {
@@ -36,6 +56,21 @@ BASELINE = {
 }
 
 
+OPTIMIZED = {
+    "decode": ("nvdec",),
+    "preprocess": ("cvcuda",),
+    "infer": ("tensorrt", "torch-fp16"),
+    "postprocess": ("cvcuda",),
+    "encode": ("nvenc",),
+}
+AUTO = {stage: (*OPTIMIZED[stage], *BASELINE[stage]) for stage in STAGES}
+# What serves where the GPU lacks an engine: its NVDEC does not know the codec, or it has no NVENC.
+SUBSTITUTES = {"decode": "pyav", "encode": "x264-segments"}
+_TABLES = {"baseline": BASELINE, "optimized": OPTIMIZED, "auto": AUTO}
+# Their modules can't be imported, or say little, where there is no GPU: so that is asked first.
+_ON_GPU = frozenset({"nvdec", "cvcuda", "torch-fp16", "tensorrt", "nvenc", "jpeg"})
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What serves one stage: its name, the class, and what it runs on."""
@@ -43,6 +78,12 @@ class Choice:
     name: str
     implementation: Any  # fulfils the protocol of the stage's package
     reason: str
+    instead_of: str = ""  # why those that come first do not serve
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it takes a `Gpu`."""
+        return bool(self.implementation.memory == "cuda")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,39 +102,83 @@ class Plan:
 
     def __str__(self) -> str:
         choices = ((stage, getattr(self, stage)) for stage in STAGES)
-        return "\n".join(f"{stage:<12} {choice.name:<12} {choice.reason}" for stage, choice in choices)
-
-
-def make_plan(config: Config) -> Plan:
-    """Chooses for every stage. Raises `BackendError` if what `config` asks for can't run here."""
-    if config.mode == "optimized":
-        raise BackendError(
-            "--optimized: this version has no GPU implementation of any stage; use --baseline or neither"
+        return "\n".join(
+            f"{stage:<12} {choice.name:<12} {choice.reason}" + (f" ({choice.instead_of})" if choice.instead_of else "")
+            for stage, choice in choices
         )
-    return Plan(*(_choose(stage, config) for stage in STAGES))
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether any stage does."""
+        return any(getattr(self, stage).on_gpu for stage in STAGES)
 
 
-def _choose(stage: str, config: Config) -> Choice:
+def make_plan(config: Config, info: VideoInfo | None = None) -> Plan:
+    """Chooses for every stage, for the video `info` where it is known: what decodes depends on it.
+
+    Raises `BackendError` if what `config` asks for can't run here.
+    """
+    mode = config.mode
+    if mode == "auto" and (config.device == "cpu" or find_gpu() is None):
+        mode = "baseline"
+    with ThreadPoolExecutor(1) as pool:  # looking for NVENC takes half a second, in which the others are imported
+        encode = pool.submit(_choose, "encode", _TABLES[mode]["encode"], config, info)
+        chosen = {stage: _choose(stage, _TABLES[mode][stage], config, info) for stage in STAGES if stage != "encode"}
+        plan = Plan(**chosen, encode=encode.result())
+    if (config.smooth or config.refine) and (plan.infer.on_gpu or plan.postprocess.on_gpu):
+        raise BackendError("--smooth and --refine run with the CPU's stages only so far; add --baseline")
+    for stage in STAGES:
+        choice: Choice = getattr(plan, stage)
+        if choice.instead_of and mode != "baseline" and not choice.on_gpu:
+            log.warning("%s: %s on the CPU (%s)", stage, choice.name, choice.instead_of)
+    return plan
+
+
+def _choose(stage: str, candidates: tuple[str, ...], config: Config, info: VideoInfo | None) -> Choice:
     wanted: str | None = getattr(config, stage)
     known = IMPLEMENTATIONS[stage]
     if wanted is not None and wanted not in known:
         raise ConfigError(f"--{stage} {wanted}: choose from {', '.join(known)}")
-    candidates = (wanted,) if wanted is not None else BASELINE[stage]
+    candidates = (wanted,) if wanted is not None else candidates
     if stage == "infer" and config.model.endswith(ENGINE):
         if wanted not in (None, "tensorrt"):
             raise ConfigError(
                 f"--infer {wanted}: can't run the engine {config.model}; use --infer tensorrt or the ONNX"
             )
         candidates = ("tensorrt",)
-    refusals = []
-    for name in candidates:
-        module, _, attribute = known[name].partition(":")
+    refusals: list[str] = []
+    while candidates:
+        name, *rest = candidates
         try:
-            implementation = getattr(import_module(module), attribute)
-            return Choice(name, implementation, implementation.describe(config))
-        except ModuleNotFoundError as exc:
-            refusals.append(f"{name}: the package {exc.name} is not installed; pip install 'video-segmentation[gpu]'")
+            implementation, reason = _candidate(stage, name, config, info)
+            return Choice(name, implementation, reason, "; ".join(refusals))
+        except LacksEngine as exc:
+            refusals.append(str(exc))
+            if wanted is None and stage in SUBSTITUTES:
+                rest = [SUBSTITUTES[stage], *rest]
         except BackendError as exc:
             refusals.append(f"{name}: {exc}")
+        candidates = tuple(rest)
         log.info("%s: %s", stage, refusals[-1])
-    raise BackendError(f"{stage} can't be served here: {'; '.join(refusals)}")
+    asked = "--optimized: " if config.mode == "optimized" else ""
+    raise BackendError(f"{asked}{stage} can't be served here: {'; '.join(refusals)}")
+
+
+def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) -> tuple[Any, str]:
+    """An implementation and what it runs on. Raises `BackendError` if it can't run here."""
+    if name in _ON_GPU:
+        device_index(config)
+    if name == "nvdec":
+        require_video_libraries()
+    if name == "nvenc":
+        nvenc_engine(config)
+    if name == "tensorrt":
+        choose(find_gpu(device_index(config)), installed())
+    module, _, attribute = IMPLEMENTATIONS[stage][name].partition(":")
+    try:
+        implementation = getattr(import_module(module), attribute)
+    except ModuleNotFoundError as exc:
+        raise BackendError(f"the package {exc.name} is not installed; pip install 'video-segmentation[gpu]'") from exc
+    except Exception as exc:  # what else keeps a GPU library from being loaded has no common class
+        raise BackendError(f"{module} can't be loaded ({short(exc)})") from exc
+    return implementation, implementation.describe(config, info)

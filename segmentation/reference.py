@@ -53,5 +53,5 @@ def _frames(model: Model, video: str) -> NDArray[np.float32]:
     info = probe(video)
     pix_fmt = working_format(info.pix_fmt, tuple(FORMATS))
     decoder = PyAVDecoder(info, pix_fmt, Config(batch_size=1, max_frames=_FRAMES * _STEP))
-    preprocess = OpenCVPreprocessor(info, pix_fmt, replace(model, dtype=np.float32))
+    preprocess = OpenCVPreprocessor(info, pix_fmt, replace(model, dtype=np.float32), Config())
     return np.concatenate([preprocess(batch) for batch in islice(decoder, 0, None, _STEP)]).astype(np.float32)

@@ -30,6 +30,7 @@ SURE = 0.77  # masks above it are kept fully: that begins at 0.75, and enlarging
 # picture that is 15 of 255 levels too bright has 24.6. With a quality of choice it only tells coarse from wrong.
 FLOOR = 25.0
 CHOSEN_FLOOR = 20.0
+ROUNDED = {"mpeg1video", "mpeg2video", "mpeg4"}  # they leave rounding open: another decoder's samples may differ
 LOSSLESS = {("h264", 0), ("hevc", 0), ("ffv1", 0), ("ffv1", None)}
 ROUNDING = Fraction(1, 1000)  # seconds by which sound may move: Matroska's tick
 
@@ -47,11 +48,13 @@ class Verified:
 class Witness:
     """Remembers what a run puts out, in 8 bytes a frame and at most `MOST_MAPS` maps; checks it afterwards."""
 
-    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config) -> None:
+    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, decoder: str) -> None:
         self._muxer, self._info, self._pix_fmt, self._config = muxer, info, pix_fmt, config
+        self._decoded_alike = decoder == "pyav" or info.codec not in ROUNDED
         self._ticks = array("q")  # of the output
         self._tick = Fraction(1)
-        self._kept: dict[int, tuple[tuple[int, int], bytes]] = {}  # frame number -> a mask's (h, w), bits
+        # Frame number -> pts in the input, the mask's (h, w), bits.
+        self._kept: dict[int, tuple[int, tuple[int, int], bytes]] = {}
         self._stride = 1
         # Elsewhere kept pixels are not those of the input.
         self._compares = Effect.parse(config.effect).kind in ("blur", "color")
@@ -63,7 +66,7 @@ class Witness:
             number = len(self._ticks)
             self._ticks.append(int(self._muxer.seconds(frame.pts) / self._tick))
             if self._compares and number % self._stride == 0:
-                self._kept[number] = (mask.shape, np.packbits(inner(mask)).tobytes())
+                self._kept[number] = (frame.pts, mask.shape, np.packbits(inner(mask)).tobytes())
             if len(self._kept) > MOST_MAPS:  # every other one goes: they stay spread over all that came
                 self._stride *= 2
                 self._kept = {n: bits for n, bits in self._kept.items() if n % self._stride == 0}
@@ -104,7 +107,7 @@ class Witness:
 
     def _compare(self, found: VideoInfo) -> Iterator[float]:
         """Checks every frame's time; yields the PSNR of the kept pixels of those that are remembered."""
-        given = enumerate(_frames(self._info, self._pix_fmt, self._config))
+        given = _frames(self._info, self._pix_fmt, self._config)
         floor = self._floor()
         number = -1
         for number, (frame, ticks) in enumerate(zip_longest(_frames(found, self._pix_fmt, Config()), self._ticks)):
@@ -116,8 +119,9 @@ class Witness:
                 raise self._breach(f"frame {number} is shown at {shown:.6f} s, not at {wanted:.6f} s")
             if number not in self._kept:
                 continue
-            original = next((planes for index, planes in given if index == number), None)
-            if original is None:
+            pts = self._kept[number][0]
+            original = next((frame for frame in given if frame.pts >= pts), None)
+            if original is None or original.pts != pts:
                 raise self._breach(f"frame {number} of the input can't be decoded a second time to compare with")
             psnr = self._psnr(original.planes, frame.planes, number)
             if psnr is not None:
@@ -129,7 +133,7 @@ class Witness:
 
     def _psnr(self, original: Planes, output: Planes, number: int) -> float | None:
         """PSNR in dB over the kept pixels, of the worst plane; `None` where none is kept."""
-        shape, bits = self._kept[number]
+        _, shape, bits = self._kept[number]
         flat = np.unpackbits(np.frombuffer(bits, np.uint8), count=shape[0] * shape[1])
         kept = np.ascontiguousarray(np.rot90(flat.reshape(shape), -(self._info.rotation // 90)))
         peak = (1 << FORMATS[self._pix_fmt].bits) - 1
@@ -144,7 +148,7 @@ class Witness:
 
     def _floor(self) -> float:
         codec, quality = self._muxer.codec, self._config.quality
-        if (codec, quality) in LOSSLESS:
+        if (codec, quality) in LOSSLESS and self._decoded_alike:
             return math.inf
         return FLOOR if quality is None else CHOSEN_FLOOR
 

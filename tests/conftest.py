@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from segmentation.frames import LIMITED, Colour, VideoInfo
 from segmentation.source import open_input
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,7 +76,12 @@ def start(
     return subprocess.Popen(
         [sys.executable, "-m", "segmentation", *map(str, arguments)],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "500", "TERM": "dumb"},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "COLUMNS": "500",
+            "TERM": "dumb",
+        },
         preexec_fn=before,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -313,3 +319,27 @@ def real_frames(path: Path, count: int, *, size: tuple[int, int], pix_fmt: str) 
     """The first frames of a real video, in another size and format."""
     width, height = size
     return [p.frame.reformat(width, height, pix_fmt) for p in pictures(path, limit=count)]
+
+
+def video_info(size: tuple[int, int] = (96, 64), **others: Any) -> VideoInfo:
+    """What `probe` would say of a video that nobody has made: 30 fps, BT.709, limited range."""
+    fields: dict[str, Any] = dict(
+        path="synthetic",
+        stream_index=0,
+        width=size[0],
+        height=size[1],
+        pix_fmt="yuv420p",
+        codec="h264",
+        colour=Colour(1, LIMITED, 1, 1),
+        time_base=Fraction(1, 30),
+        rate=Fraction(30),
+        start=Fraction(0),
+        frames=0,
+        frames_exact=False,
+        end=None,
+        sample_aspect_ratio=None,
+        display_matrix=None,
+        rotation=0,
+        interlaced=False,
+    )
+    return VideoInfo(**fields | others)

@@ -40,7 +40,10 @@ def test_effects_are_read(text: str, effect: Effect) -> None:
         ("start", float("inf"), "0 or more"),
         ("duration", 0.0, "more than 0"),
         ("quality", 52, "0 (best) to 51"),
+        ("preset", "fastest", "choose ultrafast, superfast"),
+        ("preset", "p5", "unknown for h264"),
         ("device", "gpu", "cuda:N"),
+        ("smooth", 1.5, "0 (off) to 1"),
         ("mean", (0.5,), "three numbers"),
         ("std", (1.0, 0.0, 1.0), "above 0"),
         ("input_size", (4, 256), "8 to 8192"),
@@ -53,6 +56,40 @@ def test_what_an_option_cannot_be(option: str, value: Any, hint: str) -> None:
     message = str(caught.value)
     assert hint in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"codec": "av1", "preset": "fast"}, "choose 0, 1, 2"),
+        ({"codec": "ffv1", "preset": "fast"}, "ffv1 has none"),
+        ({"encode": "nvenc", "preset": "fast"}, "unknown for nvenc: choose p1"),
+        ({"codec": "mjpeg", "preset": "fast"}, "mjpeg has none"),
+        ({"codec": "mjpeg", "quality": 0}, "100 (best) to 1"),
+        ({"codec": "mjpeg", "encode": "x264"}, "by --encode jpeg only"),
+        ({"codec": "h264", "encode": "jpeg"}, "--encode jpeg makes mjpeg only"),
+        ({"codec": "mjpeg", "verify": True}, "can't check mjpeg"),
+        ({"encode": "jpeg", "verify": True}, "can't check mjpeg"),
+    ],
+)
+def test_what_does_not_go_together(options: dict[str, Any], hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Config(**options)
+    assert hint in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("options", [{"codec": "mjpeg"}, {"encode": "jpeg"}, {"codec": "mjpeg", "encode": "jpeg"}])
+def test_mjpeg_and_its_encoder_imply_each_other(options: dict[str, Any]) -> None:
+    config = Config(**options)
+    assert (config.codec, config.encode) == ("mjpeg", "jpeg")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"preset": "ultrafast"}, {"codec": "av1", "preset": "12"}, {"encode": "nvenc", "preset": "p7"}],
+)
+def test_presets(options: dict[str, Any]) -> None:
+    assert Config(**options).preset == options["preset"]
 
 
 def test_errors_are_value_errors_too() -> None:

@@ -31,7 +31,7 @@ def model() -> Model:
 def pictures(model: Model) -> NDArray[np.float32]:
     """(5, 3, H, W): frames of the sample clip, of which the network is sure in some places and not in others."""
     info = probe(str(SAMPLE))
-    preprocess = OpenCVPreprocessor(info, "yuv420p", model)
+    preprocess = OpenCVPreprocessor(info, "yuv420p", model, CONFIG)
     batches = PyAVDecoder(info, "yuv420p", CONFIG)
     tensors = [preprocess(batch) for batch in islice(batches, 0, 150, 30)]
     return np.concatenate(tensors).astype(np.float32)

@@ -1,18 +1,20 @@
 """Effects on YUV planes, on every implementation."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from stages import SIDES, postprocess
 from test_preprocess import batch_of, make_info, planes_of, smooth_rgb
 
-from segmentation.config import Effect
 from segmentation.frames import FORMATS, FULL, LIMITED, Colour, Planes
-from segmentation.postprocess.opencv import OpenCVPostprocessor, composite
+from segmentation.postprocess.opencv import composite
 
-IMPLEMENTATIONS = [OpenCVPostprocessor]
 HD = Colour(matrix=1, range=LIMITED)
+Mask = NDArray[np.float32]  # (1, h, w)
+Run = Callable[..., Planes]
 
 
 def half_mask(size: int = 64) -> NDArray[np.float32]:
@@ -22,12 +24,18 @@ def half_mask(size: int = 64) -> NDArray[np.float32]:
     return mask
 
 
-def run(
-    effect: str, planes: Planes, mask: NDArray[np.float32], pix_fmt: str = "yuv420p", colour: Colour = HD, turn: int = 0
-) -> Planes:
-    height, width = planes[0].shape
-    info = make_info(width, height, colour, turn)
-    return OpenCVPostprocessor(info, pix_fmt, Effect.parse(effect))(batch_of(planes), mask).frames[0].planes
+@pytest.fixture(params=SIDES)
+def run(request: pytest.FixtureRequest) -> Run:
+    """Runs an effect on one picture, on either side."""
+
+    def work(
+        effect: str, planes: Planes, mask: Mask, pix_fmt: str = "yuv420p", colour: Colour = HD, turn: int = 0
+    ) -> Planes:
+        height, width = planes[0].shape
+        info = make_info(width, height, colour, turn)
+        return postprocess(request.param, info, pix_fmt, effect, batch_of(planes), mask).frames[0].planes
+
+    return work
 
 
 def noise(pix_fmt: str, width: int = 322, height: int = 182, seed: int = 0) -> Planes:
@@ -58,7 +66,7 @@ def test_compositing_is_exact_at_both_ends_and_near_between(bits: int) -> None:
 @pytest.mark.parametrize("pix_fmt", FORMATS)
 @pytest.mark.parametrize("effect", ["blur:30", "blur:10", "color:#ff0000"])
 @pytest.mark.parametrize("size", [(322, 182), (161, 121)])
-def test_kept_pixels_are_bit_exact(effect: str, pix_fmt: str, size: tuple[int, int]) -> None:
+def test_kept_pixels_are_bit_exact(run: Run, effect: str, pix_fmt: str, size: tuple[int, int]) -> None:
     planes = noise(pix_fmt, *size)
     result = run(effect, planes, half_mask(), pix_fmt)
     for before, after in zip(planes, result, strict=True):
@@ -69,7 +77,7 @@ def test_kept_pixels_are_bit_exact(effect: str, pix_fmt: str, size: tuple[int, i
         assert not np.array_equal(before[:, -kept:], after[:, -kept:])
 
 
-def test_the_input_is_only_read() -> None:
+def test_the_input_is_only_read(run: Run) -> None:
     planes = noise("yuv420p")
     copies = [p.copy() for p in planes]
     run("blur", planes, half_mask())
@@ -77,7 +85,7 @@ def test_the_input_is_only_read() -> None:
         assert np.array_equal(before, after)
 
 
-def test_blur_takes_nothing_from_the_subject() -> None:
+def test_blur_takes_nothing_from_the_subject(run: Run) -> None:
     """A white subject before a black background: no light of it may show beside it."""
     black, white = HD.from_rgb((0, 0, 0), 8)[0], HD.from_rgb((255, 255, 255), 8)[0]
     luma = np.full((360, 640), black, np.uint8)
@@ -89,7 +97,7 @@ def test_blur_takes_nothing_from_the_subject() -> None:
     assert result[:, :310].min() == white
 
 
-def test_blur_is_a_gaussian_of_the_stated_width() -> None:
+def test_blur_is_a_gaussian_of_the_stated_width(run: Run) -> None:
     """A step edge blurred with standard deviation s has its 16 % and 84 % points at -s and +s."""
     height = 1080
     luma = np.full((height, 1920), 40, np.uint8)
@@ -102,7 +110,7 @@ def test_blur_is_a_gaussian_of_the_stated_width() -> None:
     assert (right + left) / 2 == pytest.approx(959.5, abs=1)
 
 
-def test_blur_looks_the_same_at_any_resolution() -> None:
+def test_blur_looks_the_same_at_any_resolution(run: Run) -> None:
     nothing = np.zeros((1, 64, 64), np.float32)
     small, large = (
         run("blur:25", planes_of(smooth_rgb(h, w), "yuv420p", HD), nothing)[0] for w, h in ((480, 270), (1920, 1080))
@@ -112,7 +120,7 @@ def test_blur_looks_the_same_at_any_resolution() -> None:
 
 @pytest.mark.parametrize("range_", [LIMITED, FULL])
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv444p10le"])
-def test_colour_replaces_the_background(pix_fmt: str, range_: int) -> None:
+def test_colour_replaces_the_background(run: Run, pix_fmt: str, range_: int) -> None:
     colour = Colour(matrix=1, range=range_)
     result = run("color:#2080e0", noise(pix_fmt), half_mask(), pix_fmt, colour)
     to_rgb = colour.yuv_to_rgb(FORMATS[pix_fmt].bits)
@@ -121,14 +129,14 @@ def test_colour_replaces_the_background(pix_fmt: str, range_: int) -> None:
 
 
 @pytest.mark.parametrize(("range_", "black", "white"), [(LIMITED, 16, 235), (FULL, 0, 255)])
-def test_mask_is_a_grey_picture_of_the_mask(range_: int, black: int, white: int) -> None:
+def test_mask_is_a_grey_picture_of_the_mask(run: Run, range_: int, black: int, white: int) -> None:
     luma, u, v = run("mask", noise("yuv420p"), half_mask(), colour=Colour(matrix=1, range=range_))
     assert (luma[:, :140] == white).all()
     assert (luma[:, -140:] == black).all()
     assert (u == 128).all() and (v == 128).all()
 
 
-def test_overlay_tints_the_kept_part_only() -> None:
+def test_overlay_tints_the_kept_part_only(run: Run) -> None:
     planes = noise("yuv420p")
     luma = run("overlay:#ff0000", planes, half_mask())[0]
     assert np.array_equal(luma[:, -140:], planes[0][:, -140:])
@@ -138,7 +146,7 @@ def test_overlay_tints_the_kept_part_only() -> None:
 
 
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
-def test_masks_are_turned_back(rotation: int) -> None:
+def test_masks_are_turned_back(run: Run, rotation: int) -> None:
     upright = np.zeros((1, 64, 64), np.float32)
     upright[:, :16, :24] = 1  # top left, as the network sees it
     luma = run("mask", noise("yuv420p", 320, 320), upright, turn=rotation)[0]
@@ -147,7 +155,7 @@ def test_masks_are_turned_back(rotation: int) -> None:
     assert (luma == 235).mean() == pytest.approx(16 * 24 / 64**2, abs=0.02)
 
 
-def test_the_edge_is_a_line_not_the_steps_of_the_small_mask() -> None:
+def test_the_edge_is_a_line_not_the_steps_of_the_small_mask(run: Run) -> None:
     """A diagonal mask of 64 pixels enlarged to 1024: the edge runs within a pixel of the mask of the true line."""
     mask = np.tri(64, dtype=np.float32)[None]
     luma = run("mask", noise("yuv420p", 1024, 1024), mask)[0]

@@ -9,13 +9,13 @@ import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from stages import SIDES, preprocess
 
 from segmentation.decode.pyav import plane_view
 from segmentation.frames import FORMATS, FULL, LIMITED, Colour, Frame, FrameBatch, Planes, VideoInfo
 from segmentation.model import Model
-from segmentation.preprocess.opencv import OpenCVPreprocessor, shrink
+from segmentation.preprocess.opencv import shrink
 
-IMPLEMENTATIONS = [OpenCVPreprocessor]
 TOLERANCE = 2  # levels of 8 bits
 SWSCALE_MATRIX = {1: "ITU709", 6: "ITU601", 9: 9}  # 9: BT.2020 by FFmpeg's own number
 
@@ -93,31 +93,31 @@ def batch_of(*planes: Planes) -> FrameBatch:
     return FrameBatch(frames=tuple(Frame(planes=p, pts=i, duration=1) for i, p in enumerate(planes)), index=0)
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("pix_fmt", FORMATS)
 @pytest.mark.parametrize("range_", [LIMITED, FULL])
 @pytest.mark.parametrize("matrix", SWSCALE_MATRIX)
-def test_colours_are_swscales(implementation: type[OpenCVPreprocessor], matrix: int, range_: int, pix_fmt: str) -> None:
+def test_colours_are_swscales(side: str, matrix: int, range_: int, pix_fmt: str) -> None:
     """On flat patches, where resampling and the place of the chroma samples make no difference."""
     colour = Colour(matrix=matrix, range=range_)
     patches = np.random.default_rng(0).integers(0, 256, (12, 20, 3), dtype=np.uint8)
     picture = patches.repeat(32, axis=0).repeat(32, axis=1)  # four times the network's size
     planes = planes_of(picture, pix_fmt, colour)
     info = make_info(picture.shape[1], picture.shape[0], colour)
-    tensor = implementation(info, pix_fmt, MODEL)(batch_of(planes))[0]
+    tensor = preprocess(side, info, pix_fmt, MODEL, batch_of(planes))[0]
     ours = tensor.transpose(1, 2, 0)[4::8, 4::8] * 255
     theirs = swscale_rgb(planes, pix_fmt, colour)[16::32, 16::32]
     assert np.abs(ours - theirs).max() <= TOLERANCE
     assert np.abs(ours - patches).max() <= TOLERANCE  # the two could agree and be wrong
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("size", [(1920, 1080), (638, 358), (161, 121), (120, 72)])
-def test_any_size_is_squeezed_to_the_networks(implementation: type[OpenCVPreprocessor], size: tuple[int, int]) -> None:
+def test_any_size_is_squeezed_to_the_networks(side: str, size: tuple[int, int]) -> None:
     colour = Colour(matrix=1, range=LIMITED)
     width, height = size
     planes = planes_of(smooth_rgb(height, width), "yuv420p", colour)
-    tensor = implementation(make_info(width, height, colour), "yuv420p", MODEL)(batch_of(planes, planes))
+    tensor = preprocess(side, make_info(width, height, colour), "yuv420p", MODEL, batch_of(planes, planes))
     assert tensor.shape == (2, 3, MODEL.height, MODEL.width)
     assert tensor.dtype == np.float32
     expected = cv2.resize(smooth_rgb(height, width), (MODEL.width, MODEL.height), interpolation=cv2.INTER_AREA)
@@ -125,26 +125,26 @@ def test_any_size_is_squeezed_to_the_networks(implementation: type[OpenCVPreproc
     assert difference.mean() < TOLERANCE
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
-def test_the_network_sees_the_picture_upright(implementation: type[OpenCVPreprocessor], rotation: int) -> None:
+def test_the_network_sees_the_picture_upright(side: str, rotation: int) -> None:
     colour = Colour(matrix=6, range=LIMITED)
     upright = smooth_rgb(MODEL.height, MODEL.width)
     stored = np.ascontiguousarray(np.rot90(upright, -rotation // 90))
     info = make_info(stored.shape[1], stored.shape[0], colour, rotation)
-    tensor = implementation(info, "yuv444p", MODEL)(batch_of(planes_of(stored, "yuv444p", colour)))
+    tensor = preprocess(side, info, "yuv444p", MODEL, batch_of(planes_of(stored, "yuv444p", colour)))
     assert np.abs(tensor[0].transpose(1, 2, 0) * 255 - upright).mean() < TOLERANCE
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_normalisation_and_channel_order(implementation: type[OpenCVPreprocessor]) -> None:
+@pytest.mark.parametrize("side", SIDES)
+def test_normalisation_and_channel_order(side: str) -> None:
     colour = Colour(matrix=1, range=LIMITED)
     batch = batch_of(planes_of(smooth_rgb(96, 160), "yuv420p", colour))
     info = make_info(160, 96, colour)
-    plain = implementation(info, "yuv420p", MODEL)(batch)[0]
+    plain = preprocess(side, info, "yuv420p", MODEL, batch)[0]
     mean, std = (0.5, 0.4, 0.3), (0.25, 0.2, 0.1)
     changed = replace(MODEL, mean=mean, std=std, channel_order="bgr", dtype=np.float16)
-    tensor = implementation(info, "yuv420p", changed)(batch)[0]
+    tensor = preprocess(side, info, "yuv420p", changed, batch)[0]
     assert tensor.dtype == np.float16
     for channel in range(3):
         expected = (plain[channel] - mean[channel]) / std[channel]

@@ -110,4 +110,4 @@ def test_edges_of_the_sample_are_sharper_and_can_be_left_alone(tmp_path: Path) -
 
 def test_small_videos_pass(tmp_path: Path) -> None:
     clip = replace(Synthetic(), size=(16, 16)).write(tmp_path / "a.mkv")
-    assert segment(clip, tmp_path / "out.mkv", codec="ffv1").frames == 25
+    assert segment(clip, tmp_path / "out.mkv", codec="ffv1", smooth=0.5, refine=True).frames == 25

@@ -158,7 +158,12 @@ def test_smoothing_steadies_a_real_clip_and_nothing_is_lost(corpus: Path, tmp_pa
 def test_a_stopped_run_puts_out_the_frames_that_wait(tmp_path: Path) -> None:
     stop = threading.Event()
     clip = Synthetic(pts=range(60)).write(tmp_path / "in.mkv")
-    run = segment(clip, tmp_path / "out.mkv", stop=stop, progress=lambda done, _: stop.set() if done == 5 else None)
+
+    def progress(done: int, _: int) -> None:
+        if done == 5:
+            stop.set()
+
+    run = segment(clip, tmp_path / "out.mkv", stop=stop, progress=progress, smooth=0.5)
     assert 5 < run.frames < 60
     assert len(times(tmp_path / "out.mkv")) == run.frames
 
@@ -166,4 +171,4 @@ def test_a_stopped_run_puts_out_the_frames_that_wait(tmp_path: Path) -> None:
 def test_the_option_is_checked() -> None:
     refused = cli(SAMPLE, "--smooth", "1.5")
     assert refused.returncode == 2 and "0 (off) to 1" in refused.stderr
-    assert report(cli(SAMPLE, "-o", "/dev/null/x", "--plan", "--json", "--smooth", "0"))["infer"]
+    assert report(cli(SAMPLE, "-o", "/dev/null/x", "--plan", "--json", "--baseline", "--smooth", "0.5"))["infer"]

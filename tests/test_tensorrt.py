@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from stages import gpu
 
 from segmentation import BackendError, Config, EngineError
 from segmentation.flavour import Flavour, choose, find_gpu, installed
@@ -49,10 +51,12 @@ def pictures(model: Model) -> NDArray[np.float32]:
 def test_an_engine_agrees_with_onnx_runtime(flavour: Flavour, model: Model, pictures: NDArray[np.float32]) -> None:
     from segmentation.inference.tensorrt import TensorRTInference
 
-    infer = TensorRTInference(model, CONFIG)
+    infer = TensorRTInference(model, replace(CONFIG, batch_size=20), gpu())
     expected = OnnxRuntimeInference(model, Config())(pictures)
     for count in (16, 1, 5, 20, 16):  # a short one at its own size, a long one in parts
-        masks = infer(pictures[:count])
+        masks = infer(torch.from_numpy(pictures[:count]).cuda())
+        gpu().stream.synchronize()
+        masks = masks.cpu().numpy()
         assert masks.shape == (count, model.height, model.width) and masks.dtype == np.float32
         assert ((masks > 0.5) == (expected[:count] > 0.5)).mean() > 0.995
         assert np.abs(masks - expected[:count]).max() < 0.05
@@ -62,12 +66,13 @@ def test_an_engine_agrees_with_onnx_runtime(flavour: Flavour, model: Model, pict
 def test_steady_state_allocates_nothing(flavour: Flavour, model: Model, pictures: NDArray[np.float32]) -> None:
     from segmentation.inference.tensorrt import TensorRTInference
 
-    infer = TensorRTInference(model, CONFIG)
-    infer(pictures[:4])
+    infer = TensorRTInference(model, replace(CONFIG, batch_size=4), gpu())
+    given = torch.from_numpy(pictures[:4]).cuda()
+    infer(given)
     allocations = torch.cuda.memory_stats()["allocation.all.allocated"]
     free, _ = torch.cuda.mem_get_info()
     for _ in range(20):
-        infer(pictures[:4])
+        infer(given)
     assert torch.cuda.memory_stats()["allocation.all.allocated"] == allocations
     assert torch.cuda.mem_get_info()[0] == free
 
@@ -76,12 +81,12 @@ def test_steady_state_allocates_nothing(flavour: Flavour, model: Model, pictures
 def test_the_engine_is_built_once(flavour: Flavour, model: Model, folder: Path) -> None:
     from segmentation.inference.tensorrt import TensorRTInference
 
-    TensorRTInference(model, CONFIG)
+    TensorRTInference(model, CONFIG, gpu())
     (engine,) = folder.glob("*.engine")
     before = engine.stat().st_mtime_ns
-    TensorRTInference(model, CONFIG)
+    TensorRTInference(model, CONFIG, gpu())
     assert engine.stat().st_mtime_ns == before
-    TensorRTInference(load_model(Config(model=str(engine))), CONFIG)
+    TensorRTInference(load_model(Config(model=str(engine))), CONFIG, gpu())
 
 
 @pytest.mark.gpu
@@ -97,7 +102,7 @@ def test_a_gpu_that_no_flavour_serves_is_refused_in_one_line(model: Model) -> No
     with pytest.raises(BackendError) as caught:
         make_plan(CONFIG)
     assert refusal in str(caught.value) and "\n" not in str(caught.value)
-    assert make_plan(Config()).infer.name == "torch"
+    assert make_plan(Config()).infer.name == "torch-fp16"
 
 
 @pytest.mark.gpu
@@ -107,17 +112,17 @@ def test_a_plan_that_this_gpu_cannot_load_gives_one_line(model: Model) -> None:
     from segmentation.engine import obtain
     from segmentation.engine_job import EngineOptions, Job
     from segmentation.flavour import serves
-    from segmentation.inference.tensorrt import TensorRTInference
+    from segmentation.inference.tensorrt import run_plan
     from segmentation.sidecar import load_plan
 
-    gpu = find_gpu()
-    assert gpu is not None
-    if serves("tensorrt_rtx", gpu.capability):
-        pytest.skip(f"TensorRT-RTX serves {gpu}")
+    here = find_gpu()
+    assert here is not None
+    if serves("tensorrt_rtx", here.capability):
+        pytest.skip(f"TensorRT-RTX serves {here}")
     rtx = choose(None, installed(), "tensorrt_rtx", build=True)
-    path, _ = obtain(Job(model=model, options=EngineOptions(), flavour=rtx, gpu=gpu))
+    path, _ = obtain(Job(model=model, options=EngineOptions(), flavour=rtx, gpu=here))
     with pytest.raises(EngineError, match="can't be loaded by tensorrt_rtx") as caught:
-        TensorRTInference.of_plan(*load_plan(path), model)
+        run_plan(*load_plan(path), model, reference_pictures(model))
     assert "\n" not in str(caught.value)
 
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import av
 import cv2
@@ -84,16 +85,16 @@ def test_contact_sheet_has_a_row_for_each_frame(tmp_path: Path, extra: list[str]
 
 
 def test_typical_workflow_keeps_every_frame(tmp_path: Path) -> None:
-    from typical_workflow import PERSON, blur_background
+    from typical_workflow import PERSON, blur_background, on_cpu
 
     target = tmp_path / "typical.mp4"
-    assert blur_background(str(SAMPLE), str(target), str(PERSON), max_frames=12) == 12
+    assert blur_background(str(SAMPLE), str(target), on_cpu(str(PERSON)), max_frames=12) == 12
     frames = decoded(target)
     assert len(frames) == 12 and frames[0].shape == (360, 640, 3)
 
 
 def test_clips_of_the_benchmark_repeat_their_source(tmp_path: Path) -> None:
-    from benchmark import make_clip
+    from clips import make_clip
 
     clip = make_clip(str(SAMPLE), 160, (320, 180), tmp_path)  # the source has 150
     with av.open(str(clip)) as container:
@@ -126,3 +127,130 @@ def test_benchmark_writes_what_it_promises(tmp_path: Path) -> None:
     assert stages["limit_fps"] > 0 and throughput["speed_ratio"] > 0
     assert [row["frames"] for row in results["memory"]] == [12, 24]
     assert "pipeline" in printed and "peak memory" in printed
+
+
+def test_clips_of_the_gpu_benchmark_are_repeated_without_a_seam(tmp_path: Path) -> None:
+    from clips import make_clip
+
+    clip = make_clip(str(SAMPLE), 160, (320, 180), tmp_path, rate=25, gop=20, encode=60)  # 60 + 60 + 40
+    with av.open(str(clip)) as container:
+        stream = container.streams.video[0]
+        packets = [packet for packet in container.demux(stream) if packet.size]
+        assert (stream.frames, stream.average_rate) == (160, 25)
+        shown = sorted(packet.pts * stream.time_base * 25 for packet in packets)
+        assert [packet.dts for packet in packets] == sorted({packet.dts for packet in packets})
+        assert shown == list(range(160)) != [packet.pts * stream.time_base * 25 for packet in packets]  # B-frames
+        keys = [packet.pts * stream.time_base * 25 for packet in packets if packet.is_keyframe]
+    assert keys == list(range(0, 160, 20))
+    pictures = decoded(clip)
+    assert len(pictures) == 160 and np.array_equal(pictures[7], pictures[67])
+
+
+ROWS: list[dict[str, Any]] = [
+    {"name": name, "clip": "gop30", "model": model, "gpu_memory_mib": 3000.0, "peak_memory_mib": 1.0,
+     "cpu_seconds_per_1000_frames": 1.0, "fps": {"median": fps, "min": fps, "max": fps}}
+    | ({"steady_fps": {"median": steady}} if steady else {})
+    for name, model, fps, steady in (
+        ("6 independent decoders", "", 2000.0, 2000.0),
+        ("7 independent decoders", "", 1900.0, 1900.0),
+        ("x264 ultrafast alone", "person", 900.0, 1000.0),
+        ("null", "person", 1600.0, 1900.0),
+        ("jpeg", "person", 1500.0, 1700.0),
+        ("x264 ultrafast", "person", 750.0, 800.0),
+        ("x264 default", "person", 400.0, 500.0),
+        ("typical workflow", "person", 15.0, None),
+        ("sample, x264 ultrafast", "person", 50.0, None),
+        ("sample, null", "person", 200.0, None),
+    )
+]  # fmt: skip
+
+
+def test_figures_of_the_gpu_benchmark_are_put_against_their_limits() -> None:
+    from gpu_targets import derive
+
+    null, jpeg, ultrafast, default = derive(ROWS)
+    assert (null["of_limit"], null["of_limit_whole"], null["times_sample"]) == (0.95, 0.8, 8.0)
+    assert jpeg["of_limit"] == 0.85 and "times_sample" not in jpeg
+    assert (ultrafast["of_limit"], ultrafast["of_limit_whole"]) == (0.8, 0.833)
+    assert (ultrafast["times_typical"], ultrafast["times_sample"]) == (50.0, 15.0)
+    assert "of_limit" not in default  # its encoders alone were not measured
+    assert null["gpu_gb"] == 3.15
+
+
+def test_targets_are_judged_by_the_worst_figure() -> None:
+    from gpu_targets import TARGETS, derive, judge, table
+
+    cold = {"seconds": {"median": 2.5}}
+    judged = judge(derive(ROWS), cold)
+    assert [row["met"] for row in judged] == [False, False, True, True, True, True]
+    assert (judged[0]["figure"], judged[0]["of"]) == (0.85, "jpeg gop30 person")
+    assert [row["met"] for row in judge([], None)] == [None] * len(TARGETS)
+    lines = list(table({"runs": ROWS, "derived": derive(ROWS), "targets": judged, "errors": ["flat: no"]}))
+    assert any("0.85 (jpeg gop30 person): MISSED" in line for line in lines) and lines[-1] == "failed: flat: no"
+
+
+def test_cases_of_the_gpu_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+    from benchmark_gpu import parser
+    from gpu_cases import PARTS, cases
+
+    options = parser().parse_args(["a.mp4"])
+    assert (options.frames, options.gops, options.only) == (4800, [30, 250], PARTS)
+    options = parser().parse_args(["a.mp4", "--gops", "60", "--only", "decode,null"])
+    assert (options.gops, options.only) == ([60], ("decode", "null"))
+    with pytest.raises(SystemExit):
+        parser().parse_args(["a.mp4", "--only", "decode,nul"])
+    assert "nul: choose from cold, decode" in capsys.readouterr().err
+
+    clips = {"gop30": Path("a.mp4"), "gop250": Path("b.mp4")}
+    models = {"person": "person", "fcn_resnet50": "fcn_resnet50-224x224-random.onnx"}
+    some, all_ = (cases(clips, models, 4800, full=full, long=Path("c.mp4")) for full in (False, True))
+    assert {case.part for case in some} == {case.part for case in all_} == set(PARTS) - {"cold"}
+    assert len(set(all_)) == len(all_) and set(some) < set(all_)
+    assert [(case.clip, case.model) for case in some if case.part == "null"] == [
+        ("gop30", "person"), ("gop30", "fcn_resnet50"), ("gop250", "person"),
+    ]  # fmt: skip
+    assert {case.arguments[1] for case in some if case.part == "typical"} == {"person", "fcn_resnet50"}
+
+
+def test_gpu_benchmark_writes_what_could_be_measured(tmp_path: Path) -> None:
+    """Where there is no GPU: a cold start on the CPU, and why the others failed."""
+    output = tmp_path / "results.json"
+    small = ["--size", "320x180", "--frames", "64", "--gops", "30", "--models", "person", "--repeats", "1"]
+    printed = run("tools/benchmark_gpu.py", SAMPLE, *small, "--only", "cold,null", "--revision", "abc", "-o", output)
+    results = json.loads(output.read_text())
+    assert results["cold_start"]["seconds"]["median"] > 0
+    assert len(results["runs"]) + len(results["errors"]) == 1
+    assert results["versions"]["git"] == "abc" and {"gpu", "driver", "cpu"} <= results["hardware"].keys()
+    assert results["clip"]["closed_gops"] == [30] and str(tmp_path) not in output.read_text()
+    assert "a cold process with its first frames" in printed and len(results["targets"]) == 6
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("model", ["person", "fcn_resnet50"])
+def test_peers_on_the_gpu_keep_every_frame(tmp_path: Path, model: str) -> None:
+    import torch
+    from gpu_peers import run_sample
+    from torch_network import TorchNetwork
+    from typical_workflow import blur_background, on_gpu
+
+    network = TorchNetwork(model, torch.device("cuda"), half=True)
+    sample, typical = tmp_path / "sample.mp4", tmp_path / "typical.mp4"
+    assert run_sample(str(SAMPLE), str(sample), network, max_frames=14) == 14  # three and a half batches
+    assert run_sample(str(SAMPLE), None, network) == 150
+    assert blur_background(str(SAMPLE), str(typical), on_gpu(model), max_frames=4) == 4
+    source = decoded(SAMPLE)[:14]
+    for original, shown in zip(source, decoded(sample), strict=True):
+        assert cv2.PSNR(original, shown) > 15  # dB: the same picture, blurred
+    assert len(decoded(typical)) == 4
+
+
+@pytest.mark.gpu
+def test_decoders_of_the_gpu_benchmark_give_every_frame(tmp_path: Path) -> None:
+    from clips import make_clip
+    from gpu_decoders import Independent
+
+    from segmentation.source import probe
+
+    clip = make_clip(str(SAMPLE), 300, (640, 360), tmp_path, rate=30, gop=30, encode=150)
+    with Independent(probe(str(clip)), 3) as decoders:  # it compares packets and frames itself
+        assert decoders.decode(1000) >= 1000

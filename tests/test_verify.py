@@ -1,5 +1,6 @@
 """The check of an output finds what is wrong with it, whatever broke it."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Synthetic, cli, report
+from conftest import Synthetic, cli, report, video_info
 
 from segmentation import Config, OutputError, segment
 from segmentation.encode.x264 import X264Encoder
@@ -180,7 +181,7 @@ def test_a_witness_remembers_frames_from_all_over_within_bounds() -> None:
         def seconds(self, pts: int) -> Fraction:
             return pts * self.tick
 
-    witness = Witness(Ticks(), None, "yuv420p", Config())  # type: ignore[arg-type]
+    witness = Witness(Ticks(), None, "yuv420p", Config(), "pyav")  # type: ignore[arg-type]
     plane = np.zeros((2, 2), np.uint8)
     for number in range(1000):
         frame = Frame(planes=(plane, plane, plane), pts=number, duration=1)
@@ -190,6 +191,17 @@ def test_a_witness_remembers_frames_from_all_over_within_bounds() -> None:
     assert len(remembered) >= MOST_MAPS // 2
     assert {b - a for a, b in pairwise(remembered)} == {32}
     assert remembered[0] == 0 and remembered[-1] >= 960
+
+
+@pytest.mark.parametrize(
+    ("decoder", "codec", "exact"), [("pyav", "mpeg4", True), ("nvdec", "mpeg4", False), ("nvdec", "h264", True)]
+)
+def test_what_decoders_may_round_differently_need_not_be_equal(decoder: str, codec: str, exact: bool) -> None:
+    class Target:
+        codec = "ffv1"
+
+    witness = Witness(Target(), video_info(codec=codec), "yuv420p", Config(), decoder)  # type: ignore[arg-type]
+    assert (witness._floor() == math.inf) == exact
 
 
 def test_only_what_is_kept_all_around_is_compared() -> None:

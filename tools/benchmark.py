@@ -15,7 +15,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice, product
 from multiprocessing import get_context
@@ -23,10 +23,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import av
-from av.video.reformatter import ColorRange, Colorspace
 from circumstances import ROOT, circumstances
-from typical_workflow import blur_background
+from clips import make_clip
+from typical_workflow import blur_background, on_cpu
 
 from segmentation import Config, Effect, ModelError, segment
 from segmentation.config import STAGES
@@ -41,44 +40,15 @@ STAGE_FRAMES = 300  # that it gets in total, at most
 Result = dict[str, Any]  # goes into the JSON, rounded
 
 
-def make_clip(source: str, frames: int, size: tuple[int, int], folder: Path) -> Path:
-    """`source` scaled to `size` (width, height), repeated to `frames` frames: H.264, BT.709, keyframes every 250."""
-    target = folder / f"{Path(source).stem}-{size[0]}x{size[1]}-{frames}.mp4"
-    if target.exists():
-        return target
-    part = target.with_suffix(".part.mp4")
-    with av.open(source) as given, av.open(str(part), "w") as made:
-        rate = given.streams.video[0].average_rate
-        stream = made.add_stream("libx264", rate=rate, options={"preset": "veryfast", "crf": "20"})
-        context = stream.codec_context
-        context.width, context.height, context.pix_fmt, context.time_base = *size, "yuv420p", 1 / rate
-        context.colorspace = context.color_primaries = context.color_trc = Colorspace.ITU709
-        context.color_range = ColorRange.MPEG
-        packets = []
-        for i, frame in enumerate(islice(given.decode(video=0), frames)):
-            picture = frame.reformat(*size, "yuv420p", None, Colorspace.ITU709, dst_color_range=ColorRange.MPEG)
-            picture.pts, picture.time_base = i, context.time_base
-            packets += stream.encode(picture)
-        packets += stream.encode()
-        for i in range(frames):
-            turn, original = i // len(packets) * len(packets), packets[i % len(packets)]
-            packet = av.Packet(bytes(original))
-            packet.pts, packet.dts = original.pts + turn, original.dts + turn
-            packet.stream, packet.time_base, packet.is_keyframe = stream, context.time_base, original.is_keyframe
-            made.mux(packet)
-    part.replace(target)
-    return target
-
-
 def measured(work: Callable[[], int]) -> Result:
-    """Runs `work`, which returns its number of frames: frames a second, CPU seconds per 1,000, peak memory in MiB."""
+    """Runs `work`, which returns its number of frames: seconds, frames a second, CPU seconds per 1,000, peak MiB."""
     before, begin = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     frames = work()
     seconds, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     # Not ru_maxrss, which begins with the value of the process that started this one.
     peak = int(re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[0]) / 1024
-    return {"frames": frames, "fps": frames / seconds, "cpu": 1000 * cpu / frames, "peak": peak}
+    return {"frames": frames, "seconds": seconds, "fps": frames / seconds, "cpu": 1000 * cpu / frames, "peak": peak}
 
 
 def run_pipeline(clip: Path, config: Config, folder: Path) -> Result:
@@ -100,8 +70,8 @@ def run_typical(clip: Path, config: Config, folder: Path) -> Result:
     if model.activation != "none" or len(model.labels) != 1:
         raise ModelError(f"{config.model}: the typical workflow needs a model with one channel of probabilities")
     what = (str(model.path), model.mean, model.std)
-    blur_background(str(clip), str(folder / "warm.mp4"), *what, max_frames=WARM_UP)
-    return measured(lambda: blur_background(str(clip), str(folder / "out.mp4"), *what))
+    blur_background(str(clip), str(folder / "warm.mp4"), on_cpu(*what), max_frames=WARM_UP)
+    return measured(lambda: blur_background(str(clip), str(folder / "out.mp4"), on_cpu(*what)))
 
 
 def run_stage(clip: Path, config: Config, folder: Path, stage: str) -> Result:
@@ -113,9 +83,9 @@ def run_stage(clip: Path, config: Config, folder: Path, stage: str) -> Result:
         decoder = plan.decode.implementation(info, pix_fmt, replace(config, batch_size=1, max_frames=count))
         if stage == "decode":
             return measured(lambda: sum(len(batch) for batch in decoder))
-        preprocess = plan.preprocess.implementation(info, pix_fmt, model)
+        preprocess = plan.preprocess.implementation(info, pix_fmt, model, config)
         infer = plan.infer.implementation(model, config)
-        postprocess = plan.postprocess.implementation(info, pix_fmt, Effect.parse(config.effect))
+        postprocess = plan.postprocess.implementation(info, pix_fmt, Effect.parse(config.effect), config)
         encoder = plan.encode.implementation(muxer, info, pix_fmt, config)
         batches = list(islice(decoder, IN_MEMORY))
         tensors = [preprocess(batch) for batch in batches]
@@ -149,12 +119,18 @@ def in_process(run: Callable[..., Result], clip: Path, model: str, effect: str, 
     return result
 
 
+def spread(values: Iterable[float]) -> dict[str, float]:
+    """The median of repeated figures, the least and the largest, rounded."""
+    several = list(values)
+    kinds: dict[str, Callable[[list[float]], float]] = {"median": median, "min": min, "max": max}
+    return {name: round(kind(several), 2) for name, kind in kinds.items()}
+
+
 def summary(runs: list[Result]) -> Result:
     """Repeated runs in one, rounded."""
-    kinds: dict[str, Callable[[list[float]], float]] = {"median": median, "min": min, "max": max}
     return {
         "frames": runs[0]["frames"],
-        "fps": {name: round(kind([run["fps"] for run in runs]), 2) for name, kind in kinds.items()},
+        "fps": spread(run["fps"] for run in runs),
         "cpu_seconds_per_1000_frames": round(median(run["cpu"] for run in runs), 2),
         "peak_memory_mib": round(max(run["peak"] for run in runs), 1),
         **({"stage_busy_seconds": runs[-1]["busy"]} if "busy" in runs[-1] else {}),

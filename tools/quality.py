@@ -4,9 +4,10 @@
 
 Variants of the masks are compared, all made from the same run of the network and enlarged by the program itself: `off`,
 each frame's own; `causal`, the running average that is usually taken against flicker; `smooth`, the program's, at
-several strengths; and `program`, what it does if not told otherwise, edges refined as well. On real clips: flicker, and
-agreement of the outline with another network's. On clips with a known alpha (tools/synthetic.py): errors of the matte,
-lag, and the halo around the subject. The measures are defined in tools/measures.py.
+several strengths; and `refined`, at half strength with the edges drawn along the picture's (`--smooth 0.5 --refine`).
+On real clips: flicker, and agreement of the outline with another network's. On clips with a known alpha
+(tools/synthetic.py): errors of the matte, lag, and the halo around the subject. The measures are defined in
+tools/measures.py.
 """
 
 import argparse
@@ -81,23 +82,24 @@ VARIANTS: dict[str, Callable[[Masks, Lumas], Masks]] = {
     "causal": causal,
     "smooth 0.5": smooth(0.5),
     "smooth 1": smooth(1),
-    "program": smooth(Config().smooth),
+    "refined": smooth(0.5),
 }
-REFINED = {"program"}  # variants whose edges are drawn along the picture's, as the program does by default
+REFINED = {"refined"}  # variants whose edges are drawn along the picture's, as `--refine` does it
 
 
 def batches(path: Path, count: int) -> tuple[VideoInfo, Iterator[FrameBatch]]:
     """The first frames of a video, one a batch, as the pipeline gets them."""
-    config, info = Config(batch_size=1, max_frames=count), probe(str(path))
+    config, info = Config(mode="baseline", batch_size=1, max_frames=count), probe(str(path))
     return info, iter(make_plan(config).decode.implementation(info, PIX_FMT, config))
 
 
 def run_network(path: Path, count: int, model_name: str = "person", *, mirror: bool = False) -> tuple[Masks, Lumas]:
     """A network's mask of each frame, by the program's own stages; with `mirror`, averaged with the mirror image's."""
-    config = Config(model=model_name)
+    config = Config(mode="baseline", model=model_name)
     info, source = batches(path, count)
     plan, model = make_plan(config), load_model(config)
-    preprocess, infer = plan.preprocess.implementation(info, PIX_FMT, model), plan.infer.implementation(model, config)
+    preprocess = plan.preprocess.implementation(info, PIX_FMT, model, config)
+    infer = plan.infer.implementation(model, config)
 
     def run(batch: FrameBatch) -> tuple[Masks, Lumas]:
         tensor = preprocess(batch)
@@ -116,7 +118,8 @@ class Enlarger:
 
     def __init__(self, info: VideoInfo) -> None:
         # The effect `mask`, in full range: its luma is alpha.
-        self._postprocess = OpenCVPostprocessor(replace(info, colour=Colour(range=FULL)), PIX_FMT, Effect("mask"))
+        full = replace(info, colour=Colour(range=FULL))
+        self._postprocess = OpenCVPostprocessor(full, PIX_FMT, Effect("mask"), Config())
         self._refine = Refiner(info, PIX_FMT)
 
     def __call__(self, batch: FrameBatch, mask: NDArray[np.float32]) -> measures.Alpha:
@@ -182,7 +185,7 @@ def measure_synthetic(background: Path, move: synthetic.Move, noise: float, path
             if before:
                 rows[name].append(errors(alpha, truth.alpha, before[name], truths[i - 1].alpha))
         if i % HALO_STRIDE == 0:
-            for kind, mask in (("network", variants["program"][i]), ("exact", small["truth"][-1])):
+            for kind, mask in (("network", variants["refined"][i]), ("exact", small["truth"][-1])):
                 halos[kind].append(halo(info, batch, alpha_of.refined(batch, mask), truth))
         before = now
     figures: Figures = {name: means(row) for name, row in rows.items()}
@@ -207,7 +210,8 @@ def halo(info: VideoInfo, batch: FrameBatch, mask: NDArray[np.float32], truth: s
     sigma = STRENGTH * min(truth.alpha.shape) / 1080
     wanted = cv2.GaussianBlur(truth.background, (0, 0), sigma).astype(np.float32)
     area = measures.band_outside(truth.alpha)
-    ours = OpenCVPostprocessor(info, PIX_FMT, Effect("blur", strength=STRENGTH))(batch, mask[None]).frames[0].planes
+    postprocess = OpenCVPostprocessor(info, PIX_FMT, Effect("blur", strength=STRENGTH), Config())
+    ours = postprocess(batch, mask[None]).frames[0].planes
     weight = np.dstack([(Enlarger(info)(batch, mask) * 255 + 0.5).astype(np.uint8)] * 3)
     plain = composite(truth.picture, cv2.GaussianBlur(truth.picture, (0, 0), sigma), weight)
     return {

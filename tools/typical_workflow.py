@@ -1,36 +1,59 @@
-"""Background blur as it is usually written, with OpenCV and ONNX Runtime: what `benchmark.py` compares with.
+"""Background blur as it is usually written, with OpenCV and ONNX Runtime or PyTorch: what is compared with.
 
     python tools/typical_workflow.py INPUT OUTPUT
+    python tools/typical_workflow.py INPUT OUTPUT --device cuda --model fcn_resnet50
 
-One loop, one frame at a time, as in most tutorials; nothing in it is slowed down on purpose. What it does not keep:
-sound, timestamps and colour tags.
+One loop, one frame at a time, as in most tutorials; nothing in it is slowed down on purpose. On a GPU only the network
+runs there, eager and in FP32. What it does not keep: sound, timestamps and colour tags.
 """
 
 import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import cv2
 import numpy as np
 import onnxruntime as ort
+from numpy.typing import NDArray
 
 PERSON = Path(__file__).parent.parent / "segmentation" / "models" / "person.onnx"
+Three = tuple[float, float, float]
 
 
-def blur_background(
-    source: str,
-    target: str,
-    model: str,
-    mean: tuple[float, ...] = (0.5, 0.5, 0.5),
-    std: tuple[float, ...] = (0.25, 0.25, 0.25),
-    max_frames: int | None = None,
-) -> int:
-    """Writes `source` with its background blurred to `target`; returns the number of frames.
+@dataclass(frozen=True)
+class Network:
+    """`run` takes (1, 3, height, width) float32, `(rgb - mean) / std` with rgb in 0..1, to (h, w) probabilities."""
 
-    `model` takes (1, 3, H, W) float32 `(rgb - mean) / std` with rgb in 0..1 and puts out (1, 1, h, w) probabilities.
-    """
+    run: Callable[[NDArray[np.float32]], NDArray[np.float32]]
+    height: int
+    width: int
+    mean: Three
+    std: Three
+
+
+def on_cpu(model: str, mean: Three = (0.5, 0.5, 0.5), std: Three = (0.25, 0.25, 0.25)) -> Network:
+    """An ONNX file that puts out (1, 1, h, w) probabilities, on ONNX Runtime."""
     session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
     network_input = session.get_inputs()[0]
     height, width = network_input.shape[2:]
+    return Network(lambda tensor: session.run(None, {network_input.name: tensor})[0][0, 0], height, width, mean, std)
+
+
+def on_gpu(model: str, device: str = "cuda") -> Network:
+    """An ONNX file, or a network of `torch_network`, with PyTorch in FP32."""
+    import torch  # only here: without a GPU it need not be installed
+    from torch_network import TorchNetwork
+
+    network = TorchNetwork(model, torch.device(device))
+    return Network(
+        lambda tensor: network(torch.from_numpy(tensor).to(device))[0].cpu().numpy(),
+        *(network.height, network.width, network.mean, network.std),
+    )
+
+
+def blur_background(source: str, target: str, network: Network, max_frames: int | None = None) -> int:
+    """Writes `source` with its background blurred to `target`; returns the number of frames."""
     capture = cv2.VideoCapture(source)
     size = (int(capture.get(cv2.CAP_PROP_FRAME_WIDTH)), int(capture.get(cv2.CAP_PROP_FRAME_HEIGHT)))
     writer = cv2.VideoWriter(target, cv2.VideoWriter.fourcc(*"mp4v"), capture.get(cv2.CAP_PROP_FPS), size)
@@ -40,11 +63,10 @@ def blur_background(
         ok, frame = capture.read()  # (H, W, 3) uint8 BGR
         if not ok:
             break
-        small = cv2.resize(frame, (width, height))
+        small = cv2.resize(frame, (network.width, network.height))
         rgb = cv2.cvtColor(small, cv2.COLOR_BGR2RGB).astype(np.float32) / 255
-        tensor = ((rgb - np.float32(mean)) / np.float32(std)).transpose(2, 0, 1)[np.newaxis]
-        mask = session.run(None, {network_input.name: tensor})[0][0, 0]
-        mask = cv2.resize(mask, size)[..., np.newaxis]  # (H, W, 1) float32 in 0..1
+        tensor = ((rgb - np.float32(network.mean)) / np.float32(network.std)).transpose(2, 0, 1)[np.newaxis]
+        mask = cv2.resize(network.run(tensor), size)[..., np.newaxis]  # (H, W, 1) float32 in 0..1
         blurred = cv2.GaussianBlur(frame, (31, 31), 0)
         blended = frame * mask + blurred * (1 - mask)
         writer.write(blended.astype(np.uint8))
@@ -60,8 +82,10 @@ def main() -> None:
     parser.add_argument("input")
     parser.add_argument("output", help="an .mp4 file")
     parser.add_argument("--model", default=str(PERSON), help="default: the built-in one")
+    parser.add_argument("--device", default="cpu", help="cpu: ONNX Runtime (default); cuda: PyTorch")
     options = parser.parse_args()
-    print(f"{blur_background(options.input, options.output, options.model)} frames")
+    network = on_cpu(options.model) if options.device == "cpu" else on_gpu(options.model, options.device)
+    print(f"{blur_background(options.input, options.output, network)} frames")
 
 
 if __name__ == "__main__":

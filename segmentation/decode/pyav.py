@@ -1,6 +1,5 @@
 """Decoding with FFmpeg on the CPU, through PyAV, on all cores."""
 
-import heapq
 import logging
 from collections.abc import Iterator
 from fractions import Fraction
@@ -13,6 +12,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from segmentation.config import Config
+from segmentation.decode.timeline import Reorder, Timeline, missing
 from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Plane, VideoInfo
 from segmentation.source import MAX_PIXELS, open_input
 
@@ -22,18 +22,19 @@ log = logging.getLogger(__name__)
 class PyAVDecoder:
     """See `segmentation.decode`. Planes are views of FFmpeg's own reference-counted buffers: nothing is copied."""
 
+    memory = "host"
+
     def __init__(self, info: VideoInfo, pix_fmt: str, config: Config) -> None:
         self.info = info
         self.damaged = 0
         self._format = FORMATS[pix_fmt]
         self._batch_size = config.batch_size or 1
         self._limit = config.max_frames
-        self._first = self._ticks(config.start) if config.start else None
-        self._end = None if config.duration is None else self._ticks(config.start + config.duration)
+        self._timeline = Timeline(info, config)
         self._resized = False
 
     @staticmethod
-    def describe(config: Config) -> str:
+    def describe(config: Config, info: VideoInfo | None = None) -> str:
         return f"FFmpeg {av.ffmpeg_version_info} (PyAV {av.__version__}), threads"
 
     def __iter__(self) -> Iterator[FrameBatch]:
@@ -51,21 +52,14 @@ class PyAVDecoder:
         if batch:
             yield FrameBatch(frames=tuple(batch), index=count - len(batch))
 
-    def _ticks(self, seconds: float) -> int:
-        """The first pts at or after this many seconds from the container's start."""
-        return -int(-(self.info.start + Fraction(seconds)) / self.info.time_base // 1)
-
     def _frames(self) -> Iterator[Frame]:
-        """All frames with their pts made strictly rising, cut to the wanted stretch."""
-        last: int | None = None
-        step = max(1, round(1 / self.info.rate / self.info.time_base))
-        for decoded, pts in self._sought(self._first):
-            if pts is None or (last is not None and pts <= last):
-                pts = step + last if last is not None else self._ticks(0)
-            last = pts
-            if self._end is not None and pts >= self._end:
+        """All frames of the wanted stretch."""
+        timeline = self._timeline
+        for decoded, pts in self._sought(timeline.first):
+            pts = timeline.place(pts)
+            if timeline.over(pts):
                 return
-            if self._first is None or pts >= self._first:
+            if timeline.begun(pts):
                 yield Frame(planes=self._planes(decoded), pts=pts, duration=decoded.duration or 0)
 
     def _sought(self, first: int | None) -> Iterator[tuple[VideoFrame, int | None]]:
@@ -92,15 +86,13 @@ class PyAVDecoder:
 
     def _decode(self, container: InputContainer, stream: VideoStream) -> Iterator[tuple[VideoFrame, int | None]]:
         """Frames with their timestamps, packet by packet, so that one bad packet costs no more than its own frame."""
-        # AVI stores times in decoding order only. Where that differs from the presentation order in which frames come
-        # out, the k-th frame has the k-th smallest time.
-        reorder: list[int] | None = [] if container.format.name == "avi" and stream.has_b_frames else None
+        reorder = Reorder() if container.format.name == "avi" and stream.has_b_frames else None
         frames = lost = broken = 0
         end = Fraction(0)
         try:
             for packet in container.demux(stream):
-                if reorder is not None and packet.pts is not None:
-                    heapq.heappush(reorder, packet.pts)
+                if reorder is not None:
+                    reorder.feed(packet.pts)
                 try:
                     decoded = packet.decode()
                 except av.error.FFmpegError as exc:
@@ -112,16 +104,12 @@ class PyAVDecoder:
                 for frame in decoded:
                     frames += 1
                     broken += frame.is_corrupt
-                    pts = heapq.heappop(reorder) if reorder else frame.pts
+                    pts = frame.pts if reorder is None else reorder.next()
                     end = max(end, ((pts or 0) + (frame.duration or 0)) * self.info.time_base)
                     yield frame, pts
         except av.error.FFmpegError as exc:
             log.info("%s: reading ended early: %s", self.info.path, exc)
-        # Read to its end: what the container promised, by its index or by its length, and did not come is lost too.
-        if self.info.frames_exact and self._first is None:
-            lost = max(lost, self.info.frames - frames)
-        if self.info.end is not None and (self.info.end - end) * self.info.rate > Fraction(3, 2):
-            lost = max(lost, round((self.info.end - end) * self.info.rate))
+        lost = max(lost, missing(self.info, frames, end, whole=self._timeline.first is None))
         self.damaged = lost + broken
 
     def _planes(self, frame: VideoFrame) -> tuple[Plane, Plane, Plane]:

@@ -1,13 +1,24 @@
 """Stage 5, encode: frames become packets of a video stream.
 
-Contract: `Encoder(muxer, info, pix_fmt, config)` adds its stream to the muxer. `encode(batch)` returns the packets that
-are ready, `flush()` the rest; each frame keeps its pts and duration in `info.time_base`. `formats(codec)` says which
-members of `frames.FORMATS` it takes. Frames are read during the call only.
+Contract: `Encoder(muxer, info, pix_fmt, config, gpu)` adds its stream to the muxer. `encode(batch)` returns the packets
+that are ready, `flush()` the rest, in decoding order; each frame keeps its pts and duration in `info.time_base`.
+`formats(codec)` says which members of `frames.FORMATS` it takes. `close()` is called in every way out, after `flush()`
+or in place of it, any number of times: it ends the encoder's threads and waits for them, about a second at the most.
+
+`memory` says where it wants frames:
+
+- `host`: `Frame.planes` are NumPy arrays. An encoder may keep references to them until their packets are out, so nobody
+  writes to them and their memory stays valid while anything references it. On runs with a GPU they may be views of
+  page-locked memory that a copy from the GPU has filled.
+- `cuda`: `FrameBatch.planes` are tensors on `gpu.device`, and `Frame.planes` is (). All work on them is queued on
+  `gpu.stream`; the memory may be written to again by work that is queued there after `encode` has returned.
+
+`gpu` is any object with `stream` (torch.cuda.Stream), `device` (torch.device) and `index` (int); `None` without a GPU.
 """
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
-from typing import Any, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from av.packet import Packet
 
@@ -17,7 +28,9 @@ from segmentation.mux import Muxer
 
 
 class Encoder(Protocol):
-    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config) -> None: ...
+    memory: ClassVar[Literal["host", "cuda"]]
+
+    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any = None) -> None: ...
 
     @staticmethod
     def formats(codec: str) -> tuple[str, ...]: ...
@@ -25,3 +38,5 @@ class Encoder(Protocol):
     def encode(self, batch: FrameBatch) -> list[Packet[Any]]: ...
 
     def flush(self) -> list[Packet[Any]]: ...
+
+    def close(self) -> None: ...

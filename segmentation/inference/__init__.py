@@ -23,11 +23,6 @@ class Inference(Protocol):
     def __call__(self, tensor: Any) -> Any: ...
 
 
-def on_host(masks: Any) -> NDArray[np.float32]:
-    """Masks (N, h, w) as a NumPy array, from wherever an implementation left them."""
-    return np.asarray(masks.cpu() if hasattr(masks, "cpu") else masks, np.float32)
-
-
 def probabilities(scores: NDArray[np.float32], model: Model) -> NDArray[np.float32]:
     """(N, C, h, w) scores to (N, h, w) probability that a place belongs to one of `model.keep`."""
     keep = list(model.keep)

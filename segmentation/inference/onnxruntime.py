@@ -7,6 +7,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from segmentation.config import Config
+from segmentation.frames import VideoInfo
 from segmentation.inference import probabilities
 from segmentation.model import Model, open_session
 
@@ -15,6 +16,8 @@ _MOST_WORKERS = 16  # each holds frames and the network's activations in memory
 
 class OnnxRuntimeInference:
     """See `segmentation.inference`. Takes and returns NumPy arrays."""
+
+    memory = "host"
 
     def __init__(self, model: Model, config: Config) -> None:
         options = ort.SessionOptions()
@@ -25,7 +28,7 @@ class OnnxRuntimeInference:
         self._model = model
 
     @staticmethod
-    def describe(config: Config) -> str:
+    def describe(config: Config, info: VideoInfo | None = None) -> str:
         return f"ONNX Runtime {ort.__version__}, CPU, FP32"
 
     def __call__(self, tensor: NDArray[np.generic]) -> NDArray[np.float32]:

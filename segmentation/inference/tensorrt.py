@@ -18,8 +18,11 @@ from segmentation.config import Config
 from segmentation.engine import obtain
 from segmentation.engine_job import EngineOptions, Job, check_machine
 from segmentation.errors import BackendError, EngineError
-from segmentation.flavour import Flavour, Gpu, choose, find_gpu, installed, logger
-from segmentation.inference import probabilities
+from segmentation.flavour import Flavour, choose, find_gpu, installed, logger
+from segmentation.flavour import Gpu as Device
+from segmentation.frames import VideoInfo
+from segmentation.gpu import Gpu
+from segmentation.inference.onnx_to_torch import probabilities
 from segmentation.model import Model, short
 from segmentation.sidecar import Sidecar, load_plan, write_whole
 
@@ -160,66 +163,59 @@ class Network:
 
 
 class TensorRTInference:
-    """See `segmentation.inference`. Takes and returns NumPy arrays on the CPU: one copy in, one copy out.
+    """See `segmentation.inference`. The masks returned are written again by the next call.
 
     A model that is no engine yet is built into one, which the next run finds; see `segmentation.engine`.
     """
 
+    memory = "cuda"
     workers = 1  # one stream; the network itself fills the GPU
 
-    def __init__(self, model: Model, config: Config) -> None:
-        device = _device(config)
-        gpu, flavour = _gpu(device), _flavour(device)
+    def __init__(self, model: Model, config: Config, gpu: Gpu) -> None:
+        device, flavour = _gpu(gpu.device), _flavour(gpu.device)
         path = model.path
         if path.suffix != ".engine":
             batch = EngineOptions().batch if model.batch is None else (model.batch,) * 3
-            job = Job(model=model, options=EngineOptions(batch=batch), flavour=flavour, gpu=gpu)
-            with torch.cuda.device(device):  # TensorRT builds for the current one
-                path, _ = obtain(job)
+            job = Job(model=model, options=EngineOptions(batch=batch), flavour=flavour, gpu=device)
+            path, _ = obtain(job)
         plan, sidecar = load_plan(path)
-        check_machine(path, sidecar, flavour, gpu)
-        self._start(
-            plan, sidecar, model, device, path.with_suffix(f".sm{gpu.capability[0]}{gpu.capability[1]}.kernels")
-        )
-
-    @classmethod
-    def of_plan(cls, plan: bytes, sidecar: Sidecar, model: Model) -> "TensorRTInference":
-        """For a plan that has not been written yet, on the current GPU."""
-        made = cls.__new__(cls)
-        made._start(plan, sidecar, model, torch.device("cuda", torch.cuda.current_device()), None)
-        return made
-
-    def _start(self, plan: bytes, sidecar: Sidecar, model: Model, device: torch.device, kernels: Path | None) -> None:
+        check_machine(path, sidecar, flavour, device)
+        kernels = path.with_suffix(f".sm{device.capability[0]}{device.capability[1]}.kernels")
         self._model = model
-        self._device = device
-        with torch.cuda.device(device):
-            self._network = Network(plan, sidecar, device, torch.cuda.Stream(device), kernels)
-        network = self._network
-        # Pinned memory: only from there do copies run beside the CPU's work.
-        self._source = torch.zeros(network.input.shape, dtype=network.input.dtype, pin_memory=True)
-        self._scores = torch.zeros(network.output.shape, dtype=network.output.dtype, pin_memory=True)
+        self._network = Network(plan, sidecar, gpu.device, gpu.stream, kernels)
+        count = config.batch_size or 1
+        self._masks = torch.empty((count, *self._network.output.shape[2:]), dtype=torch.float32, device=gpu.device)
 
     @staticmethod
-    def describe(config: Config) -> str:
+    def describe(config: Config, info: VideoInfo | None = None) -> str:
         device = _device(config)
         return f"{_flavour(device)}, {_gpu(device)}, engine"
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def __call__(self, tensor: NDArray[Any]) -> NDArray[np.float32]:
-        largest = self._network.largest
-        parts = [self._scores_of(tensor[i : i + largest]) for i in range(0, len(tensor), largest)]
-        return probabilities(np.concatenate(parts), self._model)
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        network = self._network
+        with torch.cuda.stream(network.stream):
+            for begin in range(0, len(tensor), network.largest):
+                part = tensor[begin : begin + network.largest]
+                network.input[: len(part)].copy_(part)
+                network.run(len(part))
+                masks = probabilities(network.output[: len(part)], self._model)
+                self._masks[begin : begin + len(part)].copy_(masks)
+        return self._masks[: len(tensor)]
 
-    def _scores_of(self, tensor: NDArray[Any]) -> NDArray[np.float32]:
-        count, network = len(tensor), self._network
-        self._source[:count].copy_(torch.from_numpy(tensor))
-        with torch.cuda.device(self._device), torch.cuda.stream(network.stream):
-            network.input[:count].copy_(self._source[:count], non_blocking=True)
-            network.run(count)
-            self._scores[:count].copy_(network.output[:count], non_blocking=True)
-            network.stream.synchronize()  # the one place where the host waits
-        scores: NDArray[np.float32] = self._scores[:count].numpy().astype(np.float32)
-        return scores
+
+def run_plan(plan: bytes, sidecar: Sidecar, model: Model, pictures: NDArray[Any]) -> NDArray[np.float32]:
+    """Masks (N, h, w) of a plan that has not been written yet, for pictures (N, 3, H, W), on the current GPU."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    network = Network(plan, sidecar, device, torch.cuda.Stream(device), None)
+    parts = []
+    with torch.cuda.stream(network.stream), torch.inference_mode():
+        for begin in range(0, len(pictures), network.largest):
+            part = torch.from_numpy(pictures[begin : begin + network.largest])
+            network.input[: len(part)].copy_(part)
+            network.run(len(part))
+            parts.append(probabilities(network.output[: len(part)], model).cpu().numpy())
+    return np.concatenate(parts)
 
 
 def _device(config: Config) -> torch.device:
@@ -233,7 +229,7 @@ def _device(config: Config) -> torch.device:
     return torch.device("cuda", device.index or 0)
 
 
-def _gpu(device: torch.device) -> Gpu:
+def _gpu(device: torch.device) -> Device:
     gpu = find_gpu(device.index)
     assert gpu is not None, "PyTorch sees the GPU"
     return gpu

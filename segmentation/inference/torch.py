@@ -3,31 +3,29 @@
 from typing import Any
 
 import numpy as np
-import onnx2torch
 import torch
 from numpy.typing import NDArray
 
 from segmentation.config import Config
-from segmentation.errors import BackendError, ModelError
-from segmentation.inference import probabilities
+from segmentation.errors import BackendError
+from segmentation.frames import VideoInfo
+from segmentation.inference.onnx_to_torch import convert, probabilities
 from segmentation.model import Model
 
 
 class TorchInference:
     """See `segmentation.inference`. Takes and returns NumPy arrays on the CPU."""
 
+    memory = "host"
     workers = 1  # the network itself fills the GPU, or all cores
 
     def __init__(self, model: Model, config: Config) -> None:
         self._model = model
         self._device = _device(config)
-        try:
-            self._net: torch.nn.Module = onnx2torch.convert(str(model.path)).float().eval().to(self._device)
-        except NotImplementedError as exc:
-            raise ModelError(f"{model.path}: PyTorch can't run it ({exc}); use --infer onnxruntime") from exc
+        self._net = convert(model.path, self._device).float()
 
     @staticmethod
-    def describe(config: Config) -> str:
+    def describe(config: Config, info: VideoInfo | None = None) -> str:
         device = _device(config)
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
         return f"PyTorch {torch.__version__}, {name}, eager FP32"
@@ -35,9 +33,8 @@ class TorchInference:
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def __call__(self, tensor: NDArray[Any]) -> NDArray[np.float32]:
         scores = self._net(torch.from_numpy(tensor.astype(np.float32, copy=False)).to(self._device))
-        if isinstance(scores, (tuple, list)):  # auxiliary outputs follow the one that counts
-            scores = scores[0]
-        return probabilities(scores.float().cpu().numpy(), self._model)
+        masks: NDArray[np.float32] = probabilities(scores, self._model).cpu().numpy()
+        return masks
 
 
 def _device(config: Config) -> torch.device:

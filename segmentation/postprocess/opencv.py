@@ -1,6 +1,5 @@
 """Postprocessing with OpenCV on the CPU, in integers, on the YUV planes."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from segmentation.config import Config, Effect
 from segmentation.frames import FORMATS, FrameBatch, Plane, Planes, VideoInfo
+from segmentation.postprocess import blur_scale
 from segmentation.preprocess.opencv import shrink
 
 Alpha = NDArray[Any]  # (H, W) uint8, 255 where the foreground is kept fully
@@ -19,22 +19,20 @@ Layer = NDArray[Any]  # (h, w) float32, at reduced size
 class OpenCVPostprocessor:
     """See `segmentation.postprocess`."""
 
-    def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect) -> None:
+    memory = "host"
+
+    def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect, config: Config) -> None:
         self._format = FORMATS[pix_fmt]
         self._turns = info.rotation // 90
         self._size = (info.width, info.height)
         self._effect = effect
-        sigma = effect.strength * min(self._size) / 1080
-        # A strong blur leaves no detail that a smaller picture could not hold: shrink until sigma is 2 to 4 pixels.
-        factor = 1 << max(0, math.floor(math.log2(sigma / 2)))
-        self._small = (-(-info.width // factor), -(-info.height // factor))
-        self._sigma = sigma / factor
+        self._small, self._sigma = blur_scale(self._size, effect.strength)
         rgb = (0, 0, 0) if effect.kind == "mask" else effect.rgb
         self._plain = self._planes_of(info.colour.from_rgb(rgb, self._format.bits))
         self._white = self._planes_of(info.colour.from_rgb((255, 255, 255), self._format.bits))
 
     @staticmethod
-    def describe(config: Config) -> str:
+    def describe(config: Config, info: VideoInfo | None = None) -> str:
         return f"OpenCV {cv2.__version__}, {config.effect}"
 
     def __call__(self, batch: FrameBatch, masks: NDArray[np.float32]) -> FrameBatch:

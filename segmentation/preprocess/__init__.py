@@ -7,11 +7,32 @@ network's size. This is the only place where RGB exists. The caller owns the res
 
 from typing import Any, Protocol
 
+from segmentation.config import Config
 from segmentation.frames import FrameBatch, VideoInfo
 from segmentation.model import Model
 
 
 class Preprocessor(Protocol):
-    def __init__(self, info: VideoInfo, pix_fmt: str, model: Model) -> None: ...
+    memory: str  # where it takes frames from and leaves its result: "host" or "cuda"
+
+    def __init__(self, info: VideoInfo, pix_fmt: str, model: Model, config: Config) -> None: ...  # on cuda: and a Gpu
 
     def __call__(self, batch: FrameBatch) -> Any: ...
+
+
+def shrink_steps(shape: tuple[int, int], size: tuple[int, int]) -> list[tuple[str, tuple[int, int]]]:
+    """How a plane (h, w) is resampled to `size` (width, height) without aliasing: steps of ("half" | "area" | "linear",
+    (width, height)).
+
+    It is halved as often as it can be done exactly; for what is left, less than another halving, bilinear
+    interpolation reads every pixel.
+    """
+    (height, width), (target_width, target_height) = shape, size
+    steps = []
+    while min(height / target_height, width / target_width) >= 2 and not (height % 2 or width % 2):
+        height, width = height // 2, width // 2
+        steps.append(("half", (width, height)))
+    if (width, height) != size:
+        ratio = max(height / target_height, width / target_width)
+        steps.append(("area" if ratio > 2 else "linear", size))
+    return steps

@@ -7,12 +7,15 @@ from numpy.typing import NDArray
 from segmentation.config import Config
 from segmentation.frames import FORMATS, FrameBatch, Plane, Planes, VideoInfo
 from segmentation.model import Model
+from segmentation.preprocess import shrink_steps
 
 
 class OpenCVPreprocessor:
     """See `segmentation.preprocess`. Returns a NumPy array."""
 
-    def __init__(self, info: VideoInfo, pix_fmt: str, model: Model) -> None:
+    memory = "host"
+
+    def __init__(self, info: VideoInfo, pix_fmt: str, model: Model, config: Config) -> None:
         self._model = model
         self._turns = info.rotation // 90
         self._to_rgb = info.colour.yuv_to_rgb(FORMATS[pix_fmt].bits)
@@ -21,7 +24,7 @@ class OpenCVPreprocessor:
         self._order = (2, 1, 0) if model.channel_order == "bgr" else (0, 1, 2)
 
     @staticmethod
-    def describe(config: Config) -> str:
+    def describe(config: Config, info: VideoInfo | None = None) -> str:
         return f"OpenCV {cv2.__version__}"
 
     def __call__(self, batch: FrameBatch) -> NDArray[np.generic]:
@@ -41,12 +44,7 @@ class OpenCVPreprocessor:
 
 def shrink(plane: Plane, size: tuple[int, int]) -> Plane:
     """Resamples `plane` (h, w) to `size` (width, height) without aliasing."""
-    width, height = size
-    # OpenCV averages 2x2 pixels many times faster than any other area, and for what is left, less than another halving,
-    # bilinear interpolation reads every pixel.
-    while min(plane.shape[0] / height, plane.shape[1] / width) >= 2 and not (plane.shape[0] % 2 or plane.shape[1] % 2):
-        plane = cv2.resize(plane, (plane.shape[1] // 2, plane.shape[0] // 2), interpolation=cv2.INTER_AREA)
-    if plane.shape == (height, width):
-        return plane
-    ratio = max(plane.shape[0] / height, plane.shape[1] / width)
-    return cv2.resize(plane, size, interpolation=cv2.INTER_AREA if ratio > 2 else cv2.INTER_LINEAR)
+    for step, target in shrink_steps((plane.shape[0], plane.shape[1]), size):
+        # OpenCV averages 2x2 pixels many times faster than any other area.
+        plane = cv2.resize(plane, target, interpolation=cv2.INTER_LINEAR if step == "linear" else cv2.INTER_AREA)
+    return plane

@@ -1,0 +1,46 @@
+# syntax=docker/dockerfile:1
+#
+# The program with its GPU stages. Build it, and run it on the videos of the current folder:
+#
+#     docker build -t segmentation .
+#     docker run --rm --gpus all --user "$(id -u):$(id -g)" -v "$PWD:/videos" -v segmentation-cache:/cache \
+#         segmentation input.mp4
+#
+# --gpus needs the NVIDIA Container Toolkit, and a driver for CUDA 13 (580 or newer). --user makes the output yours;
+# without it the user is 1000. The volume keeps what is made once for a GPU or a model: leave it out, and each run makes
+# it again. Without --gpus everything runs on the CPU.
+
+# The base flavour: PyTorch's wheels bring CUDA's libraries, NVRTC among them, which compiles the project's kernels.
+FROM nvidia/cuda:13.0.2-base-ubuntu24.04
+
+# Ubuntu moves its packages' versions by itself, and takes the old ones away.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends python3 python3-venv \
+    && rm -rf /var/lib/apt/lists/* \
+    && python3 -m venv /opt/venv
+
+ENV PATH=/opt/venv/bin:$PATH
+
+# NVDEC and NVENC are libraries of the driver, which the toolkit puts into the container only when asked for video.
+ENV NVIDIA_DRIVER_CAPABILITIES=compute,video,utility
+
+# The dependencies are gigabytes: a layer of their own, which changes only with pyproject.toml and the version. Which
+# versions will do is said there.
+WORKDIR /opt/segmentation
+COPY pyproject.toml LICENSE ./
+COPY segmentation/__init__.py segmentation/
+# hadolint ignore=DL3013
+RUN touch README.md && pip install --no-cache-dir '.[gpu]'
+
+COPY README.md ./
+COPY segmentation segmentation
+RUN pip install --no-cache-dir --no-deps --force-reinstall . && rm -rf build ./*.egg-info
+
+# Any user may be given to `docker run`, and most have no home here. Python shall import nothing from among the videos.
+ENV SEGMENTATION_ENGINES=/cache XDG_CACHE_HOME=/cache HOME=/cache PYTHONSAFEPATH=1
+RUN mkdir -m 1777 /cache && mkdir /videos && chown 1000:1000 /videos
+USER 1000:1000
+WORKDIR /videos
+ENTRYPOINT ["python", "-m", "segmentation"]
+CMD ["--help"]

@@ -1,0 +1,158 @@
+"""What this machine's GPU, driver and video engines can do: asked of them, never assumed from a name."""
+
+import ctypes
+import logging
+import re
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from segmentation.config import Config
+from segmentation.decode.headers import may_interlace
+from segmentation.decode.packets import read
+from segmentation.errors import BackendError, LacksEngine
+from segmentation.flavour import Gpu, find_gpu
+from segmentation.frames import FORMATS, VideoInfo
+
+NVDEC_CODECS = {  # FFmpeg's name of a decoder: PyNvVideoCodec's of the codec
+    "h264": "H264",
+    "hevc": "HEVC",
+    "libdav1d": "AV1",
+    "av1": "AV1",
+    "mpeg1video": "MPEG1",
+    "mpeg2video": "MPEG2",
+    "mpeg4": "MPEG4",
+    "vp8": "VP8",
+    "vp9": "VP9",
+}
+logging.getLogger("PyNvVideoCodec").propagate = False  # it tells its version at each import; warnings still show
+
+_CHROMA = {"yuv420p": "420", "yuv444p": "444"}
+_DRIVER = "libcuda.so.1"
+_VIDEO = ("libnvcuvid.so.1", "libnvidia-encode.so.1")  # PyNvVideoCodec loads both
+_PACKAGES = (
+    "torch",
+    "cvcuda-cu13",
+    "PyNvVideoCodec",
+    "cuda-core",
+    "tensorrt-cu13",
+    "tensorrt-rtx",
+    "av",
+    "onnxruntime",
+)
+
+
+def device_index(config: Config) -> int:
+    """Which GPU is meant. Raises `BackendError` in one line, with the remedy, where there is none to use."""
+    if config.device == "cpu":
+        raise BackendError("device cpu: this needs an NVIDIA GPU; leave out --device, or write --device cuda:0")
+    index = int((config.device or "cuda:0").partition(":")[2] or 0)
+    if find_gpu(index) is not None:
+        return index
+    if not _loads(_DRIVER):
+        raise BackendError(f"there is no NVIDIA driver ({_DRIVER}); install it, or start the container with --gpus all")
+    if find_gpu(0) is None:
+        raise BackendError("the NVIDIA driver shows no GPU; check nvidia-smi, or start the container with --gpus all")
+    raise BackendError(f"device {config.device}: the NVIDIA driver shows no such GPU; use --device cuda:0")
+
+
+def require_video_libraries() -> None:
+    """Raises `BackendError` where the driver's libraries for NVDEC and NVENC are not to be seen."""
+    absent = [name for name in _VIDEO if not _loads(name)]
+    if absent:
+        raise BackendError(
+            f"the driver's {absent[0]} is missing; in a container, start it with "
+            "NVIDIA_DRIVER_CAPABILITIES=compute,video,utility"
+        )
+
+
+def nvdec_engines(config: Config, info: VideoInfo | None) -> int:
+    """How many NVDEC engines there are. Raises `LacksEngine` if they can't decode `info`, saying what they lack."""
+    index = device_index(config)
+    if info is None:
+        return nvdec_caps(index, "H264", "420", 8)["num_decoder_engines"]
+    pix_fmt = info.pix_fmt.replace("yuvj", "yuv")
+    bits = FORMATS[pix_fmt].bits if pix_fmt in FORMATS else 0
+    chroma = _CHROMA.get(pix_fmt.removesuffix("10le"))
+    what = f"{info.codec} {info.pix_fmt} of {info.width}x{info.height}"
+    if info.codec not in NVDEC_CODECS or chroma is None:
+        raise LacksEngine(f"NVDEC has no decoder for {what}")
+    caps = nvdec_caps(index, NVDEC_CODECS[info.codec], chroma, bits)
+    if not caps["supported"]:
+        raise LacksEngine(f"this GPU's NVDEC has no decoder for {what}")
+    least, most = (caps["width_min"], caps["height_min"]), (caps["width_max"], caps["height_max"])
+    size = (info.width, info.height)
+    if any(s < low or s > high for s, low, high in zip(size, least, most, strict=True)):
+        raise LacksEngine(f"NVDEC takes {'{}x{} to {}x{}'.format(*least, *most)} pixels of this codec, not {what}")
+    if any(s % 2 for s in size):
+        raise LacksEngine(f"NVDEC gives frames of even size, and this is {what}")
+    if info.interlaced or may_interlace(info.codec, bytes(next(read(info, None), b""))):
+        raise LacksEngine(f"NVDEC would mix the fields of interlaced frames, and this is {what}")
+    return caps["num_decoder_engines"]
+
+
+@cache
+def nvdec_caps(index: int, codec: str, chroma: str, bits: int) -> dict[str, int]:
+    """PyNvVideoCodec's `GetDecoderCaps`, such as {"supported": 1, "num_decoder_engines": 7, "width_max": 4096, ...}."""
+    # Only here: without a driver they can't be imported.
+    import PyNvVideoCodec as nvc
+    from cuda.core import Device
+
+    Device(index).set_current()  # it asks in the thread's current context, and crashes where there is none
+    caps: dict[str, int] = nvc.GetDecoderCaps(
+        gpuid=index,
+        codec=getattr(nvc.cudaVideoCodec, codec),
+        chromaformat=getattr(nvc.cudaVideoChromaFormat, chroma),
+        bitdepth=bits,
+    )
+    return caps
+
+
+def machine(config: Config) -> list[str]:
+    """The GPU, its driver, the libraries and what NVDEC decodes, a line each; one line where there is no GPU."""
+    try:
+        index = device_index(config)
+    except BackendError as exc:
+        return [f"{'GPU':<12} none: {exc}"]
+    gpu: Gpu | None = find_gpu(index)
+    version = re.search(r"Kernel Module\s+(\S+)", _text("/proc/driver/nvidia/version"))
+    lines = [f"{'GPU':<12} {gpu}, driver {version[1] if version else 'unknown'}", f"{'libraries':<12} {_libraries()}"]
+    try:
+        require_video_libraries()
+        served = [
+            f"{codec.lower()} {chroma} {bits} bit"
+            for codec in dict.fromkeys(NVDEC_CODECS.values())
+            for chroma in ("420", "444")
+            for bits in (8, 10)
+            if nvdec_caps(index, codec, chroma, bits)["supported"]
+        ]
+        lines.append(f"{'NVDEC':<12} {nvdec_engines(config, None)} engines: {', '.join(served)}")
+    except (BackendError, ImportError) as exc:
+        lines.append(f"{'NVDEC':<12} not to be asked: {exc}")
+    return lines
+
+
+def _libraries() -> str:
+    found: dict[str, Any] = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return ", ".join(f"{name} {version}" for name, version in found.items())
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,85 @@
+"""What H.264 and MPEG-2 streams say about interlacing in their headers, before any frame is decoded."""
+
+from collections.abc import Iterator
+
+_SPS = 7  # nal_unit_type of a sequence parameter set, H.264 table 7-1
+_WITH_CHROMA = {44, 83, 86, 100, 110, 118, 122, 128, 134, 135, 138, 139, 244}  # profile_idc, H.264 clause 7.3.2.1.1
+_SEQUENCE_EXTENSION = b"\0\0\1\xb5"  # extension_start_code, MPEG-2 table 6-1; 1 follows for sequences
+
+
+def may_interlace(codec: str, data: bytes) -> bool:
+    """Whether frames of the stream that begins with `data` (with start codes) may consist of two fields."""
+    if codec == "h264":
+        return any(not _frame_mbs_only(unit) for unit in _units(data) if unit and unit[0] & 31 == _SPS)
+    if codec == "mpeg2video":
+        at = data.find(_SEQUENCE_EXTENSION)
+        return at >= 0 and len(data) > at + 5 and data[at + 4] >> 4 == 1 and not data[at + 5] & 8
+    return False
+
+
+def _units(data: bytes) -> Iterator[bytes]:
+    """NAL units between start codes."""
+    yield from data.split(b"\0\0\1")[1:]
+
+
+def _frame_mbs_only(unit: bytes) -> bool:
+    """`frame_mbs_only_flag` of a sequence parameter set, H.264 clause 7.3.2.1.1."""
+    bits = _Bits(unit[1:].replace(b"\0\0\3", b"\0\0"))  # without the bytes that keep start codes out
+    profile = bits.read(8)
+    bits.read(16)  # constraints and level
+    bits.golomb()  # its number
+    if profile in _WITH_CHROMA:
+        chroma = bits.golomb()
+        bits.read(1 if chroma == 3 else 0)
+        bits.golomb(2)  # bit depths
+        bits.read(1)
+        if bits.read(1):
+            for i in range(12 if chroma == 3 else 8):
+                if bits.read(1):
+                    _skip_scaling_list(bits, 16 if i < 6 else 64)
+    bits.golomb()  # log2_max_frame_num_minus4
+    order = bits.golomb()
+    if order == 0:
+        bits.golomb()
+    elif order == 1:
+        bits.read(1)
+        bits.golomb(2)
+        bits.golomb(bits.golomb())
+    bits.golomb()  # max_num_ref_frames
+    bits.read(1)
+    bits.golomb(2)  # width and height
+    return bool(bits.read(1))
+
+
+def _skip_scaling_list(bits: "_Bits", size: int) -> None:
+    """H.264 clause 7.3.2.1.1.1."""
+    last = following = 8
+    for _ in range(size):
+        if following:
+            code = bits.golomb()
+            following = (last + (code + 1) // 2 * (1 if code % 2 else -1)) % 256
+        last = following or last
+
+
+class _Bits:
+    """Reads a byte string bit by bit; behind its end there are zeros."""
+
+    def __init__(self, data: bytes) -> None:
+        self._value = int.from_bytes(data, "big")
+        self._left = 8 * len(data)
+
+    def read(self, count: int) -> int:
+        """An unsigned number of `count` bits."""
+        self._left -= count
+        shifted = self._value >> self._left if self._left >= 0 else 0
+        return shifted & ((1 << count) - 1)
+
+    def golomb(self, count: int = 1) -> int:
+        """The last of `count` unsigned Exp-Golomb codes, H.264 clause 9.1."""
+        code = 0
+        for _ in range(count):
+            zeros = 0
+            while self._left > 0 and not self.read(1):
+                zeros += 1
+            code = (1 << zeros) - 1 + self.read(zeros)
+        return code

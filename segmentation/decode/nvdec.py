@@ -1,0 +1,195 @@
+"""Decoding on NVDEC, through PyNvVideoCodec: several engines on one file, frames in device memory.
+
+H.264, HEVC, VP8 and VP9 come out bit for bit as FFmpeg decodes them; MPEG-1, 2 and 4 leave the rounding of their
+transform open, and a sample may be a level off.
+
+PyAV reads the container, `packets.py` cuts it into runs, and each of several threads feeds one run after the other to a
+decoder of its own. Frames leave in order. What runs ahead of the one that is being given out is bounded by memory, so
+that short runs keep all engines busy, and long ones as many as memory allows.
+"""
+
+import threading
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import PyNvVideoCodec as nvc
+from numpy import int64, uint64
+
+from segmentation.capabilities import NVDEC_CODECS, nvdec_engines
+from segmentation.config import Config
+from segmentation.decode.line import Line
+from segmentation.decode.packets import Run, exact_keyframe, read, runs, whole
+from segmentation.decode.timeline import Timeline, missing
+from segmentation.errors import InputError
+from segmentation.faults import explain
+from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, VideoInfo
+from segmentation.gpu import Gpu, torch_dtype
+from segmentation.source import open_input
+
+_Times = tuple[int | None, int, bool]  # pts, duration, whether it is decoded only because others refer to it
+
+MOST_DECODERS = 6  # more gain nothing on seven engines: the threads that feed them get into each other's way
+LEAST_RUN = 24  # packets: below, restarting a decoder costs more than another engine brings
+AHEAD = 2_500_000_000  # bytes of decoded frames that may wait for their turn, or a quarter of the GPU's free memory
+
+
+class NvdecDecoder:
+    """See `segmentation.decode`. The planes of a batch are (N, h, w), with N the batch size even if it is not full."""
+
+    memory = "cuda"
+
+    def __init__(self, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu) -> None:
+        self.info = info
+        self.damaged = 0
+        self._gpu = gpu
+        self._layout = FORMATS[pix_fmt]
+        self._kernels = gpu.kernels(self._layout)
+        self._batch_size = config.batch_size or 1
+        self._limit = config.max_frames
+        self._timeline = Timeline(info, config)
+        self._line = Line(min(AHEAD, gpu.free_bytes() // 4) // (self._frame_bytes() * self._batch_size))
+        self._threads: list[threading.Thread] = []
+        with open_input(info.path) as container:
+            stream = container.streams.video[0]
+            self._stored_in_decoding_order = container.format.name == "avi" and stream.has_b_frames
+
+    @staticmethod
+    def describe(config: Config, info: VideoInfo | None = None) -> str:
+        engines = nvdec_engines(config, info)
+        return f"NVDEC, {engines} engines, PyNvVideoCodec {nvc.__version__}"
+
+    def __iter__(self) -> Iterator[FrameBatch]:
+        engines = 1 if self._stored_in_decoding_order else MOST_DECODERS
+        self._threads = [threading.Thread(target=self._guard, args=(self._read,), daemon=True)]
+        self._threads += [threading.Thread(target=self._guard, args=(self._work,), daemon=True) for _ in range(engines)]
+        for thread in self._threads:
+            thread.start()
+        try:
+            yield from self._in_time()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Ends all threads and gives the decoders back."""
+        self._line.close()
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+
+    def _in_time(self) -> Iterator[FrameBatch]:
+        """The batches in order, their frames' pts settled, cut to the wanted stretch."""
+        count = 0
+        end = Fraction(0)
+        for planes, times in self._line:
+            placed: list[Frame] = []
+            for stored, duration in times:
+                pts = self._timeline.place(stored)
+                end = max(end, (pts + duration) * self.info.time_base)
+                if self._timeline.over(pts) or count + len(placed) == self._limit:
+                    break
+                placed.append(Frame(planes=ON_GPU, pts=pts, duration=duration))
+            if placed:
+                yield FrameBatch(frames=tuple(placed), index=count, planes=planes)
+                count += len(placed)
+            if len(placed) < len(times) or count == self._limit:
+                return
+        self.damaged = max(self._line.lost, missing(self.info, count, end, whole=self._timeline.first is None))
+
+    def _guard(self, work: Any) -> None:
+        try:
+            self._gpu.enter()
+            work()
+        except BaseException as exc:  # raised again where the batches are taken
+            self._line.fail(exc)
+
+    def _read(self) -> None:
+        """Reads packets and hands out runs."""
+        packets = read(self.info, self._timeline.first)
+        if self._stored_in_decoding_order:  # times don't tell which run a frame belongs to
+            cut = whole(packets, self._line.closed)
+        else:
+            cut = runs(packets, exact_keyframe(self.info.codec), LEAST_RUN, self._line.closed)
+        for run in cut:
+            self._line.open(run)
+        self._line.open(None)
+
+    def _work(self) -> None:
+        """Decodes one run after the other."""
+        decoder = None
+        while (run := self._line.next_run()) is not None:
+            decoder = decoder or nvc.CreateDecoder(
+                gpuid=self._gpu.index,
+                codec=getattr(nvc.cudaVideoCodec, NVDEC_CODECS[self.info.codec]),
+                cudastream=self._gpu.stream.cuda_stream,
+                usedevicememory=True,
+            )
+            self._decode(decoder, run)
+
+    def _decode(self, decoder: Any, run: Run) -> None:
+        times: dict[int, _Times] = {}  # of packets whose frame has not come out, by their timestamp
+        filling: tuple[Any, list[tuple[int | None, int]]] | None = None
+        for surface in self._surfaces(decoder, run, times):
+            pts, duration, discarded = times.pop(surface.timestamp, (None, 0, False))
+            if discarded or not run.shows(pts) or (pts is not None and not self._timeline.begun(pts)):
+                continue
+            if filling is None:
+                self._line.admit(run)
+                filling = (self._planes(), [])
+            self._unpack(surface, filling[0], len(filling[1]))
+            filling[1].append((pts, duration))
+            if len(filling[1]) == self._batch_size:
+                self._line.put(run, filling)
+                filling = None
+        lost = sum(not discarded and run.shows(pts) for pts, _, discarded in times.values())
+        self._line.finish(run, filling, lost)
+
+    def _surfaces(self, decoder: Any, run: Run, times: dict[int, "_Times"]) -> Iterator[Any]:
+        """NVDEC's frames of a run in the order in which they are shown; `timestamp` is their packet's.
+
+        Times that rise in decoding order are taken for decoding times and given out in their order, which is right for
+        AVI: it stores no others. A surface's memory is used again for later ones, so it has to be read on the stream,
+        before asking for more.
+        """
+        for packet in run.packets():
+            timestamp = packet.pts if packet.pts is not None else packet.dts or 0
+            times[timestamp] = (packet.pts, packet.duration or 0, packet.is_discard)
+            data = nvc.PacketData()
+            data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, timestamp
+            yield from self._decoded(decoder, data)
+        yield from self._decoded(decoder, nvc.PacketData())  # an empty one: what it still holds
+
+    def _decoded(self, decoder: Any, data: Any) -> Any:
+        try:
+            return decoder.Decode(data)
+        except nvc.PyNvVCException as exc:
+            if (fault := explain(exc)) is not None:
+                raise fault from exc
+            reason = " ".join(str(exc).split())
+            raise InputError(f"{self.info.path}: NVDEC can't decode it ({reason}); use --decode pyav") from exc
+
+    def _planes(self) -> tuple[Any, Any, Any]:
+        info, layout, count = self.info, self._layout, self._batch_size
+        chroma = (count, -(-info.height >> layout.shift_y), -(-info.width >> layout.shift_x))
+        y, u, v = (self._gpu.empty(s, torch_dtype(layout)) for s in ((count, info.height, info.width), chroma, chroma))
+        return y, u, v
+
+    def _unpack(self, surface: Any, planes: Any, row: int) -> None:
+        """Copies a surface into row `row` of the batch."""
+        width, height = self.info.width, self.info.height
+        rows, pitch = surface.shape[0], surface.strides[0]
+        if (rows, surface.shape[1]) != (height * 3 // 2 if self._layout.shift_y else height * 3, width):
+            raise InputError(
+                f"{self.info.path}: the picture's size changes from {width}x{height} on the way, which NVDEC's frames "
+                "don't follow; use --decode pyav"
+            )
+        shift = 0 if self._layout.bits == 8 else 6
+        y, u, v = (plane[row] for plane in planes)
+        self._kernels(
+            "unpack", (width, height, 1), uint64(surface.GetPtrToPlane(0)), int64(pitch), y, u, v, width, height, shift
+        )
+
+    def _frame_bytes(self) -> int:
+        info, layout = self.info, self._layout
+        chroma = -(-info.height >> layout.shift_y) * -(-info.width >> layout.shift_x)
+        return (info.width * info.height + 2 * chroma) * (1 if layout.bits == 8 else 2)

@@ -1,0 +1,178 @@
+"""Cutting a video's packets into runs that decoders can decode independently of each other, at the same time.
+
+A run begins at a keyframe from which decoding gives exact pictures. Frames that come after that keyframe in the file
+but are shown before it (those of an open group of pictures) may refer to what lies before it; so the run before gets
+them, with the keyframe, and each run's frames are those within its own times.
+"""
+
+from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import av.error
+from av.bitstream import BitStreamFilterContext
+from av.packet import Packet
+from av.video.stream import VideoStream
+
+from segmentation.frames import VideoInfo
+from segmentation.source import open_input
+
+log = logging.getLogger(__name__)
+
+LONGEST = 600  # packets of one run that wait for its decoder: reading stops there until some are taken
+_POLL = 0.05  # seconds between looks at whether all is over
+_H264_IDR = 5  # nal_unit_type, H.264 table 7-1
+_HEVC_IRAP = range(16, 24)  # nal_unit_type, H.265 table 7-1
+_REPEATED = ("h264", "hevc", "mpeg2video", "mpeg4")  # decoders learn from the stream alone what its extradata says
+
+
+class Run:
+    """Packets for one decoder, which may take them while others are still being read.
+
+    Frames belong to it whose pts is `first` or more, and less than `until` (`None`: no such limit).
+    """
+
+    def __init__(self, first: int | None, stop: threading.Event) -> None:
+        self.first = first
+        self.until: int | None = None
+        self.length = 0  # packets so far
+        self.decoded: deque[Any] = deque()  # what its decoder has made of them and nobody has taken yet
+        self.done = False  # whether nothing is to follow there
+        self._packets: queue.Queue[Packet[Any] | None] = queue.Queue(LONGEST)
+        self._stop = stop
+
+    def put(self, packet: Packet[Any] | None) -> None:
+        """Adds a packet; `None` ends the run. Waits while too many are there, unless all is over."""
+        self.length += 1
+        while not self._stop.is_set():
+            try:
+                return self._packets.put(packet, timeout=_POLL)
+            except queue.Full:
+                continue
+
+    def packets(self) -> Iterator[Packet[Any]]:
+        """Its packets, as they come; ends early when all is over."""
+        while not self._stop.is_set():
+            try:
+                packet = self._packets.get(timeout=_POLL)
+            except queue.Empty:
+                continue
+            if packet is None:
+                return
+            yield packet
+
+    def shows(self, pts: int | None) -> bool:
+        """Whether a frame of this pts belongs to this run."""
+        if pts is None:
+            return True
+        return (self.first is None or pts >= self.first) and (self.until is None or pts < self.until)
+
+
+def runs(
+    packets: Iterable[Packet[Any]], cuttable: Callable[[Packet[Any]], bool], least: int, stop: threading.Event
+) -> Iterator[Run]:
+    """Cuts at keyframes, so that each run has `least` packets or more. A run is given out when its first packet has
+    come, and filled while the next one is asked for."""
+    run: Run | None = None
+    before: Run | None = None  # the run that ends at the beginning of this one, while it may still get frames
+    for packet in packets:
+        if run is None or (before is None and run.length >= least and cuttable(packet)):
+            before, run = run, Run(packet.pts if packet.is_keyframe else None, stop)
+            run.put(packet)
+            key = packet
+            if before is not None:
+                before.until = packet.pts
+                bridged = False
+            yield run
+            continue
+        if before is not None and packet.pts is not None and run.first is not None and packet.pts < run.first:
+            if not bridged:
+                before.put(key)
+                bridged = True
+            before.put(packet)
+            continue
+        if before is not None:
+            before.put(None)
+            before = None
+        run.put(packet)
+    for last in (before, run):
+        if last is not None:
+            last.put(None)
+
+
+def whole(packets: Iterable[Packet[Any]], stop: threading.Event) -> Iterator[Run]:
+    """All packets as one run, whatever their times."""
+    run = Run(None, stop)
+    yield run
+    for packet in packets:
+        run.put(packet)
+    run.put(None)
+
+
+def read(info: VideoInfo, first: int | None) -> Iterator[Packet[Any]]:
+    """The video's packets from the keyframe before the pts `first` on, as a decoder without a container wants them."""
+    with open_input(info.path) as container:
+        stream = container.streams[info.stream_index]
+        assert isinstance(stream, VideoStream)
+        if first is not None:
+            try:
+                container.seek(first, stream=stream)
+                found = next((p for p in container.demux(stream) if p.pts is not None), None)
+                usable = found is not None and found.is_keyframe and found.pts is not None and found.pts <= first
+                container.seek(first if usable else 0, stream=stream)
+            except av.error.FFmpegError as exc:
+                log.info("%s: can't seek: %s", info.path, exc)
+                container.seek(0, stream=stream)
+        filters = _filter(stream)
+        try:
+            for packet in container.demux(stream):
+                if packet.size:
+                    yield from _filtered(packet, filters, info.path)
+        except av.error.FFmpegError as exc:
+            log.info("%s: reading ended early: %s", info.path, exc)
+
+
+def _filtered(packet: Packet[Any], filters: BitStreamFilterContext | None, path: str) -> list[Packet[Any]]:
+    try:
+        return [packet] if filters is None else filters.filter(packet)
+    except av.error.FFmpegError as exc:
+        log.info("%s: packet at pts %s is damaged: %s", path, packet.pts, exc)
+        return []
+
+
+def exact_keyframe(codec: str) -> Callable[[Packet[Any]], bool]:
+    """Tells packets at which decoding can begin and every frame shown from then on is exact.
+
+    In H.264 other keyframes than IDR pictures may begin a gradual refresh, and later frames may refer back past them.
+    """
+    if codec == "h264":
+        return lambda packet: _is_key(packet) and any(nal & 31 == _H264_IDR for nal in _nal_bytes(packet))
+    if codec == "hevc":
+        return lambda packet: _is_key(packet) and any(nal >> 1 & 63 in _HEVC_IRAP for nal in _nal_bytes(packet))
+    return _is_key
+
+
+def _is_key(packet: Packet[Any]) -> bool:
+    return packet.is_keyframe and packet.pts is not None
+
+
+def _nal_bytes(packet: Packet[Any]) -> Iterator[int]:
+    """The first byte of each NAL unit in a packet with start codes (H.264 annex B)."""
+    data = bytes(packet)
+    at = data.find(b"\0\0\1")
+    while 0 <= at < len(data) - 3:
+        yield data[at + 3]
+        at = data.find(b"\0\0\1", at + 3)
+
+
+def _filter(stream: VideoStream) -> BitStreamFilterContext | None:
+    """What makes the packets of a container understandable without it."""
+    codec, extradata = stream.codec_context.name, stream.codec_context.extradata
+    if codec in ("h264", "hevc") and extradata and extradata[0] == 1:
+        return BitStreamFilterContext(f"{codec}_mp4toannexb", stream)
+    return BitStreamFilterContext("dump_extra", stream) if codec in _REPEATED and extradata else None

@@ -1,0 +1,68 @@
+"""When frames are shown: rules that all decoders share."""
+
+import heapq
+from fractions import Fraction
+
+from segmentation.config import Config
+from segmentation.frames import VideoInfo
+
+
+class Timeline:
+    """Gives frames, in the order in which they are shown, strictly rising pts within the wanted stretch.
+
+    `first` and `end` are pts in `info.time_base`: wanted is what begins at `first` or later and before `end`.
+    """
+
+    def __init__(self, info: VideoInfo, config: Config) -> None:
+        self._info = info
+        self.first = self._ticks(config.start) if config.start else None
+        self.end = None if config.duration is None else self._ticks(config.start + config.duration)
+        self._step = max(1, round(1 / info.rate / info.time_base))
+        self._last: int | None = None
+
+    def place(self, pts: int | None) -> int:
+        """The next frame's pts: its own where it has one that rises, else a nominal frame's length after the last."""
+        if pts is None or (self._last is not None and pts <= self._last):
+            pts = self._step + self._last if self._last is not None else self._ticks(0)
+        self._last = pts
+        return pts
+
+    def over(self, pts: int) -> bool:
+        """Whether the wanted stretch ends before `pts`."""
+        return self.end is not None and pts >= self.end
+
+    def begun(self, pts: int) -> bool:
+        """Whether `pts` lies behind the beginning of the wanted stretch."""
+        return self.first is None or pts >= self.first
+
+    def _ticks(self, seconds: float) -> int:
+        """The first pts at or after this many seconds from the container's start."""
+        return -int(-(self._info.start + Fraction(seconds)) / self._info.time_base // 1)
+
+
+class Reorder:
+    """Times of frames where the container stores them in decoding order only, as AVI does: the k-th frame that is shown
+    has the k-th smallest time."""
+
+    def __init__(self) -> None:
+        self._times: list[int] = []
+
+    def feed(self, pts: int | None) -> None:
+        """Takes the time of a packet, in decoding order."""
+        if pts is not None:
+            heapq.heappush(self._times, pts)
+
+    def next(self) -> int | None:
+        """The time of the next frame that is shown."""
+        return heapq.heappop(self._times) if self._times else None
+
+
+def missing(info: VideoInfo, frames: int, end: Fraction, *, whole: bool) -> int:
+    """How many frames the container promised, by its index or by its length, that were not among the `frames` decoded.
+
+    `end` is where the last of them ends, in seconds; `whole` says that the file was read from its beginning.
+    """
+    lost = info.frames - frames if whole and info.frames_exact else 0
+    if info.end is not None and (info.end - end) * info.rate > Fraction(3, 2):
+        lost = max(lost, round((info.end - end) * info.rate))
+    return max(0, lost)

@@ -1,0 +1,61 @@
+"""The GPU of a run: its memory, the one stream that all libraries share, and the project's own kernels."""
+
+import os
+import threading
+
+# Locking pages takes a second for each few gigabytes, by one thread. PyTorch reads this when it is imported.
+os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "pinned_use_cuda_host_register:True,pinned_num_register_threads:8")
+
+import cvcuda
+import torch
+from cuda.core import Device, Stream
+
+from segmentation.frames import PixelFormat
+from segmentation.kernels import Kernels, compiled
+
+
+class Gpu:
+    """One device and its one stream. Whatever a stage queues on the stream happens in the order of queueing.
+
+    Device memory is PyTorch's: it goes back to PyTorch when its last reference is gone, and the next that asks for as
+    much gets it again, without a wait, because both use it on the same stream.
+    """
+
+    def __init__(self, index: int = 0) -> None:
+        self.index = index
+        self.device = torch.device("cuda", index)
+        self._entered = threading.local()
+        self.enter()
+        self.stream = torch.cuda.Stream(self.device)
+        self.cvcuda_stream = cvcuda.as_stream(self.stream.cuda_stream)
+        self._launch_stream = Stream.from_handle(self.stream.cuda_stream)
+
+    def enter(self) -> None:
+        """Makes this device the current one of the calling thread, as every thread that queues work must."""
+        if not hasattr(self._entered, "yes"):
+            torch.cuda.set_device(self.device)
+            Device(self.index).set_current()
+            self._entered.yes = True
+
+    def free_bytes(self) -> int:
+        """Memory that nobody has taken."""
+        free: int = torch.cuda.mem_get_info(self.device)[0]
+        return free
+
+    def event(self) -> torch.cuda.Event:
+        """An event that tells when the stream has passed it."""
+        return torch.cuda.Event(enable_timing=True)
+
+    def kernels(self, layout: PixelFormat, turns: int = 0) -> Kernels:
+        """The kernels for frames of this layout that stand upright after `turns` quarter turns."""
+        return Kernels(self._launch_stream, compiled(Device(self.index).arch, layout, turns))
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Device memory for use on the stream."""
+        with torch.cuda.stream(self.stream):
+            return torch.empty(shape, dtype=dtype, device=self.device)
+
+
+def torch_dtype(layout: PixelFormat) -> torch.dtype:
+    """uint8 for 8 bits, uint16 for 10."""
+    return torch.uint8 if layout.bits == 8 else torch.uint16

@@ -1,0 +1,49 @@
+"""FP16 graphs for PyTorch, made once and kept beside the engines."""
+
+import hashlib
+import logging
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+from segmentation.folders import engine_folder
+from segmentation.model import Model
+from segmentation.sidecar import write_whole
+
+log = logging.getLogger(__name__)
+
+_OPSET = 13  # the first of which onnx2torch knows every operator here; graphs of older ones are converted
+
+
+def half_graph(model: Model, batch: int) -> Path:
+    """The ONNX file of `model` in FP16 for batches of one size, its input and output else as they were.
+
+    With a fixed size, whatever a graph computes from its own shapes is folded into constants, so nothing in it is left
+    to be asked for on the host. See `half.to_half`. Raises `EngineError`.
+    """
+    meaning = (ort.__version__, model.mean, model.std, model.channel_order, model.height, model.width, model.keep)
+    key = hashlib.sha256(model.path.read_bytes() + repr(meaning).encode()).hexdigest()[:16]
+    path = engine_folder() / f"{model.path.stem}-fp16-b{batch}-{key}.onnx"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, _converted(model, batch))
+    return path
+
+
+def _converted(model: Model, batch: int) -> bytes:
+    # Only here: a second of imports that a run which finds the file does not need.
+    from onnx import version_converter
+
+    from segmentation.half import to_half
+    from segmentation.onnx_graph import is_quantized, prepare
+    from segmentation.reference import reference_pictures
+
+    graph = prepare(model, batch)
+    if model.dtype is not np.float16 and not is_quantized(graph):
+        graph, comparison = to_half(graph, model, reference_pictures(model))
+        log.info("%s in FP16: mask IoU %.4f with FP32", model.name, comparison.iou)
+    if graph.opset_import[0].version < _OPSET:
+        graph = version_converter.convert_version(graph, _OPSET)
+    content: bytes = graph.SerializeToString()
+    return content

@@ -1,0 +1,56 @@
+"""The project's own CUDA kernels, `kernels.cu`: compiling and launching them. Compiling needs no GPU."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cuda.core import LaunchConfig, Program, ProgramOptions, launch
+from cuda.core.utils import FileStreamProgramCache
+
+from segmentation.folders import engine_folder
+from segmentation.frames import PixelFormat
+
+_SOURCE = Path(__file__).parent / "kernels.cu"
+_BLOCK = (32, 8)  # threads: a warp along a row, so that it reads neighbouring samples
+
+
+class Kernels:
+    """The functions of `kernels.cu`, queued by name: `kernels("reduce", (width, height, count), *arguments)`."""
+
+    def __init__(self, stream: Any, program: Any) -> None:
+        self._stream = stream
+        self._program = program
+        self._known: dict[str, Any] = {}
+
+    def __call__(self, name: str, size: tuple[int, int, int], *arguments: object) -> None:
+        """Queues a kernel on `size` (x, y, z) threads, one frame of a batch for each z.
+
+        Tensors are passed as pointers, `int` as a 32-bit number, anything else as it is.
+        """
+        kernel = self._known.get(name) or self._known.setdefault(name, self._program.get_kernel(name))
+        width, height, count = size
+        grid = (-(-width // _BLOCK[0]), -(-height // _BLOCK[1]), count)
+        launch(self._stream, _config(grid), kernel, *map(_argument, arguments))
+
+
+def _argument(value: object) -> object:
+    if hasattr(value, "data_ptr"):
+        return value.data_ptr()
+    return np.int32(value) if isinstance(value, int) else value
+
+
+@cache
+def _config(grid: tuple[int, int, int]) -> LaunchConfig:
+    return LaunchConfig(grid=grid, block=_BLOCK)
+
+
+@cache
+def compiled(arch: str, layout: PixelFormat, turns: int) -> Any:
+    """The kernels as machine code: compiling takes a quarter of a second, so it is kept."""
+    sample = "unsigned char" if layout.bits == 8 else "unsigned short"
+    values = {"SAMPLE": sample, "SHIFT_X": layout.shift_x, "SHIFT_Y": layout.shift_y, "TURNS": turns}
+    macros: list[Any] = [(name, str(value)) for name, value in values.items()]
+    options = ProgramOptions(arch=f"sm_{arch}", std="c++17", define_macro=macros, lineinfo=True)
+    program = Program(_SOURCE.read_text(encoding="utf-8"), "c++", options)
+    return program.compile("cubin", cache=FileStreamProgramCache(engine_folder() / "kernels"))

@@ -1,0 +1,85 @@
+"""Between the host's memory and the GPU's, where one stage hands over to one that lives elsewhere.
+
+Copies go through page-locked memory, from and to which the GPU copies by itself. That memory is PyTorch's: a block
+comes back when nobody refers to it any more and the copies that it was part of are over, and is given out again.
+"""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from segmentation.frames import ON_GPU, FrameBatch, PixelFormat, VideoInfo
+from segmentation.gpu import Gpu, torch_dtype
+
+
+class Transfer:
+    """Moves batches of frames, and arrays with a row for each frame."""
+
+    def __init__(self, gpu: Gpu, info: VideoInfo, layout: PixelFormat, batch_size: int) -> None:
+        self._gpu = gpu
+        self._dtype = torch_dtype(layout)
+        chroma = (batch_size, -(-info.height >> layout.shift_y), -(-info.width >> layout.shift_x))
+        self._shapes = ((batch_size, info.height, info.width), chroma, chroma)
+
+    def enter(self) -> None:
+        """To be called first by each thread that moves something."""
+        self._gpu.enter()
+
+    def frames(self, batch: FrameBatch, memory: str, *, wait: bool = True) -> FrameBatch:
+        """The batch in that memory: as it is if it is there, else a copy.
+
+        Unless `wait`, a copy to the host may still be under way; `ready` says when it is over.
+        """
+        if batch.memory == memory:
+            return batch
+        return self._upload(batch) if memory == "cuda" else self._download(batch, wait)
+
+    def rows(self, array: Any, memory: str, count: int) -> Any:
+        """The first `count` rows of a NumPy array or CUDA tensor in that memory, likewise."""
+        if isinstance(array, torch.Tensor) == (memory == "cuda"):
+            return array if memory == "cuda" else array[:count]
+        with torch.cuda.stream(self._gpu.stream):
+            if memory == "cuda":
+                pinned = torch.empty(array.shape, dtype=torch.from_numpy(array[:0]).dtype, pin_memory=True)
+                pinned.numpy()[:] = array
+                return pinned.to(self._gpu.device, non_blocking=True)
+            return array[:count].cpu().numpy()
+
+    def _upload(self, batch: FrameBatch) -> FrameBatch:
+        count = len(batch)
+        planes = []
+        for i, pinned in enumerate(self._pinned()):
+            shape = self._shapes[i]
+            rows: NDArray[Any] = pinned.numpy()
+            for row, frame in zip(rows, batch.frames, strict=False):
+                row[:] = frame.planes[i]
+            plane = self._gpu.empty(shape, self._dtype)
+            with torch.cuda.stream(self._gpu.stream):
+                plane[:count].copy_(pinned[:count], non_blocking=True)
+            planes.append(plane)
+        return replace(batch, frames=tuple(replace(f, planes=ON_GPU) for f in batch.frames), planes=tuple(planes))
+
+    def _pinned(self) -> list[torch.Tensor]:
+        """Page-locked planes for a batch, in one block: locking takes time, and blocks are rounded up."""
+        sizes = [math.prod(shape) for shape in self._shapes]
+        block = torch.empty(sum(sizes), dtype=self._dtype, pin_memory=True)
+        return [part.view(shape) for part, shape in zip(block.split(sizes), self._shapes, strict=True)]
+
+    def _download(self, batch: FrameBatch, wait: bool) -> FrameBatch:
+        count = len(batch)
+        planes: list[NDArray[np.generic]] = []
+        with torch.cuda.stream(self._gpu.stream):
+            for plane, pinned in zip(batch.planes, self._pinned(), strict=True):
+                pinned[:count].copy_(plane[:count], non_blocking=True)
+                planes.append(pinned.numpy())
+            ready = torch.cuda.Event(blocking=True)
+            ready.record(self._gpu.stream)
+        if wait:
+            ready.synchronize()
+        y, u, v = planes
+        frames = tuple(replace(f, planes=(y[i], u[i], v[i])) for i, f in enumerate(batch.frames))
+        return replace(batch, frames=frames, planes=None, ready=None if wait else ready)

@@ -1,0 +1,51 @@
+"""Stages as the tests call them: host memory in, host memory out, whichever side computes."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+from numpy.typing import NDArray
+
+from segmentation.config import Config, Effect
+from segmentation.frames import FORMATS, FrameBatch, VideoInfo
+from segmentation.model import Model
+from segmentation.postprocess.opencv import OpenCVPostprocessor
+from segmentation.preprocess.opencv import OpenCVPreprocessor
+
+SIDES = ["opencv", pytest.param("cvcuda", marks=pytest.mark.gpu)]
+BATCH = 4  # pictures that the GPU's buffers hold: more than most tests fill
+
+
+@cache
+def gpu() -> Any:
+    """The GPU that all tests share."""
+    from segmentation.gpu import Gpu
+
+    return Gpu()
+
+
+def preprocess(side: str, info: VideoInfo, pix_fmt: str, model: Model, batch: FrameBatch) -> NDArray[Any]:
+    """The network's input (N, 3, H, W)."""
+    if side == "opencv":
+        return OpenCVPreprocessor(info, pix_fmt, model, Config())(batch)
+    from segmentation.preprocess.cvcuda import CvCudaPreprocessor
+    from segmentation.transfer import Transfer
+
+    transfer = Transfer(gpu(), info, FORMATS[pix_fmt], BATCH)
+    stage = CvCudaPreprocessor(info, pix_fmt, model, Config(batch_size=BATCH), gpu())
+    return transfer.rows(stage(transfer.frames(batch, "cuda")), "host", len(batch))
+
+
+def postprocess(
+    side: str, info: VideoInfo, pix_fmt: str, effect: str, batch: FrameBatch, masks: NDArray[Any]
+) -> FrameBatch:
+    """The frames that are shown."""
+    if side == "opencv":
+        return OpenCVPostprocessor(info, pix_fmt, Effect.parse(effect), Config())(batch, masks)
+    from segmentation.postprocess.cvcuda import CvCudaPostprocessor
+    from segmentation.transfer import Transfer
+
+    transfer = Transfer(gpu(), info, FORMATS[pix_fmt], BATCH)
+    stage = CvCudaPostprocessor(info, pix_fmt, Effect.parse(effect), Config(batch_size=BATCH), gpu())
+    moved = transfer.frames(batch, "cuda"), transfer.rows(masks, "cuda", len(batch))
+    return transfer.frames(stage(*moved), "host")

@@ -1,0 +1,306 @@
+"""The whole way on a GPU: order, count, sameness with the CPU's, faults, clean ends."""
+
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Synthetic, chunks, cli, pictures, report, same_chunks, same_times, times
+from test_inference import SAMPLE
+
+from segmentation import BackendError, Config, DeviceError, InputError, segment
+from segmentation.plan import make_plan
+
+pytestmark = pytest.mark.gpu
+
+OPTIMIZED: dict[str, Any] = {"mode": "optimized", "overwrite": True}
+LOSSLESS: dict[str, Any] = {"quality": 0, "codec": "h264"}
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """200 frames, each different from all others, in runs of 30, with sound."""
+    options = {"x264-params": "keyint=30:min-keyint=30:scenecut=0:bframes=3"}
+    video = Synthetic(codec="libx264", options=options, pts=range(200), size=(320, 240), audio="aac")
+    return video.write(tmp_path_factory.mktemp("clip") / "clip.mp4")
+
+
+def test_the_plan_is_the_gpus() -> None:
+    plan = make_plan(Config(mode="optimized"))
+    assert plan.names() | {"infer": "", "encode": ""} == {
+        "decode": "nvdec", "preprocess": "cvcuda", "infer": "", "postprocess": "cvcuda", "encode": "",
+    }  # fmt: skip
+    assert plan.infer.on_gpu and plan.encode.name in ("nvenc", "x264-segments")
+    assert make_plan(Config()).names() == plan.names()
+    assert make_plan(Config(mode="baseline")).names() == {
+        "decode": "pyav", "preprocess": "opencv", "infer": "torch", "postprocess": "opencv", "encode": "x264",
+    }  # fmt: skip
+
+
+def test_what_is_there_can_be_printed() -> None:
+    result = cli("--plan", "--optimized")
+    assert result.returncode == 0
+    lines = {line.split()[0]: line for line in result.stdout.splitlines()}
+    assert "NVIDIA" in lines["GPU"] and "driver" in lines["GPU"]
+    assert "engines" in lines["NVDEC"] and "h264 420 8 bit" in lines["NVDEC"]
+    assert lines["decode"].split()[1] == "nvdec"
+
+
+def test_a_codec_that_nvdec_lacks_is_decoded_on_the_cpu_and_said(corpus: Path, tmp_path: Path) -> None:
+    plan = make_plan(Config(mode="optimized"))
+    result = cli(corpus / "h264_10bits.mp4", "-o", tmp_path / "a.mkv", "--optimized", "--json")
+    content = report(result)
+    assert content["plan"]["decode"] == "pyav" and content["plan"]["preprocess"] == plan.preprocess.name
+    assert "decode: pyav on the CPU" in result.stderr and "NVDEC" in result.stderr
+    assert same_times(times(tmp_path / "a.mkv"), times(corpus / "h264_10bits.mp4"), Fraction(1, 1000))
+
+
+def test_it_looks_as_on_the_cpu(tmp_path: Path) -> None:
+    """Two thirds of a second of the sample, lossless: nearly every pixel within two levels of the CPU's."""
+    for mode in ("optimized", "baseline"):
+        segment(SAMPLE, tmp_path / f"{mode}.mkv", Config(mode=mode, max_frames=20, **LOSSLESS))  # type: ignore[arg-type]
+    for ours, theirs in zip(pictures(tmp_path / "optimized.mkv"), pictures(tmp_path / "baseline.mkv"), strict=True):
+        assert ours.time == theirs.time
+        for a, b in zip(ours.planes, theirs.planes, strict=True):
+            difference = np.abs(a.astype(int) - b)
+            assert (difference > 2).mean() < 0.01 and difference.mean() < 0.5
+
+
+def test_sound_and_times_are_kept(clip: Path, tmp_path: Path) -> None:
+    target = tmp_path / "a.mp4"
+    result = segment(clip, target, **OPTIMIZED)
+    assert result.frames == 200
+    assert times(target) == times(clip)
+    assert same_chunks(chunks(target, "audio"), chunks(clip, "audio"))
+
+
+@pytest.mark.parametrize("stages", [{}, {"postprocess": "opencv"}, {"infer": "onnxruntime"}], ids=str)
+def test_what_is_found_is_written_and_the_output_is_right(tmp_path: Path, stages: dict[str, str]) -> None:
+    """Batches of 16 and one of 4: rows of the GPU's buffers that hold no frame are not among the results."""
+    areas = {}
+    for mode, given in (("optimized", stages), ("baseline", {})):
+        results = tmp_path / f"{mode}.jsonl"
+        options: dict[str, Any] = {"mode": "auto" if given else mode, "max_frames": 20, "batch_size": 16, **given}
+        run = segment(SAMPLE, tmp_path / f"{mode}.mkv", results=results, rle=True, verify=True, **options, **LOSSLESS)
+        assert run.verified is not None and run.verified.frames == run.verified.compared == 20
+        assert run.verified.psnr_least is None
+        lines = [json.loads(line) for line in results.read_text().splitlines()]
+        assert [line["index"] for line in lines] == list(range(20))
+        areas[mode] = [line["area"] for line in lines]
+    assert areas["optimized"] == pytest.approx(areas["baseline"], abs=0.005)
+
+
+@pytest.mark.parametrize("options", [{"smooth": 0.5}, {"refine": True}, {"refine": True, "mode": "optimized"}], ids=str)
+def test_what_has_no_counterpart_is_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(BackendError, match="add --baseline"):
+        segment(SAMPLE, tmp_path / "a.mp4", **options)
+    assert not list(tmp_path.iterdir())
+    on_cpu = {"infer": "onnxruntime", "postprocess": "opencv"}
+    assert segment(SAMPLE, tmp_path / "a.mp4", max_frames=20, **on_cpu, **options | {"mode": "auto"}).frames == 20
+
+
+@pytest.mark.parametrize("infer", ["torch-fp16", "onnxruntime"])
+@pytest.mark.parametrize("postprocess", ["cvcuda", "opencv"])
+@pytest.mark.parametrize("preprocess", ["cvcuda", "opencv"])
+@pytest.mark.parametrize("decode", ["nvdec", "pyav"])
+def test_any_stage_may_be_anywhere(tmp_path: Path, decode: str, preprocess: str, infer: str, postprocess: str) -> None:
+    stages = {"decode": decode, "preprocess": preprocess, "infer": infer, "postprocess": postprocess}
+    mixed, plain = tmp_path / "mixed.mkv", tmp_path / "plain.mkv"
+    assert (
+        segment(SAMPLE, mixed, max_frames=20, **stages, **LOSSLESS).plan | stages
+        == segment(SAMPLE, tmp_path / "again.mkv", max_frames=20, **stages, **LOSSLESS).plan
+    )
+    segment(SAMPLE, plain, mode="baseline", max_frames=20, **LOSSLESS)
+    for a, b in zip(pictures(mixed), pictures(plain), strict=True):
+        assert np.abs(a.planes[0].astype(int) - b.planes[0]).mean() < 0.5
+
+
+class Spy:
+    """Keeps what the decoder hands out, as copies, to compare with what comes out in the end; dawdles at random."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+        from segmentation.decode.nvdec import NvdecDecoder
+        from segmentation.postprocess.cvcuda import CvCudaPostprocessor
+
+        self.random = random.Random(seed)
+        self._slow(monkeypatch, NvdecDecoder, "_unpack", 0.002)
+        self._slow(monkeypatch, CvCudaPostprocessor, "__call__", 0.02)
+
+    def _slow(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, seconds: float) -> None:
+        function = getattr(owner, name)
+
+        def slowed(*arguments: Any) -> Any:
+            time.sleep(self.random.random() * seconds)
+            return function(*arguments)
+
+        monkeypatch.setattr(owner, name, slowed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_order_and_count_whatever_the_threads_do(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """With random delays, batch sizes and room, every frame comes out once, in order and, all being kept, unchanged."""
+    from segmentation.decode import nvdec
+
+    spy = Spy(monkeypatch, seed)
+    monkeypatch.setattr(nvdec, "AHEAD", spy.random.choice([1, 1_000_000, 100_000_000]))
+    monkeypatch.setattr(nvdec, "LEAST_RUN", spy.random.choice([1, 24, 90]))
+    target = tmp_path / "a.mkv"
+    monkeypatch.setattr("segmentation.inference.torch_fp16.probabilities", ones)
+    segment(clip, target, batch_size=spy.random.choice([1, 3, 16]), encode="x264-segments", **OPTIMIZED, **LOSSLESS)
+    for ours, source in zip(pictures(target), pictures(clip), strict=True):
+        assert abs(ours.time - source.time) < 0.001
+        assert all(np.array_equal(a, b) for a, b in zip(ours.planes, source.planes, strict=True))
+
+
+def ones(scores: Any, model: Any) -> Any:
+    scores = scores[0] if isinstance(scores, (tuple, list)) else scores
+    return scores[:, 0].float() * 0 + 1
+
+
+def test_a_network_that_pytorch_cannot_run_falls_back_and_says_so(tmp_path: Path, corpus: Path) -> None:
+    portrait = corpus.parent / "models" / "prisma-portrait.onnx"
+    if not portrait.is_file():
+        pytest.skip("the portrait model is not here")
+    result = cli(SAMPLE, "-o", tmp_path / "a.mp4", "--model", portrait, "--max-frames", 5, "--json")
+    assert report(result)["plan"]["infer"] == "onnxruntime"
+    assert "infer: onnxruntime on the CPU" in result.stderr
+    assert cli(SAMPLE, "-o", tmp_path / "b.mp4", "--model", portrait, "--optimized").returncode == 1
+
+
+def failing(after: int, error: Exception) -> Callable[..., Any]:
+    """A stage's call that fails the `after`-th time."""
+    from segmentation.postprocess.cvcuda import CvCudaPostprocessor
+
+    original, calls = CvCudaPostprocessor.__call__, iter(range(10**6))
+
+    def call(self: Any, *arguments: Any) -> Any:
+        if next(calls) == after:
+            raise error
+        return original(self, *arguments)
+
+    return call
+
+
+def test_a_lost_device_leaves_a_playable_file_and_one_line(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = RuntimeError("CUDA error: an illegal memory access was encountered")
+    monkeypatch.setattr("segmentation.postprocess.cvcuda.CvCudaPostprocessor.__call__", failing(5, error))
+    target = tmp_path / "a.mp4"
+    with pytest.raises(DeviceError, match="frames before are in") as caught:
+        segment(clip, target, batch_size=16, **OPTIMIZED)
+    assert "\n" not in str(caught.value)
+    assert f"the {len(times(target))} frames before" in str(caught.value) and len(times(target)) >= 48
+    assert [p.name for p in tmp_path.iterdir()] == ["a.mp4"]
+
+
+def test_full_memory_halves_the_batch(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Memory that is really full, at first: what holds it is let go when the second try begins."""
+    import torch
+
+    free, _ = torch.cuda.mem_get_info()
+    hog = [torch.empty(free - 900_000_000, dtype=torch.uint8, device="cuda")]
+    from segmentation import pipeline
+
+    make = pipeline._gpu
+    tries = []
+
+    def counted(config: Config) -> Any:
+        tries.append(config.batch_size)
+        if len(tries) > 1:
+            hog.clear()
+            torch.cuda.empty_cache()
+        return make(config)
+
+    monkeypatch.setattr(pipeline, "_gpu", counted)
+    big = Synthetic(codec="libx264", pts=range(40), size=(3840, 2160), options={"preset": "ultrafast"})
+    result = segment(big.write(tmp_path / "big.mp4"), tmp_path / "a.mp4", batch_size=64, **OPTIMIZED)
+    assert result.frames == 40 and tries == [64, 32]
+    assert "starting again with --batch-size 32" in caplog.text
+
+
+def test_an_error_ends_all_within_a_second(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = threading.active_count()
+    monkeypatch.setattr("segmentation.postprocess.cvcuda.CvCudaPostprocessor.__call__", failing(3, ZeroDivisionError()))
+    began = []
+
+    def progress(done: int, expected: int) -> None:
+        began.append(time.monotonic())
+
+    with pytest.raises(ZeroDivisionError):
+        segment(clip, tmp_path / "a.mp4", progress=progress, **OPTIMIZED)
+    assert time.monotonic() - began[-1] < 1.5
+    deadline = time.monotonic() + 2
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert threading.active_count() <= before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_stopping_finishes_the_file(clip: Path, tmp_path: Path) -> None:
+    stop = threading.Event()
+    target = tmp_path / "a.mp4"
+    result = segment(clip, target, stop=stop, progress=lambda done, expected: stop.set(), batch_size=8, **OPTIMIZED)
+    assert 0 < result.frames < 200
+    assert len(times(target)) == result.frames
+
+
+def test_damage_is_counted_or_said(corpus: Path, tmp_path: Path) -> None:
+    """NVDEC conceals what it can; what it loses is counted, and nothing ends in a traceback."""
+    result = cli(corpus / "corrupted.mp4", "-o", tmp_path / "a.mp4", "--optimized", "--json")
+    if result.returncode == 0:
+        content = json.loads(result.stdout)
+        assert content["damaged"] > 0 and content["frames"] == len(times(tmp_path / "a.mp4"))
+    else:
+        assert "NVDEC" in result.stderr
+
+
+def test_memory_is_flat_over_20000_frames(tmp_path: Path) -> None:
+    """Graphics memory, CV-CUDA's cache, host memory, file descriptors."""
+    import cvcuda
+    import torch
+
+    options = {"preset": "ultrafast", "x264-params": "keyint=60:min-keyint=60:scenecut=0"}
+    clip = Synthetic(codec="libx264", options=options, pts=range(20_000), size=(192, 128)).write(tmp_path / "long.mp4")
+    seen: list[tuple[int, ...]] = []
+
+    def look(done: int, expected: int) -> None:
+        if done % 1600 == 0:
+            free, total = torch.cuda.mem_get_info()
+            resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            descriptors = len(os.listdir("/proc/self/fd"))
+            seen.append((total - free, cvcuda.current_cache_size_inbytes(), resident, descriptors))
+
+    fast: dict[str, Any] = {"batch_size": 16, "preset": "ultrafast", **OPTIMIZED}
+    assert segment(clip, tmp_path / "a.mp4", progress=look, **fast).frames == 20_000
+    early, late = (np.array(part).max(axis=0) for part in (seen[1:4], seen[-3:]))
+    assert late[0] - early[0] <= 64 << 20
+    assert late[1] <= early[1]
+    assert late[2] - early[2] <= 200 << 20
+    assert late[3] <= early[3]
+
+
+def test_strange_requests_are_refused_in_one_line(corpus: Path) -> None:
+    with pytest.raises(BackendError, match="no such GPU"):
+        make_plan(Config(mode="optimized", device="cuda:7"))
+    with pytest.raises(BackendError, match="device cpu"):
+        make_plan(Config(mode="optimized", device="cpu"))
+    with pytest.raises(InputError):
+        segment(corpus / "sample_audio_only.mp4", "x.mp4", mode="optimized")
+
+
+def test_replacing_one_stage_keeps_the_rest() -> None:
+    plan = make_plan(replace(Config(mode="optimized"), encode="x264"))
+    assert plan.encode.name == "x264" and plan.decode.name == "nvdec"

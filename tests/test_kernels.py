@@ -1,0 +1,36 @@
+"""The kernels compile, for every GPU and every layout that there is: which needs no GPU. What they do, a GPU shows."""
+
+from pathlib import Path
+
+import pytest
+
+from segmentation.frames import FORMATS
+
+pytest.importorskip("cuda.core", reason="cuda-core is not installed")
+from segmentation.kernels import compiled
+
+NAMES = ("unpack", "normalise", "reduce", "divide", "composite", "to_rgb")
+
+
+@pytest.mark.parametrize("arch", ["75", "80", "86", "89", "90", "100", "120"])
+def test_every_gpu(arch: str, folder: Path) -> None:
+    code = bytes(compiled(arch, FORMATS["yuv420p"], 0).code)
+    assert all(name.encode() in code for name in NAMES)
+
+
+@pytest.mark.parametrize("turns", range(4))
+@pytest.mark.parametrize("layout", FORMATS)
+def test_every_layout(layout: str, turns: int, folder: Path) -> None:
+    assert len(bytes(compiled("90", FORMATS[layout], turns).code)) > 10_000
+
+
+def test_what_was_compiled_is_kept(folder: Path) -> None:
+    compiled.cache_clear()
+    compiled("90", FORMATS["yuv420p"], 0)
+    kept = [p for p in (folder / "kernels").rglob("*") if p.is_file()]
+    assert kept
+    times = [p.stat().st_mtime_ns for p in kept]
+    compiled.cache_clear()
+    compiled("90", FORMATS["yuv420p"], 0)
+    assert [p.stat().st_mtime_ns for p in kept] == times
+    assert len([p for p in (folder / "kernels").rglob("*") if p.is_file()]) == len(kept)

@@ -1,0 +1,154 @@
+"""NVDEC against FFmpeg: the same frames, bit for bit, with the same times."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Synthetic
+from stages import gpu
+
+from segmentation.config import Config
+from segmentation.decode.pyav import PyAVDecoder
+from segmentation.errors import LacksEngine
+from segmentation.frames import FORMATS, VideoInfo
+from segmentation.source import probe, working_format
+
+pytestmark = pytest.mark.gpu
+
+# What an H200's NVDEC has no decoder for: AV1, 10-bit and 4:4:4 H.264, sizes below its least, odd sizes; interlaced
+# frames it would change.
+REFUSED = {
+    "fixture-raw.mts",
+    "av1_video.mkv", "hdr10-av1.mp4", "long_180p_av1.mp4", "h264_10bits.mp4", "var_fps_video.mp4",
+    "-video-with-dash-.mp4", "bear-vp9-odd-dimensions.webm",
+}  # fmt: skip
+TAKEN = [
+    "04_coffee.mp4", "05_default_juggle.mp4", "bbb_1920x1080_60fps_vp8.webm", "bottle-detection.mp4",
+    "bt709_full_range.mp4", "dog_eating_854132.mp4", "edit_list_positive_shift.mp4",
+    "h265_10bits.mp4", "hlg10-color-test.mp4", "nasa_13013.mp4", "portrait_4k60.mp4", "sample-with-large-length.avi",
+    "sample_fragmented.mp4", "sample_h264.ts", "sample_with_srt.mkv",
+    "selfie_segmentation_web.mp4", "video_90.mov",
+]  # fmt: skip
+
+
+def decoder(info: VideoInfo, **options: Any) -> Any:
+    from segmentation.decode.nvdec import NvdecDecoder
+
+    return NvdecDecoder(info, working_format(info.pix_fmt, tuple(FORMATS)), Config(batch_size=8, **options), gpu())
+
+
+def on_nvdec(path: Path, **options: Any) -> Iterator[tuple[int, int, list[bytes]]]:
+    """(pts, duration, planes) of each frame."""
+    for batch in decoder(probe(str(path)), **options):
+        planes = [plane.cpu().numpy() for plane in batch.planes]
+        for i, frame in enumerate(batch.frames):
+            yield frame.pts, frame.duration, [plane[i].tobytes() for plane in planes]
+
+
+def on_ffmpeg(path: Path, **options: Any) -> Iterator[tuple[int, int, list[bytes]]]:
+    info = probe(str(path))
+    for batch in PyAVDecoder(info, working_format(info.pix_fmt, tuple(FORMATS)), Config(batch_size=8, **options)):
+        for frame in batch.frames:
+            yield frame.pts, frame.duration, [np.ascontiguousarray(plane).tobytes() for plane in frame.planes]
+
+
+def same(path: Path, **options: Any) -> int:
+    """Compares; returns the number of frames."""
+    count = 0
+    for ours, theirs in zip(on_nvdec(path, **options), on_ffmpeg(path, **options), strict=True):
+        assert ours[0] == theirs[0], f"frame {count}"
+        assert ours[2] == theirs[2], f"frame {count} at pts {ours[0]}"
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_real_videos(corpus: Path, name: str) -> None:
+    assert same(corpus / name) >= 3
+
+
+def test_mpeg2_is_a_level_off_at_most(corpus: Path) -> None:
+    """Its standard leaves the rounding of the inverse transform open."""
+    path = corpus / "sample_h262_mpeg_audio.ts"
+    count = 0
+    for ours, theirs in zip(on_nvdec(path), on_ffmpeg(path), strict=True):
+        assert ours[0] == theirs[0]
+        for a, b in zip(ours[2], theirs[2], strict=True):
+            difference = np.abs(np.frombuffer(a, np.uint8).astype(int) - np.frombuffer(b, np.uint8))
+            assert difference.max() <= 3 and difference.mean() < 0.2
+        count += 1
+    assert count == 3
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_nvdec_lacks_is_said(corpus: Path, name: str) -> None:
+    from segmentation.capabilities import nvdec_engines
+
+    with pytest.raises(LacksEngine, match="NVDEC") as caught:
+        nvdec_engines(Config(), probe(str(corpus / name)))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("codec", "options", "pix_fmt"),
+    [
+        ("libx264", {"x264-params": "keyint=30:min-keyint=30:scenecut=0:bframes=3"}, "yuv420p"),
+        ("libx264", {"x264-params": "keyint=30:open-gop=1:bframes=3"}, "yuv420p"),
+        ("libx265", {"x265-params": "log-level=none:keyint=30:min-keyint=30:bframes=4:open-gop=1"}, "yuv420p"),
+        ("libx265", {"x265-params": "log-level=none:keyint=30:min-keyint=30:bframes=4"}, "yuv420p10le"),
+        ("libx265", {"x265-params": "log-level=none:keyint=30"}, "yuv444p"),
+        ("libvpx-vp9", {"g": "30", "cpu-used": "8", "lag-in-frames": "8"}, "yuv420p"),
+    ],
+)
+def test_runs_on_several_engines_are_exact_at_the_cuts(
+    tmp_path: Path, codec: str, options: dict[str, str], pix_fmt: str
+) -> None:
+    path = Synthetic(codec=codec, options=options, gop=30, pts=range(200), size=(320, 240), pix_fmt=pix_fmt)
+    assert same(path.write(tmp_path / "a.mkv")) == 200
+
+
+@pytest.mark.parametrize("options", [{"start": 3.0}, {"start": 3.1, "duration": 1.0}, {"max_frames": 37}])
+def test_a_stretch(corpus: Path, options: dict[str, Any]) -> None:
+    assert same(corpus / "nasa_13013.mp4", **options) > 20
+
+
+def test_frames_handed_out_do_not_change(corpus: Path) -> None:
+    """NVDEC uses its surfaces again; what the pipeline was given stays."""
+    stage = decoder(probe(str(corpus / "nasa_13013.mp4")))
+    kept = []
+    for batch in stage:
+        kept.append((batch, [plane.clone() for plane in batch.planes]))
+    for batch, copies in kept:
+        count = len(batch)
+        assert all(bool((p[:count] == c[:count]).all()) for p, c in zip(batch.planes, copies, strict=True))
+
+
+def test_memory_bounds_what_runs_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even the least memory gives every frame, in order: the run whose turn it is always gets on."""
+    from segmentation.decode import nvdec
+
+    monkeypatch.setattr(nvdec, "AHEAD", 1)
+    options = {"x264-params": "keyint=30:min-keyint=30:scenecut=0:bframes=3"}
+    path = Synthetic(codec="libx264", options=options, pts=range(200), size=(320, 240)).write(tmp_path / "a.mp4")
+    stage = decoder(probe(str(path)))
+    seen = []
+    for batch in stage:
+        time.sleep(0.01)
+        seen += [frame.pts for frame in batch.frames]
+    assert seen == [frame.pts for batch in PyAVDecoder(probe(str(path)), "yuv420p", Config()) for frame in batch.frames]
+
+
+def test_closing_ends_all_threads_at_once(corpus: Path) -> None:
+    before = threading.active_count()
+    stage = decoder(probe(str(corpus / "nasa_13013.mp4")))
+    batches = iter(stage)
+    next(batches)
+    begin = time.monotonic()
+    stage.close()
+    assert time.monotonic() - begin < 1
+    assert threading.active_count() == before
+    assert list(batches) == []

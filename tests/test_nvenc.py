@@ -1,0 +1,301 @@
+"""NVENC, as far as machines without it can tell: options, memory, refusals; and the whole on GPUs that have it."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from fractions import Fraction
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from conftest import pictures, same_times, times, video_info
+from numpy.typing import NDArray
+
+from segmentation import BackendError, Config
+from segmentation.encode import nvenc_probe
+from segmentation.frames import FORMATS, Frame, FrameBatch, VideoInfo
+from segmentation.mux import Muxer
+
+CODECS = ("h264", "hevc", "av1")
+
+
+@pytest.fixture
+def nvenc(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module; without PyTorch, as far as it does without."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    monkeypatch.delitem(sys.modules, "segmentation.encode.nvenc", raising=False)
+    import segmentation.encode.nvenc as module
+
+    yield module
+    sys.modules.pop("segmentation.encode.nvenc", None)
+
+
+def texture(i: int, info: VideoInfo, pix_fmt: str) -> list[NDArray[Any]]:
+    """Planes of a picture that moves, different in each of them."""
+    layout = FORMATS[pix_fmt]
+    height, width = -(-info.height >> layout.shift_y), -(-info.width >> layout.shift_x)
+    planes = []
+    for k, (rows, columns) in enumerate(((info.height, info.width), (height, width), (height, width))):
+        y, x = np.mgrid[:rows, :columns]
+        wave = 125 + 60 * np.sin((x + (3 - k) * i) / 9 + k) + 30 * np.cos((y - i) / 7)
+        planes.append((wave * (1 << (layout.bits - 8))).astype(layout.dtype))
+    return planes
+
+
+def batches(info: VideoInfo, pix_fmt: str, pts: Sequence[int], device: Any, size: int = 4) -> Iterator[FrameBatch]:
+    """Batches as GPU stages make them: tensors that may be longer than the batch."""
+    import torch
+
+    for i in range(0, len(pts), size):
+        part = [texture(k, info, pix_fmt) for k in range(i, i + size)]
+        planes = tuple(torch.from_numpy(np.stack(p)).to(device) for p in zip(*part, strict=True))
+        frames = tuple(Frame(planes=(), pts=n, duration=2) for n in pts[i : i + size])  # type: ignore[arg-type]
+        yield FrameBatch(frames=frames, index=i, planes=planes)
+
+
+def write(nvenc: Any, path: Path, info: VideoInfo, pix_fmt: str, pts: Sequence[int], gpu: Any, config: Config) -> None:
+    with Muxer(path, info, config) as muxer:
+        encoder = nvenc.NvencEncoder(muxer, info, pix_fmt, config, gpu)
+        for batch in batches(info, pix_fmt, pts, gpu.device):
+            muxer.write(encoder.encode(batch))
+            for plane in batch.planes:  # the pipeline's buffers are used again
+                plane.zero_()
+        muxer.write(encoder.flush())
+        encoder.close()
+        muxer.finish(None)
+
+
+def same(path: Path, info: VideoInfo, pix_fmt: str, pts: Sequence[int], most: float) -> None:
+    """Whether a file holds the texture, padded, at its times; `most` is the mean difference that is allowed."""
+    assert same_times(times(path), [n * info.time_base for n in pts], Fraction(1, 1000))
+    shift = FORMATS[pix_fmt].bits - 8
+    for i, picture in enumerate(pictures(path)):
+        for plane, expected in zip(picture.planes, texture(i, info, pix_fmt), strict=True):
+            padding = [(0, a - b) for a, b in zip(plane.shape, expected.shape, strict=True)]
+            assert all(0 <= after <= 1 for _, after in padding)
+            expected = np.pad(expected, padding, "edge")
+            assert np.abs(plane.astype(int) - expected).mean() <= most * (1 << shift)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("quality", [None, 0, 1, 51])
+@pytest.mark.parametrize("preset", [None, "p1", "p7"])
+def test_options_are_those_of_the_real_encoder(codec: Any, quality: int | None, preset: str | None, nvenc: Any) -> None:
+    """Names and values, by the tables of the FFmpeg that PyAV brings: at a GPU, unknown names would do nothing."""
+    table = av.CodecContext.create(f"{codec}_nvenc", "w").supported_options
+    known = {option.name: option for option in (*table.generic, *table.private)}
+    config = Config(codec=codec, quality=quality, preset=preset, encode="nvenc")
+    for extra in nvenc_probe.EXTRAS:
+        chosen = nvenc.options(codec, config, extra)
+        for name, value in {**chosen, **nvenc_probe.ALWAYS, "gpu": "0"}.items():
+            choices = [choice.name for choice in known[name].choices]
+            if choices and not value.isdigit():
+                assert value in choices, name
+            else:
+                assert known[name].min <= float(value) <= known[name].max, name
+        assert chosen["preset"] == (preset or "p5")
+        assert quality != 0 or codec == "av1" or chosen["tune"] == "lossless"
+
+
+def test_it_is_in_the_wheels() -> None:
+    assert {f"{codec}_nvenc" for codec in CODECS} <= av.codecs_available
+    for codec in CODECS:
+        formats = {f.name for f in av.Codec(f"{codec}_nvenc", "w").video_formats or ()}
+        assert {"nv12", "p010le", "cuda"} <= formats
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ("Cannot load libcuda.so.1", "no NVIDIA driver"),
+        ("Driver does not support the required nvenc API version. Required: 13.0 Found: 12.1", "too old"),
+        ("OpenEncodeSessionEx failed: unsupported device (2): (no details)", "A100, H100, H200 and B200"),
+        ("OpenEncodeSessionEx failed: out of memory (10): (no details)", "consumer cards"),
+        ("Codec not supported", "av1 needs Ada"),
+        ("No capable devices found", "refuses"),
+    ],
+)
+def test_refusals_say_why(said: str, hint: str, nvenc: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing:
+        options: dict[str, str]
+
+        def open(self) -> None:
+            av.logging.log(av.logging.ERROR, "h264_nvenc", f"{said}\n")
+            av.logging.log(av.logging.FATAL, "h264_nvenc", "something general\n")
+            raise av.error.ExternalError(542398533, "Generic error in an external library")
+
+    nvenc_probe._probed.cache_clear()
+    monkeypatch.setattr(nvenc_probe, "VideoCodecContext", Refusing)
+    monkeypatch.setattr(nvenc_probe, "CodecContext", SimpleNamespace(create=lambda *_: Refusing()))
+    with pytest.raises(BackendError) as caught:
+        nvenc_probe.extras("h264_nvenc", 0)
+    message = str(caught.value)
+    assert hint in message and said in message and "\n" not in message
+    assert av.logging.get_level() is None  # as it was
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"codec": "ffv1"}, "not ffv1"),
+        ({"preset": "fast"}, "no preset fast"),
+        ({"device": "cpu"}, "not with --device cpu"),
+    ],
+)
+def test_what_it_does_not_do(options: dict[str, Any], hint: str, nvenc: Any) -> None:
+    with pytest.raises(BackendError) as caught:
+        nvenc.NvencEncoder.describe(Config(**options))
+    assert hint in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_machine_without_nvenc_refuses(codec: Any, nvenc: Any) -> None:
+    """FFmpeg's own refusal; where there is NVENC, another test encodes with it."""
+    try:
+        described = nvenc.NvencEncoder.describe(Config(codec=codec))
+    except BackendError as exc:
+        assert str(exc).startswith(f"{codec}_nvenc can't be used: ") and "\n" not in str(exc)
+    else:
+        assert f"{codec}_nvenc on cuda:0" in described
+
+
+def test_older_gpus_get_fewer_options(nvenc: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Old:
+        options: dict[str, str]
+
+        def open(self) -> None:
+            if "temporal-aq" in self.options:
+                raise av.error.FFmpegError(38, "Function not implemented")
+
+    nvenc_probe._probed.cache_clear()
+    monkeypatch.setattr(nvenc_probe, "VideoCodecContext", Old)
+    monkeypatch.setattr(nvenc_probe, "CodecContext", SimpleNamespace(create=lambda *_: Old()))
+    assert nvenc_probe.extras("hevc_nvenc", 3) == {"bf": "3"}
+
+
+def holds(frame: av.VideoFrame, planes: Sequence[NDArray[Any]]) -> None:
+    """Whether an nv12 or p010le frame has these planes, with their edges repeated to fill it."""
+    luma, chroma = (
+        np.frombuffer(p, planes[0].dtype).reshape(p.height, -1)[:, :w]  # type: ignore[call-overload]
+        for p, w in zip(frame.planes, 2 * (frame.width,), strict=True)
+    )
+    for got, plane in zip((luma, chroma[:, 0::2], chroma[:, 1::2]), planes, strict=True):
+        padding = [(0, a - b) for a, b in zip(got.shape, plane.shape, strict=True)]
+        assert np.array_equal(got >> (0 if plane.dtype == np.uint8 else 6), np.pad(plane, padding, "edge"))
+
+
+@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv420p10le"])
+@pytest.mark.parametrize("size", [(96, 64), (97, 65), (300, 130)])
+def test_surfaces_are_what_nvenc_reads(pix_fmt: str, size: tuple[int, int], nvenc: Any) -> None:
+    """Chroma lies where NVENC computes it from where luma lies; FFmpeg reads the same memory as the same picture."""
+    torch = pytest.importorskip("torch", minversion="2")  # the stub has no version
+    info = video_info(size)
+    planes = texture(3, info, pix_fmt)
+    height, width = -(-size[1] // 2) * 2, -(-size[0] // 2) * 2
+    made = nvenc.surfaces(*(torch.from_numpy(p)[None] for p in planes), width, height)
+    assert made.shape[:2] == (1, height * 3 // 2) and made.is_contiguous()
+    assert made.stride(1) * made.element_size() % 4 == 0
+    name = "nv12" if pix_fmt == "yuv420p" else "p010le"
+    frame = av.VideoFrame.from_dlpack((made[0, :height, :width], made[0, height:, :width]), name, stream=-1)
+    pitch = frame.planes[0].line_size
+    assert frame.planes[1].buffer_ptr - frame.planes[0].buffer_ptr == pitch * height
+    assert frame.planes[1].line_size == pitch
+    holds(frame, planes)
+
+
+@pytest.mark.parametrize("size", [(96, 64), (97, 65)])
+def test_the_whole_way_with_another_encoder(
+    size: tuple[int, int], nvenc: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """libx264 in the place of h264_nvenc takes the same surfaces, on the CPU: order, times, memory."""
+    torch = pytest.importorskip("torch", minversion="2")  # the stub has no version
+    add, taken = Muxer.add_video, []
+
+    def stand_in(self: Muxer, library: str, info: VideoInfo, options: dict[str, str]) -> Any:
+        taken.append((library, options))
+        return add(self, "libx264", info, {"qp": "0"})
+
+    monkeypatch.setattr(Muxer, "add_video", stand_in)
+    monkeypatch.setattr(nvenc, "extras", lambda library, index: {"bf": "3"})
+    monkeypatch.setattr(nvenc, "_MEMORY", "nv12")
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    event = SimpleNamespace(synchronize=lambda: None)
+    gpu = SimpleNamespace(stream=SimpleNamespace(record_event=lambda: event), device="cpu", index=0)
+    info, pts = video_info(size), [0, 1, 4, 5, 6, 30, 31, 33, 34, 35]
+    write(nvenc, tmp_path / "out.mp4", info, "yuv420p", pts, gpu, Config())
+    same(tmp_path / "out.mp4", info, "yuv420p", pts, 0)
+    assert taken[0][0] == "h264_nvenc" and taken[0][1]["cq"] == "23"
+
+
+def real_gpu() -> Any:
+    import torch
+
+    device = torch.device("cuda", 0)
+    return SimpleNamespace(stream=torch.cuda.Stream(device), device=device, index=0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv420p10le"])
+@pytest.mark.parametrize("size", [(192, 128), (193, 129)])
+def test_cuda_memory_reaches_ffmpeg(pix_fmt: str, size: tuple[int, int], tmp_path: Path) -> None:
+    """On any NVIDIA GPU: frames of PyTorch's memory in PyTorch's context, which outlives FFmpeg's use of it."""
+    import torch
+
+    import segmentation.encode.nvenc as nvenc
+
+    gpu, info = real_gpu(), video_info(size)
+    encoder = nvenc.NvencEncoder.__new__(nvenc.NvencEncoder)
+    encoder._gpu, encoder._info, encoder._format = gpu, info, "nv12" if pix_fmt == "yuv420p" else "p010le"
+    encoder._width, encoder._height = -(-size[0] // 2) * 2, -(-size[1] // 2) * 2
+    encoder._cuda = nvenc.CudaContext(0, primary_ctx=False, current_ctx=True)
+    planes = texture(5, info, pix_fmt)
+    on_gpu = [torch.from_numpy(p)[None].to(gpu.device) for p in planes]
+    torch.cuda.synchronize()
+    with torch.cuda.stream(gpu.stream):
+        made = nvenc.surfaces(*on_gpu, encoder._width, encoder._height)
+        gpu.stream.record_event().synchronize()
+        picture = encoder._picture(made[0], Frame(planes=(), pts=7, duration=2))  # type: ignore[arg-type]
+    assert picture.format.name == "cuda" and (picture.pts, picture.duration) == (7, 2)
+    holds(picture.reformat(format=encoder._format), planes)
+    del picture, encoder, made
+    assert int(torch.ones(1000, device=gpu.device).sum()) == 1000
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv420p10le"])
+@pytest.mark.parametrize("size", [(320, 192), (321, 193)])
+@pytest.mark.parametrize("quality", [None, 0])
+def test_encoding_on_a_gpu_that_can(
+    codec: Any, pix_fmt: str, size: tuple[int, int], quality: int | None, tmp_path: Path
+) -> None:
+    import segmentation.encode.nvenc as nvenc
+
+    config = Config(codec=codec, quality=quality)
+    try:
+        nvenc.NvencEncoder.describe(config)
+    except BackendError as exc:
+        assert "\n" not in str(exc)
+        pytest.skip(str(exc))
+    if pix_fmt not in nvenc.NvencEncoder.formats(codec):
+        pytest.skip(f"{codec} of NVENC has no {pix_fmt}")
+    info, pts = video_info(size), [0, 1, 2, 3, 10, 11, 15, *range(20, 80)]
+    write(nvenc, tmp_path / "out.mkv", info, pix_fmt, pts, real_gpu(), config)
+    same(tmp_path / "out.mkv", info, pix_fmt, pts, 0 if quality == 0 and codec != "av1" else 3)
+
+
+@pytest.mark.gpu
+def test_a_gpu_without_nvenc_is_named(nvenc: Any) -> None:
+    import torch
+
+    name = torch.cuda.get_device_name(0)
+    if not any(kind in name for kind in ("A100", "H100", "H200", "B200")):
+        pytest.skip(f"{name} may have NVENC")
+    with pytest.raises(BackendError, match="can't be used: "):
+        nvenc.NvencEncoder.describe(Config())

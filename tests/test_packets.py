@@ -1,0 +1,127 @@
+"""Cutting a video into runs: each decoded alone, by FFmpeg, they give exactly what the whole gives."""
+
+import threading
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from conftest import Synthetic, planes
+
+from segmentation.decode.packets import Run, exact_keyframe, read, runs, whole
+from segmentation.source import open_input, probe
+
+Shown = tuple[int | None, tuple[Any, ...]]
+
+
+def decoded_whole(path: Path) -> list[Shown]:
+    with open_input(str(path)) as container:
+        stream = container.streams[probe(str(path)).stream_index]
+        return [shown(f) for p in container.demux(stream) for f in tolerant(p.decode)]
+
+
+def decoded_in_runs(path: Path, least: int, first: int | None = None) -> tuple[int, list[Shown]]:
+    """How many runs there are, and their frames, each run by a decoder of its own."""
+    info, stop = probe(str(path)), threading.Event()
+    cut = list(runs(read(info, first), exact_keyframe(info.codec), least, stop))
+    return len(cut), [frame for run in cut for frame in decoded_run(info.codec, run)]
+
+
+def decoded_run(codec: str, run: Run) -> Iterator[Shown]:
+    decoder: Any = av.CodecContext.create(codec, "r")
+    for packet in [*run.packets(), None]:
+        for frame in tolerant(decoder.decode, packet):
+            if run.shows(frame.pts):
+                yield shown(frame)
+
+
+def tolerant(decode: Any, *arguments: Any) -> list[Any]:
+    try:
+        return list(decode(*arguments))
+    except av.error.FFmpegError:
+        return []
+
+
+def shown(frame: Any) -> Shown:
+    return frame.pts, tuple(p.tobytes() for p in planes(frame))
+
+
+REAL = [
+    "04_coffee.mp4", "bottle-detection.mp4", "dog_eating_854132.mp4", "edit_list_positive_shift.mp4",
+    "fixture-raw.mts", "h265_10bits.mp4", "hlg10-color-test.mp4", "nasa_13013.mp4", "sample_fragmented.mp4",
+    "sample_h262_mpeg_audio.ts", "sample_h264.ts", "sample_with_srt.mkv", "var_fps_video.mp4", "video_90.mov",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_runs_of_real_videos_are_exact(corpus: Path, name: str) -> None:
+    count, frames = decoded_in_runs(corpus / name, least=8)
+    assert frames == decoded_whole(corpus / name)
+    assert count >= (3 if name in ("sample_h264.ts", "bottle-detection.mp4") else 1)
+
+
+@pytest.mark.parametrize(
+    ("codec", "options", "many"),
+    [
+        ("libx264", {"x264-params": "keyint=10:min-keyint=10:scenecut=0:bframes=3"}, True),
+        ("libx264", {"x264-params": "keyint=10:min-keyint=10:scenecut=0:bframes=3:open-gop=1"}, False),  # one IDR
+        ("libx264", {"x264-params": "keyint=10:intra-refresh=1"}, False),
+        ("libx265", {"x265-params": "log-level=none:keyint=10:min-keyint=10:bframes=4:open-gop=1"}, True),
+        ("libx265", {"x265-params": "log-level=none:keyint=10:min-keyint=10:bframes=4:open-gop=0"}, True),
+        ("mpeg2video", {"g": "10", "bf": "2"}, True),
+        ("libvpx-vp9", {"g": "10", "cpu-used": "8", "lag-in-frames": "8"}, True),
+    ],
+)
+def test_open_and_closed_groups_of_pictures(tmp_path: Path, codec: str, options: dict[str, str], many: bool) -> None:
+    path = Synthetic(codec=codec, options=options, gop=10, pts=range(60), size=(128, 96)).write(tmp_path / "a.mkv")
+    count, frames = decoded_in_runs(path, least=8)
+    assert frames == decoded_whole(path)
+    assert (count > 1) == many
+
+
+def test_a_run_begins_before_the_wanted_time(tmp_path: Path) -> None:
+    options = {"x264-params": "keyint=10:min-keyint=10:scenecut=0"}
+    path = Synthetic(codec="libx264", options=options, gop=10, pts=range(60)).write(tmp_path / "a.mp4")
+    every = decoded_whole(path)
+    wanted = every[35][0]
+    assert wanted is not None
+    _, frames = decoded_in_runs(path, least=8, first=wanted)
+    assert frames == every[30:]
+
+
+def test_what_cannot_be_cut_is_one_run(tmp_path: Path) -> None:
+    path = Synthetic(codec="libx264", pts=range(30), gop=5).write(tmp_path / "a.mp4")
+    info = probe(str(path))
+    (run,) = whole(read(info, None), threading.Event())
+    assert len(list(decoded_run(info.codec, run))) == 30 or run.length
+
+
+def test_reading_waits_for_the_decoder_and_ends_when_all_is_over() -> None:
+    stop = threading.Event()
+    run = Run(None, stop)
+    packet: Any = av.Packet(8)
+    writer = threading.Thread(target=lambda: [run.put(packet) for _ in range(10_000)])
+    writer.start()
+    writer.join(0.3)
+    assert writer.is_alive() and run.length < 1000
+    stop.set()
+    writer.join(1)
+    assert not writer.is_alive()
+    assert list(run.packets()) == []
+
+
+def test_times_decide_whose_frame_it_is() -> None:
+    run = Run(100, threading.Event())
+    run.until = 200
+    assert [run.shows(pts) for pts in (99, 100, 199, 200, None)] == [False, True, True, False, True]
+
+
+def test_nothing_is_lost_between_variable_frame_rates(tmp_path: Path) -> None:
+    pts = np.cumsum(np.random.default_rng(0).integers(1, 9, 60)).tolist()
+    options = {"x264-params": "keyint=10:min-keyint=10:scenecut=0:bframes=3"}
+    path = Synthetic(codec="libx264", options=options, pts=pts, time_base=Fraction(1, 90)).write(tmp_path / "a.mkv")
+    count, frames = decoded_in_runs(path, least=8)
+    assert count > 3 and frames == decoded_whole(path)

@@ -1,0 +1,92 @@
+"""The GPU's stages against the CPU's: the same look, within rounding."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import pictures
+from numpy.typing import NDArray
+from stages import postprocess, preprocess
+from test_inference import CONFIG, SAMPLE
+from test_postprocess import noise
+from test_preprocess import MODEL, batch_of, make_info, planes_of, smooth_rgb
+
+from segmentation.config import Config
+from segmentation.frames import FORMATS, FULL, LIMITED, Colour
+from segmentation.inference.onnxruntime import OnnxRuntimeInference
+from segmentation.model import load_model
+from segmentation.source import probe
+
+pytestmark = pytest.mark.gpu
+
+EFFECTS = ["blur", "blur:60", "blur:3", "color:#2080e0", "mask", "overlay:#ff0000"]
+
+
+def soft_mask(height: int, width: int, seed: int = 0) -> NDArray[np.float32]:
+    """(2, height, width): regions that are kept, regions that are not, and everything between."""
+    small = smooth_rgb(height, width, seed).astype(np.float32) / 255
+    return np.clip((small[..., :2].transpose(2, 0, 1) - 0.5) * 3 + 0.5, 0, 1)
+
+
+@pytest.mark.parametrize("pix_fmt", FORMATS)
+@pytest.mark.parametrize("size", [(1920, 1080), (638, 358), (161, 121), (120, 72)])
+def test_the_network_sees_the_same(size: tuple[int, int], pix_fmt: str) -> None:
+    info = make_info(*size, Colour(matrix=1, range=LIMITED))
+    batch = batch_of(*(planes_of(smooth_rgb(size[1], size[0], seed), pix_fmt, info.colour) for seed in range(3)))
+    ours, theirs = (preprocess(side, info, pix_fmt, MODEL, batch) for side in ("cvcuda", "opencv"))
+    assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
+    # Halving in steps rounds in each of them, averaging at once does not: a level or two in Y, U and V.
+    assert np.abs(ours - theirs).max() * 255 <= 6
+    assert np.abs(ours - theirs).mean() * 255 <= 1
+
+
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv420p10le", "yuv444p", "yuv422p"])
+@pytest.mark.parametrize("effect", EFFECTS)
+def test_effects_look_the_same(effect: str, pix_fmt: str, rotation: int) -> None:
+    size = (642, 358)
+    info = make_info(*size, Colour(matrix=1, range=FULL if rotation == 90 else LIMITED), rotation)
+    batch = batch_of(*(planes_of(smooth_rgb(size[1], size[0], seed), pix_fmt, info.colour) for seed in range(2)))
+    masks = soft_mask(64, 96)
+    ours, theirs = (postprocess(side, info, pix_fmt, effect, batch, masks) for side in ("cvcuda", "opencv"))
+    scale = 1 << (FORMATS[pix_fmt].bits - 8)
+    for a, b in zip(ours.frames, theirs.frames, strict=True):
+        assert (a.pts, a.duration) == (b.pts, b.duration)
+        for plane, other in zip(a.planes, b.planes, strict=True):
+            assert plane.shape == other.shape and plane.dtype == other.dtype
+            difference = np.abs(plane.astype(int) - other) / scale
+            assert difference.max() <= 6  # alpha may be 2 of 255 off, between colours that are far apart
+            assert difference.mean() <= 0.5
+
+
+@pytest.mark.parametrize("pix_fmt", FORMATS)
+def test_kept_pixels_are_the_same_ones(pix_fmt: str) -> None:
+    """On noise, which no blur leaves as it is: what either side keeps bit for bit, so does the other."""
+    info = make_info(322, 182, Colour(matrix=1, range=LIMITED))
+    batch = batch_of(noise(pix_fmt), noise(pix_fmt, seed=1))
+    ours, theirs = (postprocess(s, info, pix_fmt, "blur", batch, soft_mask(64, 64)) for s in ("cvcuda", "opencv"))
+    for source, a, b in zip(batch.frames, ours.frames, theirs.frames, strict=True):
+        kept = [out.planes[0] == source.planes[0] for out in (a, b)]
+        assert 0.1 < kept[1].mean() < 0.9
+        assert (kept[0] != kept[1]).mean() < 0.02
+
+
+def test_masks_agree() -> None:
+    """The whole way to the mask, with the built-in model, FP16 against ONNX Runtime's FP32."""
+    from stages import gpu
+
+    from segmentation.inference.torch_fp16 import TorchFp16Inference
+    from segmentation.transfer import Transfer
+
+    model, info = load_model(CONFIG), probe(str(SAMPLE))
+    batch = batch_of(*(p.planes for p in list(pictures(Path(SAMPLE)))[::40]))
+    config = Config(batch_size=4)
+    transfer = Transfer(gpu(), info, FORMATS["yuv420p"], 4)
+    tensor = preprocess("cvcuda", info, "yuv420p", model, batch)
+    infer = TorchFp16Inference(model, config, gpu())
+    for count in (4, 1, 3):  # a short batch is not disturbed by what is behind it
+        given = transfer.rows(tensor[:count], "cuda", count)
+        ours = transfer.rows(infer(given), "host", count) > 0.5
+        theirs = OnnxRuntimeInference(model, CONFIG)(preprocess("opencv", info, "yuv420p", model, batch))[:count] > 0.5
+        assert 0.02 < theirs.mean() < 0.98
+        assert (ours & theirs).sum() / (ours | theirs).sum() >= 0.99

@@ -1,0 +1,208 @@
+"""What `benchmark_gpu.py` measures, each function in a fresh process; each returns one result or more, by name.
+
+`fps` is that of whole runs, with models loaded, decoders made and graphs captured. `steady` is the rate of further
+frames: from the difference between a run and one of a quarter of its length, in which such things cancel out.
+"""
+
+import os
+import re
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from benchmark import WARM_UP as FEW
+from benchmark import Result, measured
+from no_encoder import NoEncoder
+
+from segmentation import Config, segment
+from segmentation.encode.segments import SegmentEncoder
+from segmentation.frames import Frame, FrameBatch
+from segmentation.mux import Muxer
+from segmentation.pipeline import GPU_BATCH
+from segmentation.plan import IMPLEMENTATIONS
+from segmentation.source import probe
+
+WARM_UP = 64  # frames
+IN_MEMORY = 480  # frames that encoders get again and again
+KINDS: dict[str, dict[str, Any]] = {  # options of the pipeline
+    "null": {"encode": "null"},
+    "jpeg": {"encode": "jpeg"},
+    "x264 ultrafast": {"encode": "x264-segments", "preset": "ultrafast"},
+    "x264 default": {"encode": "x264-segments"},
+}
+# The container of each kind's output. MP4's index goes to the front in the end, which would copy gigabytes of JPEG.
+_SUFFIXES = {"jpeg": ".mkv"}
+IMPLEMENTATIONS["encode"]["null"] = f"{NoEncoder.__module__}:{NoEncoder.__name__}"
+
+
+class GpuMemory:
+    """The most GPU memory that this process takes, in MiB, its CUDA context included: looked at every 50 ms."""
+
+    def __init__(self) -> None:
+        self._before = _free_before()
+        self._least = self._before
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "GpuMemory":
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
+
+    @property
+    def peak(self) -> float:
+        return (self._before - self._least) / 2**20
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.05):
+            self._least = min(self._least, torch.cuda.mem_get_info()[0])
+
+
+def _free_before() -> int:
+    """Bytes that are free on the GPU; asked of nvidia-smi, since asking CUDA takes half a gigabyte of them."""
+    try:
+        query = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits", "--id=0"]
+        return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout) * 2**20
+    except (OSError, ValueError, subprocess.CalledProcessError):
+        return torch.cuda.mem_get_info()[0]
+
+
+def in_two_lengths(run: Callable[[int], int], frames: int) -> Result:
+    """Measures `run`, which processes as many frames as it is told and returns their number."""
+    run(WARM_UP)
+    few, all_ = measured(lambda: run(frames // 4)), measured(lambda: run(frames))
+    steady = (all_["frames"] - few["frames"]) / (all_["seconds"] - few["seconds"])
+    return {**all_, "steady": steady}
+
+
+def pipeline(folder: Path, clip: Path, model: str, kind: str, frames: int) -> dict[str, Result]:
+    """Ours, whole files, with one of `KINDS`."""
+    config = Config(mode="optimized", model=model, overwrite=True, **KINDS[kind])
+    target = folder / f"out{_SUFFIXES.get(kind, '.mp4')}"
+    reports = []
+
+    def run(count: int) -> int:
+        reports.append(segment(clip, target, config, max_frames=count))
+        return reports[-1].frames
+
+    result = in_two_lengths(run, frames)
+    return {kind: {**result, "busy": reports[-1].stages, "plan": reports[-1].plan}}
+
+
+def decoding(folder: Path, clip: Path, frames: int) -> dict[str, Result]:
+    """NVDEC alone: in order as in the pipeline, and the limit, decoders that know nothing of each other."""
+    from gpu_decoders import Independent
+
+    from segmentation.decode.nvdec import MOST_DECODERS, NvdecDecoder
+    from segmentation.gpu import Gpu
+
+    gpu, info = Gpu(), probe(str(clip))
+
+    def ordered(count: int) -> int:
+        decoder = NvdecDecoder(info, info.pix_fmt, Config(batch_size=GPU_BATCH, max_frames=count), gpu)
+        done = sum(len(batch) for batch in decoder)
+        gpu.stream.synchronize()
+        return done
+
+    results = {"ordered decoder": in_two_lengths(ordered, frames)}
+    for decoders in (MOST_DECODERS, 7):
+        with Independent(info, decoders) as limit:
+            result = measured(lambda: limit.decode(frames))
+        results[f"{decoders} independent decoders"] = {**result, "steady": result["fps"]}
+    return results
+
+
+def segments(folder: Path, clip: Path, model: str, frames: int) -> dict[str, Result]:
+    """x264 in segments alone, given from memory what the pipeline makes of the clip: blurred pictures are easier."""
+    from segmentation.decode.pyav import PyAVDecoder
+
+    finished = folder / "finished.mp4"
+    segment(clip, finished, model=model, max_frames=IN_MEMORY, encode="x264-segments", preset="ultrafast", quality=0)
+    info = probe(str(finished))
+    decoder = PyAVDecoder(info, info.pix_fmt, Config(batch_size=GPU_BATCH))
+    pictures = [tuple(np.array(plane) for plane in frame.planes) for batch in decoder for frame in batch.frames]
+    step = round(1 / info.rate / info.time_base)
+
+    def run(config: Config, count: int) -> int:
+        config = replace(config, max_frames=count)
+        told = replace(info, frames=count)
+        with Muxer(folder / "out.mp4", told, config) as muxer:
+            encoder = SegmentEncoder(muxer, told, info.pix_fmt, config)
+            for first in range(0, count, GPU_BATCH):
+                numbers = range(first, min(first + GPU_BATCH, count))
+                batch = tuple(Frame(planes=pictures[n % len(pictures)], pts=n * step, duration=step) for n in numbers)
+                muxer.write(encoder.encode(FrameBatch(frames=batch, index=first)))
+            muxer.write(encoder.flush())
+            muxer.finish(None)
+        return count
+
+    results = {}
+    for kind in ("x264 ultrafast", "x264 default"):
+        config = Config(overwrite=True, **KINDS[kind])
+        results[f"{kind} alone"] = in_two_lengths(lambda count, config=config: run(config, count), frames)
+    return results
+
+
+def typical(folder: Path, clip: Path, model: str, frames: int) -> dict[str, Result]:
+    """The workflow that people usually write; the time that its network takes to load does not count."""
+    from typical_workflow import blur_background, on_gpu
+
+    network, target = on_gpu(model), str(folder / "out.mp4")
+    blur_background(str(clip), target, network, max_frames=FEW)
+    return {"typical workflow": measured(lambda: blur_background(str(clip), target, network, max_frames=frames))}
+
+
+def sample(folder: Path, clip: Path, model: str, frames: int) -> dict[str, Result]:
+    """What NVIDIA's sample does, with x264 and with nothing encoded; loading does not count."""
+    from gpu_peers import BATCH, run_sample
+    from torch_network import TorchNetwork
+
+    network = TorchNetwork(model, torch.device("cuda"), half=True, batch=BATCH)
+    results = {}
+    for name, target in (("sample, x264 ultrafast", str(folder / "out.mp4")), ("sample, null", None)):
+        run_sample(str(clip), target, network, max_frames=WARM_UP)
+        results[name] = measured(lambda target=target: run_sample(str(clip), target, network, max_frames=frames))
+    return results
+
+
+def flatness(folder: Path, clip: Path, model: str, marks: tuple[int, ...]) -> dict[str, Result]:
+    """What one run with nothing encoded holds after so many frames: GPU memory, host memory, open files, threads."""
+    config = Config(mode="optimized", model=model, overwrite=True, **KINDS["null"])
+    waiting, held = deque(sorted(marks)), []
+
+    def look(done: int, expected: int) -> None:
+        if waiting and done >= waiting[0]:
+            held.append({"frames": waiting.popleft(), **_holdings()})
+
+    work = measured(lambda: segment(clip, folder / "out.mp4", config, progress=look).frames)
+    return {"flatness": {**work, "held": held}}
+
+
+def _holdings() -> Result:
+    free, total = torch.cuda.mem_get_info()
+    resident = int(re.findall(r"VmRSS:\s*(\d+) kB", Path("/proc/self/status").read_text())[0]) / 1024
+    return {
+        "gpu_used_mib": round((total - free) / 2**20, 1),
+        "host_mib": round(resident, 1),
+        "open_files": len(os.listdir("/proc/self/fd")),
+        "threads": threading.active_count(),
+    }
+
+
+def export(target: Path, name: str, size: tuple[int, int]) -> None:
+    """A network of torchvision with random weights as ONNX, as `segmentation-build NAME --no-weights` makes it."""
+    from segmentation.torchvision_models import export_by_name
+
+    part = target.with_suffix(".part")
+    export_by_name(name, part, size, weights=False)
+    part.replace(target)

@@ -1,0 +1,55 @@
+"""An encoder that throws frames away, to measure what comes before."""
+
+from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+
+from collections import deque
+from typing import Any, ClassVar, Literal
+
+import torch
+from av.packet import Packet
+
+from segmentation.config import Config
+from segmentation.encode.x264 import X264Encoder
+from segmentation.frames import FORMATS, FrameBatch, VideoInfo
+from segmentation.mux import Muxer
+from segmentation.transfer import Transfer
+
+_AHEAD = 2  # batches whose work may be queued on the GPU: with a real encoder the host waits for them too
+
+
+class NoEncoder:
+    """See `segmentation.encode`. Encodes the first batch, so that the file is valid, and drops the others."""
+
+    memory: ClassVar[Literal["cuda"]] = "cuda"
+
+    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any = None) -> None:
+        self._gpu = gpu
+        self._encoder = X264Encoder(muxer, info, pix_fmt, config)
+        self._move = Transfer(gpu, info, FORMATS[pix_fmt], config.batch_size or 1)
+        self._queued: deque[torch.cuda.Event] = deque()
+        self._begun = False
+
+    @staticmethod
+    def describe(config: Config, info: VideoInfo | None = None) -> str:
+        return "encodes nothing"
+
+    @staticmethod
+    def formats(codec: str) -> tuple[str, ...]:
+        return X264Encoder.formats(codec)
+
+    def encode(self, batch: FrameBatch) -> list[Packet[Any]]:
+        packets = [] if self._begun else self._encoder.encode(self._move.frames(batch, "host"))
+        self._begun = True
+        passed = torch.cuda.Event(blocking=True)  # waiting for it takes no processor
+        passed.record(self._gpu.stream)
+        self._queued.append(passed)
+        if len(self._queued) > _AHEAD:
+            self._queued.popleft().synchronize()
+        return packets
+
+    def flush(self) -> list[Packet[Any]]:
+        self._gpu.stream.synchronize()
+        return self._encoder.flush()
+
+    def close(self) -> None:
+        self._encoder.close()

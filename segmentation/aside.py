@@ -5,7 +5,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from segmentation.errors import OutputError
-from segmentation.source import is_url
+from segmentation.source import is_url, reason
 
 
 def temporary_for(target: Path) -> Path:
@@ -31,13 +31,22 @@ def put_in_place(temporary: Path, target: Path, *, overwrite: bool) -> None:
     temporary.unlink(missing_ok=True)
 
 
-def check_target(target: Path, source: str, overwrite: bool) -> None:
-    """Raises `OutputError` if `target` must not or can't be written, before any work is done."""
+def check_target(target: Path, source: str, overwrite: bool, option: str = "-o") -> None:
+    """Raises `OutputError` if `target` must not or can't be written, before any work is done.
+
+    `source` is the input that it is made from, `option` what names another target.
+    """
     if not target.parent.is_dir():
         raise OutputError(f"{target}: the folder {target.parent} does not exist")
+    try:
+        target.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as exc:  # a name that is too long: the temporary one would not tell
+        raise OutputError(f"{target}: cannot be written ({reason(exc)})") from exc
     if target.is_dir():
         raise OutputError(f"{target}: is a folder; name a file")
-    if target.exists() and not is_url(source) and os.path.samefile(target, source):
+    if target.exists() and not is_url(source) and os.path.exists(source) and os.path.samefile(target, source):
         raise OutputError(f"{target}: is the input itself; name another output")
-    if os.path.lexists(target) and not overwrite:
-        raise OutputError(f"{target}: exists already; use -y to overwrite it, or -o to name another")
+    if not overwrite:
+        raise OutputError(f"{target}: exists already; use -y to overwrite it, or {option} to name another")

@@ -131,12 +131,18 @@ def test_nothing_is_left_of_results_when_the_run_fails(tmp_path: Path) -> None:
 def test_results_are_not_written_over(tmp_path: Path) -> None:
     results = tmp_path / "a.jsonl"
     results.write_text("mine")
-    with pytest.raises(OutputError, match="exists already"):
+    with pytest.raises(OutputError, match="exists already; use -y to overwrite it, or --results to name another"):
         segment(SAMPLE, tmp_path / "out.mp4", max_frames=2, results=results)
     assert results.read_text() == "mine"
     assert not (tmp_path / "out.mp4").exists()
     segment(SAMPLE, tmp_path / "out.mp4", max_frames=2, results=results, overwrite=True)
     assert len(lines(results)) == 2
+
+
+def test_a_name_that_is_too_long_is_told_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"cannot be written \(File name too long\)"):
+        segment(SAMPLE, tmp_path / "out.mp4", results=tmp_path / f"{'a' * 300}.jsonl")
+    assert not list(tmp_path.iterdir())
 
 
 def test_results_are_neither_the_input_nor_the_output(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files that are written under another name beside their target and appear there when they are complete."""
+"""Files that appear whole or not at all: written under another name beside their target, then renamed."""
 
 import os
 from pathlib import Path
@@ -6,6 +6,29 @@ from secrets import token_hex
 
 from segmentation.errors import OutputError
 from segmentation.source import is_url, reason
+
+
+def temporary_for(target: Path) -> Path:
+    """Another name beside `target`, with its suffix."""
+    # Not the process id: in containers it comes again. Not the whole name: it may be as long as names can be.
+    return target.with_name(f".{target.stem[:40]}.{token_hex(4)}.part{target.suffix}")
+
+
+def put_in_place(temporary: Path, target: Path, *, overwrite: bool) -> None:
+    """Flushes `temporary` to the disk and gives it its name. Raises `OSError`, and `OutputError` if without `overwrite`
+    the target has come into being."""
+    with temporary.open("rb+") as file:
+        os.fsync(file.fileno())
+    if overwrite:
+        temporary.replace(target)
+        return
+    try:  # unlike a rename, a link never replaces a file that has come into being in the meantime
+        os.link(temporary, target)
+    except FileExistsError:
+        raise OutputError(f"{target}: came into being in the meantime; use -y to overwrite it") from None
+    except OSError:  # no hard links on this file system
+        temporary.rename(target)
+    temporary.unlink(missing_ok=True)
 
 
 def check_target(target: Path, source: str, overwrite: bool, option: str = "-o") -> None:
@@ -27,23 +50,3 @@ def check_target(target: Path, source: str, overwrite: bool, option: str = "-o")
         raise OutputError(f"{target}: is the input itself; name another output")
     if not overwrite:
         raise OutputError(f"{target}: exists already; use -y to overwrite it, or {option} to name another")
-
-
-def temporary_name(target: Path) -> Path:
-    """Where `target` is written until it is complete."""
-    # Not the process id: in containers it comes again. Not the whole name: it may be as long as names can be.
-    return target.with_name(f".{target.stem[:40]}.{token_hex(4)}.part{target.suffix}")
-
-
-def put_in_place(temporary: Path, target: Path, overwrite: bool) -> None:
-    """Gives the complete file its name. Raises `OutputError`, or `OSError` if the file system refuses."""
-    if overwrite:
-        temporary.replace(target)
-        return
-    try:  # unlike a rename, a link never replaces a file that has come into being in the meantime
-        os.link(temporary, target)
-    except FileExistsError:
-        raise OutputError(f"{target}: came into being in the meantime; use -y to overwrite it") from None
-    except OSError:  # no hard links on this file system
-        temporary.rename(target)
-    temporary.unlink(missing_ok=True)

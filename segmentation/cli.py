@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with _signals() as (stop, received):
         for source, target in jobs:
             try:
-                report = _run(source, target, config, stop, options)
+                report = _run(source, target, _with_results(config, target, len(jobs)), stop, options)
             except SegmentationError as exc:
                 codes.append(_fail(exc))
             except KeyboardInterrupt:  # the second signal
@@ -110,6 +110,15 @@ def _jobs(inputs: Sequence[str], output: str | None, config: Config) -> list[tup
     if config.trace is not None and len(jobs) > 1:
         raise ConfigError(f"--trace {config.trace}: one file for one input; trace them apart")
     return jobs
+
+
+def _with_results(config: Config, target: Path, count: int) -> Config:
+    """The options of one of `count` inputs: in a folder, its results are named after its output."""
+    if config.results is None or not (count > 1 or Path(config.results).is_dir()):
+        return config
+    if not Path(config.results).is_dir():
+        raise ConfigError(f"--results {config.results}: several inputs need a folder that exists")
+    return replace(config, results=Path(config.results) / f"{target.stem}.jsonl")
 
 
 def _expand(text: str) -> list[str]:
@@ -222,6 +231,13 @@ def _parser() -> argparse.ArgumentParser:
     what = parser.add_argument_group("what to do")
     what.add_argument("--effect", help="blur[:STRENGTH], color[:#RRGGBB], mask, overlay[:#RRGGBB] (default: blur:25)")
     what.add_argument("--classes", type=name_list, metavar="NAME,...", help="classes to keep (default: person)")
+    what.add_argument(
+        "--smooth",
+        type=float,
+        metavar="0..1",
+        help="how much masks are steadied over time (default: 0; on the CPU)",
+    )
+    what.add_argument("--refine", action="store_true", help="draw the mask's edge along the picture's (on the CPU)")
     what.add_argument("--start", type=_time, metavar="TIME", help="begin there: seconds or [HH:]MM:SS")
     what.add_argument("--duration", type=_time, metavar="TIME", help="stop after this long")
     what.add_argument("--max-frames", type=int, metavar="N", help="stop after N frames")
@@ -233,6 +249,9 @@ def _parser() -> argparse.ArgumentParser:
         "--quality", type=int, metavar="N", help="lower is better: h264 20, hevc 22, av1 30; 0: lossless (mjpeg: 1-100)"
     )
     how.add_argument("--preset", metavar="NAME", help="speed against size: h264 ultrafast to placebo, av1 0 to 13")
+    how.add_argument("--verify", action="store_true", help="check the output afterwards, against the input")
+    how.add_argument("--results", metavar="FILE|FOLDER", help="also write what was found in each frame, as JSON lines")
+    how.add_argument("--rle", action="store_true", help="with the masks in it, as COCO's run lengths")
 
     model = parser.add_argument_group("model")
     model.add_argument("--model", metavar="NAME|FILE.onnx|FILE.engine", help="default: person, which is built in")

@@ -58,6 +58,9 @@ class Config:
     model: str = "person"  # the built-in model's name or the path of an .onnx or .engine file
     classes: tuple[str, ...] | None = None  # labels to keep; default: person, or all but background
     effect: str = "blur"
+    # Both with the CPU's stages only so far:
+    smooth: float = 0.0  # how much masks are steadied over time, 0 (not at all) to 1
+    refine: bool = False  # draw the mask's edge along the picture's
     batch_size: int | None = None
     max_frames: int | None = None
     start: float = 0.0
@@ -78,6 +81,9 @@ class Config:
     overwrite: bool = False
     strict: bool = False  # damaged input is an error, not a note
     trace: str | Path | None = None  # a file that gets what happened when, for https://ui.perfetto.dev
+    verify: bool = False  # decode the output afterwards and compare it with the input
+    results: str | Path | None = None  # a file of JSON lines: what was found in each frame
+    rle: bool = False  # with the masks in it, as COCO writes them
     # What the model's input and output mean, where neither its metadata nor a .json beside it says so.
     mean: tuple[float, ...] | None = None  # of RGB in 0..1
     std: tuple[float, ...] | None = None
@@ -96,6 +102,8 @@ class Config:
         for name, value in (("batch size", self.batch_size), ("max frames", self.max_frames)):
             if value is not None and value < 1:
                 raise ConfigError(f"{name} {value}: must be 1 or more")
+        if not 0 <= self.smooth <= 1:
+            raise ConfigError(f"smooth {self.smooth}: must lie in 0 (off) to 1")
         if not (math.isfinite(self.start) and self.start >= 0):
             raise ConfigError(f"start {self.start}: must be 0 or more seconds")
         if self.duration is not None and not (math.isfinite(self.duration) and self.duration > 0):
@@ -108,6 +116,8 @@ class Config:
             check_preset(self.preset, self.codec or "h264", self.encode)
         if self.device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
             raise ConfigError(f"device {self.device!r}: write cpu, cuda or cuda:N")
+        if self.rle and self.results is None:
+            raise ConfigError("rle: the masks go into the results; name a file for them with --results")
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None and len(values) != 3:
                 raise ConfigError(f"{name} {values}: must be three numbers, for red, green and blue")
@@ -126,6 +136,8 @@ class Config:
             raise ConfigError(f"encode {self.encode!r}: mjpeg is made by --encode jpeg only")
         elif self.codec != "mjpeg" and self.encode == "jpeg":
             raise ConfigError(f"codec {self.codec!r}: --encode jpeg makes mjpeg only")
+        if self.codec == "mjpeg" and self.verify:
+            raise ConfigError("verify: can't check mjpeg, whose colours and layout are JPEG's own; leave out --verify")
 
 
 def check_preset(preset: str, codec: str, encode: str | None) -> None:

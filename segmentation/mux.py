@@ -4,7 +4,6 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 
 import io
 import logging
-import os
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -18,7 +17,7 @@ from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
-from segmentation.aside import check_target, put_in_place, temporary_name
+from segmentation.aside import check_target, put_in_place, temporary_for
 from segmentation.config import Config
 from segmentation.errors import OutputError
 from segmentation.frames import VideoInfo
@@ -48,8 +47,8 @@ class Muxer:
         check_target(target, info.path, config.overwrite)
         # What was at `shift` seconds on the source's clock is at 0 in the output. Unless a stretch was asked for, the
         # source's timestamps are kept.
-        self._shift = info.start + Fraction(config.start) if config.start else Fraction(0)
-        self._temporary = temporary_name(target)
+        self.shift = info.start + Fraction(config.start) if config.start else Fraction(0)
+        self._temporary = temporary_for(target)
         try:
             self._temporary.touch(exist_ok=False)
             self.container: OutputContainer = av.open(
@@ -96,11 +95,11 @@ class Muxer:
     def copy_streams(self, *, end: Fraction | None) -> None:
         """Takes over the source's other streams, chapters and metadata, up to `end` seconds on its clock."""
         source = self._source = open_input(self._info.path)
-        start = self._shift if self._shift else None
+        start = self.shift if self.shift else None
         first = source.streams[self._info.stream_index].start_time or 0
         if start is None and (self._info.start > _CLOCK_LIMIT or first < 0):
-            self._shift = self._info.start
-            begin = float(self._shift)
+            self.shift = self._info.start
+            begin = float(self.shift)
             log.warning("%s: its clock begins at %.1f s; the output begins at 0", self._info.path, begin)
         for stream in source.streams:
             if stream.index == self._info.stream_index:
@@ -125,7 +124,7 @@ class Muxer:
                 copy.disposition = stream.disposition
                 self._others[stream.index] = copy
         self.container.metadata.update(_tags(source.metadata))
-        self.container.set_chapters(_chapters(source, self._shift, end))
+        self.container.set_chapters(_chapters(source, self.shift, end))
         streams = [s for s in source.streams if s.index in self._others and s.type != "attachment"]
         if streams:
             # A seek would lose the subtitles that began earlier and are still to be seen.
@@ -141,15 +140,31 @@ class Muxer:
                 self._copy_until(packet.dts * packet.time_base)
             self._mux(packet)
 
+    def seconds(self, pts: int) -> Fraction:
+        """When the frame of this pts is shown in the output: exactly, in whole ticks of the container."""
+        base = self._info.time_base
+        ticks = (pts - round(self.shift / base)) * base / self.tick
+        nearest = (abs(ticks) + Fraction(1, 2)) // 1  # halves away from 0, as FFmpeg rounds
+        return (nearest if ticks >= 0 else -nearest) * self.tick
+
+    @property
+    def tick(self) -> Fraction:
+        """The unit of the video's timestamps, in seconds. The header is written, as it is settled no sooner."""
+        try:
+            self.container.start_encoding()
+        except (av.error.FFmpegError, OSError, ValueError) as exc:
+            raise self._error(exc) from exc
+        tick = self.container.streams.video[0].time_base
+        assert tick is not None
+        return tick
+
     def finish(self, end: Fraction | None) -> None:
         """Copies what is left of the other streams, up to `end` seconds on the source's clock or all, and puts the
         file in its place."""
         self._copy_until(end)
         try:
             self.container.close()
-            with self._temporary.open("rb+") as file:
-                os.fsync(file.fileno())
-            put_in_place(self._temporary, self.target, self._overwrite)
+            put_in_place(self._temporary, self.target, overwrite=self._overwrite)
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
         self._finished = True
@@ -166,7 +181,7 @@ class Muxer:
 
     def _mux(self, packet: Packet[Any]) -> None:
         assert packet.dts is not None and packet.time_base
-        shift = round(self._shift / packet.time_base)
+        shift = round(self.shift / packet.time_base)
         packet.dts -= shift
         if packet.pts is not None:
             packet.pts -= shift

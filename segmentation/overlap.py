@@ -31,15 +31,15 @@ class Overlap:
         self._watch = watch
         self._closed = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._pools: list[ThreadPoolExecutor] = []
+        self._pool: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> "Overlap":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._closed.set()
-        for pool in self._pools:
-            pool.shutdown(wait=False, cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
         deadline = time.monotonic() + _PATIENCE
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -52,23 +52,22 @@ class Overlap:
         thread.start()
         return self._consume(thread, name, items, failures)
 
-    def map(
-        self, function: Callable[[T], R], source: Iterable[T], workers: int, name: str = ""
-    ) -> Generator[R, None, None]:
-        """Yields `function` of each item, in order, calling it from up to `workers` threads at once."""
-        pool = ThreadPoolExecutor(workers)
-        self._pools.append(pool)
+    def map(self, function: Callable[[T], R], source: Iterable[T], workers: int) -> Generator[R, None, None]:
+        """Yields `function` of each item, in order, calling it from up to `workers` threads at once.
 
-        def results() -> Generator[R, None, None]:
-            pending: deque[Future[R]] = deque()
-            for item in source:
-                pending.append(pool.submit(function, item))
-                if len(pending) > workers:
-                    yield pending.popleft().result()
-            while pending:
+        All mappings share the threads of the first, so that there are never more at work than it has asked for. A
+        mapping draws on its source in the thread that draws on it.
+        """
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(workers)
+        pool = self._pool
+        pending: deque[Future[R]] = deque()
+        for item in source:
+            pending.append(pool.submit(function, item))
+            if len(pending) > workers:
                 yield pending.popleft().result()
-
-        return self(results(), name)
+        while pending:
+            yield pending.popleft().result()
 
     def _work(self, source: Iterable[T], name: str, items: "queue.Queue[T]", failures: list[BaseException]) -> None:
         try:

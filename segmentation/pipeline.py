@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -24,8 +24,12 @@ from segmentation.model import Model, load_model
 from segmentation.mux import Muxer
 from segmentation.overlap import Overlap
 from segmentation.plan import Choice, make_plan
+from segmentation.refine import Refiner
+from segmentation.results import Results
 from segmentation.source import probe, working_format
+from segmentation.temporal import small_lumas, steadied
 from segmentation.trace import Trace, tracing
+from segmentation.verify import Verified, Witness
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +52,7 @@ class Report:
     fps: float
     plan: dict[str, str]
     stages: dict[str, float]
+    verified: Verified | None = None  # with `Config.verify`
 
 
 def segment(
@@ -100,6 +105,7 @@ def _segment(
     overlap = Overlap(watch=None if trace is None else trace.depth)
 
     with Muxer(target, info, config) as muxer, overlap as overlapped, ExitStack() as ending:
+        results = ending.enter_context(Results(muxer, info, model, config)) if config.results else None
         pix_fmt = _choose_format(info, plan.encode.implementation.formats(muxer.codec), muxer.codec)
 
         def made(choice: Choice, *arguments: Any) -> Any:
@@ -127,34 +133,58 @@ def _segment(
         encoder = made(plan.encode, muxer, info, pix_fmt, config)
         muxer.copy_streams(end=_end(info, config))
         move = _moves(gpu, info, pix_fmt, config)
+        refine = Refiner(info, pix_fmt) if config.refine else None
+        witness = Witness(muxer, info, pix_fmt, config, plan.decode.name) if config.verify else None
+        observers = [observer for observer in (results, witness) if observer is not None]
 
-        def process(batch: FrameBatch) -> FrameBatch:
+        turn = threading.Lock()
+
+        def alone(stage: Any) -> AbstractContextManager[Any]:
+            """A stage on the GPU has its buffers once: what it queues for one batch must not mix with another's."""
+            return turn if stage.memory == "cuda" else nullcontext()
+
+        def find(batch: FrameBatch) -> tuple[FrameBatch, Any, Any]:
             move.enter()
-            given = move.frames(batch, preprocess.memory)
-            tensor = clock.call("preprocess", batch, preprocess, given)
-            masks = clock.call("infer", batch, infer, move.rows(tensor, infer.memory, len(batch)))
-            if postprocess.memory == batch.memory:
-                given = batch
-            given, masks = move.frames(given, postprocess.memory), move.rows(masks, postprocess.memory, len(batch))
-            finished: FrameBatch = clock.call("postprocess", batch, postprocess, given, masks)
-            shown: FrameBatch = move.frames(finished, encoder.memory, wait=False)
-            return shown
+            with alone(preprocess):
+                given = move.frames(batch, preprocess.memory)
+                tensor = move.rows(clock.call("preprocess", batch, preprocess, given), infer.memory, len(batch))
+            masks = clock.call("infer", batch, infer, tensor)
+            lumas = small_lumas(tensor, model, masks.shape[1:]) if config.smooth else None
+            return batch if postprocess.memory == batch.memory else given, masks, lumas
 
-        processed = overlapped.map(process, decoded, infer.workers, "processed")
-
-        def encode() -> Iterator[tuple[list[Packet[Any]], FrameBatch]]:
+        def finish(found: tuple[FrameBatch, Any]) -> tuple[FrameBatch, Any]:
             move.enter()
-            for batch in processed:
+            batch, masks = found
+            with alone(postprocess):
+                batch, masks = move.frames(batch, postprocess.memory), move.rows(masks, postprocess.memory, len(batch))
+                if refine is not None:
+                    masks = clock.call("postprocess", batch, refine, batch, masks)
+                finished = clock.call("postprocess", batch, postprocess, batch, masks)
+                noted = move.rows(masks, "host", len(batch)) if observers else None
+                return move.frames(finished, encoder.memory, wait=False), noted
+
+        if config.smooth:  # between the two, masks wait for those of later frames
+            found = overlapped.map(find, decoded, workers=infer.workers)
+            finishing = overlapped.map(finish, steadied(found, config.smooth), workers=infer.workers)
+        else:
+            finishing = overlapped.map(lambda batch: finish(find(batch)[:2]), decoded, workers=infer.workers)
+        processed = overlapped(finishing, "processed")
+
+        def encode() -> Iterator[tuple[list[Packet[Any]], FrameBatch, Any]]:
+            move.enter()
+            for batch, masks in processed:
                 if batch.ready is not None:
                     clock.call("wait", batch, batch.ready.synchronize)  # the one place where the host waits for the GPU
-                yield clock.call("encode", batch, encoder.encode, batch), batch
+                yield clock.call("encode", batch, encoder.encode, batch), batch, masks
 
         frames = 0
         last = None
         fault = None
         try:
-            for packets, batch in overlapped(encode(), "encoded"):
+            for packets, batch, masks in overlapped(encode(), "encoded"):
                 clock.call("mux", batch, muxer.write, packets)
+                for observer in observers:
+                    observer.note(batch, masks)
                 frames += len(batch)
                 last = batch.frames[-1]
                 if progress is not None:
@@ -179,8 +209,11 @@ def _segment(
             clock.totals()  # so that the trace has all of it
         if trace is not None:
             trace.finish()
+        if results is not None:
+            results.finish()
         if fault is not None:
             raise DeviceError(f"{source}: {fault}; the {frames} frames before are in {target}") from fault
+    verified = witness.check(end) if witness is not None else None
 
     seconds = time.perf_counter() - begin
     return Report(
@@ -192,6 +225,7 @@ def _segment(
         fps=round(frames / seconds, 2),
         plan=plan.names(),
         stages={stage: round(spent, 3) for stage, spent in clock.totals().items()},
+        verified=verified,
     )
 
 

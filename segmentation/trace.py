@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from segmentation.aside import check_target, put_in_place, temporary_name
+from segmentation.aside import check_target, put_in_place, temporary_for
 from segmentation.config import Config
 from segmentation.errors import ConfigError, OutputError
 from segmentation.frames import FrameBatch
@@ -53,7 +53,7 @@ class Trace:
         self._lock = threading.Lock()
         self._fault: OSError | None = None
         self._finished = False
-        self._temporary = temporary_name(target)
+        self._temporary = temporary_for(target)
         try:
             self._file: TextIO = self._temporary.open("x", encoding="utf-8")
         except OSError as exc:
@@ -103,7 +103,7 @@ class Trace:
                 self._file.close()
                 if self._fault is not None:
                     raise self._fault
-                put_in_place(self._temporary, self._target, self._overwrite)
+                put_in_place(self._temporary, self._target, overwrite=self._overwrite)
             except OSError as exc:
                 self._temporary.unlink(missing_ok=True)
                 raise self._error(exc) from exc

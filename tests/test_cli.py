@@ -35,7 +35,7 @@ def test_json_is_one_object_with_the_whole_report(clip: Path, capfd: pytest.Capt
     out, err = capfd.readouterr()
     assert err == ""
     report = json.loads(out)
-    assert list(report) == ["input", "output", "frames", "damaged", "seconds", "fps", "plan", "stages"]
+    assert list(report) == ["input", "output", "frames", "damaged", "seconds", "fps", "plan", "stages", "verified"]
     assert report["frames"] == 5 and report["damaged"] == 0
     assert list(report["plan"]) == list(report["stages"]) == ["decode", "preprocess", "infer", "postprocess", "encode"]
     assert report["stages"]["infer"] > 0
@@ -112,6 +112,22 @@ def test_wrong_usage_ends_in_one_line(
 
 
 @pytest.mark.parametrize(
+    "stage", ["inference.onnxruntime.OnnxRuntimeInference", "postprocess.opencv.OpenCVPostprocessor"]
+)
+@pytest.mark.parametrize("option", [["--smooth", "0.5"], ["--refine"], ["--refine", "--plan"]])
+def test_what_the_gpu_side_lacks_is_refused_before_any_work(
+    clip: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], stage: str, option: list[str]
+) -> None:
+    monkeypatch.setattr(f"segmentation.{stage}.memory", "cuda")
+    assert main([str(clip), "--infer", "onnxruntime", *option]) == 3
+    out, err = capfd.readouterr()
+    assert out == "" and err.splitlines() == [
+        "segmentation: error: --smooth and --refine run with the CPU's stages only so far; add --baseline"
+    ]
+    assert [path.name for path in clip.parent.iterdir()] == ["clip.mp4"]
+
+
+@pytest.mark.parametrize(
     "arguments", [["--start", "soon"], ["--codec", "vp9"], ["--baseline", "--optimized"], ["--sing"]]
 )
 def test_what_argparse_refuses(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> None:
@@ -163,7 +179,9 @@ def test_a_progress_bar_on_a_terminal(clip: Path) -> None:
 
 
 def test_report_and_json_have_the_same_fields() -> None:
-    assert [field.name for field in fields(Report)] == "input output frames damaged seconds fps plan stages".split()
+    assert [
+        field.name for field in fields(Report)
+    ] == "input output frames damaged seconds fps plan stages verified".split()
 
 
 def test_help_and_version(capfd: pytest.CaptureFixture[str]) -> None:

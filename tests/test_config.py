@@ -43,6 +43,7 @@ def test_effects_are_read(text: str, effect: Effect) -> None:
         ("preset", "fastest", "choose ultrafast, superfast"),
         ("preset", "p5", "unknown for h264"),
         ("device", "gpu", "cuda:N"),
+        ("smooth", 1.5, "0 (off) to 1"),
         ("mean", (0.5,), "three numbers"),
         ("std", (1.0, 0.0, 1.0), "above 0"),
         ("input_size", (4, 256), "8 to 8192"),
@@ -67,6 +68,8 @@ def test_what_an_option_cannot_be(option: str, value: Any, hint: str) -> None:
         ({"codec": "mjpeg", "quality": 0}, "100 (best) to 1"),
         ({"codec": "mjpeg", "encode": "x264"}, "by --encode jpeg only"),
         ({"codec": "h264", "encode": "jpeg"}, "--encode jpeg makes mjpeg only"),
+        ({"codec": "mjpeg", "verify": True}, "can't check mjpeg"),
+        ({"encode": "jpeg", "verify": True}, "can't check mjpeg"),
     ],
 )
 def test_what_does_not_go_together(options: dict[str, Any], hint: str) -> None:

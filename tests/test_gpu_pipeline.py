@@ -82,6 +82,31 @@ def test_sound_and_times_are_kept(clip: Path, tmp_path: Path) -> None:
     assert same_chunks(chunks(target, "audio"), chunks(clip, "audio"))
 
 
+@pytest.mark.parametrize("stages", [{}, {"postprocess": "opencv"}, {"infer": "onnxruntime"}], ids=str)
+def test_what_is_found_is_written_and_the_output_is_right(tmp_path: Path, stages: dict[str, str]) -> None:
+    """Batches of 16 and one of 4: rows of the GPU's buffers that hold no frame are not among the results."""
+    areas = {}
+    for mode, given in (("optimized", stages), ("baseline", {})):
+        results = tmp_path / f"{mode}.jsonl"
+        options: dict[str, Any] = {"mode": "auto" if given else mode, "max_frames": 20, "batch_size": 16, **given}
+        run = segment(SAMPLE, tmp_path / f"{mode}.mkv", results=results, rle=True, verify=True, **options, **LOSSLESS)
+        assert run.verified is not None and run.verified.frames == run.verified.compared == 20
+        assert run.verified.psnr_least is None
+        lines = [json.loads(line) for line in results.read_text().splitlines()]
+        assert [line["index"] for line in lines] == list(range(20))
+        areas[mode] = [line["area"] for line in lines]
+    assert areas["optimized"] == pytest.approx(areas["baseline"], abs=0.005)
+
+
+@pytest.mark.parametrize("options", [{"smooth": 0.5}, {"refine": True}, {"refine": True, "mode": "optimized"}], ids=str)
+def test_what_has_no_counterpart_is_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(BackendError, match="add --baseline"):
+        segment(SAMPLE, tmp_path / "a.mp4", **options)
+    assert not list(tmp_path.iterdir())
+    on_cpu = {"infer": "onnxruntime", "postprocess": "opencv"}
+    assert segment(SAMPLE, tmp_path / "a.mp4", max_frames=20, **on_cpu, **options | {"mode": "auto"}).frames == 20
+
+
 @pytest.mark.parametrize("infer", ["torch-fp16", "onnxruntime"])
 @pytest.mark.parametrize("postprocess", ["cvcuda", "opencv"])
 @pytest.mark.parametrize("preprocess", ["cvcuda", "opencv"])

@@ -112,6 +112,19 @@ def test_a_mapping_uses_its_workers_and_no_more() -> None:
         assert list(overlapped.map(meet, range(9), workers=3)) == list(range(9))
 
 
+def test_mappings_share_their_workers() -> None:
+    names = set()
+
+    def name(i: int) -> int:
+        time.sleep(0.001)
+        names.add(threading.current_thread().name)
+        return i
+
+    with Overlap() as overlapped:
+        assert list(overlapped.map(name, overlapped.map(name, range(30), workers=2), workers=2)) == list(range(30))
+    assert len(names) == 2
+
+
 def test_an_error_in_a_mapping_arrives_in_its_place() -> None:
     seen = []
     with pytest.raises(ZeroDivisionError), Overlap() as overlapped:

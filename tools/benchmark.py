@@ -12,8 +12,6 @@ import json
 import os
 import re
 import resource
-import shlex
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,21 +23,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import av
-import cv2
-import numpy as np
-import onnxruntime as ort
+from circumstances import ROOT, circumstances
 from clips import make_clip
 from typical_workflow import blur_background, on_cpu
 
-from segmentation import Config, Effect, ModelError, __version__, segment
+from segmentation import Config, Effect, ModelError, segment
 from segmentation.config import STAGES
 from segmentation.model import load_model
 from segmentation.mux import Muxer
 from segmentation.plan import make_plan
 from segmentation.source import probe, working_format
 
-ROOT = Path(__file__).parent.parent
 WARM_UP = 8  # frames
 IN_MEMORY = 60  # frames that a stage measured alone is given again and again
 STAGE_FRAMES = 300  # that it gets in total, at most
@@ -159,23 +153,6 @@ def limits(clip: Path, model: str, effect: str, repeats: int) -> Result:
     alone = {s: summary([in_process(run_stage, clip, model, effect, s) for _ in range(repeats)]) for s in STAGES}
     cpu = sum(stage["cpu_seconds_per_1000_frames"] for stage in alone.values())
     return {"model": Path(model).name, "alone": alone, "limit_fps": round(1000 * len(os.sched_getaffinity(0)) / cpu, 2)}
-
-
-def circumstances(program: str, arguments: list[str]) -> Result:
-    """When, how, on what and with what was measured. Absolute paths are cut: they say nothing to others."""
-    cpu = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()) or ["unknown"]
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
-    versions = {"segmentation": __version__, "git": git.stdout.strip(), "python": sys.version.split()[0]}
-    versions |= {"av": av.__version__, "ffmpeg": av.ffmpeg_version_info, "onnxruntime": ort.__version__}
-    versions |= {"opencv": cv2.__version__, "numpy": np.__version__}
-    shown = [re.sub("(^|=)/.*/", r"\1", argument) for argument in arguments]
-    return {
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "command": shlex.join(["python", f"tools/{program}", *shown]),
-        "hardware": {"cpu": cpu[0], "cores": len(os.sched_getaffinity(0)), "memory_gib": round(memory, 1)},
-        "versions": versions,
-    }
 
 
 def table(results: Result) -> Iterator[str]:

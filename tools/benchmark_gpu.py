@@ -23,7 +23,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from benchmark import ROOT, Result, circumstances, spread, summary
+from benchmark import Result, spread, summary
+from circumstances import ROOT, circumstances
 from clips import make_clip
 from gpu_cases import MARKS, PARTS, Case, cases
 from gpu_targets import derive, judge, table

@@ -87,7 +87,7 @@ def rows(path: str, options: argparse.Namespace) -> Iterator[Picture]:
             for effect in ("mask", options.effect):
                 target = Path(folder) / "out.mkv"
                 config = Config(model=options.model, codec="ffv1", start=start, max_frames=count, overwrite=True)
-                segment(path, target, config, effect=effect)
+                segment(path, target, config, effect=effect, smooth=options.smooth, refine=options.refine)
                 columns.append([(effect, picture) for _, picture in pictures(target, turns, 0, count)])
             for row in zip(*columns, strict=True):
                 yield np.hstack([cell(picture, label, options.crop, options.zoom) for label, picture in row])
@@ -104,6 +104,8 @@ def main() -> None:
     add("--crop", type=lambda text: tuple(map(int, text.split(","))), metavar="X,Y,W,H", help="only this part")
     add("--zoom", type=float, help=f"enlarge by this (default: cells become {CELL_WIDTH} pixels wide)")
     add("--effect", default="blur", help="of the third column (default: blur)")
+    add("--smooth", type=float, default=0.0, metavar="0..1", help="as of the program; spread frames have none")
+    add("--refine", action="store_true", help="as of the program")
     add("--model", default="person", metavar="NAME|FILE.onnx")
     options = parser.parse_args()
 

@@ -1,0 +1,123 @@
+"""What was found in each frame, as a file of JSON lines: `--results`.
+
+A line a frame, in order: `index`, `pts` (seconds in the output), `classes` (kept labels), `area` (share of the picture)
+and `pixels`, `box` ([x, y, width, height] or null); with `--rle` also `rle`, the mask as COCO writes it. Pixels are
+those of the upright picture at full size. A place counts where the mask is above 0.5.
+"""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.aside import check_target, put_in_place, temporary_for
+from segmentation.config import Config
+from segmentation.errors import OutputError
+from segmentation.frames import FrameBatch, VideoInfo
+from segmentation.model import Model
+from segmentation.mux import Muxer
+from segmentation.source import reason
+
+THRESHOLD = 0.5
+Mask = NDArray[np.bool_]  # (h, w), upright
+
+
+class Results:
+    """Writes one file. Use as a context manager: leaving it without `finish` removes what was written.
+
+    Raises `OutputError` for whatever is wrong with the file.
+    """
+
+    def __init__(self, muxer: Muxer, info: VideoInfo, model: Model, config: Config) -> None:
+        assert config.results is not None
+        self.target = Path(config.results)
+        if self.target.resolve() == muxer.target.resolve():
+            raise OutputError(f"{self.target}: is the output itself; name another file for the results")
+        self._overwrite = config.overwrite
+        check_target(self.target, info.path, config.overwrite, "--results")
+        turned = info.rotation % 180 != 0
+        self._size = (info.height, info.width) if turned else (info.width, info.height)
+        self._classes = [model.labels[channel] for channel in model.keep]
+        self._seconds = muxer.seconds
+        self._rle = config.rle
+        self._finished = False
+        self._temporary = temporary_for(self.target)
+        try:
+            self._file = self._temporary.open("x", encoding="utf-8")
+        except OSError as exc:
+            raise self._error(exc) from exc
+
+    def __enter__(self) -> "Results":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if not self._finished:
+            self._temporary.unlink(missing_ok=True)
+            with suppress(OSError):  # what was still to be written is not wanted any more
+                self._file.close()
+
+    def note(self, batch: FrameBatch, masks: NDArray[np.float32]) -> None:
+        """Writes the lines of one batch. Masks (N, h, w), upright."""
+        lines = []
+        for number, (frame, mask) in enumerate(zip(batch.frames, masks, strict=True), batch.index):
+            found = mask > THRESHOLD
+            line: dict[str, Any] = {"index": number, "pts": float(self._seconds(frame.pts)), "classes": self._classes}
+            line |= measured(found, *self._size)
+            if self._rle:
+                line["rle"] = {"size": list(found.shape), "counts": rle(found)}
+            lines.append(json.dumps(line) + "\n")
+        try:
+            self._file.writelines(lines)
+        except OSError as exc:
+            raise self._error(exc) from exc
+
+    def finish(self) -> None:
+        """Puts the file in its place."""
+        try:
+            self._file.close()
+            put_in_place(self._temporary, self.target, overwrite=self._overwrite)
+        except OSError as exc:
+            raise self._error(exc) from exc
+        self._finished = True
+
+    def _error(self, exc: BaseException) -> OutputError:
+        return OutputError(f"{self.target}: cannot be written ({reason(exc)})")
+
+
+def measured(found: Mask, width: int, height: int) -> dict[str, Any]:
+    """Area and box of a small mask in a picture of `width` x `height` pixels, whatever the mask's own size."""
+    share = float(found.mean())
+    box = None
+    if share:
+        rows, columns = (np.flatnonzero(found.any(axis=axis)) for axis in (1, 0))
+        # The pixels that the mask's own touch, however little.
+        left, right = columns[0] * width // found.shape[1], -(-(columns[-1] + 1) * width // found.shape[1])
+        top, bottom = rows[0] * height // found.shape[0], -(-(rows[-1] + 1) * height // found.shape[0])
+        box = [int(left), int(top), int(right - left), int(bottom - top)]
+    return {"area": round(share, 6), "pixels": round(share * width * height), "box": box}
+
+
+def rle(found: Mask) -> str:
+    """COCO's compressed run lengths of a mask (h, w): what `counts` is in its files and in pycocotools.
+
+    Lengths of the runs column by column, first that of 0; from the fourth on, each as its difference from the last but
+    one; in groups of five bits, the lowest first, each group a character from "0" on, with 32 added where more follow
+    (cocoapi, common/maskApi.c, rleToString).
+    """
+    flat = found.ravel(order="F")
+    borders = np.flatnonzero(flat[1:] != flat[:-1]) + 1
+    start = [0, 0] if flat[:1].any() else [0]  # the first run is of 0, even if there is none
+    runs = np.diff(np.concatenate([start, borders, [flat.size]]))
+    values = runs.copy()
+    values[3:] -= runs[1:-2]
+    groups = values[:, None] >> (5 * np.arange(13))  # arithmetic shifts: 13 groups hold 64 bits and their sign
+    rest = groups >> 5
+    groups &= 31
+    more = np.where(groups & 16, rest != -1, rest != 0)
+    written = np.cumprod(np.hstack([np.ones((len(values), 1), np.int64), more[:, :-1]]), axis=1) > 0
+    characters: NDArray[np.uint8] = (groups + 32 * more + 48).astype(np.uint8)
+    return bytes(characters[written]).decode("ascii")

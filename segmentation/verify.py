@@ -1,0 +1,203 @@
+"""Checks an output against its input: `--verify`.
+
+While a run goes, a `Witness` notes when each frame is to be shown and, of some frames, which pixels are kept.
+Afterwards it decodes the output, which must hold exactly these frames at these times, in the input's size, rotation and
+colours, with its sound; and the kept pixels must be those of the input, decoded a second time, but for what the codec
+loses.
+"""
+
+import math
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import zip_longest
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.config import Config, Effect
+from segmentation.decode.pyav import PyAVDecoder
+from segmentation.errors import InputError, OutputError
+from segmentation.frames import FORMATS, LIMITED, Colour, Frame, FrameBatch, Planes, VideoInfo
+from segmentation.mux import Muxer
+from segmentation.source import open_input, probe
+
+MOST_MAPS = 32  # frames whose kept pixels are remembered, 8 KiB each at 256x256
+SURE = 0.77  # masks above it are kept fully: that begins at 0.75, and enlarging rounds
+# Least PSNR of kept pixels in dB. At the default qualities real clips keep 30 (a small area in heavy grain) to 44; a
+# picture that is 15 of 255 levels too bright has 24.6. With a quality of choice it only tells coarse from wrong.
+FLOOR = 25.0
+CHOSEN_FLOOR = 20.0
+ROUNDED = {"mpeg1video", "mpeg2video", "mpeg4"}  # they leave rounding open: another decoder's samples may differ
+LOSSLESS = {("h264", 0), ("hevc", 0), ("ffv1", 0), ("ffv1", None)}
+ROUNDING = Fraction(1, 1000)  # seconds by which sound may move: Matroska's tick
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What was checked and found right."""
+
+    frames: int
+    compared: int  # frames whose kept pixels were compared
+    psnr_least: float | None  # dB, of the worst plane of the worst frame; `None` if nothing differs
+    psnr_mean: float | None
+
+
+class Witness:
+    """Remembers what a run puts out, in 8 bytes a frame and at most `MOST_MAPS` maps; checks it afterwards."""
+
+    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, decoder: str) -> None:
+        self._muxer, self._info, self._pix_fmt, self._config = muxer, info, pix_fmt, config
+        self._decoded_alike = decoder == "pyav" or info.codec not in ROUNDED
+        self._ticks = array("q")  # of the output
+        self._tick = Fraction(1)
+        # Frame number -> pts in the input, the mask's (h, w), bits.
+        self._kept: dict[int, tuple[int, tuple[int, int], bytes]] = {}
+        self._stride = 1
+        # Elsewhere kept pixels are not those of the input.
+        self._compares = Effect.parse(config.effect).kind in ("blur", "color")
+
+    def note(self, batch: FrameBatch, masks: NDArray[np.float32]) -> None:
+        """Notes the frames of one batch. Masks (N, h, w), upright."""
+        self._tick = self._muxer.tick
+        for frame, mask in zip(batch.frames, masks, strict=True):
+            number = len(self._ticks)
+            self._ticks.append(int(self._muxer.seconds(frame.pts) / self._tick))
+            if self._compares and number % self._stride == 0:
+                self._kept[number] = (frame.pts, mask.shape, np.packbits(inner(mask)).tobytes())
+            if len(self._kept) > MOST_MAPS:  # every other one goes: they stay spread over all that came
+                self._stride *= 2
+                self._kept = {n: bits for n, bits in self._kept.items() if n % self._stride == 0}
+
+    def check(self, end: Fraction | None) -> Verified:
+        """Decodes the finished output and compares; `end` is where its sound was cut, on the source's clock.
+
+        Raises `OutputError` with the first figure that is wrong; the file stays.
+        """
+        try:
+            found = probe(str(self._muxer.target))
+            self._check_picture(found)
+            psnrs = list(self._compare(found))
+            self._check_sound(end)
+        except InputError as exc:
+            raise self._breach(str(exc)) from exc
+        lossy = [psnr for psnr in psnrs if psnr < math.inf]
+        return Verified(
+            frames=len(self._ticks),
+            compared=len(psnrs),
+            psnr_least=round(min(lossy), 2) if lossy else None,
+            psnr_mean=round(sum(lossy) / len(lossy), 2) if lossy else None,
+        )
+
+    def _check_picture(self, found: VideoInfo) -> None:
+        info, layout = self._info, FORMATS[self._pix_fmt]
+        padded = (_even(info.width, layout.shift_x), _even(info.height, layout.shift_y))
+        for name, have, wanted in (
+            ("width", found.width, {info.width, padded[0]}),
+            ("height", found.height, {info.height, padded[1]}),
+            ("pixel format", found.pix_fmt.replace("yuvj", "yuv"), {self._pix_fmt}),
+            ("display matrix", found.display_matrix, {info.display_matrix}),
+            ("sample aspect ratio", found.sample_aspect_ratio or 1, {info.sample_aspect_ratio or 1}),
+            ("colour", _stated(found.colour), {_stated(info.colour)}),
+        ):
+            if have not in wanted:
+                raise self._breach(f"its {name} is {have}, not {' or '.join(map(str, wanted))}")
+
+    def _compare(self, found: VideoInfo) -> Iterator[float]:
+        """Checks every frame's time; yields the PSNR of the kept pixels of those that are remembered."""
+        given = _frames(self._info, self._pix_fmt, self._config)
+        floor = self._floor()
+        number = -1
+        for number, (frame, ticks) in enumerate(zip_longest(_frames(found, self._pix_fmt, Config()), self._ticks)):
+            if frame is None or ticks is None:
+                count = number if frame is None else f"more than {number}"
+                raise self._breach(f"it holds {count} frames, {len(self._ticks)} were written")
+            if frame.pts * found.time_base != ticks * self._tick:
+                shown, wanted = float(frame.pts * found.time_base), float(ticks * self._tick)
+                raise self._breach(f"frame {number} is shown at {shown:.6f} s, not at {wanted:.6f} s")
+            if number not in self._kept:
+                continue
+            pts = self._kept[number][0]
+            original = next((frame for frame in given if frame.pts >= pts), None)
+            if original is None or original.pts != pts:
+                raise self._breach(f"frame {number} of the input can't be decoded a second time to compare with")
+            psnr = self._psnr(original.planes, frame.planes, number)
+            if psnr is not None:
+                if psnr < floor:
+                    raise self._breach(
+                        f"kept pixels of frame {number} differ: PSNR {psnr:.1f} dB, at least {floor:.0f} is expected"
+                    )
+                yield psnr
+
+    def _psnr(self, original: Planes, output: Planes, number: int) -> float | None:
+        """PSNR in dB over the kept pixels, of the worst plane; `None` where none is kept."""
+        _, shape, bits = self._kept[number]
+        flat = np.unpackbits(np.frombuffer(bits, np.uint8), count=shape[0] * shape[1])
+        kept = np.ascontiguousarray(np.rot90(flat.reshape(shape), -(self._info.rotation // 90)))
+        peak = (1 << FORMATS[self._pix_fmt].bits) - 1
+        found = []
+        for before, after in zip(original, output, strict=True):
+            height, width = before.shape
+            area = cv2.resize(kept, (width, height), interpolation=cv2.INTER_NEAREST) > 0
+            if area.any():
+                error = np.square(before[area].astype(np.float32) - after[:height, :width][area]).mean(dtype=np.float64)
+                found.append(10 * math.log10(peak**2 / error) if error else math.inf)
+        return min(found, default=None)
+
+    def _floor(self) -> float:
+        codec, quality = self._muxer.codec, self._config.quality
+        if (codec, quality) in LOSSLESS and self._decoded_alike:
+            return math.inf
+        return FLOOR if quality is None else CHOSEN_FLOOR
+
+    def _check_sound(self, end: Fraction | None) -> None:
+        """Every audio stream must end where the input's does, or where the video was cut."""
+        given, copied = _sound_ends(self._info.path, end), _sound_ends(str(self._muxer.target), None)
+        if len(given) != len(copied):  # the container can't hold them all, which has been said
+            return
+        for (wanted, packet), (have, _) in zip(given, copied, strict=True):
+            if abs(have - (wanted - self._muxer.shift)) > packet + ROUNDING:
+                video = float(self._ticks[-1] * self._tick)
+                raise self._breach(
+                    f"its sound ends at {float(have):.3f} s, not at {float(wanted - self._muxer.shift):.3f} s "
+                    f"(the last frame is shown at {video:.3f} s)"
+                )
+
+    def _breach(self, text: str) -> OutputError:
+        return OutputError(f"{self._muxer.target}: verification failed, the file is kept: {text}")
+
+
+def inner(mask: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """The places of a mask (h, w) around which, to the next ones, everything is kept."""
+    sure = (mask > SURE).astype(np.uint8)
+    return cv2.erode(sure, np.ones((3, 3), np.uint8), borderType=cv2.BORDER_REPLICATE) > 0
+
+
+def _stated(colour: Colour) -> Colour:
+    """With the range that players take where none is stated; H.264 and HEVC can't say "limited" and nothing else."""
+    return replace(colour, range=colour.range or LIMITED)
+
+
+def _even(size: int, shift: int) -> int:
+    return -(-size >> shift) << shift
+
+
+def _frames(info: VideoInfo, pix_fmt: str, config: Config) -> Iterator[Frame]:
+    for batch in PyAVDecoder(info, pix_fmt, config):
+        yield from batch.frames
+
+
+def _sound_ends(path: str, until: Fraction | None) -> list[tuple[Fraction, Fraction]]:
+    """(end, longest packet) of each audio stream in seconds, of the packets that begin before `until`."""
+    with open_input(path) as container:
+        ends = {stream.index: (Fraction(0), Fraction(0)) for stream in container.streams.audio}
+        for packet in container.demux(*container.streams.audio) if ends else ():
+            if packet.pts is None or packet.time_base is None:
+                continue
+            begin, length = packet.pts * packet.time_base, (packet.duration or 0) * packet.time_base
+            if until is None or begin < until:
+                end, longest = ends[packet.stream_index]
+                ends[packet.stream_index] = (max(end, begin + length), max(longest, length))
+        return list(ends.values())

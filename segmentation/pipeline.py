@@ -14,15 +14,15 @@ from typing import Any, TypeVar
 
 from av.packet import Packet
 
-from segmentation.capabilities import device_index
 from segmentation.clock import StageClock
 from segmentation.config import Config, Effect
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError, UnknownOperator
 from segmentation.faults import explain
-from segmentation.frames import FORMATS, FrameBatch, VideoInfo
-from segmentation.model import Model, load_model
+from segmentation.frames import FrameBatch, VideoInfo
+from segmentation.model import load_model
 from segmentation.mux import Muxer
 from segmentation.overlap import Overlap
+from segmentation.placement import GPU_BATCH, batch_size, moves, open_gpu
 from segmentation.plan import Choice, make_plan
 from segmentation.refine import Refiner
 from segmentation.results import Results
@@ -32,8 +32,6 @@ from segmentation.trace import Trace, tracing
 from segmentation.verify import Verified, Witness
 
 log = logging.getLogger(__name__)
-
-GPU_BATCH = 16  # frames at a time: fewer leave the GPU waiting for the host, more only take memory
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]  # (frames done, frames expected or 0)
@@ -99,8 +97,8 @@ def _segment(
     plan = make_plan(config, info)
     log.info("plan:\n%s", plan)
     model = load_model(config)
-    gpu = _gpu(config) if plan.on_gpu else None
-    config = replace(config, batch_size=_batch_size(config, model, gpu))
+    gpu = open_gpu(config) if plan.on_gpu else None
+    config = replace(config, batch_size=batch_size(config, model, gpu))
     clock = StageClock(gpu, trace)
     overlap = Overlap(watch=None if trace is None else trace.depth)
 
@@ -132,7 +130,7 @@ def _segment(
         postprocess = made(plan.postprocess, info, pix_fmt, Effect.parse(config.effect), config)
         encoder = made(plan.encode, muxer, info, pix_fmt, config)
         muxer.copy_streams(end=_end(info, config))
-        move = _moves(gpu, info, pix_fmt, config)
+        move = moves(gpu, info, pix_fmt, config)
         refine = Refiner(info, pix_fmt) if config.refine else None
         witness = Witness(muxer, info, pix_fmt, config, plan.decode.name) if config.verify else None
         observers = [observer for observer in (results, witness) if observer is not None]
@@ -244,40 +242,6 @@ def until(stop: threading.Event, source: Iterable[T]) -> Generator[T, None, None
         if stop.is_set():
             return
         yield item
-
-
-def _gpu(config: Config) -> Any:
-    from segmentation.gpu import Gpu  # only where there is one: its libraries are not on other machines
-
-    return Gpu(device_index(config))
-
-
-def _batch_size(config: Config, model: Model, gpu: Any) -> int:
-    """Frames that are processed at a time. On a GPU, a network with a fixed batch decides."""
-    if gpu is not None and model.batch is not None:
-        return model.batch
-    return config.batch_size or (1 if gpu is None else GPU_BATCH)
-
-
-class _Stay:
-    """Where there is no GPU, nothing moves; see `transfer.Transfer`."""
-
-    def enter(self) -> None: ...
-
-    def frames(self, batch: FrameBatch, memory: str, *, wait: bool = True) -> FrameBatch:
-        return batch
-
-    def rows(self, array: Any, memory: str, count: int) -> Any:
-        return array
-
-
-def _moves(gpu: Any, info: VideoInfo, pix_fmt: str, config: Config) -> Any:
-    if gpu is None:
-        return _Stay()
-    from segmentation.transfer import Transfer
-
-    assert config.batch_size is not None
-    return Transfer(gpu, info, FORMATS[pix_fmt], config.batch_size)
 
 
 def _choose_format(info: VideoInfo, formats: tuple[str, ...], codec: str) -> str:

@@ -25,7 +25,7 @@ from segmentation import Config, segment
 from segmentation.encode.segments import SegmentEncoder
 from segmentation.frames import Frame, FrameBatch
 from segmentation.mux import Muxer
-from segmentation.pipeline import GPU_BATCH
+from segmentation.placement import GPU_BATCH
 from segmentation.plan import IMPLEMENTATIONS
 from segmentation.source import probe
 

@@ -1,0 +1,49 @@
+"""Where a run's stages find what they work on: the GPU if there is one, and what moves between it and the host.
+
+Nothing here needs the GPU's libraries until there is a GPU.
+"""
+
+from typing import Any
+
+from segmentation.capabilities import device_index
+from segmentation.config import Config
+from segmentation.frames import FORMATS, FrameBatch, VideoInfo
+from segmentation.model import Model
+
+GPU_BATCH = 16  # frames at a time: fewer leave the GPU waiting for the host, more only take memory
+
+
+def open_gpu(config: Config) -> Any:
+    """The `Gpu` that `config` means."""
+    from segmentation.gpu import Gpu  # only where there is one: its libraries are not on other machines
+
+    return Gpu(device_index(config))
+
+
+def batch_size(config: Config, model: Model, gpu: Any) -> int:
+    """Frames that are processed at a time. On a GPU, a network with a fixed batch decides."""
+    if gpu is not None and model.batch is not None:
+        return model.batch
+    return config.batch_size or (1 if gpu is None else GPU_BATCH)
+
+
+class _Stay:
+    """Where there is no GPU, nothing moves; see `transfer.Transfer`."""
+
+    def enter(self) -> None: ...
+
+    def frames(self, batch: FrameBatch, memory: str, *, wait: bool = True) -> FrameBatch:
+        return batch
+
+    def rows(self, array: Any, memory: str, count: int) -> Any:
+        return array
+
+
+def moves(gpu: Any, info: VideoInfo, pix_fmt: str, config: Config) -> Any:
+    """What brings batches and arrays to where a stage wants them: `transfer.Transfer`, or nothing without a GPU."""
+    if gpu is None:
+        return _Stay()
+    from segmentation.transfer import Transfer
+
+    assert config.batch_size is not None
+    return Transfer(gpu, info, FORMATS[pix_fmt], config.batch_size)

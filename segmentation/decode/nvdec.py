@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 import PyNvVideoCodec as nvc
+from av.video.stream import VideoStream
 from numpy import int64, uint64
 
 from segmentation.capabilities import NVDEC_CODECS, nvdec_engines
@@ -29,7 +30,7 @@ from segmentation.source import open_input
 
 _Times = tuple[int | None, int, bool]  # pts, duration, whether it is decoded only because others refer to it
 
-MOST_DECODERS = 6  # more gain nothing on seven engines: the threads that feed them get into each other's way
+MOST_DECODERS = 6  # of seven engines: over 4,800 frames a seventh gained nothing, since making its session takes time
 LEAST_RUN = 24  # packets: below, restarting a decoder costs more than another engine brings
 AHEAD = 2_500_000_000  # bytes of decoded frames that may wait for their turn, or a quarter of the GPU's free memory
 
@@ -51,7 +52,8 @@ class NvdecDecoder:
         self._line = Line(min(AHEAD, gpu.free_bytes() // 4) // (self._frame_bytes() * self._batch_size))
         self._threads: list[threading.Thread] = []
         with open_input(info.path) as container:
-            stream = container.streams.video[0]
+            stream = container.streams[info.stream_index]
+            assert isinstance(stream, VideoStream)
             self._stored_in_decoding_order = container.format.name == "avi" and stream.has_b_frames
 
     @staticmethod

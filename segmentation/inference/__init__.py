@@ -2,8 +2,10 @@
 
 Contract: `Inference(model, config)(tensor)` takes what preprocess made, (N, 3, H, W) in `model.dtype`, and returns
 (N, h, w) float32 in 0..1: at each place the probability of the classes that are kept, upright, at the resolution that
-the network puts out. N may be smaller than the batch size (the last batch). The caller owns the result. Up to `workers`
-threads may call it at once, and preprocess and postprocess with it.
+the network puts out. N may be smaller than the batch size (the last batch). `memory` says where both are: NumPy
+arrays on the "host", of which the caller owns the result, or tensors on "cuda", of which rows behind the tensor's mean
+nothing and which the next call writes again. On a GPU a `Gpu` is the last argument. Up to `workers` threads may call it
+at once.
 """
 
 from typing import Any, Protocol
@@ -16,6 +18,7 @@ from segmentation.model import Model
 
 
 class Inference(Protocol):
+    memory: str
     workers: int
 
     def __init__(self, model: Model, config: Config) -> None: ...

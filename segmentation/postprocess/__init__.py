@@ -1,7 +1,7 @@
 """Stage 4, postprocess: frames and masks become the frames that are shown.
 
-Contract: `Postprocessor(info, pix_fmt, effect)(batch, masks)` takes masks (N, h, w) float32 in 0..1, upright, and
-returns a `FrameBatch` with the same pts and new planes of the same size and layout; the input planes are only read.
+Contract: `Postprocessor(info, pix_fmt, effect, config)(batch, masks)` takes masks (N, h, w) float32 in 0..1, upright,
+and returns a `FrameBatch` with the same pts and new planes of the same size and layout; the input planes are only read.
 
 Every effect is one composite of a foreground and a background plane: `(fg * a + bg * (255 - a)) / 255`, where a is the
 mask at the plane's size, 0 to 255. Where a is 255, the foreground comes out bit for bit, luma and chroma.

@@ -1,8 +1,9 @@
 """Stage 2, preprocess: YUV frames become the network's input.
 
-Contract: `Preprocessor(info, pix_fmt, model)(batch)` returns (N, 3, model.height, model.width) in `model.dtype`:
-`(rgb - mean) / std` with rgb in 0..1, converted with the stream's own matrix and range, turned upright, squeezed to the
-network's size. This is the only place where RGB exists. The caller owns the result.
+Contract: `Preprocessor(info, pix_fmt, model, config)(batch)` returns (N, 3, model.height, model.width) in
+`model.dtype`: `(rgb - mean) / std` with rgb in 0..1, converted with the stream's own matrix and range, turned upright,
+squeezed to the network's size. This is the only place where RGB exists. On the host the caller owns the result; on a
+GPU the next call writes it again.
 """
 
 from typing import Any, Protocol

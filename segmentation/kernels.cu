@@ -41,19 +41,48 @@ extern "C" __global__ void unpack(const sample *surface, long long pitch, sample
 #endif
 }
 
-// Small planes (N, height, width), as stored, become the network's input (N, 3, upright height, upright width):
-// channel c is (clip(matrix[c] * (Y, U, V, 1), 0, 1) - mean[c]) / std[c], as `scale[c] * rgb + offset[c]`.
+// What a plane is shrunk by along one axis (preprocess/tables.py): for each place a row of the number of the first sample
+// that it reads, then the weights of `taps` samples from that one on.
+struct Axis {
+    const float *rows;
+    int taps;
+};
+
+// The pixel (column, row) of a plane that is shrunk by `across` and `down`.
+__device__ float shrunk(const sample *plane, int width, const Axis &across, const Axis &down, int column, int row) {
+    const float *weights = across.rows + column * (across.taps + 1), *lines = down.rows + row * (down.taps + 1);
+    const sample *line = plane + (long long)lines[0] * width + (int)weights[0];
+    float sum = 0;
+    for (int j = 1; j <= down.taps; j++, line += width) {
+        float part = 0;
+        for (int i = 1; i <= across.taps; i++) part += weights[i] * line[i - 1];
+        sum += lines[j] * part;
+    }
+    return sum;
+}
+
+// The network's input (N, 3, upright height, upright width), of which (target_width, target_height) is the size as
+// stored: channel c is (clip(matrix[c] * (Y, U, V, 1), 0, 1) - mean[c]) / std[c], as `scale[c] * rgb + offset[c]`.
 struct ToRgb {
     float matrix[3][4], scale[3], offset[3];
 };
 
-extern "C" __global__ void normalise(const sample *y, const sample *u, const sample *v, float *target, int width,
-                                     int height, const ToRgb *colour) {
+extern "C" __global__ void preprocess(const sample *y, const sample *u, const sample *v, int width, int height,
+                                      const float *luma_across, int luma_columns, const float *luma_down,
+                                      int luma_rows, const float *chroma_across, int chroma_columns,
+                                      const float *chroma_down, int chroma_rows, float *target, int target_width,
+                                      int target_height, const ToRgb *colour) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
-    if (column >= width || row >= height) return;
-    const long long size = (long long)width * height, source = blockIdx.z * size + (long long)row * width + column;
-    const float luma = y[source], blue = u[source], red = v[source];
-    const long long place = upright(column, row, width, height);
+    if (column >= target_width || row >= target_height) return;
+    const int chroma_width = -(-width >> SHIFT_X), chroma_height = -(-height >> SHIFT_Y);
+    const long long first = (long long)blockIdx.z * width * height;
+    const long long first_chroma = (long long)blockIdx.z * chroma_width * chroma_height;
+    const Axis across{chroma_across, chroma_columns}, down{chroma_down, chroma_rows};
+    const float luma = shrunk(y + first, width, {luma_across, luma_columns}, {luma_down, luma_rows}, column, row);
+    const float blue = shrunk(u + first_chroma, chroma_width, across, down, column, row);
+    const float red = shrunk(v + first_chroma, chroma_width, across, down, column, row);
+    const long long size = (long long)target_width * target_height;
+    const long long place = upright(column, row, target_width, target_height);
     for (int c = 0; c < 3; c++) {
         const float *m = colour->matrix[c];
         const float value = __saturatef(m[0] * luma + m[1] * blue + m[2] * red + m[3]);

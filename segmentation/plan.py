@@ -27,7 +27,7 @@ IMPLEMENTATIONS = {
     },
     "preprocess": {
         "opencv": "segmentation.preprocess.opencv:OpenCVPreprocessor",
-        "cvcuda": "segmentation.preprocess.cvcuda:CvCudaPreprocessor",
+        "cuda": "segmentation.preprocess.cuda:CudaPreprocessor",
     },
     "infer": {
         "onnxruntime": "segmentation.inference.onnxruntime:OnnxRuntimeInference",
@@ -58,7 +58,7 @@ BASELINE = {
 
 OPTIMIZED = {
     "decode": ("nvdec",),
-    "preprocess": ("cvcuda",),
+    "preprocess": ("cuda",),
     "infer": ("tensorrt", "torch-fp16"),
     "postprocess": ("cvcuda",),
     "encode": ("nvenc",),
@@ -68,7 +68,7 @@ AUTO = {stage: (*OPTIMIZED[stage], *BASELINE[stage]) for stage in STAGES}
 SUBSTITUTES = {"decode": "pyav", "encode": "x264-segments"}
 _TABLES = {"baseline": BASELINE, "optimized": OPTIMIZED, "auto": AUTO}
 # Their modules can't be imported, or say little, where there is no GPU: so that is asked first.
-_ON_GPU = frozenset({"nvdec", "cvcuda", "torch-fp16", "tensorrt", "nvenc", "jpeg"})
+_ON_GPU = frozenset({"nvdec", "cuda", "cvcuda", "torch-fp16", "tensorrt", "nvenc", "jpeg"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from segmentation.model import Model
 from segmentation.postprocess.opencv import OpenCVPostprocessor
 from segmentation.preprocess.opencv import OpenCVPreprocessor
 
-SIDES = ["opencv", pytest.param("cvcuda", marks=pytest.mark.gpu)]
+SIDES = ["opencv", pytest.param("cuda", marks=pytest.mark.gpu)]
 BATCH = 4  # pictures that the GPU's buffers hold: more than most tests fill
 
 
@@ -28,11 +28,11 @@ def preprocess(side: str, info: VideoInfo, pix_fmt: str, model: Model, batch: Fr
     """The network's input (N, 3, H, W)."""
     if side == "opencv":
         return OpenCVPreprocessor(info, pix_fmt, model, Config())(batch)
-    from segmentation.preprocess.cvcuda import CvCudaPreprocessor
+    from segmentation.preprocess.cuda import CudaPreprocessor
     from segmentation.transfer import Transfer
 
     transfer = Transfer(gpu(), info, FORMATS[pix_fmt], BATCH)
-    stage = CvCudaPreprocessor(info, pix_fmt, model, Config(batch_size=BATCH), gpu())
+    stage = CudaPreprocessor(info, pix_fmt, model, Config(batch_size=BATCH), gpu())
     return transfer.rows(stage(transfer.frames(batch, "cuda")), "host", len(batch))
 
 

@@ -36,7 +36,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_plan_is_the_gpus() -> None:
     plan = make_plan(Config(mode="optimized"))
     assert plan.names() | {"infer": "", "encode": ""} == {
-        "decode": "nvdec", "preprocess": "cvcuda", "infer": "", "postprocess": "cvcuda", "encode": "",
+        "decode": "nvdec", "preprocess": "cuda", "infer": "", "postprocess": "cvcuda", "encode": "",
     }  # fmt: skip
     assert plan.infer.on_gpu and plan.encode.name in ("nvenc", "x264-segments")
     assert make_plan(Config()).names() == plan.names()
@@ -109,7 +109,7 @@ def test_what_has_no_counterpart_is_refused(tmp_path: Path, options: dict[str, A
 
 @pytest.mark.parametrize("infer", ["torch-fp16", "onnxruntime"])
 @pytest.mark.parametrize("postprocess", ["cvcuda", "opencv"])
-@pytest.mark.parametrize("preprocess", ["cvcuda", "opencv"])
+@pytest.mark.parametrize("preprocess", ["cuda", "opencv"])
 @pytest.mark.parametrize("decode", ["nvdec", "pyav"])
 def test_any_stage_may_be_anywhere(tmp_path: Path, decode: str, preprocess: str, infer: str, postprocess: str) -> None:
     stages = {"decode": decode, "preprocess": preprocess, "infer": infer, "postprocess": postprocess}

@@ -33,7 +33,7 @@ def soft_mask(height: int, width: int, seed: int = 0) -> NDArray[np.float32]:
 def test_the_network_sees_the_same(size: tuple[int, int], pix_fmt: str) -> None:
     info = make_info(*size, Colour(matrix=1, range=LIMITED))
     batch = batch_of(*(planes_of(smooth_rgb(size[1], size[0], seed), pix_fmt, info.colour) for seed in range(3)))
-    ours, theirs = (preprocess(side, info, pix_fmt, MODEL, batch) for side in ("cvcuda", "opencv"))
+    ours, theirs = (preprocess(side, info, pix_fmt, MODEL, batch) for side in ("cuda", "opencv"))
     assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
     # Halving in steps rounds in each of them, averaging at once does not: a level or two in Y, U and V.
     assert np.abs(ours - theirs).max() * 255 <= 6
@@ -48,7 +48,7 @@ def test_effects_look_the_same(effect: str, pix_fmt: str, rotation: int) -> None
     info = make_info(*size, Colour(matrix=1, range=FULL if rotation == 90 else LIMITED), rotation)
     batch = batch_of(*(planes_of(smooth_rgb(size[1], size[0], seed), pix_fmt, info.colour) for seed in range(2)))
     masks = soft_mask(64, 96)
-    ours, theirs = (postprocess(side, info, pix_fmt, effect, batch, masks) for side in ("cvcuda", "opencv"))
+    ours, theirs = (postprocess(side, info, pix_fmt, effect, batch, masks) for side in ("cuda", "opencv"))
     scale = 1 << (FORMATS[pix_fmt].bits - 8)
     for a, b in zip(ours.frames, theirs.frames, strict=True):
         assert (a.pts, a.duration) == (b.pts, b.duration)
@@ -64,7 +64,7 @@ def test_kept_pixels_are_the_same_ones(pix_fmt: str) -> None:
     """On noise, which no blur leaves as it is: what either side keeps bit for bit, so does the other."""
     info = make_info(322, 182, Colour(matrix=1, range=LIMITED))
     batch = batch_of(noise(pix_fmt), noise(pix_fmt, seed=1))
-    ours, theirs = (postprocess(s, info, pix_fmt, "blur", batch, soft_mask(64, 64)) for s in ("cvcuda", "opencv"))
+    ours, theirs = (postprocess(s, info, pix_fmt, "blur", batch, soft_mask(64, 64)) for s in ("cuda", "opencv"))
     for source, a, b in zip(batch.frames, ours.frames, theirs.frames, strict=True):
         kept = [out.planes[0] == source.planes[0] for out in (a, b)]
         assert 0.1 < kept[1].mean() < 0.9
@@ -82,7 +82,7 @@ def test_masks_agree() -> None:
     batch = batch_of(*(p.planes for p in list(pictures(Path(SAMPLE)))[::40]))
     config = Config(batch_size=4)
     transfer = Transfer(gpu(), info, FORMATS["yuv420p"], 4)
-    tensor = preprocess("cvcuda", info, "yuv420p", model, batch)
+    tensor = preprocess("cuda", info, "yuv420p", model, batch)
     infer = TorchFp16Inference(model, config, gpu())
     for count in (4, 1, 3):  # a short batch is not disturbed by what is behind it
         given = transfer.rows(tensor[:count], "cuda", count)

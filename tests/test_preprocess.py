@@ -15,6 +15,7 @@ from segmentation.decode.pyav import plane_view
 from segmentation.frames import FORMATS, FULL, LIMITED, Colour, Frame, FrameBatch, Planes, VideoInfo
 from segmentation.model import Model
 from segmentation.preprocess.opencv import shrink
+from segmentation.preprocess.tables import shrinking
 
 TOLERANCE = 2  # levels of 8 bits
 SWSCALE_MATRIX = {1: "ITU709", 6: "ITU601", 9: 9}  # 9: BT.2020 by FFmpeg's own number
@@ -157,3 +158,16 @@ def test_shrinking_keeps_the_mean() -> None:
         small = shrink(plane, size)
         assert small.shape == size[::-1]
         assert abs(float(small.mean()) - float(plane.mean())) < 1
+
+
+@pytest.mark.parametrize("target", [(160, 96), (256, 256), (96, 96)])
+@pytest.mark.parametrize("size", [(1920, 1080), (638, 358), (161, 121), (120, 72), (96, 96), (2000, 80)])
+def test_the_tables_are_the_steps(size: tuple[int, int], target: tuple[int, int]) -> None:
+    """What the GPU does at once is what the CPU does one after the other, but for its rounding."""
+    plane = np.random.default_rng(0).integers(0, 256, size[::-1], dtype=np.uint8)
+    once = plane.astype(np.float32)
+    for axis, table in zip((1, 0), shrinking(size[::-1], target), strict=True):
+        samples = table[:, :1].astype(int) + np.arange(table.shape[1] - 1)
+        taken = np.take(once, samples, axis=axis)  # (h, places, taps) or (places, taps, w)
+        once = np.einsum("hpt,pt->hp" if axis else "ptw,pt->pw", taken, table[:, 1:])
+    assert np.abs(once - shrink(plane, target)).max() <= 1.6

@@ -26,7 +26,7 @@ def shrink_steps(shape: tuple[int, int], size: tuple[int, int]) -> list[tuple[st
     (width, height)).
 
     It is halved as often as it can be done exactly; for what is left, less than another halving, bilinear
-    interpolation reads every pixel.
+    interpolation reads every pixel. A direction in which it grows is always bilinear.
     """
     (height, width), (target_width, target_height) = shape, size
     steps = []
@@ -34,6 +34,9 @@ def shrink_steps(shape: tuple[int, int], size: tuple[int, int]) -> list[tuple[st
         height, width = height // 2, width // 2
         steps.append(("half", (width, height)))
     if (width, height) != size:
-        ratio = max(height / target_height, width / target_width)
-        steps.append(("area" if ratio > 2 else "linear", size))
+        if max(height / target_height, width / target_width) > 2:
+            width, height = min(width, target_width), min(height, target_height)
+            steps.append(("area", (width, height)))
+        if (width, height) != size:
+            steps.append(("linear", size))
     return steps

@@ -1,0 +1,61 @@
+"""Preprocessing on the GPU: one kernel of our own reads the planes and writes the network's input.
+
+CV-CUDA's resize could shrink the planes, but with area interpolation it waits for the whole device in every call.
+"""
+
+import numpy as np
+import torch
+
+from segmentation.config import Config
+from segmentation.frames import FORMATS, FrameBatch, VideoInfo
+from segmentation.gpu import Gpu
+from segmentation.model import Model
+from segmentation.preprocess.tables import shrinking
+
+
+class CudaPreprocessor:
+    """See `segmentation.preprocess`. The tensor returned is used again for the next batch."""
+
+    memory = "cuda"
+
+    def __init__(self, info: VideoInfo, pix_fmt: str, model: Model, config: Config, gpu: Gpu) -> None:
+        self._gpu = gpu
+        layout = FORMATS[pix_fmt]
+        turns = info.rotation // 90
+        self._kernels = gpu.kernels(layout, turns)
+        self._stored = (info.width, info.height)
+        height, width = (model.height, model.width) if turns % 2 == 0 else (model.width, model.height)
+        self._size = (width, height)  # as stored
+        chroma = (-(-info.height >> layout.shift_y), -(-info.width >> layout.shift_x))
+        tables = [*shrinking((info.height, info.width), self._size), *shrinking(chroma, self._size)]
+        with torch.cuda.stream(gpu.stream):
+            self._tables = [torch.from_numpy(table).to(gpu.device) for table in tables]
+            self._colour = torch.from_numpy(_to_input(info, layout.bits, model)).to(gpu.device)
+            shape = (config.batch_size or 1, 3, model.height, model.width)
+            self._tensor = torch.zeros(shape, dtype=torch.float32, device=gpu.device)
+        self._half = model.dtype is np.float16
+
+    @staticmethod
+    def describe(config: Config, info: VideoInfo | None = None) -> str:
+        return "a kernel of our own"
+
+    def __call__(self, batch: FrameBatch) -> torch.Tensor:
+        width, height = self._size
+        tables = [argument for table in self._tables for argument in (table, table.shape[1] - 1)]
+        self._kernels(
+            "preprocess",
+            (width, height, len(batch)),
+            *(*batch.planes, *self._stored, *tables, self._tensor, width, height, self._colour),
+        )
+        with torch.cuda.stream(self._gpu.stream):
+            return self._tensor.half() if self._half else self._tensor
+
+
+def _to_input(info: VideoInfo, bits: int, model: Model) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    """`ToRgb` of kernels.cu: the matrix (3, 4) from YUV to RGB, then scale and offset of each channel, in the network's
+    channel order."""
+    order = [2, 1, 0] if model.channel_order == "bgr" else [0, 1, 2]
+    matrix = info.colour.yuv_to_rgb(bits)[order]
+    scale = 1 / np.array(model.std, np.float32)[order]
+    offset = -np.array(model.mean, np.float32)[order] * scale
+    return np.concatenate([matrix.ravel(), scale, offset]).astype(np.float32)

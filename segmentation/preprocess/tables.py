@@ -1,0 +1,47 @@
+"""How a plane is shrunk, as tables of weights: what the CPU does in steps, a GPU does in one."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.preprocess import shrink_steps
+
+Matrix = NDArray[np.float64]  # (places after, samples before): one axis of a step, or of several
+Table = NDArray[np.float32]
+
+
+def shrinking(shape: tuple[int, int], size: tuple[int, int]) -> tuple[Table, Table]:
+    """`shrink_steps` of a plane (h, w) to `size` (width, height): a table for its columns, (width, 1 + taps), and one
+    for its rows, (height, 1 + taps).
+
+    A row of a table holds the number of the first sample that a place reads, then the weights of those from it on.
+    """
+    down, across = (np.eye(length) for length in shape)
+    for kind, (width, height) in shrink_steps(shape, size):
+        step = _bilinear if kind == "linear" else _means
+        across, down = step(len(across), width) @ across, step(len(down), height) @ down
+    return _table(across), _table(down)
+
+
+def _means(before: int, after: int) -> Matrix:
+    """Each place the mean of the samples that it covers, those at its ends by their part."""
+    span = before / after
+    begin, sample = np.arange(after)[:, None] * span, np.arange(before)
+    covered = np.minimum(sample + 1, begin + span) - np.maximum(sample, begin)
+    shares: Matrix = np.maximum(covered, 0) / span
+    return shares
+
+
+def _bilinear(before: int, after: int) -> Matrix:
+    """Each place between the two samples whose centres are nearest."""
+    at = (np.arange(after)[:, None] + 0.5) * before / after - 0.5
+    near: Matrix = np.maximum(1 - np.abs(np.clip(at, 0, before - 1) - np.arange(before)), 0)
+    return near
+
+
+def _table(matrix: Matrix) -> Table:
+    used = matrix > 1e-9
+    first, last = used.argmax(axis=1), matrix.shape[1] - used[:, ::-1].argmax(axis=1)
+    taps = int((last - first).max())
+    first = np.minimum(first, matrix.shape[1] - taps)  # so that all taps are samples
+    weights = np.take_along_axis(matrix, first[:, None] + np.arange(taps), axis=1)
+    return np.hstack([first[:, None], weights]).astype(np.float32)

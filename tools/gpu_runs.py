@@ -103,7 +103,8 @@ def decoding(folder: Path, clip: Path, frames: int) -> dict[str, Result]:
     """NVDEC alone: in order as in the pipeline, and the limit, decoders that know nothing of each other."""
     from gpu_decoders import Independent
 
-    from segmentation.decode.nvdec import MOST_DECODERS, NvdecDecoder
+    from segmentation.capabilities import nvdec_engines
+    from segmentation.decode.nvdec import NvdecDecoder
     from segmentation.gpu import Gpu
 
     gpu, info = Gpu(), probe(str(clip))
@@ -115,11 +116,10 @@ def decoding(folder: Path, clip: Path, frames: int) -> dict[str, Result]:
         return done
 
     results = {"ordered decoder": in_two_lengths(ordered, frames)}
-    for decoders in (MOST_DECODERS, 7):
-        with Independent(info, decoders) as limit:
-            result = measured(lambda: limit.decode(frames))
-        results[f"{decoders} independent decoders"] = {**result, "steady": result["fps"]}
-    return results
+    engines = nvdec_engines(Config(), info)
+    with Independent(info, engines) as limit:
+        result = measured(lambda: limit.decode(frames))
+    return {**results, f"{engines} independent decoders": {**result, "steady": result["fps"]}}
 
 
 def segments(folder: Path, clip: Path, model: str, frames: int) -> dict[str, Result]:

@@ -10,6 +10,7 @@ that short runs keep all engines busy, and long ones as many as memory allows.
 
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from fractions import Fraction
 from typing import Any
 
@@ -25,12 +26,12 @@ from segmentation.decode.timeline import Timeline, missing
 from segmentation.errors import InputError
 from segmentation.faults import explain
 from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, VideoInfo
-from segmentation.gpu import Gpu, torch_dtype
+from segmentation.gpu import Gpu, quiet, torch_dtype
 from segmentation.source import open_input
 
 _Times = tuple[int | None, int, bool]  # pts, duration, whether it is decoded only because others refer to it
 
-MOST_DECODERS = 6  # of seven engines: over 4,800 frames a seventh gained nothing, since making its session takes time
+LEAST_DECODERS = 2  # one leaves an engine idle between frames
 LEAST_RUN = 24  # packets: below, restarting a decoder costs more than another engine brings
 AHEAD = 2_500_000_000  # bytes of decoded frames that may wait for their turn, or a quarter of the GPU's free memory
 
@@ -45,6 +46,7 @@ class NvdecDecoder:
         self.damaged = 0
         self._gpu = gpu
         self._layout = FORMATS[pix_fmt]
+        self._engines = nvdec_engines(config, info)
         self._kernels = gpu.kernels(self._layout)
         self._batch_size = config.batch_size or 1
         self._limit = config.max_frames
@@ -62,9 +64,9 @@ class NvdecDecoder:
         return f"NVDEC, {engines} engines, PyNvVideoCodec {nvc.__version__}"
 
     def __iter__(self) -> Iterator[FrameBatch]:
-        engines = 1 if self._stored_in_decoding_order else MOST_DECODERS
-        self._threads = [threading.Thread(target=self._guard, args=(self._read,), daemon=True)]
-        self._threads += [threading.Thread(target=self._guard, args=(self._work,), daemon=True) for _ in range(engines)]
+        decoders = 1 if self._stored_in_decoding_order else max(LEAST_DECODERS, self._engines)
+        works = [self._read, *[self._work] * decoders]
+        self._threads = [threading.Thread(target=self._guard, args=(work,), daemon=True) for work in works]
         for thread in self._threads:
             thread.start()
         try:
@@ -121,15 +123,12 @@ class NvdecDecoder:
         """Decodes one run after the other."""
         decoder = None
         while (run := self._line.next_run()) is not None:
-            decoder = decoder or nvc.CreateDecoder(
-                gpuid=self._gpu.index,
-                codec=getattr(nvc.cudaVideoCodec, NVDEC_CODECS[self.info.codec]),
-                cudastream=self._gpu.stream.cuda_stream,
-                usedevicememory=True,
-            )
+            decoder = decoder or _Decoder(self.info, self._gpu)
             self._decode(decoder, run)
+        if decoder is not None:
+            decoder.close()
 
-    def _decode(self, decoder: Any, run: Run) -> None:
+    def _decode(self, decoder: "_Decoder", run: Run) -> None:
         times: dict[int, _Times] = {}  # of packets whose frame has not come out, by their timestamp
         filling: tuple[Any, list[tuple[int | None, int]]] | None = None
         for surface in self._surfaces(decoder, run, times):
@@ -147,7 +146,7 @@ class NvdecDecoder:
         lost = sum(not discarded and run.shows(pts) for pts, _, discarded in times.values())
         self._line.finish(run, filling, lost)
 
-    def _surfaces(self, decoder: Any, run: Run, times: dict[int, "_Times"]) -> Iterator[Any]:
+    def _surfaces(self, decoder: "_Decoder", run: Run, times: dict[int, "_Times"]) -> Iterator[Any]:
         """NVDEC's frames of a run in the order in which they are shown; `timestamp` is their packet's.
 
         Times that rise in decoding order are taken for decoding times and given out in their order, which is right for
@@ -159,17 +158,8 @@ class NvdecDecoder:
             times[timestamp] = (packet.pts, packet.duration or 0, packet.is_discard)
             data = nvc.PacketData()
             data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, timestamp
-            yield from self._decoded(decoder, data)
-        yield from self._decoded(decoder, nvc.PacketData())  # an empty one: what it still holds
-
-    def _decoded(self, decoder: Any, data: Any) -> Any:
-        try:
-            return decoder.Decode(data)
-        except nvc.PyNvVCException as exc:
-            if (fault := explain(exc)) is not None:
-                raise fault from exc
-            reason = " ".join(str(exc).split())
-            raise InputError(f"{self.info.path}: NVDEC can't decode it ({reason}); use --decode pyav") from exc
+            yield from decoder.decode(data)
+        yield from decoder.decode(nvc.PacketData())  # an empty one: what it still holds
 
     def _planes(self) -> tuple[Any, Any, Any]:
         info, layout, count = self.info, self._layout, self._batch_size
@@ -196,3 +186,35 @@ class NvdecDecoder:
         info, layout = self.info, self._layout
         chroma = -(-info.height >> layout.shift_y) * -(-info.width >> layout.shift_x)
         return (info.width * info.height + 2 * chroma) * (1 if layout.bits == 8 else 2)
+
+
+class _Decoder:
+    """One decoder of NVDEC's, whose beginning and end don't spoil captures of CUDA graphs."""
+
+    def __init__(self, info: VideoInfo, gpu: Gpu) -> None:
+        self._path = info.path
+        self._begun = False  # whether a picture has come: what it needs is made only when it sees the first packets
+        with quiet.broken():
+            self._decoder: Any = nvc.CreateDecoder(
+                gpuid=gpu.index,
+                codec=getattr(nvc.cudaVideoCodec, NVDEC_CODECS[info.codec]),
+                cudastream=gpu.stream.cuda_stream,
+                usedevicememory=True,
+            )
+
+    def decode(self, data: Any) -> list[Any]:
+        """The surfaces that are ready after one more packet."""
+        try:
+            with nullcontext() if self._begun else quiet.broken():
+                surfaces: list[Any] = self._decoder.Decode(data)
+        except nvc.PyNvVCException as exc:
+            if (fault := explain(exc)) is not None:
+                raise fault from exc
+            reason = " ".join(str(exc).split())
+            raise InputError(f"{self._path}: NVDEC can't decode it ({reason}); use --decode pyav") from exc
+        self._begun = self._begun or bool(surfaces)
+        return surfaces
+
+    def close(self) -> None:
+        with quiet.broken():
+            self._decoder = None

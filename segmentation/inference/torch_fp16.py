@@ -11,7 +11,7 @@ import torch
 from segmentation.config import Config
 from segmentation.errors import ModelError
 from segmentation.frames import VideoInfo
-from segmentation.gpu import Gpu
+from segmentation.gpu import Gpu, quiet
 from segmentation.half_cache import half_graph
 from segmentation.inference.onnx_to_torch import convert, probabilities
 from segmentation.model import ENGINE, Model, short
@@ -68,9 +68,9 @@ class TorchFp16Inference:
         graph = torch.cuda.CUDAGraph()
         try:
             # The mode leaves other threads' work alone: decoders allocate when they please.
-            with torch.cuda.graph(graph, stream=self._aside, capture_error_mode="thread_local"):
+            with quiet.kept(), torch.cuda.graph(graph, stream=self._aside, capture_error_mode="thread_local"):
                 self._masks = self._run()
         except RuntimeError as exc:
-            log.info("%s can't be captured as a CUDA graph (%s); it runs eagerly", self._model.name, short(exc))
+            log.warning("%s can't be captured as a CUDA graph (%s); it runs slower", self._model.name, short(exc))
             return None
         return graph

@@ -15,11 +15,22 @@ def shrinking(shape: tuple[int, int], size: tuple[int, int]) -> tuple[Table, Tab
 
     A row of a table holds the number of the first sample that a place reads, then the weights of those from it on.
     """
-    down, across = (np.eye(length) for length in shape)
-    for kind, (width, height) in shrink_steps(shape, size):
-        step = _bilinear if kind == "linear" else _means
-        across, down = step(len(across), width) @ across, step(len(down), height) @ down
+    steps = shrink_steps(shape, size)
+    across, down = (_along(shape[1 - axis], [(kind, after[axis]) for kind, after in steps]) for axis in (0, 1))
     return _table(across), _table(down)
+
+
+def _along(length: int, steps: list[tuple[str, int]]) -> Matrix:
+    """All steps along one axis. Besides halvings, which come first, one of them changes its length at the most."""
+    factor, matrix = 1, None
+    for kind, after in steps:
+        if kind == "half":
+            length, factor = after, 2 * factor
+        elif after != length:
+            matrix = _bilinear(length, after) if kind == "linear" else _means(length, after)
+            length = after
+    matrix = np.eye(length) if matrix is None else matrix
+    return np.repeat(matrix, factor, axis=1) / factor
 
 
 def _means(before: int, after: int) -> Matrix:

@@ -66,6 +66,7 @@ def no_gpu() -> Any:
         stream=SimpleNamespace(record_event=lambda: event),
         device=torch.device("cpu"),
         index=0,
+        enter=lambda: None,
         kernels=lambda layout: kernel,
         empty=lambda shape, dtype: torch.empty(shape, dtype=dtype),
     )

@@ -5,6 +5,8 @@ About 4,800 frames a second at 1080p on an H200 in batches of 16, where x264 doe
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ClassVar, Literal
 
 import av.error
@@ -22,6 +24,7 @@ from segmentation.mux import Muxer
 from segmentation.source import reason
 
 _QUALITY = 90
+_AHEAD = 2  # encoded batches that may be on their way to the host
 _BT470BG = 5  # the matrix of JPEG files (JFIF), BT.601, as H.273 numbers it
 
 
@@ -38,6 +41,9 @@ class JpegEncoder:
         self._quality = _QUALITY if config.quality is None else config.quality
         self._gpu = gpu
         self._converted: tuple[list[torch.Tensor], Any, tuple[Frame, ...]] | None = None  # waiting for nvJPEG
+        # nvJPEG goes on with the next batch while this thread copies what it has made of the last.
+        self._copying = ThreadPoolExecutor(1, "JPEG to the host")
+        self._copies: deque[Future[list[Packet[Any]]]] = deque()
         self._stream = muxer.add_video("mjpeg", info, {})
         context = self._stream.codec_context
         describe_stream(context, info, muxer)
@@ -64,27 +70,48 @@ class JpegEncoder:
             images = self._images(batch)
             ready = self._gpu.stream.record_event()
         # A batch behind: while this one is queued, converted and waited for, the one before is encoded.
-        before, self._converted = self._converted, (images, ready, batch.frames)
-        return [] if before is None else self._encoded(*before)
+        self._encode_converted()
+        self._converted = (images, ready, batch.frames)
+        return self._copied(_AHEAD)
 
     def flush(self) -> list[Packet[Any]]:
-        last, self._converted = self._converted, None
-        return [] if last is None else self._encoded(*last)
+        self._encode_converted()
+        return self._copied(0)
 
     def close(self) -> None:
         self._converted = None
+        self._copying.shutdown(cancel_futures=True)
 
-    def _encoded(self, images: list[torch.Tensor], ready: Any, frames: tuple[Frame, ...]) -> list[Packet[Any]]:
-        """The packets of converted pictures (3, H, W)."""
+    def _encode_converted(self) -> None:
+        if self._converted is not None:
+            images, ready, frames = self._converted
+            self._converted = None
+            self._copies.append(self._copying.submit(self._packets, self._encoded(images, ready), frames))
+
+    def _copied(self, left: int) -> list[Packet[Any]]:
+        """The packets of all batches but the last `left` and those before them that are ready."""
+        packets = []
+        while self._copies and (len(self._copies) > left or self._copies[0].done()):
+            packets += self._copies.popleft().result()
+        return packets
+
+    def _encoded(self, images: list[torch.Tensor], ready: Any) -> list[torch.Tensor]:
+        """The JPEG files of converted pictures (3, H, W), in device memory."""
         # torchvision encodes on a stream of its own, which does not wait for ours, and copies the results on the
         # default stream, for which ours does not wait.
         ready.synchronize()
         with torch.cuda.stream(torch.cuda.default_stream(self._gpu.device)):
             try:
-                pictures = encode_jpeg(images, self._quality)
+                files: list[torch.Tensor] = encode_jpeg(images, self._quality)
             except RuntimeError as exc:
                 size = f"{self._info.width}x{self._info.height}"
                 raise OutputError(f"nvJPEG can't encode {size} ({str(exc).splitlines()[0]})") from exc
+        return files
+
+    def _packets(self, pictures: list[torch.Tensor], frames: tuple[Frame, ...]) -> list[Packet[Any]]:
+        """What `_encoded` has made, as packets."""
+        self._gpu.enter()
+        with torch.cuda.stream(torch.cuda.default_stream(self._gpu.device)):
             data = torch.cat(pictures).cpu().numpy()  # one copy from the GPU for all
         ends = np.cumsum([len(picture) for picture in pictures])[:-1]
         return [

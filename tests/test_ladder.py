@@ -117,13 +117,16 @@ def test_ladder_measures_and_goes_on(tmp_path: Path) -> None:
     assert names == ["typical workflow", "baseline, in turn", "baseline", "encode x264-segments", "x264 superfast"]
     for row in results["rows"]:
         (figures,) = row["runs"]
-        assert figures["frames"] == 24 and figures["seconds"] > 0 and figures["cpu_seconds_per_1000_frames"] > 0
+        assert figures["frames"] == row["frames"] == (48 if row["part"] == "trace" else 24)
+        assert figures["seconds"] > 0 and figures["cpu_seconds_per_1000_frames"] > 0
         if row["name"].startswith("baseline") and row["part"] == "ladder":
             assert figures["stages"].keys() == set(STAGES) and row["plan"]["encode"] == "x264"
             assert sum(figures["stages"].values()) > 0
     timeline = next(row["timeline"] for row in results["rows"] if row["part"] == "trace")
     assert {name for track in timeline for name, *_ in track["slices"]} <= {*STAGES, "mux"}
-    assert all(0 <= begin <= end <= 250 for track in timeline for *_, begin, end in track["slices"])
+    assert all(0 <= begin <= end for track in timeline for *_, begin, end in track["slices"])
+    batches = {batch for track in timeline for _, batch, *_ in track["slices"]}
+    assert 5 < len(batches) < 24  # some of them
 
 
 def test_resuming_with_another_revision_is_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from segmentation.source import probe, working_format
 
 WARM_UP = 64  # frames
 BATCHES = 8  # that a stage on a GPU gets again and again when it is measured alone: more than its cache holds
-TRACED = 0.25  # seconds of a trace that are kept
+TRACED = 10  # batches of a trace that are kept
 Options = dict[str, Any]
 
 
@@ -167,17 +167,19 @@ def traced(folder: Path, clip: Path, name: str, options: Options, frames: int) -
 
 
 def shortened(trace: Result) -> list[dict[str, Any]]:
-    """The slices of `TRACED` seconds after a trace's middle, by track: name, batch, begin and end in milliseconds."""
+    """The time after a trace's middle in which `TRACED` batches pass, by track: each slice's name, its batch, and when
+    it begins and ends, in milliseconds."""
     events = trace["traceEvents"]
     names = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
-    slices = [e for e in events if e["ph"] == "X"]
-    first = min(e["ts"] for e in slices)
-    begin = (first + max(e["ts"] + e["dur"] for e in slices)) / 2
-    end = begin + TRACED * 1e6
+    slices = sorted((e for e in events if e["ph"] == "X"), key=lambda e: e["ts"])
+    first, last = slices[0]["ts"], max(e["ts"] + e["dur"] for e in slices)
+    batches = 1 + max(e["args"].get("batch", 0) for e in slices)
+    begin = (first + last) / 2
+    end = min(last, begin + (last - first) * TRACED / batches)
     tracks: dict[int, list[list[Any]]] = {}
-    for e in sorted(slices, key=lambda e: e["ts"]):
+    for e in slices:
         if e["ts"] + e["dur"] > begin and e["ts"] < end:
-            times = (round((max(begin, min(end, t)) - begin) / 1000, 2) for t in (e["ts"], e["ts"] + e["dur"]))
+            times = (round((min(max(t, begin), end) - begin) / 1000, 3) for t in (e["ts"], e["ts"] + e["dur"]))
             tracks.setdefault(e["tid"], []).append([e["name"], e["args"].get("batch"), *times])
     return [{"track": names[tid], "slices": tracks[tid]} for tid in sorted(tracks)]
 

@@ -65,13 +65,14 @@ def run_pipeline(clip: Path, config: Config, folder: Path) -> Result:
 
 
 def run_typical(clip: Path, config: Config, folder: Path) -> Result:
-    """The other side, with the same model."""
+    """The other side, with the same model; of the options, `max_frames` counts too."""
     model = load_model(config)
     if model.activation != "none" or len(model.labels) != 1:
         raise ModelError(f"{config.model}: the typical workflow needs a model with one channel of probabilities")
     what = (str(model.path), model.mean, model.std)
     blur_background(str(clip), str(folder / "warm.mp4"), on_cpu(*what), max_frames=WARM_UP)
-    return measured(lambda: blur_background(str(clip), str(folder / "out.mp4"), on_cpu(*what)))
+    target = str(folder / "out.mp4")
+    return measured(lambda: blur_background(str(clip), target, on_cpu(*what), max_frames=config.max_frames))
 
 
 def run_stage(clip: Path, config: Config, folder: Path, stage: str) -> Result:

@@ -15,63 +15,22 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections import defaultdict
 from importlib import metadata
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from benchmark import Result, spread, summary
 from circumstances import ROOT, circumstances
 from clips import make_clip
 from gpu_cases import MARKS, PARTS, Case, cases
 from gpu_targets import derive, judge, table
+from processes import in_process
 
 ENCODED = 1200  # frames of the clips that are encoded; longer ones repeat them
 RATE = 30  # frames a second
 COLD_FRAMES = 16
 FCN_SIZE = (224, 224)  # height, width
-LIMIT = 240  # seconds that one process may take
 PACKAGES = ("torch", "torchvision", "cvcuda-cu13", "PyNvVideoCodec", "cuda-core", "onnx2torch", "nvtx")
-
-
-def in_process(work: str, *arguments: Any) -> Any:
-    """What a function of `gpu_runs` returns in a fresh process. Raises `RuntimeError` with what went wrong there."""
-    context = get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(sender, work, arguments))
-    process.start()
-    sender.close()
-    try:
-        if not receiver.poll(LIMIT):
-            raise RuntimeError(f"{work} took more than {LIMIT} s")
-        done, value = receiver.recv()
-    except EOFError:
-        process.join()
-        raise RuntimeError(f"{work} died, exit code {process.exitcode}") from None
-    finally:
-        process.join(10)
-        process.kill()
-        process.join()
-    if not done:
-        raise RuntimeError(value)
-    return value
-
-
-def _child(sender: Connection, work: str, arguments: tuple[Any, ...]) -> None:
-    try:
-        import gpu_runs  # only here: the process that starts the others keeps off the GPU
-
-        if work == "export":
-            sender.send((True, gpu_runs.export(*arguments)))
-            return
-        with gpu_runs.GpuMemory() as memory:
-            results = getattr(gpu_runs, work)(*arguments)
-        sender.send((True, {name: {**result, "gpu": memory.peak} for name, result in results.items()}))
-    except BaseException:
-        sender.send((False, traceback.format_exc()))
 
 
 def cold_start(clip: Path, folder: Path, repeats: int) -> Result:
@@ -100,7 +59,7 @@ class Runs:
         begin = time.perf_counter()
         try:
             with tempfile.TemporaryDirectory(dir=self._folder) as folder:
-                for name, result in in_process(case.work, Path(folder), *case.arguments).items():
+                for name, result in in_process("gpu_runs", "watched", case.work, Path(folder), *case.arguments).items():
                     self._results[name, case.clip, case.model].append(result)
                     print(f"  {case}: {name} {result['fps']:.1f} fps", file=sys.stderr, flush=True)
         except RuntimeError as exc:
@@ -235,7 +194,7 @@ def exported(model: str, folder: Path) -> str:
         return model
     target = folder / f"{model}-{FCN_SIZE[0]}x{FCN_SIZE[1]}-random.onnx"
     if not target.exists():
-        in_process("export", target, model, FCN_SIZE)
+        in_process("gpu_runs", "export", target, model, FCN_SIZE)
     return str(target)
 
 

@@ -77,6 +77,13 @@ def _free_before() -> int:
         return torch.cuda.mem_get_info()[0]
 
 
+def watched(work: str, *arguments: Any) -> dict[str, Result]:
+    """The results of one of the functions below, with the GPU memory that this process took at the most."""
+    with GpuMemory() as memory:
+        results: dict[str, Result] = globals()[work](*arguments)
+    return {name: {**result, "gpu": memory.peak} for name, result in results.items()}
+
+
 def in_two_lengths(run: Callable[[int], int], frames: int) -> Result:
     """Measures `run`, which processes as many frames as it is told and returns their number."""
     run(WARM_UP)

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -58,6 +59,7 @@ class Config:
     model: str = "person"  # the built-in model's name or the path of an .onnx or .engine file
     classes: tuple[str, ...] | None = None  # labels to keep; default: person, or all but background
     effect: str = "blur"
+    also: Sequence[tuple[str, str | Path]] = ()  # further outputs of the same run: (effect, file)
     # Both with the CPU's stages only so far:
     smooth: float = 0.0  # how much masks are steadied over time, 0 (not at all) to 1
     refine: bool = False  # draw the mask's edge along the picture's
@@ -93,7 +95,8 @@ class Config:
     activation: Literal["none", "sigmoid", "softmax"] | None = None  # still to be applied to the output
 
     def __post_init__(self) -> None:
-        Effect.parse(self.effect)
+        for effect in (self.effect, *(effect for effect, _ in self.also)):
+            Effect.parse(effect)
         _choice("mode", self.mode, ("auto", "baseline", "optimized"))
         _choice("codec", self.codec, (None, *QUALITY))
         self._check_jpeg()

@@ -81,9 +81,14 @@ class Choice:
     instead_of: str = ""  # why those that come first do not serve
 
     @property
+    def memory(self) -> str:
+        """Where it takes what it works on from: "host" or "cuda"."""
+        return str(self.implementation.memory)
+
+    @property
     def on_gpu(self) -> bool:
         """Whether it takes a `Gpu`."""
-        return bool(self.implementation.memory == "cuda")
+        return self.memory == "cuda"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,10 +35,8 @@ class Results:
     def __init__(self, muxer: Muxer, info: VideoInfo, model: Model, config: Config) -> None:
         assert config.results is not None
         self.target = Path(config.results)
-        if self.target.resolve() == muxer.target.resolve():
-            raise OutputError(f"{self.target}: is the output itself; name another file for the results")
         self._overwrite = config.overwrite
-        check_target(self.target, info.path, config.overwrite, "--results")
+        check_target(self.target, config.overwrite, "--results")
         turned = info.rotation % 180 != 0
         self._size = (info.height, info.width) if turned else (info.width, info.height)
         self._classes = [model.labels[channel] for channel in model.keep]

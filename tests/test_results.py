@@ -148,7 +148,7 @@ def test_a_name_that_is_too_long_is_told_before_any_work(tmp_path: Path) -> None
 def test_results_are_neither_the_input_nor_the_output(tmp_path: Path) -> None:
     clip = Synthetic().write(tmp_path / "a.mkv")
     for other in (clip, tmp_path / "out.mkv"):
-        with pytest.raises(OutputError, match=r"is the (in|out)put itself"):
+        with pytest.raises(ConfigError, match=r"is the (input itself|output too)"):
             segment(clip, tmp_path / "out.mkv", results=other, overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["a.mkv"]
 

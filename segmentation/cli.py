@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 
 import segmentation
 from segmentation.capabilities import machine
-from segmentation.cli_jobs import Job, effect_and_file, expand, make_jobs
+from segmentation.cli_jobs import Job, effect_and_file, make_jobs
 from segmentation.config import QUALITY, STAGES, Config, seconds
 from segmentation.errors import ConfigError, SegmentationError
 from segmentation.pipeline import Report, segment
@@ -65,7 +65,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _print_plan(config: Config, options: argparse.Namespace) -> None:
     """What would serve each stage, for the first input if one is given, and what there is to choose from."""
-    plan = make_plan(config, probe(expand(options.inputs[0])[0]) if options.inputs else None)
+    info = None
+    if options.inputs:
+        job = make_jobs(options.inputs, options.output, config)[0]
+        config, info = job.config, probe(job.source)
+    plan = make_plan(config, info)
     print(json.dumps(plan.names()) if options.json else "\n".join([*machine(config), str(plan)]))
 
 
@@ -212,8 +216,12 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--verify", action="store_true", help="check the output afterwards, against the input")
     how.add_argument("--results", metavar="FILE|FOLDER", help="also write what was found in each frame, as JSON lines")
     how.add_argument("--rle", action="store_true", help="with the masks in it, as COCO's run lengths")
+    how.add_argument("--save-masks", metavar="FILE.mkv|FOLDER", help="also write the masks as a video, for --masks")
 
     model = parser.add_argument_group("model")
+    model.add_argument(
+        "--masks", metavar="FILE.mkv|FOLDER", help="in place of a model: what --save-masks has written of this input"
+    )
     model.add_argument("--model", metavar="NAME|FILE.onnx|FILE.engine", help="default: person, which is built in")
     model.add_argument("--labels", type=name_list, metavar="NAME,...", help="one for each output channel")
     model.add_argument("--mean", type=number_list, metavar="R,G,B", help="subtracted from RGB in 0..1")

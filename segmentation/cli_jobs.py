@@ -4,6 +4,7 @@ import glob
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from segmentation.config import Config, Effect
 from segmentation.errors import ConfigError, InputError
@@ -43,12 +44,12 @@ def make_jobs(inputs: Sequence[str], output: str | None, config: Config) -> list
         others = [s for s in sources if s != source and not is_url(s)]
         if target.exists() and any(target.samefile(s) for s in others):
             raise ConfigError(f"{source}: its output {target} is an input too; name another with -o")
-        jobs.append(Job(source, target, _named(config, target, single=len(sources) == 1)))
+        jobs.append(Job(source, target, _named(config, source, target, single=len(sources) == 1)))
     return jobs
 
 
-def _named(config: Config, target: Path, *, single: bool) -> Config:
-    """The options of the run that writes `target`: in folders, its other files are named after that."""
+def _named(config: Config, source: str, target: Path, *, single: bool) -> Config:
+    """The options of one run: in folders, its other files are named after its output, and masks after its input."""
 
     def within(option: str, path: str | Path, name: str) -> Path:
         if Path(path).is_dir():
@@ -61,8 +62,14 @@ def _named(config: Config, target: Path, *, single: bool) -> Config:
         (effect, within("also", path, f"{target.stem}.{effect.partition(':')[0]}{target.suffix}"))
         for effect, path in config.also
     ]
-    results = config.results and within("results", config.results, f"{target.stem}.jsonl")
-    return replace(config, also=also, results=results)
+    masks = f"{default_output(source).stem}.masks.mkv"  # by the same name for --save-masks and --masks
+    named = {"results": f"{target.stem}.jsonl", "save_masks": masks, "masks": masks}
+    paths: dict[str, Any] = {
+        option: within(option.replace("_", "-"), path, name)
+        for option, name in named.items()
+        if (path := getattr(config, option)) is not None
+    }
+    return replace(config, also=also, **paths)
 
 
 def effect_and_file(text: str) -> tuple[str, str]:

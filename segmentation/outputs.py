@@ -25,7 +25,7 @@ from segmentation.errors import ConfigError
 from segmentation.frames import FrameBatch, VideoInfo
 from segmentation.mux import Muxer
 from segmentation.plan import Plan
-from segmentation.source import is_url, working_format
+from segmentation.source import working_format
 from segmentation.verify import Verified, Witness
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ class Finished:
     batch: FrameBatch  # without pictures
     shown: deque[FrameBatch]  # what the outputs show that have not encoded it yet, in their order
     masks: Any  # (N, h, w) float32 on the host, as composited; `None` where nobody asks
+    levels: Any  # the same as they are saved, uint8
     packets: list[list[Packet[Any]]] = field(default_factory=list)  # of the outputs that have
 
 
@@ -146,11 +147,13 @@ class Outputs:
 def check_names(source: str, target: Path, config: Config) -> None:
     """Raises `ConfigError` if two of the files to be written are one, or one of them is the input."""
     named = [("-o", target), *(("--also", Path(path)) for _, path in config.also)]
-    named += [(f"--{name}", Path(path)) for name in ("results", "trace") if (path := getattr(config, name)) is not None]
+    others = {"--results": config.results, "--save-masks": config.save_masks, "--trace": config.trace}
+    named += [(option, Path(path)) for option, path in others.items() if path is not None]
     seen: dict[Path, str] = {}
     for option, path in named:
-        if not is_url(source) and os.path.exists(path) and os.path.exists(source) and os.path.samefile(path, source):
-            raise ConfigError(f"{option} {path}: is the input itself; name another file")
+        for read, what in ((source, "the input itself"), (config.masks, "what --masks reads")):
+            if read is not None and os.path.exists(path) and os.path.exists(read) and os.path.samefile(path, read):
+                raise ConfigError(f"{option} {path}: is {what}; name another file")
         if (other := seen.get(path.resolve())) is not None:
             what = "the output" if other == "-o" else f"the file of {other}"
             raise ConfigError(f"{option} {path}: is {what} too; name another file")

@@ -16,6 +16,7 @@ from segmentation.config import Config
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError, UnknownOperator
 from segmentation.faults import explain
 from segmentation.frames import FrameBatch, VideoInfo
+from segmentation.mask_track import MaskReader, MaskWriter
 from segmentation.model import load_model
 from segmentation.outputs import Finished, Outputs, check_names
 from segmentation.overlap import Overlap
@@ -96,14 +97,17 @@ def _segment(
     info = probe(source)
     plan = make_plan(config, info)
     log.info("plan:\n%s", plan)
-    model = load_model(config)
+    saved = MaskReader(info, config) if config.masks is not None else None  # in place of a network
+    model: Any = load_model(config) if saved is None else None
     gpu = open_gpu(config) if plan.on_gpu else None
     config = replace(config, batch_size=batch_size(config, model, gpu))
     clock = StageClock(gpu, trace)
     overlap = Overlap(watch=None if trace is None else trace.depth)
 
     with Outputs(target, info, config, clock) as outputs, overlap as overlapped, ExitStack() as ending:
-        results = ending.enter_context(Results(outputs.main, info, model, config)) if config.results else None
+        classes = model.kept if saved is None else saved.about.classes
+        results = ending.enter_context(Results(outputs.main, info, classes, config)) if config.results else None
+        track = ending.enter_context(MaskWriter(info, model, config)) if config.save_masks else None
         pix_fmt = outputs.choose_format(plan.encode.implementation)
 
         def made(choice: Choice, *arguments: Any) -> Any:
@@ -118,15 +122,16 @@ def _segment(
         decoder = made(plan.decode, info, pix_fmt, config)
         batches = until(stop, clock.steps("decode", decoder))
         decoded = overlapped(batches, "decoded")  # from here on, while the rest gets ready
-        preprocess = made(plan.preprocess, info, pix_fmt, model, config)
-        try:
-            infer = made(plan.infer, model, config)
-        except UnknownOperator as exc:
-            if config.infer is not None or config.mode == "optimized":
-                raise
-            log.warning("infer: onnxruntime on the CPU (%s)", exc)
-            plan = make_plan(replace(config, infer="onnxruntime"), info)
-            infer = made(plan.infer, model, config)
+        if saved is None:
+            preprocess = made(plan.preprocess, info, pix_fmt, model, config)
+            try:
+                infer = made(plan.infer, model, config)
+            except UnknownOperator as exc:
+                if config.infer is not None or config.mode == "optimized":
+                    raise
+                log.warning("infer: onnxruntime on the CPU (%s)", exc)
+                plan = make_plan(replace(config, infer="onnxruntime"), info)
+                infer = made(plan.infer, model, config)
         outputs.prepare(made, plan, pix_fmt, _end(info, config))
         move = moves(gpu, info, pix_fmt, config)
         refine = Refiner(info, pix_fmt) if config.refine else None
@@ -149,6 +154,9 @@ def _segment(
         def finish(found: tuple[FrameBatch, Any]) -> Finished:
             move.enter()
             batch, masks = found
+            levels = None
+            if track is not None:  # what is composited is what was saved
+                levels, masks = move.rounded(masks)
             with alone(plan.postprocess):
                 memory = plan.postprocess.memory
                 batch, masks = move.frames(batch, memory), move.rows(masks, memory, len(batch))
@@ -159,18 +167,21 @@ def _segment(
                     composed = clock.call("postprocess", batch, output.postprocess, batch, masks)
                     shown.append(move.frames(composed, plan.encode.memory, wait=False))
                 noted = move.rows(masks, "host", len(batch)) if config.results or config.verify else None
-                return Finished(batch.without_pictures(), shown, noted)
+                levels = None if levels is None else move.rows(levels, "host", len(batch))
+                return Finished(batch.without_pictures(), shown, noted, levels)
 
-        if config.smooth:  # between the two, masks wait for those of later frames
+        if saved is not None:
+            read = ((batch, clock.call("infer", batch, saved, batch)) for batch in decoded)
+            finishing = overlapped.map(finish, read, workers=saved.workers)
+        elif config.smooth:  # between the two, masks wait for those of later frames
             found = overlapped.map(find, decoded, workers=infer.workers)
             finishing = overlapped.map(finish, steadied(found, config.smooth), workers=infer.workers)
         else:
             finishing = overlapped.map(lambda batch: finish(find(batch)[:2]), decoded, workers=infer.workers)
         encoded = overlapped(finishing, "processed")
         for number, output in enumerate(outputs, 1):
-            encoded = overlapped(
-                output.encoding(encoded, move.enter), "encoded" if number == 1 else f"encoded {number}"
-            )
+            name = "encoded" if number == 1 else f"encoded {number}"
+            encoded = overlapped(output.encoding(encoded, move.enter), name)
 
         frames = 0
         last = None
@@ -180,6 +191,8 @@ def _segment(
                 outputs.write(finished)
                 if results is not None:
                     results.note(finished.batch, finished.masks)
+                if track is not None:
+                    track.note(finished.batch, finished.levels)
                 frames += len(finished.batch)
                 last = finished.batch.frames[-1]
                 if progress is not None:
@@ -197,14 +210,17 @@ def _segment(
                 raise InputError(f"{text[: text.rindex(',')]}; without --strict, what can be decoded is written")
             log.warning(text)
         cut = fault is not None or stop.is_set() or frames == config.max_frames or config.duration is not None
+        if saved is not None and not cut:
+            saved.check_end()
         end = (last.pts + last.duration) * info.time_base if cut else None
         outputs.finish(end)
         if fault is None:
             clock.totals()  # so that the trace has all of it
         if trace is not None:
             trace.finish()
-        if results is not None:
-            results.finish()
+        for record in (results, track):
+            if record is not None:
+                record.finish()
         if fault is not None:
             names = ", ".join([str(target), *also])
             raise DeviceError(f"{source}: {fault}; the {frames} frames before are in {names}") from fault

@@ -234,6 +234,25 @@ def test_a_device_that_fails_on_the_way_leaves_all_playable(tmp_path: Path, monk
     assert counts[0] == counts[1] > 0 and f"the {counts[0]} frames before" in str(caught.value)
 
 
+def test_all_begin_again_where_memory_does_not_suffice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from segmentation.postprocess.opencv import OpenCVPostprocessor
+
+    original, calls = OpenCVPostprocessor.__call__, itertools.count()
+
+    def greedy(self: Any, batch: FrameBatch, masks: Any) -> Any:
+        if next(calls) > 7 and len(batch) > 2:
+            raise RuntimeError("CUDA error: out of memory")
+        return original(self, batch, masks)
+
+    monkeypatch.setattr(OpenCVPostprocessor, "__call__", greedy)
+    done = run(tmp_path, ("mask", "b.mkv"), output="a.mp4", batch_size=4, max_frames=30)
+    assert "starting again with --batch-size 2" in caplog.text and done.frames == 30
+    assert names(tmp_path) == {"a.mp4", "b.mkv"}
+    assert [len(times(tmp_path / name)) for name in ("a.mp4", "b.mkv")] == [30, 30]
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_leaves_all_playable(number: int, code: int, corpus: Path, tmp_path: Path) -> None:
     source, targets = corpus / "04_coffee.mp4", [tmp_path / "a.mp4", tmp_path / "b.mkv"]

@@ -5,7 +5,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from segmentation.errors import OutputError
-from segmentation.source import is_url, reason
+from segmentation.source import reason
 
 
 def temporary_for(target: Path) -> Path:
@@ -31,10 +31,10 @@ def put_in_place(temporary: Path, target: Path, *, overwrite: bool) -> None:
     temporary.unlink(missing_ok=True)
 
 
-def check_target(target: Path, source: str, overwrite: bool, option: str = "-o") -> None:
+def check_target(target: Path, overwrite: bool, option: str) -> None:
     """Raises `OutputError` if `target` must not or can't be written, before any work is done.
 
-    `source` is the input that it is made from, `option` what names another target.
+    `option` is what names another target.
     """
     if not target.parent.is_dir():
         raise OutputError(f"{target}: the folder {target.parent} does not exist")
@@ -46,7 +46,5 @@ def check_target(target: Path, source: str, overwrite: bool, option: str = "-o")
         raise OutputError(f"{target}: cannot be written ({reason(exc)})") from exc
     if target.is_dir():
         raise OutputError(f"{target}: is a folder; name a file")
-    if target.exists() and not is_url(source) and os.path.exists(source) and os.path.samefile(target, source):
-        raise OutputError(f"{target}: is the input itself; name another output")
     if not overwrite:
         raise OutputError(f"{target}: exists already; use -y to overwrite it, or {option} to name another")

@@ -1,7 +1,6 @@
 """The command line: arguments become a `Config`, runs become lines and exit codes. Only `cli*.py` print or exit."""
 
 import argparse
-import glob
 import json
 import logging
 import os
@@ -10,8 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import asdict
 from types import FrameType
 
 from rich.console import Console
@@ -19,14 +17,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 
 import segmentation
 from segmentation.capabilities import machine
+from segmentation.cli_jobs import Job, effect_and_file, make_jobs
 from segmentation.config import QUALITY, STAGES, Config, seconds
-from segmentation.errors import ConfigError, InputError, SegmentationError
-from segmentation.pipeline import Report, default_output, segment
+from segmentation.errors import ConfigError, SegmentationError
+from segmentation.pipeline import Report, segment
 from segmentation.plan import IMPLEMENTATIONS, make_plan
-from segmentation.source import is_url, probe
+from segmentation.source import probe
 
-_VIDEO_SUFFIXES = frozenset(".mp4 .m4v .mov .mkv .webm .avi .ts .mts .m2ts .mpg .mpeg .flv .wmv .3gp .ogv".split())
-_console = Console(stderr=True, highlight=False)
+_console = Console(stderr=True, highlight=False, emoji=False)  # names may hold what rich reads as emoji codes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,15 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.plan:
             _print_plan(config, options)
             return 0
-        jobs = _jobs(options.inputs, options.output, config)
+        jobs = make_jobs(options.inputs, options.output, config)
     except SegmentationError as exc:
         return _fail(exc)
 
     codes = []
     with _signals() as (stop, received):
-        for source, target in jobs:
+        for job in jobs:
             try:
-                report = _run(source, target, _with_results(config, target, len(jobs)), stop, options)
+                report = _run(job, stop, options)
             except SegmentationError as exc:
                 codes.append(_fail(exc))
             except KeyboardInterrupt:  # the second signal
@@ -67,13 +65,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _print_plan(config: Config, options: argparse.Namespace) -> None:
     """What would serve each stage, for the first input if one is given, and what there is to choose from."""
-    plan = make_plan(config, probe(_expand(options.inputs[0])[0]) if options.inputs else None)
+    info = None
+    if options.inputs:
+        job = make_jobs(options.inputs, options.output, config)[0]
+        config, info = job.config, probe(job.source)
+    plan = make_plan(config, info)
     print(json.dumps(plan.names()) if options.json else "\n".join([*machine(config), str(plan)]))
 
 
-def _run(source: str, target: Path, config: Config, stop: threading.Event, options: argparse.Namespace) -> Report:
+def _run(job: Job, stop: threading.Event, options: argparse.Namespace) -> Report:
     """One input, with a progress bar if somebody is watching."""
-    name = source.rpartition("/")[2]
+    name = job.source.rpartition("/")[2]
     with _progress(show=_console.is_terminal and not options.quiet) as bar:
         task = bar.add_task(name, total=None, fps=0.0)
 
@@ -81,62 +83,12 @@ def _run(source: str, target: Path, config: Config, stop: threading.Event, optio
             bar.update(task, completed=done, total=max(done, expected) or None, fps=bar.tasks[task].speed or 0.0)
 
         with _stdout_for_results():
-            report = segment(source, target, config, stop=stop, progress=advance)
+            report = segment(job.source, job.target, job.config, stop=stop, progress=advance)
     if not options.quiet:
         state = "stopped, " if stop.is_set() else ""
-        _say(f"{report.output}: {state}{report.frames} frames in {report.seconds:.1f} s ({report.fps:.1f} fps)")
+        files = ", ".join([report.output, *report.also])
+        _say(f"{files}: {state}{report.frames} frames in {report.seconds:.1f} s ({report.fps:.1f} fps)")
     return report
-
-
-def _jobs(inputs: Sequence[str], output: str | None, config: Config) -> list[tuple[str, Path]]:
-    """Inputs, folders and patterns as (input, output) pairs, no output twice. Raises `ConfigError` or `InputError`."""
-    if not inputs:
-        raise ConfigError("no input: name a video, a folder, a pattern or an http(s) address; --help shows the options")
-    sources = [source for text in inputs for source in _expand(text)]
-    into_folder = output is not None and (len(sources) > 1 or output.endswith("/") or Path(output).is_dir())
-    if output is not None and into_folder and not Path(output).is_dir():
-        raise ConfigError(f"--output {output}: several inputs need a folder that exists")
-    jobs: list[tuple[str, Path]] = []
-    for source in sources:
-        target = default_output(source, config)
-        if output is not None:
-            target = Path(output) / target.name if into_folder else Path(output)
-        if any(target == other for _, other in jobs):
-            raise ConfigError(f"{source}: another input has the output {target} too; process them apart with -o")
-        others = [s for s in sources if s != source and not is_url(s)]
-        if target.exists() and any(target.samefile(s) for s in others):
-            raise ConfigError(f"{source}: its output {target} is an input too; name another with -o")
-        jobs.append((source, target))
-    if config.trace is not None and len(jobs) > 1:
-        raise ConfigError(f"--trace {config.trace}: one file for one input; trace them apart")
-    return jobs
-
-
-def _with_results(config: Config, target: Path, count: int) -> Config:
-    """The options of one of `count` inputs: in a folder, its results are named after its output."""
-    if config.results is None or not (count > 1 or Path(config.results).is_dir()):
-        return config
-    if not Path(config.results).is_dir():
-        raise ConfigError(f"--results {config.results}: several inputs need a folder that exists")
-    return replace(config, results=Path(config.results) / f"{target.stem}.jsonl")
-
-
-def _expand(text: str) -> list[str]:
-    """A folder's videos, a pattern's matches, or the one file or address that `text` names."""
-    path = Path(text)
-    if is_url(text) or path.is_file():
-        return [text]
-    if path.is_dir():
-        found = sorted(p for p in path.iterdir() if p.suffix.lower() in _VIDEO_SUFFIXES)
-    else:
-        found = sorted(Path(p) for p in glob.glob(text)) if glob.has_magic(text) else []
-        if not found and not glob.has_magic(text):
-            raise InputError(f"{text}: no such file")
-    # What an earlier run has put out is not an input of the next.
-    videos = [str(p) for p in found if p.is_file() and not p.stem.endswith(".segmented") and not p.name.startswith(".")]
-    if not videos:
-        raise InputError(f"{text}: no videos there")
-    return videos
 
 
 @contextmanager
@@ -191,10 +143,18 @@ def _progress(*, show: bool) -> Progress:
 
 
 class _ConsoleHandler(logging.Handler):
-    """Log records as plain lines on stderr, above the progress bar if there is one."""
+    """Log records as plain lines on stderr, above the progress bar if there is one; each line once, as what is to be
+    said of an input is found anew for each of its outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        _say(f"segmentation: {record.getMessage()}")
+        line = f"segmentation: {record.getMessage()}"
+        if line not in self._said:
+            self._said.add(line)
+            _say(line)
 
 
 def _say(line: str) -> None:
@@ -207,8 +167,9 @@ def _fail(error: SegmentationError) -> int:
 
 
 def _config(options: argparse.Namespace) -> Config:
-    fields = Config.__dataclass_fields__
-    return Config(**{name: value for name, value in vars(options).items() if name in fields and value is not None})
+    given = {name: value for name, value in vars(options).items() if value is not None}
+    given["also"] = [effect_and_file(text) for text in given.pop("also", [])]
+    return Config(**{name: value for name, value in given.items() if name in Config.__dataclass_fields__})
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -230,6 +191,9 @@ def _parser() -> argparse.ArgumentParser:
 
     what = parser.add_argument_group("what to do")
     what.add_argument("--effect", help="blur[:STRENGTH], color[:#RRGGBB], mask, overlay[:#RRGGBB] (default: blur:25)")
+    what.add_argument(
+        "--also", action="append", metavar="EFFECT:FILE", help="another output of the same run, such as mask:mask.mkv"
+    )
     what.add_argument("--classes", type=name_list, metavar="NAME,...", help="classes to keep (default: person)")
     what.add_argument(
         "--smooth",
@@ -252,8 +216,12 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--verify", action="store_true", help="check the output afterwards, against the input")
     how.add_argument("--results", metavar="FILE|FOLDER", help="also write what was found in each frame, as JSON lines")
     how.add_argument("--rle", action="store_true", help="with the masks in it, as COCO's run lengths")
+    how.add_argument("--save-masks", metavar="FILE.mkv|FOLDER", help="also write the masks as a video, for --masks")
 
     model = parser.add_argument_group("model")
+    model.add_argument(
+        "--masks", metavar="FILE.mkv|FOLDER", help="in place of a model: what --save-masks has written of this input"
+    )
     model.add_argument("--model", metavar="NAME|FILE.onnx|FILE.engine", help="default: person, which is built in")
     model.add_argument("--labels", type=name_list, metavar="NAME,...", help="one for each output channel")
     model.add_argument("--mean", type=number_list, metavar="R,G,B", help="subtracted from RGB in 0..1")

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -58,6 +59,7 @@ class Config:
     model: str = "person"  # the built-in model's name or the path of an .onnx or .engine file
     classes: tuple[str, ...] | None = None  # labels to keep; default: person, or all but background
     effect: str = "blur"
+    also: Sequence[tuple[str, str | Path]] = ()  # further outputs of the same run: (effect, file)
     # Both with the CPU's stages only so far:
     smooth: float = 0.0  # how much masks are steadied over time, 0 (not at all) to 1
     refine: bool = False  # draw the mask's edge along the picture's
@@ -84,6 +86,8 @@ class Config:
     verify: bool = False  # decode the output afterwards and compare it with the input
     results: str | Path | None = None  # a file of JSON lines: what was found in each frame
     rle: bool = False  # with the masks in it, as COCO writes them
+    save_masks: str | Path | None = None  # a file of the masks as they were found
+    masks: str | Path | None = None  # such a file, to be used in place of the network
     # What the model's input and output mean, where neither its metadata nor a .json beside it says so.
     mean: tuple[float, ...] | None = None  # of RGB in 0..1
     std: tuple[float, ...] | None = None
@@ -93,7 +97,8 @@ class Config:
     activation: Literal["none", "sigmoid", "softmax"] | None = None  # still to be applied to the output
 
     def __post_init__(self) -> None:
-        Effect.parse(self.effect)
+        for effect in (self.effect, *(effect for effect, _ in self.also)):
+            Effect.parse(effect)
         _choice("mode", self.mode, ("auto", "baseline", "optimized"))
         _choice("codec", self.codec, (None, *QUALITY))
         self._check_jpeg()
@@ -118,6 +123,7 @@ class Config:
             raise ConfigError(f"device {self.device!r}: write cpu, cuda or cuda:N")
         if self.rle and self.results is None:
             raise ConfigError("rle: the masks go into the results; name a file for them with --results")
+        self._check_masks()
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None and len(values) != 3:
                 raise ConfigError(f"{name} {values}: must be three numbers, for red, green and blue")
@@ -125,6 +131,17 @@ class Config:
             raise ConfigError(f"std {self.std}: must be above 0")
         if self.input_size is not None and not all(8 <= v <= 8192 for v in self.input_size):
             raise ConfigError(f"input size {self.input_size}: height and width must lie in 8 to 8192")
+
+    def _check_masks(self) -> None:
+        """Refuses what saved masks leave nothing to do for."""
+        if self.masks is None:
+            return
+        if self.smooth:
+            raise ConfigError("smooth: saved masks stay as steady as they are; leave out --smooth, or --masks")
+        for name in ("model", "classes", "preprocess", "infer", "save_masks"):
+            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                option = f"--{name.replace('_', '-')}"
+                raise ConfigError(f"masks {self.masks}: the masks are found already; leave out {option}, or --masks")
 
     def _check_jpeg(self) -> None:
         """Completes or refuses the pair of codec and encoder: the GPU's JPEG encoder is the only one of its codec."""

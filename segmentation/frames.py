@@ -5,7 +5,7 @@ by the chroma subsampling and rounded up; uint8 for 8 bits, uint16 (low bits use
 own planes, NumPy arrays; on a GPU the frames of a batch lie in three tensors.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -153,3 +153,7 @@ class FrameBatch:
 
     def __len__(self) -> int:
         return len(self.frames)
+
+    def without_pictures(self) -> "FrameBatch":
+        """The frames' times alone: what is still asked for when the pictures are encoded, and their memory free."""
+        return replace(self, frames=tuple(replace(f, planes=ON_GPU) for f in self.frames), planes=None, ready=None)

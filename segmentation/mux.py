@@ -39,12 +39,13 @@ class Muxer:
     pass them on; their packets are copied untouched. Raises `OutputError` for whatever is wrong with the output.
     """
 
-    def __init__(self, target: Path, info: VideoInfo, config: Config) -> None:
+    def __init__(self, target: Path, info: VideoInfo, config: Config, option: str = "-o") -> None:
+        """`option` is what names another target."""
         self.target = target
         self.codec: str = config.codec or ("av1" if target.suffix.lower() == ".webm" else "h264")
         self._info = info
         self._overwrite = config.overwrite
-        check_target(target, info.path, config.overwrite)
+        check_target(target, config.overwrite, option)
         # What was at `shift` seconds on the source's clock is at 0 in the output. Unless a stretch was asked for, the
         # source's timestamps are kept.
         self.shift = info.start + Fraction(config.start) if config.start else Fraction(0)

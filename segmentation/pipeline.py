@@ -1,35 +1,33 @@
 """The path of a frame, top to bottom: open, plan, loop, close."""
 
-from __future__ import annotations  # av.Packet takes its parameter only for type checkers
-
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
-from av.packet import Packet
-
 from segmentation.clock import StageClock
-from segmentation.config import Config, Effect
+from segmentation.config import Config
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError, UnknownOperator
 from segmentation.faults import explain
 from segmentation.frames import FrameBatch, VideoInfo
+from segmentation.mask_track import MaskReader, MaskWriter
 from segmentation.model import load_model
-from segmentation.mux import Muxer
+from segmentation.outputs import Finished, Outputs, check_names
 from segmentation.overlap import Overlap
 from segmentation.placement import GPU_BATCH, batch_size, moves, open_gpu
 from segmentation.plan import Choice, make_plan
 from segmentation.refine import Refiner
 from segmentation.results import Results
-from segmentation.source import probe, working_format
+from segmentation.source import probe
 from segmentation.temporal import small_lumas, steadied
 from segmentation.trace import Trace, tracing
-from segmentation.verify import Verified, Witness
+from segmentation.verify import Verified
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +42,14 @@ class Report:
 
     input: str
     output: str
+    also: tuple[str, ...]  # the further outputs
     frames: int
     damaged: int  # frames of the input that were lost or are known to be broken
     seconds: float
     fps: float
     plan: dict[str, str]
     stages: dict[str, float]
-    verified: Verified | None = None  # with `Config.verify`
+    verified: Verified | None = None  # with `Config.verify`: the output
 
 
 def segment(
@@ -74,9 +73,10 @@ def segment(
     config = replace(config or Config(), **options)
     source = str(input)
     target = Path(output) if output is not None else default_output(source, config)
+    check_names(source, target, config)
     while True:
         try:
-            with tracing(config, source, target) as trace:
+            with tracing(config, source) as trace:
                 return _segment(source, target, config, stop or threading.Event(), progress, trace)
         except Exception as exc:
             fault = explain(exc)
@@ -93,18 +93,22 @@ def _segment(
     source: str, target: Path, config: Config, stop: threading.Event, progress: Progress | None, trace: Trace | None
 ) -> Report:
     begin = time.perf_counter()
+    also = tuple(str(path) for _, path in config.also)
     info = probe(source)
     plan = make_plan(config, info)
     log.info("plan:\n%s", plan)
-    model = load_model(config)
+    saved = MaskReader(info, config) if config.masks is not None else None  # in place of a network
+    model: Any = load_model(config) if saved is None else None
     gpu = open_gpu(config) if plan.on_gpu else None
     config = replace(config, batch_size=batch_size(config, model, gpu))
     clock = StageClock(gpu, trace)
     overlap = Overlap(watch=None if trace is None else trace.depth)
 
-    with Muxer(target, info, config) as muxer, overlap as overlapped, ExitStack() as ending:
-        results = ending.enter_context(Results(muxer, info, model, config)) if config.results else None
-        pix_fmt = _choose_format(info, plan.encode.implementation.formats(muxer.codec), muxer.codec)
+    with Outputs(target, info, config, clock) as outputs, overlap as overlapped, ExitStack() as ending:
+        classes = model.kept if saved is None else saved.about.classes
+        results = ending.enter_context(Results(outputs.main, info, classes, config)) if config.results else None
+        track = ending.enter_context(MaskWriter(info, model, config)) if config.save_masks else None
+        pix_fmt = outputs.choose_format(plan.encode.implementation)
 
         def made(choice: Choice, *arguments: Any) -> Any:
             stage = choice.implementation(*arguments, gpu) if choice.on_gpu else choice.implementation(*arguments)
@@ -118,22 +122,19 @@ def _segment(
         decoder = made(plan.decode, info, pix_fmt, config)
         batches = until(stop, clock.steps("decode", decoder))
         decoded = overlapped(batches, "decoded")  # from here on, while the rest gets ready
-        preprocess = made(plan.preprocess, info, pix_fmt, model, config)
-        try:
-            infer = made(plan.infer, model, config)
-        except UnknownOperator as exc:
-            if config.infer is not None or config.mode == "optimized":
-                raise
-            log.warning("infer: onnxruntime on the CPU (%s)", exc)
-            plan = make_plan(replace(config, infer="onnxruntime"), info)
-            infer = made(plan.infer, model, config)
-        postprocess = made(plan.postprocess, info, pix_fmt, Effect.parse(config.effect), config)
-        encoder = made(plan.encode, muxer, info, pix_fmt, config)
-        muxer.copy_streams(end=_end(info, config))
+        if saved is None:
+            preprocess = made(plan.preprocess, info, pix_fmt, model, config)
+            try:
+                infer = made(plan.infer, model, config)
+            except UnknownOperator as exc:
+                if config.infer is not None or config.mode == "optimized":
+                    raise
+                log.warning("infer: onnxruntime on the CPU (%s)", exc)
+                plan = make_plan(replace(config, infer="onnxruntime"), info)
+                infer = made(plan.infer, model, config)
+        outputs.prepare(made, plan, pix_fmt, _end(info, config))
         move = moves(gpu, info, pix_fmt, config)
         refine = Refiner(info, pix_fmt) if config.refine else None
-        witness = Witness(muxer, info, pix_fmt, config, plan.decode.name) if config.verify else None
-        observers = [observer for observer in (results, witness) if observer is not None]
 
         turn = threading.Lock()
 
@@ -148,43 +149,52 @@ def _segment(
                 tensor = move.rows(clock.call("preprocess", batch, preprocess, given), infer.memory, len(batch))
             masks = clock.call("infer", batch, infer, tensor)
             lumas = small_lumas(tensor, model, masks.shape[1:]) if config.smooth else None
-            return batch if postprocess.memory == batch.memory else given, masks, lumas
+            return batch if plan.postprocess.memory == batch.memory else given, masks, lumas
 
-        def finish(found: tuple[FrameBatch, Any]) -> tuple[FrameBatch, Any]:
+        def finish(found: tuple[FrameBatch, Any]) -> Finished:
             move.enter()
             batch, masks = found
-            with alone(postprocess):
-                batch, masks = move.frames(batch, postprocess.memory), move.rows(masks, postprocess.memory, len(batch))
+            levels = None
+            if track is not None:  # what is composited is what was saved
+                levels, masks = move.rounded(masks)
+            with alone(plan.postprocess):
+                memory = plan.postprocess.memory
+                batch, masks = move.frames(batch, memory), move.rows(masks, memory, len(batch))
                 if refine is not None:
                     masks = clock.call("postprocess", batch, refine, batch, masks)
-                finished = clock.call("postprocess", batch, postprocess, batch, masks)
-                noted = move.rows(masks, "host", len(batch)) if observers else None
-                return move.frames(finished, encoder.memory, wait=False), noted
+                shown: deque[FrameBatch] = deque()
+                for output in outputs:
+                    composed = clock.call("postprocess", batch, output.postprocess, batch, masks)
+                    shown.append(move.frames(composed, plan.encode.memory, wait=False))
+                noted = move.rows(masks, "host", len(batch)) if config.results or config.verify else None
+                levels = None if levels is None else move.rows(levels, "host", len(batch))
+                return Finished(batch.without_pictures(), shown, noted, levels)
 
-        if config.smooth:  # between the two, masks wait for those of later frames
+        if saved is not None:
+            read = ((batch, clock.call("infer", batch, saved, batch)) for batch in decoded)
+            finishing = overlapped.map(finish, read, workers=saved.workers)
+        elif config.smooth:  # between the two, masks wait for those of later frames
             found = overlapped.map(find, decoded, workers=infer.workers)
             finishing = overlapped.map(finish, steadied(found, config.smooth), workers=infer.workers)
         else:
             finishing = overlapped.map(lambda batch: finish(find(batch)[:2]), decoded, workers=infer.workers)
-        processed = overlapped(finishing, "processed")
-
-        def encode() -> Iterator[tuple[list[Packet[Any]], FrameBatch, Any]]:
-            move.enter()
-            for batch, masks in processed:
-                if batch.ready is not None:
-                    clock.call("wait", batch, batch.ready.synchronize)  # the one place where the host waits for the GPU
-                yield clock.call("encode", batch, encoder.encode, batch), batch, masks
+        encoded = overlapped(finishing, "processed")
+        for number, output in enumerate(outputs, 1):
+            name = "encoded" if number == 1 else f"encoded {number}"
+            encoded = overlapped(output.encoding(encoded, move.enter), name)
 
         frames = 0
         last = None
         fault = None
         try:
-            for packets, batch, masks in overlapped(encode(), "encoded"):
-                clock.call("mux", batch, muxer.write, packets)
-                for observer in observers:
-                    observer.note(batch, masks)
-                frames += len(batch)
-                last = batch.frames[-1]
+            for finished in encoded:
+                outputs.write(finished)
+                if results is not None:
+                    results.note(finished.batch, finished.masks)
+                if track is not None:
+                    track.note(finished.batch, finished.levels)
+                frames += len(finished.batch)
+                last = finished.batch.frames[-1]
                 if progress is not None:
                     progress(frames, _expected(info, config))
         except Exception as exc:
@@ -199,31 +209,35 @@ def _segment(
             if config.strict:
                 raise InputError(f"{text[: text.rindex(',')]}; without --strict, what can be decoded is written")
             log.warning(text)
-        muxer.write(clock.call("encode", None, encoder.flush))
         cut = fault is not None or stop.is_set() or frames == config.max_frames or config.duration is not None
+        if saved is not None and not cut:
+            saved.check_end()
         end = (last.pts + last.duration) * info.time_base if cut else None
-        clock.call("mux", None, muxer.finish, end)
+        outputs.finish(end)
         if fault is None:
             clock.totals()  # so that the trace has all of it
         if trace is not None:
             trace.finish()
-        if results is not None:
-            results.finish()
+        for record in (results, track):
+            if record is not None:
+                record.finish()
         if fault is not None:
-            raise DeviceError(f"{source}: {fault}; the {frames} frames before are in {target}") from fault
-    verified = witness.check(end) if witness is not None else None
+            names = ", ".join([str(target), *also])
+            raise DeviceError(f"{source}: {fault}; the {frames} frames before are in {names}") from fault
+    verified = outputs.check(end)
 
     seconds = time.perf_counter() - begin
     return Report(
         input=source,
         output=str(target),
+        also=also,
         frames=frames,
         damaged=damaged,
         seconds=round(seconds, 3),
         fps=round(frames / seconds, 2),
         plan=plan.names(),
         stages={stage: round(spent, 3) for stage, spent in clock.totals().items()},
-        verified=verified,
+        verified=verified[0] if verified else None,
     )
 
 
@@ -242,16 +256,6 @@ def until(stop: threading.Event, source: Iterable[T]) -> Generator[T, None, None
         if stop.is_set():
             return
         yield item
-
-
-def _choose_format(info: VideoInfo, formats: tuple[str, ...], codec: str) -> str:
-    """The layout that frames have from decoder to encoder; a line says so where it is not the input's."""
-    pix_fmt = working_format(info.pix_fmt, formats)
-    if pix_fmt != info.pix_fmt.replace("yuvj", "yuv"):
-        log.warning("%s: %s is converted to %s", info.path, info.pix_fmt, pix_fmt)
-    elif codec == "h264" and pix_fmt != "yuv420p":
-        log.warning("%s: %s is kept; some players show H.264 in 8-bit 4:2:0 only", info.path, pix_fmt)
-    return pix_fmt
 
 
 def _end(info: VideoInfo, config: Config) -> Fraction | None:

@@ -8,6 +8,7 @@ from typing import Any
 from segmentation.capabilities import device_index
 from segmentation.config import Config
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
+from segmentation.mask_track import rounded
 from segmentation.model import Model
 
 GPU_BATCH = 16  # frames at a time: fewer leave the GPU waiting for the host, more only take memory
@@ -20,9 +21,9 @@ def open_gpu(config: Config) -> Any:
     return Gpu(device_index(config))
 
 
-def batch_size(config: Config, model: Model, gpu: Any) -> int:
+def batch_size(config: Config, model: Model | None, gpu: Any) -> int:
     """Frames that are processed at a time. On a GPU, a network with a fixed batch decides."""
-    if gpu is not None and model.batch is not None:
+    if gpu is not None and model is not None and model.batch is not None:
         return model.batch
     return config.batch_size or (1 if gpu is None else GPU_BATCH)
 
@@ -37,6 +38,9 @@ class _Stay:
 
     def rows(self, array: Any, memory: str, count: int) -> Any:
         return array
+
+    def rounded(self, masks: Any) -> tuple[Any, Any]:
+        return rounded(masks)
 
 
 def moves(gpu: Any, info: VideoInfo, pix_fmt: str, config: Config) -> Any:

@@ -16,6 +16,7 @@ from segmentation.encode.nvenc_probe import nvenc_engine
 from segmentation.errors import BackendError, ConfigError, LacksEngine
 from segmentation.flavour import choose, find_gpu, installed
 from segmentation.frames import VideoInfo
+from segmentation.mask_track import MaskReader
 from segmentation.model import ENGINE, short
 
 log = logging.getLogger(__name__)
@@ -81,9 +82,14 @@ class Choice:
     instead_of: str = ""  # why those that come first do not serve
 
     @property
+    def memory(self) -> str:
+        """Where it takes what it works on from: "host" or "cuda"."""
+        return str(self.implementation.memory)
+
+    @property
     def on_gpu(self) -> bool:
         """Whether it takes a `Gpu`."""
-        return bool(self.implementation.memory == "cuda")
+        return self.memory == "cuda"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +141,8 @@ def make_plan(config: Config, info: VideoInfo | None = None) -> Plan:
 
 
 def _choose(stage: str, candidates: tuple[str, ...], config: Config, info: VideoInfo | None) -> Choice:
+    if config.masks is not None and stage in ("preprocess", "infer"):
+        return Choice("masks", MaskReader, MaskReader.describe(config, info))
     wanted: str | None = getattr(config, stage)
     known = IMPLEMENTATIONS[stage]
     if wanted is not None and wanted not in known:

@@ -1,11 +1,13 @@
 """What was found in each frame, as a file of JSON lines: `--results`.
 
-A line a frame, in order: `index`, `pts` (seconds in the output), `classes` (kept labels), `area` (share of the picture)
-and `pixels`, `box` ([x, y, width, height] or null); with `--rle` also `rle`, the mask as COCO writes it. Pixels are
-those of the upright picture at full size. A place counts where the mask is above 0.5.
+A line a frame, in order: `index`, `pts` (seconds in the output), `classes` (kept labels: all, as the one mask
+does not tell them apart, or none where nothing is found), `area` (share of the picture) and `pixels`, `box` ([x, y,
+width, height] or null); with `--rle` also `rle`, the mask as COCO writes it. Pixels are those of the upright picture at
+full size. A place counts where the mask is above 0.5.
 """
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +20,6 @@ from segmentation.aside import check_target, put_in_place, temporary_for
 from segmentation.config import Config
 from segmentation.errors import OutputError
 from segmentation.frames import FrameBatch, VideoInfo
-from segmentation.model import Model
 from segmentation.mux import Muxer
 from segmentation.source import reason
 
@@ -32,16 +33,14 @@ class Results:
     Raises `OutputError` for whatever is wrong with the file.
     """
 
-    def __init__(self, muxer: Muxer, info: VideoInfo, model: Model, config: Config) -> None:
+    def __init__(self, muxer: Muxer, info: VideoInfo, classes: Sequence[str], config: Config) -> None:
         assert config.results is not None
         self.target = Path(config.results)
-        if self.target.resolve() == muxer.target.resolve():
-            raise OutputError(f"{self.target}: is the output itself; name another file for the results")
         self._overwrite = config.overwrite
-        check_target(self.target, info.path, config.overwrite, "--results")
+        check_target(self.target, config.overwrite, "--results")
         turned = info.rotation % 180 != 0
         self._size = (info.height, info.width) if turned else (info.width, info.height)
-        self._classes = [model.labels[channel] for channel in model.keep]
+        self._classes = list(classes)
         self._seconds = muxer.seconds
         self._rle = config.rle
         self._finished = False
@@ -65,7 +64,8 @@ class Results:
         lines = []
         for number, (frame, mask) in enumerate(zip(batch.frames, masks, strict=True), batch.index):
             found = mask > THRESHOLD
-            line: dict[str, Any] = {"index": number, "pts": float(self._seconds(frame.pts)), "classes": self._classes}
+            line: dict[str, Any] = {"index": number, "pts": float(self._seconds(frame.pts))}
+            line["classes"] = self._classes if found.any() else []
             line |= measured(found, *self._size)
             if self._rle:
                 line["rle"] = {"size": list(found.shape), "counts": rle(found)}

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from segmentation.aside import check_target, put_in_place, temporary_for
 from segmentation.config import Config
-from segmentation.errors import ConfigError, OutputError
+from segmentation.errors import OutputError
 from segmentation.frames import FrameBatch
 from segmentation.source import reason
 
@@ -44,7 +44,7 @@ class Trace:
     """
 
     def __init__(self, target: Path, source: str, overwrite: bool) -> None:
-        check_target(target, source, overwrite, "--trace")
+        check_target(target, overwrite, "--trace")
         self._target, self._source, self._overwrite = target, source, overwrite
         self._begin = time.perf_counter_ns()
         self._events: list[_Event] = []
@@ -150,14 +150,11 @@ class Trace:
         return OutputError(f"{self._target}: the trace cannot be written ({reason(exc)})")
 
 
-def tracing(config: Config, source: str, output: Path) -> Trace | nullcontext[None]:
+def tracing(config: Config, source: str) -> Trace | nullcontext[None]:
     """The trace that `config` asks for, if it does."""
     if config.trace is None:
         return nullcontext()
-    target = Path(config.trace)
-    if target.resolve() == output.resolve():
-        raise ConfigError(f"trace {target}: is the output too; name another file")
-    return Trace(target, source, config.overwrite)
+    return Trace(Path(config.trace), source, config.overwrite)
 
 
 class DeviceClock:

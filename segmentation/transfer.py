@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from segmentation.frames import ON_GPU, FrameBatch, PixelFormat, VideoInfo
 from segmentation.gpu import Gpu, torch_dtype
+from segmentation.mask_track import VALUES, rounded
 
 
 class Transfer:
@@ -23,6 +24,7 @@ class Transfer:
         self._gpu = gpu
         self._dtype = torch_dtype(layout)
         chroma = (batch_size, -(-info.height >> layout.shift_y), -(-info.width >> layout.shift_x))
+        self._values = torch.from_numpy(VALUES).to(gpu.device)
         self._shapes = ((batch_size, info.height, info.width), chroma, chroma)
 
     def enter(self) -> None:
@@ -48,6 +50,14 @@ class Transfer:
                 pinned.numpy()[:] = array
                 return pinned.to(self._gpu.device, non_blocking=True)
             return array[:count].cpu().numpy()
+
+    def rounded(self, masks: Any) -> tuple[Any, Any]:
+        """`mask_track.rounded`, of a NumPy array or a CUDA tensor, whose results stay where it is."""
+        if not isinstance(masks, torch.Tensor):
+            return rounded(masks)
+        with torch.cuda.stream(self._gpu.stream):
+            levels = (masks * 255 + 0.5).to(torch.uint8)
+            return levels, self._values[levels.long()]  # not divided: GPUs round that otherwise
 
     def _upload(self, batch: FrameBatch) -> FrameBatch:
         count = len(batch)

@@ -109,6 +109,73 @@ def test_what_is_found_is_written_and_the_output_is_right(tmp_path: Path, stages
     assert areas["optimized"] == pytest.approx(areas["baseline"], abs=0.005)
 
 
+def same_pictures(one: Path, other: Path) -> bool:
+    """Whether all frames and their times are the same."""
+    pairs = zip(pictures(one), pictures(other), strict=True)
+    return all(
+        a.time == b.time and all(np.array_equal(x, y) for x, y in zip(a.planes, b.planes, strict=True))
+        for a, b in pairs
+    )
+
+
+@pytest.mark.parametrize(
+    "stages", [{}, {"postprocess": "opencv"}, {"infer": "onnxruntime"}, {"decode": "pyav"}, {"encode": "jpeg"}], ids=str
+)
+def test_outputs_of_one_run_are_those_of_their_own_and_saved_masks_give_them_again(
+    tmp_path: Path, stages: dict[str, str]
+) -> None:
+    """Batches of 16 and one of 4. Networks may differ in the last bit from run to run, so masks are saved once."""
+    masks, options = tmp_path / "masks.mkv", {"max_frames": 20, "batch_size": 16, "effect": "blur"}
+    options |= {} if "encode" in stages else {**LOSSLESS, "verify": True}
+    also = [
+        ("mask", tmp_path / "mask.mkv"),
+        ("blur:60", tmp_path / "soft.mkv"),
+        ("color:#ff0000", tmp_path / "red.mkv"),
+    ]
+    first = segment(
+        SAMPLE, tmp_path / "blur.mkv", save_masks=masks, also=also, results=tmp_path / "blur.jsonl", rle=True, **stages,
+        **options,
+    )  # fmt: skip
+    assert first.frames == 20 and len(first.also) == 3 and first.plan.items() >= stages.items()
+    assert times(masks) == pytest.approx(times(SAMPLE, limit=20), abs=0.0005)
+    rest = {stage: name for stage, name in stages.items() if stage != "infer"}
+    for effect, path in [("blur", tmp_path / "blur.mkv"), *also]:
+        again, results = path.with_name(f"again.{path.name}"), tmp_path / f"{path.stem}.again.jsonl"
+        report = segment(SAMPLE, again, masks=masks, results=results, rle=True, **rest, **options | {"effect": effect})
+        assert report.frames == 20 and report.plan["preprocess"] == report.plan["infer"] == "masks"
+        assert same_pictures(path, again)
+        assert results.read_text() == (tmp_path / "blur.jsonl").read_text()
+
+
+def test_saved_masks_are_those_of_the_cpu(tmp_path: Path) -> None:
+    """And what one side has saved, the other renders."""
+    found = {}
+    for mode, other in (("optimized", "baseline"), ("baseline", "optimized")):
+        masks = tmp_path / f"{mode}.mkv"
+        segment(SAMPLE, tmp_path / f"{mode}.mp4", save_masks=masks, mode=mode, max_frames=20)  # type: ignore[arg-type]
+        found[mode] = np.stack([picture.planes[0] for picture in pictures(masks)]).astype(int)
+        done = segment(SAMPLE, tmp_path / f"{mode}.{other}.mp4", masks=masks, mode=other, max_frames=20)  # type: ignore[arg-type]
+        assert done.frames == 20
+    ours, theirs = found["optimized"], found["baseline"]
+    assert ours.shape == theirs.shape and np.abs(ours - theirs).mean() < 2
+    assert ((ours > 127) != (theirs > 127)).mean() < 0.01
+
+
+def test_a_lost_device_leaves_all_outputs_and_masks(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = RuntimeError("CUDA error: an illegal memory access was encountered")
+    # Of the sixth batch the first output's pictures are made, the second's not.
+    monkeypatch.setattr("segmentation.postprocess.cvcuda.CvCudaPostprocessor.__call__", failing(11, error))
+    targets = [tmp_path / name for name in ("a.mp4", "b.mkv", "masks.mkv")]
+    options: dict[str, Any] = {"save_masks": targets[2], "also": [("mask", targets[1])], "batch_size": 16, **OPTIMIZED}
+    with pytest.raises(DeviceError, match=r"frames before are in .*a\.mp4, .*b\.mkv") as caught:
+        segment(clip, targets[0], **options)
+    (count,) = {len(times(target)) for target in targets}
+    assert count >= 48 and f"the {count} frames before" in str(caught.value)
+    assert sorted(tmp_path.iterdir()) == sorted(targets)
+
+
 @pytest.mark.parametrize("options", [{"smooth": 0.5}, {"refine": True}, {"refine": True, "mode": "optimized"}], ids=str)
 def test_what_has_no_counterpart_is_refused(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(BackendError, match="add --baseline"):

@@ -78,8 +78,8 @@ def test_never_over_its_own_input(link: Callable[..., None] | None, overwrite: t
     if link is not None:
         target = clip.with_name("other.mp4")
         link(clip, target)
-    fails(cli(*overwrite, clip, "-o", target), "is the input itself")
-    fails(cli(*overwrite, target, "-o", clip), "is the input itself")
+    fails(cli(*overwrite, clip, "-o", target), "is the input itself", code=2)
+    fails(cli(*overwrite, target, "-o", clip), "is the input itself", code=2)
     assert clip.read_bytes() == content
 
 

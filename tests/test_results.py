@@ -84,15 +84,23 @@ def test_a_line_a_frame_with_the_times_of_the_output(tmp_path: Path) -> None:
         assert 0 <= x < x + width <= 640 and 0 <= y < y + height <= 360 and width * height >= line["pixels"]
 
 
+def test_classes_are_those_that_are_found(tmp_path: Path) -> None:
+    clip = Synthetic(pts=range(3)).write(tmp_path / "a.mkv")
+    for value, found in ((0.2, ([], 0.0)), (0.9, (["person"], 1.0))):
+        results, model = tmp_path / f"{value}.jsonl", str(constant(tmp_path, value))
+        segment(clip, tmp_path / f"{value}.mp4", results=results, model=model)
+        assert [(line["classes"], line["area"]) for line in lines(results)] == [found] * 3
+
+
 def test_results_are_upright(tmp_path: Path) -> None:
     clip = Synthetic(size=(64, 48), pts=range(3), codec="libx264", rotation=90).write(tmp_path / "a.mov")
     # All is kept, so that the box is the picture.
-    segment(clip, tmp_path / "out.mp4", results=tmp_path / "a.jsonl", model=str(all_kept(tmp_path)))
+    segment(clip, tmp_path / "out.mp4", results=tmp_path / "a.jsonl", model=str(constant(tmp_path, 1.0)))
     assert [line["box"] for line in lines(tmp_path / "a.jsonl")] == [[0, 0, 48, 64]] * 3
 
 
-def all_kept(folder: Path) -> Path:
-    """A network to which everything is a person."""
+def constant(folder: Path, value: float) -> Path:
+    """A network to which everything is a person, with this probability."""
     onnx = pytest.importorskip("onnx")
     from onnx import TensorProto, helper
 
@@ -100,22 +108,22 @@ def all_kept(folder: Path) -> Path:
     nodes = [
         helper.make_node("ReduceMax", ["x", "axes"], ["m"], keepdims=1),
         helper.make_node("Mul", ["m", "zero"], ["z"]),
-        helper.make_node("Add", ["z", "one"], ["y"]),
+        helper.make_node("Add", ["z", "value"], ["y"]),
     ]
     graph = helper.make_graph(
         nodes,
-        "all",
+        "constant",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 1, 32, 32])],
         [
             helper.make_tensor("axes", TensorProto.INT64, [1], [1]),
             helper.make_tensor("zero", TensorProto.FLOAT, [], [0.0]),
-            helper.make_tensor("one", TensorProto.FLOAT, [], [1.0]),
+            helper.make_tensor("value", TensorProto.FLOAT, [], [value]),
         ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    onnx.save(model, folder / "all.onnx")
-    return folder / "all.onnx"
+    onnx.save(model, folder / "constant.onnx")
+    return folder / "constant.onnx"
 
 
 def test_nothing_is_left_of_results_when_the_run_fails(tmp_path: Path) -> None:
@@ -148,7 +156,7 @@ def test_a_name_that_is_too_long_is_told_before_any_work(tmp_path: Path) -> None
 def test_results_are_neither_the_input_nor_the_output(tmp_path: Path) -> None:
     clip = Synthetic().write(tmp_path / "a.mkv")
     for other in (clip, tmp_path / "out.mkv"):
-        with pytest.raises(OutputError, match=r"is the (in|out)put itself"):
+        with pytest.raises(ConfigError, match=r"is the (input itself|output too)"):
             segment(clip, tmp_path / "out.mkv", results=other, overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["a.mkv"]
 

@@ -85,7 +85,8 @@ class SegmentEncoder(X264Encoder):
             super().__init__(muxer, info, pix_fmt, config, gpu)
             return
         cores = len(os.sched_getaffinity(0))
-        layout = Layout.of(_frame_bytes(info, pix_fmt), float(info.rate), cores, _expected(info, config))
+        size = _frame_bytes(info, pix_fmt) * (1 + len(config.also))  # outputs of one run share the memory
+        layout = Layout.of(size, float(info.rate), cores, _expected(info, config))
         # One keyframe, at the beginning: a second one could follow the last frame and have the number of the next
         # segment's, which H.264 forbids for neighbours. Cuts still get intra frames.
         extra = {"g": str(2 * layout.frames), "keyint_min": str(layout.frames)}

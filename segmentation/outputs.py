@@ -1,0 +1,160 @@
+"""The videos that a run writes: each with an effect of its own, all from one decode and one inference.
+
+Every output has its postprocess stage, encoder, container and witness. Batches pass from one output's encoder to the
+next's, each in a thread of its own, so that the encoders work at the same time, on batches that follow each other.
+"""
+
+from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from av.packet import Packet
+
+from segmentation.clock import StageClock
+from segmentation.config import Config, Effect
+from segmentation.errors import ConfigError
+from segmentation.frames import FrameBatch, VideoInfo
+from segmentation.mux import Muxer
+from segmentation.plan import Plan
+from segmentation.source import working_format
+from segmentation.verify import Verified, Witness
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Finished:
+    """A batch after postprocess, on its way through the encoders."""
+
+    batch: FrameBatch  # without pictures
+    shown: deque[FrameBatch]  # what the outputs show that have not encoded it yet, in their order
+    masks: Any  # (N, h, w) float32 on the host, as composited; `None` where nobody asks
+    levels: Any  # the same as they are saved, uint8
+    packets: list[list[Packet[Any]]] = field(default_factory=list)  # of the outputs that have
+
+
+class Output:
+    """One video: how its frames are made, encoded and written."""
+
+    def __init__(
+        self, muxer: Muxer, postprocess: Any, encoder: Any, witness: Witness | None, clock: StageClock
+    ) -> None:
+        self.muxer, self.postprocess, self.encoder, self.witness = muxer, postprocess, encoder, witness
+        self._clock = clock
+
+    def encoding(self, batches: Iterable[Finished], enter: Callable[[], None]) -> Iterator[Finished]:
+        """Encodes what is next to be encoded of each batch, and passes the batches on. `enter` prepares the thread."""
+        enter()
+        for finished in batches:
+            batch = finished.shown.popleft()
+            if batch.ready is not None:  # the one place where the host waits for the GPU
+                self._clock.call("wait", batch, batch.ready.synchronize)
+            finished.packets.append(self._clock.call("encode", batch, self.encoder.encode, batch))
+            yield finished
+
+    def write(self, batch: FrameBatch, packets: list[Packet[Any]], masks: Any) -> None:
+        """Muxes what a batch has become."""
+        self._clock.call("mux", batch, self.muxer.write, packets)
+        if self.witness is not None:
+            self.witness.note(batch, masks)
+
+    def finish(self, end: Fraction | None) -> None:
+        """Encodes what the encoder still holds, and puts the file in its place; see `Muxer.finish`."""
+        self.muxer.write(self._clock.call("encode", None, self.encoder.flush))
+        self._clock.call("mux", None, self.muxer.finish, end)
+
+
+class Outputs:
+    """All videos of a run, the main one first. Use as a context manager: leaving it removes those that are unfinished.
+
+    Raises `OutputError` for whatever is wrong with any of them.
+    """
+
+    def __init__(self, target: Path, info: VideoInfo, config: Config, clock: StageClock) -> None:
+        self._info, self._config, self._clock = info, config, clock
+        self._wanted = [(config.effect, target, "-o"), *((e, Path(path), "--also") for e, path in config.also)]
+        self._files = ExitStack()
+        self._muxers: list[Muxer] = []
+        self._all: list[Output] = []
+
+    def __enter__(self) -> Outputs:
+        with ExitStack() as opening:
+            for _, path, option in self._wanted:
+                self._muxers.append(opening.enter_context(Muxer(path, self._info, self._config, option)))
+            self._files = opening.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._files.close()
+
+    def __iter__(self) -> Iterator[Output]:
+        return iter(self._all)
+
+    @property
+    def main(self) -> Muxer:
+        return self._muxers[0]
+
+    def choose_format(self, encoder: Any) -> str:
+        """The layout that frames have from decoder to encoders, one for all; a line says so where it is not the
+        input's."""
+        codecs = [muxer.codec for muxer in self._muxers]
+        known = [encoder.formats(codec) for codec in codecs]
+        pix_fmt = working_format(self._info.pix_fmt, tuple(f for f in known[0] if all(f in other for other in known)))
+        if pix_fmt != self._info.pix_fmt.replace("yuvj", "yuv"):
+            log.warning("%s: %s is converted to %s", self._info.path, self._info.pix_fmt, pix_fmt)
+        elif "h264" in codecs and pix_fmt != "yuv420p":
+            log.warning(
+                "%s: %s is kept; some players show H.264 in 8-bit 4:2:0 only", self._info.path, self._info.pix_fmt
+            )
+        return pix_fmt
+
+    def prepare(self, made: Callable[..., Any], plan: Plan, pix_fmt: str, end: Fraction | None) -> None:
+        """Makes the stages of each output. Other streams are copied up to `end`, on the source's clock."""
+        for (effect, _, _), muxer in zip(self._wanted, self._muxers, strict=True):
+            own = replace(self._config, effect=effect)
+            postprocess = made(plan.postprocess, self._info, pix_fmt, Effect.parse(effect), own)
+            encoder = made(plan.encode, muxer, self._info, pix_fmt, own)
+            muxer.copy_streams(end=end)
+            witness = Witness(muxer, self._info, pix_fmt, own, plan.decode.name) if own.verify else None
+            self._all.append(Output(muxer, postprocess, encoder, witness, self._clock))
+
+    def write(self, finished: Finished) -> None:
+        """Muxes what a batch has become, in each output."""
+        for output, packets in zip(self._all, finished.packets, strict=True):
+            output.write(finished.batch, packets, finished.masks)
+
+    def finish(self, end: Fraction | None) -> None:
+        """Completes the files, one after the other; see `Muxer.finish`."""
+        for output in self._all:
+            output.finish(end)
+
+    def check(self, end: Fraction | None) -> list[Verified]:
+        """Verifies each output, where that was asked for. Raises `OutputError`."""
+        return [output.witness.check(end) for output in self._all if output.witness is not None]
+
+
+def check_names(source: str, target: Path, config: Config) -> None:
+    """Raises `ConfigError` if two of the files to be written are one, or one of them is the input."""
+    named = [("-o", target), *(("--also", Path(path)) for _, path in config.also)]
+    others = {"--results": config.results, "--save-masks": config.save_masks, "--trace": config.trace}
+    named += [(option, Path(path)) for option, path in others.items() if path is not None]
+    seen: dict[Path, str] = {}
+    for option, path in named:
+        for read, what in ((source, "the input itself"), (config.masks, "what --masks reads")):
+            if read is not None and os.path.exists(path) and os.path.exists(read) and os.path.samefile(path, read):
+                raise ConfigError(f"{option} {path}: is {what}; name another file")
+        if (other := seen.get(path.resolve())) is not None:
+            what = "the output" if other == "-o" else f"the file of {other}"
+            raise ConfigError(f"{option} {path}: is {what} too; name another file")
+        seen[path.resolve()] = option

@@ -1,0 +1,322 @@
+"""Several outputs of one run: each is what a run of its own would have written."""
+
+import itertools
+import resource
+import signal
+import subprocess
+import time
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from conftest import TIMEOUT, Synthetic, chunks, cli, pictures, report, same_chunks, same_times, start, times
+
+from segmentation import ConfigError, DeviceError, OutputError, segment
+from segmentation.cli_jobs import effect_and_file
+from segmentation.encode.segments import Layout
+from segmentation.encode.x264 import X264Encoder
+from segmentation.frames import FrameBatch
+from segmentation.mux import Muxer
+from segmentation.pipeline import Report
+
+SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
+CPU: dict[str, Any] = {"mode": "baseline", "infer": "onnxruntime"}
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def run(folder: Path, *also: tuple[str, str], output: str = "out.mp4", **options: Any) -> Report:
+    given = [(effect, folder / name) for effect, name in also]
+    return segment(SAMPLE, folder / output, also=given, **CPU, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"smooth": 0.5, "batch_size": 3}, {"refine": True}], ids=str)
+def test_each_is_what_a_run_of_its_own_writes(tmp_path: Path, options: dict[str, Any]) -> None:
+    wanted = [("mask", "mask.mp4"), ("blur:40", "soft.mp4"), ("color:#ff0000", "red.mp4")]
+    done = run(tmp_path, *wanted, max_frames=12, **options)
+    assert done.frames == 12 and done.also == tuple(str(tmp_path / name) for _, name in wanted)
+    for effect, name in [("blur", "out.mp4"), *wanted]:
+        run(tmp_path, output=f"alone.{name}", effect=effect, max_frames=12, **options)
+        assert (tmp_path / name).read_bytes() == (tmp_path / f"alone.{name}").read_bytes()
+
+
+def test_sound_and_metadata_are_in_each(tmp_path: Path) -> None:
+    clip = Synthetic(
+        codec="libx264", audio="aac", subtitles=[(0.1, 0.5, "hej")], chapters=[(0, 0.5, "one")], rotation=90,
+        subtitle_codec="mov_text", metadata={"title": "a title"},
+    ).write(tmp_path / "in.mp4")  # fmt: skip
+    segment(clip, tmp_path / "a.mp4", also=[("mask", tmp_path / "b.mp4")], **CPU)
+    for kind in ("audio", "subtitle"):
+        assert chunks(tmp_path / "b.mp4", kind) == chunks(tmp_path / "a.mp4", kind) != []
+    with av.open(str(tmp_path / "a.mp4")) as a, av.open(str(tmp_path / "b.mp4")) as b:
+        assert a.metadata == b.metadata and b.metadata["title"] == "a title"
+        assert a.chapters() == b.chapters() != []
+    assert next(pictures(tmp_path / "b.mp4")).frame.rotation == next(pictures(clip)).frame.rotation == 90
+
+
+def test_containers_have_their_own_codecs_and_share_the_layout(tmp_path: Path, caplog: Any) -> None:
+    """AV1 has 4:2:0 only, so all have."""
+    clip = Synthetic(pix_fmt="yuv444p", pts=range(6)).write(tmp_path / "in.mkv")
+    done = segment(clip, tmp_path / "a.mp4", also=[("mask", tmp_path / "b.webm"), ("mask", tmp_path / "c.mkv")], **CPU)
+    frames = {name: [p.frame for p in pictures(tmp_path / name)] for name in ("a.mp4", "b.webm", "c.mkv")}
+    assert {name: len(found) for name, found in frames.items()} == dict.fromkeys(frames, done.frames)
+    assert {frame.format.name for found in frames.values() for frame in found} == {"yuv420p"}
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said == [f"{clip}: yuv444p is converted to yuv420p"]
+    segment(clip, tmp_path / "d.mkv", also=[("mask", tmp_path / "e.mkv")], codec="ffv1", **CPU)
+    assert {p.pix_fmt for p in pictures(tmp_path / "e.mkv")} == {"yuv444p"}
+
+
+def test_a_container_that_cannot_hold_the_codec_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"b\.webm: \.webm files can't hold ffv1"):
+        run(tmp_path, ("mask", "b.webm"), output="a.mkv", codec="ffv1")
+    assert not names(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("mask:mask.mkv", ("mask", "mask.mkv")),
+        ("blur:40:soft.mp4", ("blur:40", "soft.mp4")),
+        ("blur:soft.mp4", ("blur", "soft.mp4")),
+        ("color:#00b140:green.mp4", ("color:#00b140", "green.mp4")),
+        ("overlay:/tmp/a:b/c.mp4", ("overlay", "/tmp/a:b/c.mp4")),
+        ("color:00b140:./12:30.mp4", ("color:00b140", "./12:30.mp4")),
+        ("mask:../a:b.mp4", ("mask", "../a:b.mp4")),
+    ],
+)
+def test_an_effect_ends_where_its_file_begins(text: str, parsed: tuple[str, str]) -> None:
+    assert effect_and_file(text) == parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("mask", "write EFFECT:FILE"),
+        ("mask:", "write EFFECT:FILE"),
+        ("color:#00b140", "write EFFECT:FILE"),
+        ("mask:a:b.mp4", "effect 'mask:a' is unknown"),
+        ("blur:900:a.mp4", "the strength of blur must lie above 0"),
+        ("color:#00b14:a.mp4", "write the colour as #RRGGBB"),
+        ("sparkle:a.mp4", "effect 'sparkle' is unknown"),
+    ],
+)
+def test_what_is_no_effect_and_file_is_one_line(text: str, hint: str, tmp_path: Path) -> None:
+    result = cli(SAMPLE, "-o", tmp_path / "out.mp4", "--also", text)
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
+    assert f"--also {text}: " in result.stderr and hint in result.stderr
+    assert not names(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("--also", "mask:out.mp4"), "--also out.mp4: is the output too; name another file"),
+        (("--also", "mask:a.mp4", "--also", "blur:./a.mp4"), "--also a.mp4: is the file of --also too"),
+        (("--also", "mask:a.mp4", "--results", "a.mp4"), "--results a.mp4: is the file of --also too"),
+        (("--also", "mask:in.mp4", "-y"), "--also in.mp4: is the input itself"),
+        (("--also", "mask:link.mp4", "-y"), "--also link.mp4: is the input itself"),
+    ],
+)
+def test_no_file_is_written_twice_or_over_the_input(arguments: tuple[str, ...], hint: str, tmp_path: Path) -> None:
+    (tmp_path / "in.mp4").write_bytes(SAMPLE.read_bytes())
+    (tmp_path / "link.mp4").symlink_to("in.mp4")
+    result = cli("in.mp4", "-o", "out.mp4", *arguments, cwd=tmp_path)
+    assert result.returncode == 2 and hint in result.stderr and len(result.stderr.splitlines()) == 1
+    assert names(tmp_path) == {"in.mp4", "link.mp4"} and (tmp_path / "in.mp4").read_bytes() == SAMPLE.read_bytes()
+
+
+def test_existing_files_stay(tmp_path: Path) -> None:
+    (tmp_path / "mask.mp4").write_text("mine")
+    with pytest.raises(
+        OutputError, match=r"mask\.mp4: exists already; use -y to overwrite it, or --also to name anoth"
+    ):
+        run(tmp_path, ("mask", "mask.mp4"), max_frames=2)
+    assert names(tmp_path) == {"mask.mp4"} and (tmp_path / "mask.mp4").read_text() == "mine"
+
+
+def test_several_inputs_put_them_into_a_folder(tmp_path: Path) -> None:
+    clips = [Synthetic(pts=range(n)).write(tmp_path / f"{n}.mkv") for n in (2, 3)]
+    refused = cli(*clips, "--also", f"mask:{tmp_path}/a.mkv")
+    assert refused.returncode == 2 and "several inputs need a folder" in refused.stderr
+    (tmp_path / "out").mkdir()
+    done = cli(*clips, "-o", tmp_path / "out", "--also", f"mask:{tmp_path}/out", "--also", f"blur:9:{tmp_path}/out")
+    assert done.returncode == 0, done.stderr
+    expected = {f"{n}.segmented{what}.mp4" for n in (2, 3) for what in ("", ".mask", ".blur")}
+    assert names(tmp_path / "out") == expected
+    assert [len(times(tmp_path / "out" / f"{n}.segmented.mask.mp4")) for n in (2, 3)] == [2, 3]
+    assert cli(tmp_path / "out").returncode == 1  # none of them is an input
+
+
+def test_the_report_and_what_is_said_name_all(tmp_path: Path) -> None:
+    mask = tmp_path / "mask.mkv"
+    result = cli(SAMPLE, "-o", tmp_path / "a.mkv", "--also", f"mask:{mask}", "--json", "--max-frames", 3, "--verify")
+    done = report(result)
+    assert done["also"] == [str(mask)] and done["verified"]["frames"] == 3
+    assert result.stderr.startswith(f"{tmp_path / 'a.mkv'}, {mask}: 3 frames in ")
+    alone = report(cli(SAMPLE, "-o", tmp_path / "b.mkv", "--json", "--max-frames", 3))
+    assert alone["also"] == []
+
+
+def test_what_is_said_of_the_input_is_said_once(tmp_path: Path) -> None:
+    clip = Synthetic(size=(63, 47), pts=range(2)).write(tmp_path / "in.mkv")
+    result = cli(clip, "-o", tmp_path / "a.mp4", "--also", f"mask:{tmp_path / 'b.mp4'}", "-q", "-v")
+    alone = cli(clip, "-o", tmp_path / "c.mp4", "-q", "-v")
+    assert result.returncode == 0 and result.stderr == alone.stderr
+
+
+def test_each_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encode = X264Encoder.encode
+    encoders: list[X264Encoder] = []
+
+    def dropping(self: X264Encoder, batch: FrameBatch) -> list[Any]:
+        if self not in encoders:
+            encoders.append(self)
+        if self is encoders[-1] and len(encoders) == 2 and batch.index == 4:
+            return []
+        return encode(self, batch)
+
+    monkeypatch.setattr(X264Encoder, "encode", dropping)
+    with pytest.raises(OutputError, match=r"b\.mp4: verification failed, the file is kept: frame 4"):
+        run(tmp_path, ("blur:40", "b.mp4"), output="a.mp4", verify=True, max_frames=10)
+    assert names(tmp_path) == {"a.mp4", "b.mp4"}
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_an_error_in_one_leaves_none(which: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The full disk of one of three, on the way; the error shown is that one's."""
+    write = Muxer.write
+    calls = itertools.count()
+
+    def failing(self: Muxer, packets: list[Any]) -> None:
+        if self.target.name == f"{which}.mp4" and next(calls) == 5:
+            raise self._error(OSError(28, "No space left on device"))
+        write(self, packets)
+
+    monkeypatch.setattr(Muxer, "write", failing)
+    with pytest.raises(OutputError, match=rf"{which}\.mp4: cannot be written \(No space left on device\)"):
+        run(tmp_path, ("mask", "1.mp4"), ("blur:9", "2.mp4"), output="0.mp4")
+    assert not names(tmp_path)
+
+
+def test_a_full_disk_leaves_none(tmp_path: Path) -> None:
+    def bound() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+
+    arguments = (SAMPLE, "-o", tmp_path / "a.mp4", "--also", f"mask:{tmp_path / 'b.mp4'}")
+    with start(*arguments, before=bound) as process:
+        _, stderr = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 1 and "cannot be written (" in stderr and len(stderr.splitlines()) == 1
+    assert not names(tmp_path)
+
+
+def test_a_device_that_fails_on_the_way_leaves_all_playable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from segmentation.postprocess.opencv import OpenCVPostprocessor
+
+    original, calls = OpenCVPostprocessor.__call__, itertools.count()
+
+    def failing(self: Any, *arguments: Any) -> Any:
+        if next(calls) == 41:  # in one output's stage, with the other's done
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return original(self, *arguments)
+
+    monkeypatch.setattr(OpenCVPostprocessor, "__call__", failing)
+    with pytest.raises(DeviceError, match=r"frames before are in .*a\.mp4, .*b\.mkv") as caught:
+        run(tmp_path, ("mask", "b.mkv"), output="a.mp4")
+    assert names(tmp_path) == {"a.mp4", "b.mkv"}
+    counts = [len(times(tmp_path / name)) for name in ("a.mp4", "b.mkv")]
+    assert counts[0] == counts[1] > 0 and f"the {counts[0]} frames before" in str(caught.value)
+
+
+def test_all_begin_again_where_memory_does_not_suffice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from segmentation.postprocess.opencv import OpenCVPostprocessor
+
+    original, calls = OpenCVPostprocessor.__call__, itertools.count()
+
+    def greedy(self: Any, batch: FrameBatch, masks: Any) -> Any:
+        if next(calls) > 7 and len(batch) > 2:
+            raise RuntimeError("CUDA error: out of memory")
+        return original(self, batch, masks)
+
+    monkeypatch.setattr(OpenCVPostprocessor, "__call__", greedy)
+    done = run(tmp_path, ("mask", "b.mkv"), output="a.mp4", batch_size=4, max_frames=30)
+    assert "starting again with --batch-size 2" in caplog.text and done.frames == 30
+    assert names(tmp_path) == {"a.mp4", "b.mkv"}
+    assert [len(times(tmp_path / name)) for name in ("a.mp4", "b.mkv")] == [30, 30]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_all_playable(number: int, code: int, corpus: Path, tmp_path: Path) -> None:
+    source, targets = corpus / "04_coffee.mp4", [tmp_path / "a.mp4", tmp_path / "b.mkv"]
+    process = running(source, targets)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == code, stderr
+    assert names(tmp_path) == {"a.mp4", "b.mkv"}
+    first, second = (times(target) for target in targets)
+    assert 0 < len(first) == len(second) < 287 and f"stopped, {len(first)} frames" in stderr
+    for target in targets:
+        assert same_times(times(target), times(source, limit=len(first)), Fraction(1, 1000))
+        sound = chunks(target, "audio")
+        assert sound and same_chunks(sound, chunks(source, "audio")[: len(sound)])
+
+
+def test_a_second_signal_leaves_none(corpus: Path, tmp_path: Path) -> None:
+    slow = ("--codec", "hevc", "--quality", "0")
+    process = running(corpus / "05_default_juggle.mp4", [tmp_path / "a.mkv", tmp_path / "b.mkv"], *slow)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.05)  # two signals at one moment are one
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 130 and stderr == "" and not names(tmp_path)
+
+
+def running(source: Path, targets: list[Path], *options: str) -> subprocess.Popen[str]:
+    """A run that has begun to write all of its outputs."""
+    also = [argument for target in targets[1:] for argument in ("--also", f"mask:{target}")]
+    process = start(source, "-o", targets[0], *also, *options)
+    deadline = time.monotonic() + TIMEOUT
+    while sum(p.stat().st_size > 0 for p in targets[0].parent.glob(".*.part*")) < len(targets):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    return process
+
+
+def test_strict_leaves_none(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.mp4"
+    data = bytearray(SAMPLE.read_bytes())
+    data[len(data) // 3 : len(data) // 2] = bytes(len(data) // 2 - len(data) // 3)
+    broken.write_bytes(data)
+    failed = cli(broken, "-o", tmp_path / "a.mp4", "--also", f"mask:{tmp_path / 'b.mp4'}", "--strict")
+    assert failed.returncode == 1 and "damaged" in failed.stderr and names(tmp_path) == {"broken.mp4"}
+
+
+def test_a_wrong_effect_is_found_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="effect 'sparkle' is unknown"):
+        run(tmp_path, ("sparkle", "b.mp4"))
+    assert not names(tmp_path)
+
+
+def test_segment_encoders_share_the_memory(tmp_path: Path) -> None:
+    """As many frames wait in all of them together as in one alone."""
+    large = 32 << 20
+    alone, shared = (Layout.of(large * outputs, 30, 16, 0) for outputs in (1, 4))
+    assert 4 * shared.waiting <= alone.waiting
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_outputs_in_segments(tmp_path: Path, codec: str) -> None:
+    options: dict[str, Any] = {"encode": "x264-segments", "codec": codec, "preset": "ultrafast"}
+    run(tmp_path, ("mask", "b.mkv"), output="a.mkv", max_frames=40, **options)
+    run(tmp_path, effect="mask", output="c.mkv", max_frames=40, **options)
+    for ours, theirs in zip(pictures(tmp_path / "b.mkv"), pictures(tmp_path / "c.mkv"), strict=True):
+        assert ours.time == theirs.time
+        assert all(np.array_equal(a, b) for a, b in zip(ours.planes, theirs.planes, strict=True))

@@ -20,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 import segmentation
 from segmentation.capabilities import machine
 from segmentation.config import QUALITY, STAGES, Config, seconds
+from segmentation.effect import CHOICES
 from segmentation.errors import ConfigError, InputError, SegmentationError
 from segmentation.pipeline import Report, default_output, segment
 from segmentation.plan import IMPLEMENTATIONS, make_plan
@@ -229,7 +230,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--version", action="version", version=f"segmentation {segmentation.__version__}")
 
     what = parser.add_argument_group("what to do")
-    what.add_argument("--effect", help="blur[:STRENGTH], color[:#RRGGBB], mask, overlay[:#RRGGBB] (default: blur:25)")
+    what.add_argument("--effect", help=f"{CHOICES} (default: blur:25)")
+    what.add_argument("--invert", action="store_true", help="the other way round: the effect is on the people")
+    what.add_argument("--threshold", type=float, metavar="T", help="of the mask, where the edge lies (default: 0.5)")
+    what.add_argument(
+        "--feather", type=float, metavar="PX", help="width of the edge in a 1080-line picture (default: 0)"
+    )
     what.add_argument("--classes", type=name_list, metavar="NAME,...", help="classes to keep (default: person)")
     what.add_argument(
         "--smooth",

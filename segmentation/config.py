@@ -6,46 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from segmentation.effect import Effect, number
 from segmentation.errors import ConfigError
 
-DEFAULT_STRENGTH = 25.0
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
 # By codec, best to worst: constant rate factors, but for mjpeg JPEG's own quality.
 QUALITY = {"h264": (0, 51), "hevc": (0, 51), "av1": (0, 63), "ffv1": (0, 0), "mjpeg": (100, 1)}
 _X26X = ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", "placebo")
 PRESETS = {"h264": _X26X, "hevc": _X26X, "av1": tuple(map(str, range(14))), "ffv1": (), "mjpeg": ()}
 NVENC_PRESETS = ("p1", "p2", "p3", "p4", "p5", "p6", "p7")
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """What happens to the picture: `blur`, `color`, `mask` or `overlay`, with its argument."""
-
-    kind: str
-    strength: float = DEFAULT_STRENGTH  # blur: standard deviation in pixels of a picture whose shorter side has 1080
-    rgb: tuple[int, int, int] = (0, 177, 64)  # color: what replaces the background; overlay: the tint
-
-    @staticmethod
-    def parse(text: str) -> "Effect":
-        """Reads `blur`, `blur:25`, `color:#00b140`, `mask`, `overlay`, `overlay:#ff0000`."""
-        kind, colon, argument = text.partition(":")
-        if kind == "blur":
-            strength = _number(argument, f"effect {text!r}") if colon else DEFAULT_STRENGTH
-            if not 0 < strength <= 500:
-                raise ConfigError(
-                    f"effect {text!r}: the strength of blur must lie above 0 and up to 500, such as blur:25"
-                )
-            return Effect("blur", strength=strength)
-        if kind in ("color", "overlay") and colon:
-            if not re.fullmatch(r"#?[0-9a-fA-F]{6}", argument):
-                raise ConfigError(f"effect {text!r}: write the colour as #RRGGBB, such as {kind}:#00b140")
-            value = int(argument.lstrip("#"), 16)
-            return Effect(kind, rgb=(value >> 16, value >> 8 & 255, value & 255))
-        if kind in ("color", "mask", "overlay") and not colon:
-            return Effect(kind)
-        raise ConfigError(
-            f"effect {text!r} is unknown: choose blur[:STRENGTH], color:#RRGGBB, mask or overlay[:#RRGGBB]"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +27,9 @@ class Config:
     model: str = "person"  # the built-in model's name or the path of an .onnx or .engine file
     classes: tuple[str, ...] | None = None  # labels to keep; default: person, or all but background
     effect: str = "blur"
+    invert: bool = False  # keep what the classes are not: the effect is on them
+    threshold: float = 0.5  # of the mask: where the edge lies
+    feather: float = 0.0  # width of the soft edge, in pixels of a picture whose shorter side has 1080; 0: sharp
     # Both with the CPU's stages only so far:
     smooth: float = 0.0  # how much masks are steadied over time, 0 (not at all) to 1
     refine: bool = False  # draw the mask's edge along the picture's
@@ -104,6 +76,10 @@ class Config:
                 raise ConfigError(f"{name} {value}: must be 1 or more")
         if not 0 <= self.smooth <= 1:
             raise ConfigError(f"smooth {self.smooth}: must lie in 0 (off) to 1")
+        if not 0 < self.threshold < 1:
+            raise ConfigError(f"threshold {self.threshold}: must lie between 0 and 1, both excluded")
+        if not 0 <= self.feather <= 500:
+            raise ConfigError(f"feather {self.feather}: must lie in 0 (a sharp edge) to 500")
         if not (math.isfinite(self.start) and self.start >= 0):
             raise ConfigError(f"start {self.start}: must be 0 or more seconds")
         if self.duration is not None and not (math.isfinite(self.duration) and self.duration > 0):
@@ -155,15 +131,8 @@ def seconds(text: str) -> float:
         raise ConfigError(f"time {text!r}: write seconds or [HH:]MM:SS")
     total = 0.0
     for part in parts:
-        total = total * 60 + _number(part, f"time {text!r}")
+        total = total * 60 + number(part, f"time {text!r}")
     return total
-
-
-def _number(text: str, what: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(f"{what}: {text!r} is not a number") from None
 
 
 def _choice(name: str, value: object, allowed: tuple[object, ...]) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 Plane = NDArray[Any]  # (h, w) uint8 or uint16
 Planes = tuple[Plane, Plane, Plane]
+CutOut = tuple[Plane, Plane, Plane, Plane]  # with alpha, as large as luma and in as many bits, 0 to 255 or 1023
 ON_GPU: Any = ()  # the planes of a frame that lies in its batch's
 
 

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from av.packet import Packet
 
 from segmentation.clock import StageClock
-from segmentation.config import Config, Effect
+from segmentation.config import Config
+from segmentation.effect import Effect
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError, UnknownOperator
 from segmentation.faults import explain
 from segmentation.frames import FrameBatch, VideoInfo

@@ -109,8 +109,8 @@ class Backdrop:
             before = [shown for shown in self._recent if shown.time <= time]
             if before and (len(before) < len(self._recent) or self._ended):
                 return before[-1]
-            if not before and self._recent and self._recent[0] is self._first:
-                return self._first  # which may begin later than the file
+            if not before and self._recent and self._recent[0].time == self._first.time:
+                return self._recent[0]  # which may begin later than the file
             if not before and self._recent and not sought:
                 self._seek(time)
                 sought = True
@@ -127,7 +127,8 @@ class Backdrop:
         if shown is not None:
             self._recent.append(shown)
             return shown
-        assert self._recent, "its first picture was decoded before"
+        if not self._recent:  # after a seek: damage that was not there when the file was opened
+            raise InputError(f"{self._effect.file}: can't be read further")
         last = self._recent[-1]
         self._ended = True
         if self._length is None:

@@ -288,16 +288,19 @@ extern "C" __global__ void replace(const sample *fy, const sample *fu, const sam
 }
 
 // The foreground's own colours, (I - (1 - a) * old) / a, and its alpha, of the samples' depth; black where alpha is 0.
+// With the picture itself as the old background, its colours stay as they are.
 extern "C" __global__ void cut_out(const sample *fy, const sample *fu, const sample *fv, int width, int height,
                                    const float *masks, int mask_width, int mask_height, float gain, float bias,
                                    const sample *oy, const sample *ou, const sample *ov, int old_width, int old_height,
-                                   int black, sample *y, sample *u, sample *v, sample *opacity) {
+                                   int old_side, int black, sample *y, sample *u, sample *v, sample *opacity) {
     const int chroma_width = -(-width >> SHIFT_X), chroma_height = -(-height >> SHIFT_Y);
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     if (column >= chroma_width || row >= chroma_height) return;
     const Mask mask = mask_of(masks, mask_width, mask_height, gain, bias);
-    const Background old = luma_of(old_width, old_height, 0, 0);
-    auto own = [&](const sample *f, const sample *o, int nothing, int alpha, int i, int j, int w, int h) {
+    const Background old_luma = luma_of(old_width, old_height, old_side, 0);
+    const Background old_chroma = chroma_of(old_luma, chroma_width, chroma_height);
+    auto own = [&](const sample *f, const sample *o, const Background &old, int nothing, int alpha, int i, int j, int w,
+                   int h) {
         const float value = f[((long long)blockIdx.z * h + j) * w + i];
         if (alpha == 255) return (sample)value;
         if (alpha == 0) return (sample)nothing;
@@ -310,13 +313,13 @@ extern "C" __global__ void cut_out(const sample *fy, const sample *fu, const sam
             const int alpha = alpha_at(mask, i, j, width, height);
             largest = max(largest, alpha);
             const long long at = ((long long)blockIdx.z * height + j) * width + i;
-            y[at] = own(fy, oy, black, alpha, i, j, width, height);
+            y[at] = own(fy, oy, old_luma, black, alpha, i, j, width, height);
             opacity[at] = (sample)rintf(alpha * (PEAK / 255.0f));
         }
     const long long at = ((long long)blockIdx.z * chroma_height + row) * chroma_width + column;
     const int zero = (PEAK + 1) / 2;
-    u[at] = own(fu, ou, zero, largest, column, row, chroma_width, chroma_height);
-    v[at] = own(fv, ov, zero, largest, column, row, chroma_width, chroma_height);
+    u[at] = own(fu, ou, old_chroma, zero, largest, column, row, chroma_width, chroma_height);
+    v[at] = own(fv, ov, old_chroma, zero, largest, column, row, chroma_width, chroma_height);
 }
 
 // Chroma at pixel (x, y) of a frame (height, width), from where H.264 and HEVC place it unless they say otherwise: in the

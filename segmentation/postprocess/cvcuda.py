@@ -66,18 +66,17 @@ class CvCudaPostprocessor:
         chroma_height, chroma_width = batch.planes[1].shape[1:]
         size = (chroma_width, chroma_height, len(batch))
         match self._effect.kind:
-            case "blur" | "pixelate" | "mask" | "overlay" as kind:
+            case "cutout":
+                old = (*batch.planes, *self._size, 1) if self._edge.feather else self._blur(batch, mask)[:6]
+                self._kernels("cut_out", size, *batch.planes, *self._size, *mask, *old, self._black, *shown)
+            case "color" | "image" | "video" if not self._edge.feather:
+                old, new = self._blur(batch, mask)[:5], self._behind(batch, mask)
+                self._kernels("replace", size, *batch.planes, *self._size, *mask, *old, *new, *shown)
+            case kind:
                 white = kind == "mask"
                 foreground = (*(self._white if white else batch.planes), int(white), *self._size)
                 tint = int(kind == "overlay")
                 self._kernels("composite", size, *foreground, *mask, *self._behind(batch, mask), tint, *shown)
-            case "cutout":
-                old = self._blur(batch, mask)[:5]
-                self._kernels("cut_out", size, *batch.planes, *self._size, *mask, *old, self._black, *shown)
-            case _:
-                old = self._blur(batch, mask)[:5]
-                new = self._backdrop(batch) if self._backdrop is not None else self._one_colour()
-                self._kernels("replace", size, *batch.planes, *self._size, *mask, *old, *new, *shown)
         return replace(batch, planes=shown)
 
     def _mask(self, masks: torch.Tensor) -> tuple[Any, ...]:
@@ -103,11 +102,11 @@ class CvCudaPostprocessor:
                 return self._blur(batch, mask)
             case "pixelate":
                 return self._blocks(batch, mask)
+            case "image" | "video":
+                assert self._backdrop is not None
+                return self._backdrop(batch)
             case _:
-                return self._one_colour()
-
-    def _one_colour(self) -> Behind:
-        return *self._plain, 1, 1, 0, 1
+                return *self._plain, 1, 1, 0, 1
 
     def _gaussian(self, source: torch.Tensor, target: torch.Tensor, sigma: float) -> None:
         """Blurs (N, h, w, channels) float32."""

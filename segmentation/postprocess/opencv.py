@@ -117,6 +117,8 @@ class OpenCVPostprocessor:
 
     def _replaced(self, planes: Planes, new: Planes, alpha: Alpha) -> Planes:
         """The subject before `new`, without what is left of the old background at its edge."""
+        if self._edge.feather:  # alpha does not tell what an edge's sample is a mixture of
+            return self._composite(planes, new, alpha)
         chroma = self._chroma_alpha(alpha)
         parts = zip(planes, self._blurred(planes, alpha), new, (alpha, chroma, chroma), strict=True)
         y, u, v = (replaced(*part) for part in parts)
@@ -125,7 +127,8 @@ class OpenCVPostprocessor:
     def _cut_out(self, planes: Planes, alpha: Alpha) -> CutOut:
         """The subject's own colours, black where nothing of it is, and its alpha in the planes' depth."""
         chroma = self._chroma_alpha(alpha)
-        parts = zip(planes, self._blurred(planes, alpha), self._black, (alpha, chroma, chroma), strict=True)
+        old = planes if self._edge.feather else self._blurred(planes, alpha)
+        parts = zip(planes, old, self._black, (alpha, chroma, chroma), strict=True)
         y, u, v = (cut_out(*part) for part in parts)
         return y, u, v, scaled_alpha(alpha, y.dtype)
 
@@ -169,7 +172,10 @@ def replaced(plane: Plane, old: Plane, new: Plane, alpha: Alpha) -> Plane:
 
 
 def cut_out(plane: Plane, old: Plane, nothing: int, alpha: Alpha) -> Plane:
-    """`(plane - (1 - a) * old) / a`, the subject's own colour in straight alpha; `nothing` where alpha is 0."""
+    """`(plane - (1 - a) * old) / a`, the subject's own colour in straight alpha; `nothing` where alpha is 0.
+
+    With `plane` itself as the old background, colours stay as they are.
+    """
     result = np.where(alpha > 0, plane, nothing).astype(plane.dtype)
     edge = (alpha > 0) & (alpha < 255)
     share = alpha[edge].astype(np.float32)

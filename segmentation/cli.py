@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 
 import segmentation
 from segmentation.capabilities import machine
-from segmentation.config import QUALITY, STAGES, Config, seconds
+from segmentation.config import CODECS, STAGES, Config, seconds
 from segmentation.effect import CHOICES
 from segmentation.errors import ConfigError, InputError, SegmentationError
 from segmentation.pipeline import Report, default_output, segment
@@ -250,7 +250,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--strict", action="store_true", help="fail if frames of the input are damaged or missing")
 
     how = parser.add_argument_group("output")
-    how.add_argument("--codec", choices=tuple(QUALITY), help="default: h264 (av1 in .webm)")
+    how.add_argument("--codec", choices=CODECS, help="default: h264 (av1 in .webm)")
     how.add_argument(
         "--quality", type=int, metavar="N", help="lower is better: h264 20, hevc 22, av1 30; 0: lossless (mjpeg: 1-100)"
     )

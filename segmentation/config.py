@@ -11,7 +11,8 @@ from segmentation.errors import ConfigError
 
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
 # By codec, best to worst: constant rate factors, but for mjpeg JPEG's own quality.
-QUALITY = {"h264": (0, 51), "hevc": (0, 51), "av1": (0, 63), "ffv1": (0, 0), "mjpeg": (100, 1)}
+QUALITY = {"h264": (0, 51), "hevc": (0, 51), "av1": (0, 63), "ffv1": (0, 0), "mjpeg": (100, 1), "vp9": (0, 63)}
+CODECS = ("h264", "hevc", "av1", "ffv1", "mjpeg")  # to choose from; vp9 is for cut-outs only
 _X26X = ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", "placebo")
 PRESETS = {"h264": _X26X, "hevc": _X26X, "av1": tuple(map(str, range(14))), "ffv1": (), "mjpeg": ()}
 NVENC_PRESETS = ("p1", "p2", "p3", "p4", "p5", "p6", "p7")
@@ -65,9 +66,12 @@ class Config:
     activation: Literal["none", "sigmoid", "softmax"] | None = None  # still to be applied to the output
 
     def __post_init__(self) -> None:
-        Effect.parse(self.effect)
+        if Effect.parse(self.effect).kind == "cutout":
+            self._check_cutout()
+        elif self.encode == "cutout":
+            raise ConfigError(f"encode cutout: encodes the effect cutout only, not {self.effect}")
         _choice("mode", self.mode, ("auto", "baseline", "optimized"))
-        _choice("codec", self.codec, (None, *QUALITY))
+        _choice("codec", self.codec, (None, *CODECS))
         self._check_jpeg()
         _choice("channel order", self.channel_order, (None, "rgb", "bgr"))
         _choice("activation", self.activation, (None, "none", "sigmoid", "softmax"))
@@ -85,9 +89,10 @@ class Config:
         if self.duration is not None and not (math.isfinite(self.duration) and self.duration > 0):
             raise ConfigError(f"duration {self.duration}: must be more than 0 seconds")
         if self.quality is not None:
-            best, worst = QUALITY[self.codec or "h264"]
+            codec = self.codec or ("vp9" if Effect.parse(self.effect).kind == "cutout" else "h264")
+            best, worst = QUALITY[codec]
             if not min(best, worst) <= self.quality <= max(best, worst):
-                raise ConfigError(f"quality {self.quality}: {self.codec or 'h264'} takes {best} (best) to {worst}")
+                raise ConfigError(f"quality {self.quality}: {codec} takes {best} (best) to {worst}")
         if self.preset is not None:
             check_preset(self.preset, self.codec or "h264", self.encode)
         if self.device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
@@ -101,6 +106,17 @@ class Config:
             raise ConfigError(f"std {self.std}: must be above 0")
         if self.input_size is not None and not all(8 <= v <= 8192 for v in self.input_size):
             raise ConfigError(f"input size {self.input_size}: height and width must lie in 8 to 8192")
+
+    def _check_cutout(self) -> None:
+        """Refuses what goes without saying, or does not go, where alpha is to be encoded."""
+        if self.codec is not None:
+            raise ConfigError(f"codec {self.codec!r}: a cutout's follows from its output's suffix; leave out --codec")
+        if self.preset is not None:
+            raise ConfigError(f"preset {self.preset!r}: the codecs of cutouts have none; leave out --preset")
+        if self.encode not in (None, "cutout"):
+            raise ConfigError(f"encode {self.encode!r}: can't encode alpha; leave out --encode")
+        if self.verify:
+            raise ConfigError("verify: can't check a cutout, whose layout is not the input's; leave out --verify")
 
     def _check_jpeg(self) -> None:
         """Completes or refuses the pair of codec and encoder: the GPU's JPEG encoder is the only one of its codec."""

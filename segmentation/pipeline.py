@@ -21,12 +21,12 @@ from segmentation.errors import DeviceError, DeviceMemoryError, InputError, Unkn
 from segmentation.faults import explain
 from segmentation.frames import FrameBatch, VideoInfo
 from segmentation.model import load_model
-from segmentation.mux import Muxer
 from segmentation.overlap import Overlap
 from segmentation.placement import GPU_BATCH, batch_size, moves, open_gpu
 from segmentation.plan import Choice, make_plan
 from segmentation.refine import Refiner
 from segmentation.results import Results
+from segmentation.sequence import open_output
 from segmentation.source import probe, working_format
 from segmentation.temporal import small_lumas, steadied
 from segmentation.trace import Trace, tracing
@@ -103,7 +103,7 @@ def _segment(
     clock = StageClock(gpu, trace)
     overlap = Overlap(watch=None if trace is None else trace.depth)
 
-    with Muxer(target, info, config) as muxer, overlap as overlapped, ExitStack() as ending:
+    with open_output(target, info, config) as muxer, overlap as overlapped, ExitStack() as ending:
         results = ending.enter_context(Results(muxer, info, model, config)) if config.results else None
         pix_fmt = _choose_format(info, plan.encode.implementation.formats(muxer.codec), muxer.codec)
 
@@ -229,8 +229,12 @@ def _segment(
 
 
 def default_output(input: str, config: Config | None = None) -> Path:
-    """`<stem>.segmented.mp4` beside the input (`.mkv` for ffv1); for an address, in the current folder."""
-    suffix = ".mkv" if config is not None and config.codec == "ffv1" else ".mp4"
+    """`<stem>.segmented.mp4` beside the input, `.mkv` for ffv1, `.mov` for cut-outs; for an address, in the current
+    folder."""
+    config = config or Config()
+    suffix = ".mkv" if config.codec == "ffv1" else ".mp4"
+    if Effect.parse(config.effect).kind == "cutout":
+        suffix = ".mov"
     if input.startswith(("http://", "https://")):
         name = Path(input.partition("?")[0].rstrip("/")).stem
         return Path(f"{name or 'video'}.segmented{suffix}")

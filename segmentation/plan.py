@@ -12,6 +12,7 @@ from typing import Any
 
 from segmentation.capabilities import device_index, require_video_libraries
 from segmentation.config import STAGES, Config
+from segmentation.effect import Effect
 from segmentation.encode.nvenc_probe import nvenc_engine
 from segmentation.errors import BackendError, ConfigError, LacksEngine
 from segmentation.flavour import choose, find_gpu, installed
@@ -44,6 +45,7 @@ IMPLEMENTATIONS = {
         "x264-segments": "segmentation.encode.segments:SegmentEncoder",
         "nvenc": "segmentation.encode.nvenc:NvencEncoder",
         "jpeg": "segmentation.encode.jpeg:JpegEncoder",
+        "cutout": "segmentation.encode.cutout:CutoutEncoder",
     },
 }
 # Candidates by stage, the first that can run serves it.
@@ -136,6 +138,8 @@ def make_plan(config: Config, info: VideoInfo | None = None) -> Plan:
 
 def _choose(stage: str, candidates: tuple[str, ...], config: Config, info: VideoInfo | None) -> Choice:
     wanted: str | None = getattr(config, stage)
+    if stage == "encode" and Effect.parse(config.effect).kind == "cutout":
+        wanted = "cutout"  # the one that encodes alpha
     known = IMPLEMENTATIONS[stage]
     if wanted is not None and wanted not in known:
         raise ConfigError(f"--{stage} {wanted}: choose from {', '.join(known)}")

@@ -18,7 +18,6 @@ import cv2
 import numpy as np
 from av.container import InputContainer
 from av.video.frame import VideoFrame
-from av.video.reformatter import Interpolation
 from av.video.stream import VideoStream
 
 from segmentation.config import Config
@@ -26,13 +25,8 @@ from segmentation.decode.pyav import plane_view
 from segmentation.effect import Effect
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, Plane, Planes, VideoInfo
-from segmentation.source import MAX_PIXELS, open_input, probe
+from segmentation.source import EXACT, MAX_PIXELS, open_input, probe
 
-_EXACT = (
-    Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
-)
-_SWSCALE = {1: 1, 4: 4, 7: 7, 9: 9, 10: 9}  # H.273's matrices as swscale numbers them; all others are its BT.601
-_BT601 = 5
 MOST_WORKERS = len(os.sched_getaffinity(0))  # threads that work on frames at once, at the most
 _MOST_PICTURES = 64  # in memory
 
@@ -202,9 +196,9 @@ class _Fit:
         full = frame.reformat(
             *self._scaled,
             f"yuv444p{'10le' if layout.bits == 10 else ''}",  # turning and cutting need whole pixels
-            dst_colorspace=_SWSCALE.get(colour.matrix, _BT601),
+            dst_colorspace=colour.swscale,
             dst_color_range=FULL if colour.range == FULL else LIMITED,
-            interpolation=_EXACT,
+            interpolation=EXACT,
         )
         black = colour.from_rgb((0, 0, 0), layout.bits)
         y, u, v = (

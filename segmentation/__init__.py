@@ -1,6 +1,7 @@
 """Video segmentation: finds what is in a video and blurs, replaces or masks the rest."""
 
-from segmentation.config import Config, Effect
+from segmentation.config import Config
+from segmentation.effect import Effect
 from segmentation.errors import (
     BackendError,
     ConfigError,

@@ -18,7 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 import segmentation
 from segmentation.capabilities import machine
 from segmentation.cli_jobs import Job, effect_and_file, make_jobs
-from segmentation.config import QUALITY, STAGES, Config, seconds
+from segmentation.config import CODECS, STAGES, Config, seconds
+from segmentation.effect import CHOICES
 from segmentation.errors import ConfigError, SegmentationError
 from segmentation.pipeline import Report, segment
 from segmentation.plan import IMPLEMENTATIONS, make_plan
@@ -190,9 +191,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--version", action="version", version=f"segmentation {segmentation.__version__}")
 
     what = parser.add_argument_group("what to do")
-    what.add_argument("--effect", help="blur[:STRENGTH], color[:#RRGGBB], mask, overlay[:#RRGGBB] (default: blur:25)")
+    what.add_argument("--effect", help=f"{CHOICES} (default: blur:25)")
     what.add_argument(
         "--also", action="append", metavar="EFFECT:FILE", help="another output of the same run, such as mask:mask.mkv"
+    )
+    what.add_argument("--invert", action="store_true", help="the other way round: the effect is on the people")
+    what.add_argument("--threshold", type=float, metavar="T", help="of the mask, where the edge lies (default: 0.5)")
+    what.add_argument(
+        "--feather", type=float, metavar="PX", help="width of the edge in a 1080-line picture (default: 0)"
     )
     what.add_argument("--classes", type=name_list, metavar="NAME,...", help="classes to keep (default: person)")
     what.add_argument(
@@ -208,7 +214,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--strict", action="store_true", help="fail if frames of the input are damaged or missing")
 
     how = parser.add_argument_group("output")
-    how.add_argument("--codec", choices=tuple(QUALITY), help="default: h264 (av1 in .webm)")
+    how.add_argument("--codec", choices=CODECS, help="default: h264 (av1 in .webm)")
     how.add_argument(
         "--quality", type=int, metavar="N", help="lower is better: h264 20, hevc 22, av1 30; 0: lossless (mjpeg: 1-100)"
     )

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from segmentation.config import Config, Effect
+from segmentation.config import Config
+from segmentation.effect import Effect
 from segmentation.errors import ConfigError, InputError
 from segmentation.pipeline import default_output
 from segmentation.source import is_url

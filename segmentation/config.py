@@ -7,46 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from segmentation.effect import Effect, number
 from segmentation.errors import ConfigError
 
-DEFAULT_STRENGTH = 25.0
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
 # By codec, best to worst: constant rate factors, but for mjpeg JPEG's own quality.
-QUALITY = {"h264": (0, 51), "hevc": (0, 51), "av1": (0, 63), "ffv1": (0, 0), "mjpeg": (100, 1)}
+QUALITY = {"h264": (0, 51), "hevc": (0, 51), "av1": (0, 63), "ffv1": (0, 0), "mjpeg": (100, 1), "vp9": (0, 63)}
+CODECS = ("h264", "hevc", "av1", "ffv1", "mjpeg")  # to choose from; vp9 is for cut-outs only
 _X26X = ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", "placebo")
 PRESETS = {"h264": _X26X, "hevc": _X26X, "av1": tuple(map(str, range(14))), "ffv1": (), "mjpeg": ()}
 NVENC_PRESETS = ("p1", "p2", "p3", "p4", "p5", "p6", "p7")
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """What happens to the picture: `blur`, `color`, `mask` or `overlay`, with its argument."""
-
-    kind: str
-    strength: float = DEFAULT_STRENGTH  # blur: standard deviation in pixels of a picture whose shorter side has 1080
-    rgb: tuple[int, int, int] = (0, 177, 64)  # color: what replaces the background; overlay: the tint
-
-    @staticmethod
-    def parse(text: str) -> "Effect":
-        """Reads `blur`, `blur:25`, `color:#00b140`, `mask`, `overlay`, `overlay:#ff0000`."""
-        kind, colon, argument = text.partition(":")
-        if kind == "blur":
-            strength = _number(argument, f"effect {text!r}") if colon else DEFAULT_STRENGTH
-            if not 0 < strength <= 500:
-                raise ConfigError(
-                    f"effect {text!r}: the strength of blur must lie above 0 and up to 500, such as blur:25"
-                )
-            return Effect("blur", strength=strength)
-        if kind in ("color", "overlay") and colon:
-            if not re.fullmatch(r"#?[0-9a-fA-F]{6}", argument):
-                raise ConfigError(f"effect {text!r}: write the colour as #RRGGBB, such as {kind}:#00b140")
-            value = int(argument.lstrip("#"), 16)
-            return Effect(kind, rgb=(value >> 16, value >> 8 & 255, value & 255))
-        if kind in ("color", "mask", "overlay") and not colon:
-            return Effect(kind)
-        raise ConfigError(
-            f"effect {text!r} is unknown: choose blur[:STRENGTH], color:#RRGGBB, mask or overlay[:#RRGGBB]"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +30,9 @@ class Config:
     classes: tuple[str, ...] | None = None  # labels to keep; default: person, or all but background
     effect: str = "blur"
     also: Sequence[tuple[str, str | Path]] = ()  # further outputs of the same run: (effect, file)
+    invert: bool = False  # keep what the classes are not: the effect is on them
+    threshold: float = 0.5  # of the mask: where the edge lies
+    feather: float = 0.0  # width of the soft edge, in pixels of a picture whose shorter side has 1080; 0: sharp
     # Both with the CPU's stages only so far:
     smooth: float = 0.0  # how much masks are steadied over time, 0 (not at all) to 1
     refine: bool = False  # draw the mask's edge along the picture's
@@ -97,10 +70,14 @@ class Config:
     activation: Literal["none", "sigmoid", "softmax"] | None = None  # still to be applied to the output
 
     def __post_init__(self) -> None:
-        for effect in (self.effect, *(effect for effect, _ in self.also)):
+        for effect, _ in self.also:
             Effect.parse(effect)
+        if Effect.parse(self.effect).kind == "cutout":
+            self._check_cutout()
+        elif self.encode == "cutout":
+            raise ConfigError(f"encode cutout: encodes the effect cutout only, not {self.effect}")
         _choice("mode", self.mode, ("auto", "baseline", "optimized"))
-        _choice("codec", self.codec, (None, *QUALITY))
+        _choice("codec", self.codec, (None, *CODECS))
         self._check_jpeg()
         _choice("channel order", self.channel_order, (None, "rgb", "bgr"))
         _choice("activation", self.activation, (None, "none", "sigmoid", "softmax"))
@@ -109,14 +86,19 @@ class Config:
                 raise ConfigError(f"{name} {value}: must be 1 or more")
         if not 0 <= self.smooth <= 1:
             raise ConfigError(f"smooth {self.smooth}: must lie in 0 (off) to 1")
+        if not 0 < self.threshold < 1:
+            raise ConfigError(f"threshold {self.threshold}: must lie between 0 and 1, both excluded")
+        if not 0 <= self.feather <= 500:
+            raise ConfigError(f"feather {self.feather}: must lie in 0 (a sharp edge) to 500")
         if not (math.isfinite(self.start) and self.start >= 0):
             raise ConfigError(f"start {self.start}: must be 0 or more seconds")
         if self.duration is not None and not (math.isfinite(self.duration) and self.duration > 0):
             raise ConfigError(f"duration {self.duration}: must be more than 0 seconds")
         if self.quality is not None:
-            best, worst = QUALITY[self.codec or "h264"]
+            codec = self.codec or ("vp9" if Effect.parse(self.effect).kind == "cutout" else "h264")
+            best, worst = QUALITY[codec]
             if not min(best, worst) <= self.quality <= max(best, worst):
-                raise ConfigError(f"quality {self.quality}: {self.codec or 'h264'} takes {best} (best) to {worst}")
+                raise ConfigError(f"quality {self.quality}: {codec} takes {best} (best) to {worst}")
         if self.preset is not None:
             check_preset(self.preset, self.codec or "h264", self.encode)
         if self.device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
@@ -142,6 +124,17 @@ class Config:
             if getattr(self, name) != type(self).__dataclass_fields__[name].default:
                 option = f"--{name.replace('_', '-')}"
                 raise ConfigError(f"masks {self.masks}: the masks are found already; leave out {option}, or --masks")
+
+    def _check_cutout(self) -> None:
+        """Refuses what goes without saying, or does not go, where alpha is to be encoded."""
+        if self.codec is not None:
+            raise ConfigError(f"codec {self.codec!r}: a cutout's follows from its output's suffix; leave out --codec")
+        if self.preset is not None:
+            raise ConfigError(f"preset {self.preset!r}: the codecs of cutouts have none; leave out --preset")
+        if self.encode not in (None, "cutout"):
+            raise ConfigError(f"encode {self.encode!r}: can't encode alpha; leave out --encode")
+        if self.verify:
+            raise ConfigError("verify: can't check a cutout, whose layout is not the input's; leave out --verify")
 
     def _check_jpeg(self) -> None:
         """Completes or refuses the pair of codec and encoder: the GPU's JPEG encoder is the only one of its codec."""
@@ -172,15 +165,8 @@ def seconds(text: str) -> float:
         raise ConfigError(f"time {text!r}: write seconds or [HH:]MM:SS")
     total = 0.0
     for part in parts:
-        total = total * 60 + _number(part, f"time {text!r}")
+        total = total * 60 + number(part, f"time {text!r}")
     return total
-
-
-def _number(text: str, what: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(f"{what}: {text!r} is not a number") from None
 
 
 def _choice(name: str, value: object, allowed: tuple[object, ...]) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 Plane = NDArray[Any]  # (h, w) uint8 or uint16
 Planes = tuple[Plane, Plane, Plane]
+CutOut = tuple[Plane, Plane, Plane, Plane]  # with alpha, as large as luma and in as many bits, 0 to 255 or 1023
 ON_GPU: Any = ()  # the planes of a frame that lies in its batch's
 
 
@@ -78,6 +79,11 @@ class Colour:
             return 0.0, 256.0 * scale - 1, 128.0 * scale, 256.0 * scale - 1
         return 16.0 * scale, 219.0 * scale, 128.0 * scale, 224.0 * scale
 
+    @property
+    def swscale(self) -> int:
+        """The matrix as swscale numbers it, whose BT.601 is 5."""
+        return self.matrix if self.matrix in (1, 4, 7, 9) else 9 if self.matrix == 10 else 5
+
     def yuv_to_rgb(self, bits: int) -> NDArray[np.float32]:
         """(3, 4) matrix: (Y, U, V, 1) in sample values to (R, G, B) in 0..1, not clipped. H.273 equations 38 to 43."""
         kr, kb = self.weights
@@ -131,7 +137,7 @@ class VideoInfo:
 class Frame:
     """One picture and when it is shown. The planes are not written to after the decoder has handed them over."""
 
-    planes: Planes  # ON_GPU where the batch's planes hold the picture
+    planes: Planes  # ON_GPU where the batch's planes hold the picture; a `CutOut` where the effect leaves one
     pts: int  # ticks of VideoInfo.time_base
     duration: int  # ticks, 0 if unknown
 
@@ -143,7 +149,8 @@ class FrameBatch:
     frames: tuple[Frame, ...]
     index: int  # number of the first frame, counted from the first frame that is put out
     number: int = 0  # of the batch, counted likewise: batches may be short, so it does not follow from `index`
-    planes: Any = None  # on a GPU: (Y, U, V), CUDA tensors (N, h, w) of which the first len(frames) pictures count
+    # On a GPU: (Y, U, V), of cut-outs with alpha, CUDA tensors (N, h, w) whose first len(frames) pictures count.
+    planes: Any = None
     ready: Any = None  # a CUDA event: on the host, the frames' planes hold the pictures once it has passed
 
     @property

@@ -12,7 +12,7 @@ from segmentation.folders import engine_folder
 from segmentation.frames import PixelFormat
 
 _SOURCE = Path(__file__).parent / "kernels.cu"
-_BLOCK = (32, 8)  # threads: a warp along a row, so that it reads neighbouring samples
+THREADS = (32, 8)  # of a block: a warp along a row, so that it reads neighbouring samples
 
 
 class Kernels:
@@ -30,7 +30,7 @@ class Kernels:
         """
         kernel = self._known.get(name) or self._known.setdefault(name, self._program.get_kernel(name))
         width, height, count = size
-        grid = (-(-width // _BLOCK[0]), -(-height // _BLOCK[1]), count)
+        grid = (-(-width // THREADS[0]), -(-height // THREADS[1]), count)
         launch(self._stream, _config(grid), kernel, *map(_argument, arguments))
 
 
@@ -42,7 +42,7 @@ def _argument(value: object) -> object:
 
 @cache
 def _config(grid: tuple[int, int, int]) -> LaunchConfig:
-    return LaunchConfig(grid=grid, block=_BLOCK)
+    return LaunchConfig(grid=grid, block=THREADS)
 
 
 @cache

@@ -19,6 +19,7 @@ from av.video.stream import VideoStream
 
 from segmentation.aside import check_target, put_in_place, temporary_for
 from segmentation.config import Config
+from segmentation.effect import Effect
 from segmentation.errors import OutputError
 from segmentation.frames import VideoInfo
 from segmentation.source import open_input, reason
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 # Seconds: a container that begins later runs on a broadcast clock, which no player of files expects. When that clock
 # is about to wrap around, FFmpeg counts from below 0, and players show nothing before 0.
 _CLOCK_LIMIT = 60
+CUTOUTS = {".mov": "prores", ".webm": "vp9", ".mkv": "ffv1", ".png": "png"}  # codecs with alpha by suffix
 _OWN_TAGS = {"encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
 _MATROSKA_STATISTICS = ("BPS", "NUMBER_OF_", "_STATISTICS", "DURATION")
 
@@ -42,28 +44,41 @@ class Muxer:
     def __init__(self, target: Path, info: VideoInfo, config: Config, option: str = "-o") -> None:
         """`option` is what names another target."""
         self.target = target
-        self.codec: str = config.codec or ("av1" if target.suffix.lower() == ".webm" else "h264")
+        self.codec: str = config.codec or _codec(target, config)
         self._info = info
         self._overwrite = config.overwrite
-        check_target(target, config.overwrite, option)
+        self._option = option
         # What was at `shift` seconds on the source's clock is at 0 in the output. Unless a stretch was asked for, the
         # source's timestamps are kept.
         self.shift = info.start + Fraction(config.start) if config.start else Fraction(0)
-        self._temporary = temporary_for(target)
-        try:
-            self._temporary.touch(exist_ok=False)
-            self.container: OutputContainer = av.open(
-                str(self._temporary.absolute()), "w", container_options=_format_options(target, info)
-            )
-        except (av.error.FFmpegError, OSError, ValueError) as exc:
-            self._temporary.unlink(missing_ok=True)
-            raise self._error(exc) from exc
+        self.container = self._begin()
         self._source: InputContainer | None = None
         self._others: dict[int, Stream] = {}
         self._packets: Iterator[Packet[Any]] = iter(())
         self._pending: Packet[Any] | None = None
         self._last_dts: dict[int, int] = {}
         self._finished = False
+
+    def _begin(self) -> OutputContainer:
+        """Checks the target and opens what is written aside."""
+        check_target(self.target, self._overwrite, self._option)
+        self._temporary = temporary_for(self.target)
+        try:
+            self._temporary.touch(exist_ok=False)
+            return av.open(
+                str(self._temporary.absolute()), "w", container_options=_format_options(self.target, self._info)
+            )
+        except (av.error.FFmpegError, OSError, ValueError) as exc:
+            self._remove()
+            raise self._error(exc) from exc
+
+    def _remove(self) -> None:
+        """Removes what was written aside."""
+        self._temporary.unlink(missing_ok=True)
+
+    def _put_in_place(self) -> None:
+        """Gives it its name. Raises `OSError` or `OutputError`."""
+        put_in_place(self._temporary, self.target, overwrite=self._overwrite)
 
     def __enter__(self) -> Muxer:
         return self
@@ -75,7 +90,7 @@ class Muxer:
             self._source.close()
         if not self._finished:
             # Removed first: closing would otherwise move the index of a large file to its beginning, for nobody.
-            self._temporary.unlink(missing_ok=True)
+            self._remove()
             try:
                 self.container.close()
             except (av.error.FFmpegError, OSError) as exc:
@@ -165,7 +180,7 @@ class Muxer:
         self._copy_until(end)
         try:
             self.container.close()
-            put_in_place(self._temporary, self.target, overwrite=self._overwrite)
+            self._put_in_place()
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
         self._finished = True
@@ -234,6 +249,16 @@ class Muxer:
 
     def _error(self, exc: BaseException) -> OutputError:
         return OutputError(f"{self.target}: cannot be written ({reason(exc)})")
+
+
+def _codec(target: Path, config: Config) -> str:
+    """The codec of a file of this suffix, unless the user says. Raises `OutputError` where it can't hold alpha."""
+    suffix = target.suffix.lower()
+    if Effect.parse(config.effect).kind != "cutout":
+        return "av1" if suffix == ".webm" else "h264"
+    if suffix not in CUTOUTS:
+        raise OutputError(f"{target}: can't hold a cutout's alpha; name a .mov, .webm or .mkv, or FOLDER/%05d.png")
+    return CUTOUTS[suffix]
 
 
 def _format_options(target: Path, info: VideoInfo) -> dict[str, str]:

@@ -20,11 +20,13 @@ from typing import Any
 from av.packet import Packet
 
 from segmentation.clock import StageClock
-from segmentation.config import Config, Effect
+from segmentation.config import Config
+from segmentation.effect import Effect
 from segmentation.errors import ConfigError
 from segmentation.frames import FrameBatch, VideoInfo
 from segmentation.mux import Muxer
-from segmentation.plan import Plan
+from segmentation.plan import Choice, Plan, choose_encoder
+from segmentation.sequence import open_output
 from segmentation.source import working_format
 from segmentation.verify import Verified, Witness
 
@@ -45,10 +47,11 @@ class Finished:
 class Output:
     """One video: how its frames are made, encoded and written."""
 
-    def __init__(
-        self, muxer: Muxer, postprocess: Any, encoder: Any, witness: Witness | None, clock: StageClock
-    ) -> None:
-        self.muxer, self.postprocess, self.encoder, self.witness = muxer, postprocess, encoder, witness
+    def __init__(self, config: Config, choice: Choice, muxer: Muxer, clock: StageClock) -> None:
+        self.config, self.choice, self.muxer = config, choice, muxer
+        self.postprocess: Any
+        self.encoder: Any
+        self.witness: Witness | None = None
         self._clock = clock
 
     def encoding(self, batches: Iterable[Finished], enter: Callable[[], None]) -> Iterator[Finished]:
@@ -79,17 +82,21 @@ class Outputs:
     Raises `OutputError` for whatever is wrong with any of them.
     """
 
-    def __init__(self, target: Path, info: VideoInfo, config: Config, clock: StageClock) -> None:
-        self._info, self._config, self._clock = info, config, clock
-        self._wanted = [(config.effect, target, "-o"), *((e, Path(path), "--also") for e, path in config.also)]
+    def __init__(self, target: Path, info: VideoInfo, config: Config, plan: Plan, clock: StageClock) -> None:
+        self._target, self._info, self._config, self._plan, self._clock = target, info, config, plan, clock
         self._files = ExitStack()
-        self._muxers: list[Muxer] = []
         self._all: list[Output] = []
 
     def __enter__(self) -> Outputs:
         with ExitStack() as opening:
-            for _, path, option in self._wanted:
-                self._muxers.append(opening.enter_context(Muxer(path, self._info, self._config, option)))
+            muxer = opening.enter_context(open_output(self._target, self._info, self._config))
+            self._all.append(Output(self._config, self._plan.encode, muxer, self._clock))
+            for effect, path in self._config.also:
+                config = _with_effect(self._config, effect)
+                alike = _is_cutout(effect) == _is_cutout(self._config.effect)
+                choice = self._plan.encode if alike else choose_encoder(config, self._info)
+                muxer = opening.enter_context(open_output(Path(path), self._info, config, "--also"))
+                self._all.append(Output(config, choice, muxer, self._clock))
             self._files = opening.pop_all()
         return self
 
@@ -103,13 +110,13 @@ class Outputs:
 
     @property
     def main(self) -> Muxer:
-        return self._muxers[0]
+        return self._all[0].muxer
 
-    def choose_format(self, encoder: Any) -> str:
+    def choose_format(self) -> str:
         """The layout that frames have from decoder to encoders, one for all; a line says so where it is not the
         input's."""
-        codecs = [muxer.codec for muxer in self._muxers]
-        known = [encoder.formats(codec) for codec in codecs]
+        codecs = [output.muxer.codec for output in self._all]
+        known = [output.choice.implementation.formats(output.muxer.codec) for output in self._all]
         pix_fmt = working_format(self._info.pix_fmt, tuple(f for f in known[0] if all(f in other for other in known)))
         if pix_fmt != self._info.pix_fmt.replace("yuvj", "yuv"):
             log.warning("%s: %s is converted to %s", self._info.path, self._info.pix_fmt, pix_fmt)
@@ -121,13 +128,14 @@ class Outputs:
 
     def prepare(self, made: Callable[..., Any], plan: Plan, pix_fmt: str, end: Fraction | None) -> None:
         """Makes the stages of each output. Other streams are copied up to `end`, on the source's clock."""
-        for (effect, _, _), muxer in zip(self._wanted, self._muxers, strict=True):
-            own = replace(self._config, effect=effect)
-            postprocess = made(plan.postprocess, self._info, pix_fmt, Effect.parse(effect), own)
-            encoder = made(plan.encode, muxer, self._info, pix_fmt, own)
+        info = self._info
+        for output in self._all:
+            config, muxer = output.config, output.muxer
+            output.postprocess = made(plan.postprocess, info, pix_fmt, Effect.parse(config.effect), config)
+            output.encoder = made(output.choice, muxer, info, pix_fmt, config)
             muxer.copy_streams(end=end)
-            witness = Witness(muxer, self._info, pix_fmt, own, plan.decode.name) if own.verify else None
-            self._all.append(Output(muxer, postprocess, encoder, witness, self._clock))
+            if config.verify:
+                output.witness = Witness(muxer, info, pix_fmt, config, plan.decode.name)
 
     def write(self, finished: Finished) -> None:
         """Muxes what a batch has become, in each output."""
@@ -142,6 +150,19 @@ class Outputs:
     def check(self, end: Fraction | None) -> list[Verified]:
         """Verifies each output, where that was asked for. Raises `OutputError`."""
         return [output.witness.check(end) for output in self._all if output.witness is not None]
+
+
+def _is_cutout(effect: str) -> bool:
+    return Effect.parse(effect).kind == "cutout"
+
+
+def _with_effect(config: Config, effect: str) -> Config:
+    """The options of another output. Those of codecs are not for cut-outs, nor a cut-out's for other outputs."""
+    if _is_cutout(effect) and not _is_cutout(config.effect):
+        return replace(config, effect=effect, codec=None, preset=None, encode=None, quality=None, verify=False)
+    if _is_cutout(config.effect) and not _is_cutout(effect):
+        return replace(config, effect=effect, encode=None, quality=None)
+    return replace(config, effect=effect)
 
 
 def check_names(source: str, target: Path, config: Config) -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from segmentation.clock import StageClock
 from segmentation.config import Config
+from segmentation.effect import Effect
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError, UnknownOperator
 from segmentation.faults import explain
 from segmentation.frames import FrameBatch, VideoInfo
@@ -104,11 +105,11 @@ def _segment(
     clock = StageClock(gpu, trace)
     overlap = Overlap(watch=None if trace is None else trace.depth)
 
-    with Outputs(target, info, config, clock) as outputs, overlap as overlapped, ExitStack() as ending:
+    with Outputs(target, info, config, plan, clock) as outputs, overlap as overlapped, ExitStack() as ending:
         classes = model.kept if saved is None else saved.about.classes
         results = ending.enter_context(Results(outputs.main, info, classes, config)) if config.results else None
         track = ending.enter_context(MaskWriter(info, model, config)) if config.save_masks else None
-        pix_fmt = outputs.choose_format(plan.encode.implementation)
+        pix_fmt = outputs.choose_format()
 
         def made(choice: Choice, *arguments: Any) -> Any:
             stage = choice.implementation(*arguments, gpu) if choice.on_gpu else choice.implementation(*arguments)
@@ -165,7 +166,7 @@ def _segment(
                 shown: deque[FrameBatch] = deque()
                 for output in outputs:
                     composed = clock.call("postprocess", batch, output.postprocess, batch, masks)
-                    shown.append(move.frames(composed, plan.encode.memory, wait=False))
+                    shown.append(move.frames(composed, output.encoder.memory, wait=False))
                 noted = move.rows(masks, "host", len(batch)) if config.results or config.verify else None
                 levels = None if levels is None else move.rows(levels, "host", len(batch))
                 return Finished(batch.without_pictures(), shown, noted, levels)
@@ -242,8 +243,12 @@ def _segment(
 
 
 def default_output(input: str, config: Config | None = None) -> Path:
-    """`<stem>.segmented.mp4` beside the input (`.mkv` for ffv1); for an address, in the current folder."""
-    suffix = ".mkv" if config is not None and config.codec == "ffv1" else ".mp4"
+    """`<stem>.segmented.mp4` beside the input, `.mkv` for ffv1, `.mov` for cut-outs; for an address, in the current
+    folder."""
+    config = config or Config()
+    suffix = ".mkv" if config.codec == "ffv1" else ".mp4"
+    if Effect.parse(config.effect).kind == "cutout":
+        suffix = ".mov"
     if input.startswith(("http://", "https://")):
         name = Path(input.partition("?")[0].rstrip("/")).stem
         return Path(f"{name or 'video'}.segmented{suffix}")

@@ -12,6 +12,7 @@ from typing import Any
 
 from segmentation.capabilities import device_index, require_video_libraries
 from segmentation.config import STAGES, Config
+from segmentation.effect import Effect
 from segmentation.encode.nvenc_probe import nvenc_engine
 from segmentation.errors import BackendError, ConfigError, LacksEngine
 from segmentation.flavour import choose, find_gpu, installed
@@ -45,6 +46,7 @@ IMPLEMENTATIONS = {
         "x264-segments": "segmentation.encode.segments:SegmentEncoder",
         "nvenc": "segmentation.encode.nvenc:NvencEncoder",
         "jpeg": "segmentation.encode.jpeg:JpegEncoder",
+        "cutout": "segmentation.encode.cutout:CutoutEncoder",
     },
 }
 # Candidates by stage, the first that can run serves it.
@@ -124,11 +126,9 @@ def make_plan(config: Config, info: VideoInfo | None = None) -> Plan:
 
     Raises `BackendError` if what `config` asks for can't run here.
     """
-    mode = config.mode
-    if mode == "auto" and (config.device == "cpu" or find_gpu() is None):
-        mode = "baseline"
+    mode = _mode(config)
     with ThreadPoolExecutor(1) as pool:  # looking for NVENC takes half a second, in which the others are imported
-        encode = pool.submit(_choose, "encode", _TABLES[mode]["encode"], config, info)
+        encode = pool.submit(choose_encoder, config, info)
         chosen = {stage: _choose(stage, _TABLES[mode][stage], config, info) for stage in STAGES if stage != "encode"}
         plan = Plan(**chosen, encode=encode.result())
     if (config.smooth or config.refine) and (plan.infer.on_gpu or plan.postprocess.on_gpu):
@@ -140,10 +140,23 @@ def make_plan(config: Config, info: VideoInfo | None = None) -> Plan:
     return plan
 
 
+def choose_encoder(config: Config, info: VideoInfo | None = None) -> Choice:
+    """What encodes the effect of `config`. Raises `BackendError`."""
+    return _choose("encode", _TABLES[_mode(config)]["encode"], config, info)
+
+
+def _mode(config: Config) -> str:
+    """The table that serves: without a GPU, `auto` is the baseline."""
+    without = config.mode == "auto" and (config.device == "cpu" or find_gpu() is None)
+    return "baseline" if without else config.mode
+
+
 def _choose(stage: str, candidates: tuple[str, ...], config: Config, info: VideoInfo | None) -> Choice:
     if config.masks is not None and stage in ("preprocess", "infer"):
         return Choice("masks", MaskReader, MaskReader.describe(config, info))
     wanted: str | None = getattr(config, stage)
+    if stage == "encode" and Effect.parse(config.effect).kind == "cutout":
+        wanted = "cutout"  # the one that encodes alpha
     known = IMPLEMENTATIONS[stage]
     if wanted is not None and wanted not in known:
         raise ConfigError(f"--{stage} {wanted}: choose from {', '.join(known)}")

@@ -3,7 +3,7 @@
 A line a frame, in order: `index`, `pts` (seconds in the output), `classes` (kept labels: all, as the one mask
 does not tell them apart, or none where nothing is found), `area` (share of the picture) and `pixels`, `box` ([x, y,
 width, height] or null); with `--rle` also `rle`, the mask as COCO writes it. Pixels are those of the upright picture at
-full size. A place counts where the mask is above 0.5.
+full size. A place counts where the network's mask is above `--threshold`, whether or not `--invert` is given.
 """
 
 import json
@@ -23,7 +23,6 @@ from segmentation.frames import FrameBatch, VideoInfo
 from segmentation.mux import Muxer
 from segmentation.source import reason
 
-THRESHOLD = 0.5
 Mask = NDArray[np.bool_]  # (h, w), upright
 
 
@@ -43,6 +42,7 @@ class Results:
         self._classes = list(classes)
         self._seconds = muxer.seconds
         self._rle = config.rle
+        self._threshold = config.threshold
         self._finished = False
         self._temporary = temporary_for(self.target)
         try:
@@ -63,7 +63,7 @@ class Results:
         """Writes the lines of one batch. Masks (N, h, w), upright."""
         lines = []
         for number, (frame, mask) in enumerate(zip(batch.frames, masks, strict=True), batch.index):
-            found = mask > THRESHOLD
+            found = mask > self._threshold
             line: dict[str, Any] = {"index": number, "pts": float(self._seconds(frame.pts))}
             line["classes"] = self._classes if found.any() else []
             line |= measured(found, *self._size)

@@ -5,6 +5,7 @@ comes back when nobody refers to it any more and the copies that it was part of 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -62,7 +63,7 @@ class Transfer:
     def _upload(self, batch: FrameBatch) -> FrameBatch:
         count = len(batch)
         planes = self._gpu.planes(self._shapes, self._dtype)
-        for i, (pinned, plane) in enumerate(zip(self._pinned(), planes, strict=True)):
+        for i, (pinned, plane) in enumerate(zip(self._pinned(self._shapes), planes, strict=True)):
             rows: NDArray[Any] = pinned.numpy()
             for row, frame in zip(rows, batch.frames, strict=False):
                 row[:] = frame.planes[i]
@@ -70,23 +71,23 @@ class Transfer:
                 plane[:count].copy_(pinned[:count], non_blocking=True)
         return replace(batch, frames=tuple(replace(f, planes=ON_GPU) for f in batch.frames), planes=planes)
 
-    def _pinned(self) -> list[torch.Tensor]:
+    def _pinned(self, shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
         """Page-locked planes for a batch, in one block: locking takes time, and blocks are rounded up."""
-        sizes = [math.prod(shape) for shape in self._shapes]
+        sizes = [math.prod(shape) for shape in shapes]
         block = torch.empty(sum(sizes), dtype=self._dtype, pin_memory=True)
-        return [part.view(shape) for part, shape in zip(block.split(sizes), self._shapes, strict=True)]
+        return [part.view(shape) for part, shape in zip(block.split(sizes), shapes, strict=True)]
 
     def _download(self, batch: FrameBatch, wait: bool) -> FrameBatch:
         count = len(batch)
         planes: list[NDArray[np.generic]] = []
         with torch.cuda.stream(self._gpu.stream):
-            for plane, pinned in zip(batch.planes, self._pinned(), strict=True):
+            pinned_planes = self._pinned([tuple(plane.shape) for plane in batch.planes])  # of a cut-out, alpha too
+            for plane, pinned in zip(batch.planes, pinned_planes, strict=True):
                 pinned[:count].copy_(plane[:count], non_blocking=True)
                 planes.append(pinned.numpy())
             ready = torch.cuda.Event(blocking=True)
             ready.record(self._gpu.stream)
         if wait:
             ready.synchronize()
-        y, u, v = planes
-        frames = tuple(replace(f, planes=(y[i], u[i], v[i])) for i, f in enumerate(batch.frames))
-        return replace(batch, frames=frames, planes=None, ready=None if wait else ready)
+        frames: Any = (replace(f, planes=tuple(plane[i] for plane in planes)) for i, f in enumerate(batch.frames))
+        return replace(batch, frames=tuple(frames), planes=None, ready=None if wait else ready)

@@ -17,15 +17,16 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.config import Config, Effect
+from segmentation.config import Config
 from segmentation.decode.pyav import PyAVDecoder
+from segmentation.effect import Effect
 from segmentation.errors import InputError, OutputError
 from segmentation.frames import FORMATS, LIMITED, Colour, Frame, FrameBatch, Planes, VideoInfo
 from segmentation.mux import Muxer
+from segmentation.postprocess.edge import Edge
 from segmentation.source import open_input, probe
 
 MOST_MAPS = 32  # frames whose kept pixels are remembered, 8 KiB each at 256x256
-SURE = 0.77  # masks above it are kept fully: that begins at 0.75, and enlarging rounds
 # Least PSNR of kept pixels in dB. At the default qualities real clips keep 30 (a small area in heavy grain) to 44; a
 # picture that is 15 of 255 levels too bright has 24.6. With a quality of choice it only tells coarse from wrong.
 FLOOR = 25.0
@@ -57,7 +58,9 @@ class Witness:
         self._kept: dict[int, tuple[int, tuple[int, int], bytes]] = {}
         self._stride = 1
         # Elsewhere kept pixels are not those of the input.
-        self._compares = Effect.parse(config.effect).kind in ("blur", "color")
+        self._compares = Effect.parse(config.effect).kind in ("blur", "pixelate", "color", "image", "video")
+        self._edge = Edge.of(config)
+        self._size = (info.width, info.height) if info.rotation % 180 == 0 else (info.height, info.width)
 
     def note(self, batch: FrameBatch, masks: NDArray[np.float32]) -> None:
         """Notes the frames of one batch. Masks (N, h, w), upright."""
@@ -66,7 +69,7 @@ class Witness:
             number = len(self._ticks)
             self._ticks.append(int(self._muxer.seconds(frame.pts) / self._tick))
             if self._compares and number % self._stride == 0:
-                self._kept[number] = (frame.pts, mask.shape, np.packbits(inner(mask)).tobytes())
+                self._kept[number] = (frame.pts, mask.shape, np.packbits(self._edge.kept(mask, self._size)).tobytes())
             if len(self._kept) > MOST_MAPS:  # every other one goes: they stay spread over all that came
                 self._stride *= 2
                 self._kept = {n: bits for n, bits in self._kept.items() if n % self._stride == 0}
@@ -167,12 +170,6 @@ class Witness:
 
     def _breach(self, text: str) -> OutputError:
         return OutputError(f"{self._muxer.target}: verification failed, the file is kept: {text}")
-
-
-def inner(mask: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """The places of a mask (h, w) around which, to the next ones, everything is kept."""
-    sure = (mask > SURE).astype(np.uint8)
-    return cv2.erode(sure, np.ones((3, 3), np.uint8), borderType=cv2.BORDER_REPLICATE) > 0
 
 
 def _stated(colour: Colour) -> Colour:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from numpy.typing import NDArray
 
-from segmentation.config import Config, Effect
+from segmentation.config import Config
+from segmentation.effect import Effect
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.model import Model
 from segmentation.postprocess.opencv import OpenCVPostprocessor
@@ -37,15 +38,16 @@ def preprocess(side: str, info: VideoInfo, pix_fmt: str, model: Model, batch: Fr
 
 
 def postprocess(
-    side: str, info: VideoInfo, pix_fmt: str, effect: str, batch: FrameBatch, masks: NDArray[Any]
+    side: str, info: VideoInfo, pix_fmt: str, effect: str, batch: FrameBatch, masks: NDArray[Any], **options: Any
 ) -> FrameBatch:
-    """The frames that are shown."""
+    """The frames that are shown. `options` are fields of `Config`."""
+    config = Config(effect=effect, batch_size=BATCH, **options)
     if side == "opencv":
-        return OpenCVPostprocessor(info, pix_fmt, Effect.parse(effect), Config())(batch, masks)
+        return OpenCVPostprocessor(info, pix_fmt, Effect.parse(effect), config)(batch, masks)
     from segmentation.postprocess.cvcuda import CvCudaPostprocessor
     from segmentation.transfer import Transfer
 
     transfer = Transfer(gpu(), info, FORMATS[pix_fmt], BATCH)
-    stage = CvCudaPostprocessor(info, pix_fmt, Effect.parse(effect), Config(batch_size=BATCH), gpu())
+    stage = CvCudaPostprocessor(info, pix_fmt, Effect.parse(effect), config, gpu())
     moved = transfer.frames(batch, "cuda"), transfer.rows(masks, "cuda", len(batch))
     return transfer.frames(stage(*moved), "host")

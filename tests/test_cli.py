@@ -9,7 +9,9 @@ import sys
 from dataclasses import asdict, fields
 from pathlib import Path
 
+import numpy as np
 import pytest
+from conftest import pictures
 
 from segmentation import Config, Report, segment
 from segmentation.cli import _config, _parser, main
@@ -51,6 +53,29 @@ def test_python_and_the_command_line_are_the_same(clip: Path, capfd: pytest.Capt
     assert (clip.parent / "a.mp4").read_bytes() == (clip.parent / "b.mp4").read_bytes()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--effect", "blur", "--invert"],
+        ["--effect", "color:#ff0000", "--threshold", "0.3"],
+        ["--effect", "color:#ff0000", "--feather", "30"],
+        ["--effect", "pixelate:90"],
+        ["--effect", f"image:{SAMPLE.parent.parent / 'docs' / 'demo.png'},contain"],
+    ],
+    ids=lambda arguments: " ".join(arguments)[:40],
+)
+def test_effects_and_edges_are_options(clip: Path, capfd: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    """Each does something to the picture that it would not have been without."""
+    out = clip.parent / "out.mkv"
+    planes = []
+    for given in (arguments, arguments[:2] if arguments[2:] else []):
+        options = [*given, "--codec", "ffv1", "--verify", "-y", "-q", "--max-frames", "1"]
+        assert main([str(clip), "-o", str(out), *options]) == 0
+        planes.append(next(pictures(out)).planes[0].astype(int))
+    assert capfd.readouterr().err == ""
+    assert np.abs(planes[0] - planes[1]).mean() > 0.2
+
+
 def test_every_option_of_config_is_on_the_command_line() -> None:
     known = {action.dest for action in _parser()._actions}
     assert {field.name for field in fields(Config)} <= known
@@ -80,6 +105,14 @@ def test_the_plan(capfd: pytest.CaptureFixture[str]) -> None:
     [
         ([], 2, "no input"),
         (["clip.mp4", "--effect", "sparkle"], 2, "choose blur"),
+        (["clip.mp4", "--effect", "pixelate:0"], 2, "2 to 1080"),
+        (["clip.mp4", "--effect", "image:"], 2, "name the file"),
+        (["clip.mp4", "--effect", "video:nowhere.mp4"], 1, "effect video: nowhere.mp4: no such file"),
+        (["clip.mp4", "--effect", "image:empty"], 1, "effect image: empty: is a folder"),
+        (["clip.mp4", "--effect", "cutout", "--codec", "h264"], 2, "leave out --codec"),
+        (["clip.mp4", "--effect", "cutout", "-o", "x.mp4"], 1, "name a .mov"),
+        (["clip.mp4", "--threshold", "1"], 2, "between 0 and 1"),
+        (["clip.mp4", "--feather", "-3"], 2, "0 (a sharp edge)"),
         (["clip.mp4", "--batch-size", "0"], 2, "1 or more"),
         (["clip.mp4", "--infer", "abacus"], 2, "choose from onnxruntime"),
         (["clip.mp4", "--optimized"], 3, "--optimized"),

@@ -9,7 +9,7 @@ from segmentation.frames import FORMATS
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
 from segmentation.kernels import compiled
 
-NAMES = ("unpack", "preprocess", "reduce", "divide", "composite", "to_rgb")
+NAMES = ("unpack", "preprocess", "reduce", "divide", "pixelate", "composite", "replace", "cut_out", "to_rgb")
 
 
 @pytest.mark.parametrize("arch", ["75", "80", "86", "89", "90", "100", "120"])

@@ -320,3 +320,19 @@ def test_outputs_in_segments(tmp_path: Path, codec: str) -> None:
     for ours, theirs in zip(pictures(tmp_path / "b.mkv"), pictures(tmp_path / "c.mkv"), strict=True):
         assert ours.time == theirs.time
         assert all(np.array_equal(a, b) for a, b in zip(ours.planes, theirs.planes, strict=True))
+
+
+@pytest.mark.parametrize("main", ["blur", "cutout"])
+def test_a_cutout_beside_another_effect(main: str, tmp_path: Path) -> None:
+    """Each has an encoder of its own kind; options of codecs are the other's."""
+    output = "main.mp4" if main == "blur" else "main.mkv"
+    options: dict[str, Any] = {"preset": "ultrafast", "quality": 30, "verify": True} if main == "blur" else {}
+    run(tmp_path, ("cutout", "cut.mkv"), ("blur", "soft.mp4"), output=output, effect=main, max_frames=4, **options)
+    layouts = {path.name: layout(path) for path in tmp_path.iterdir()}
+    assert layouts.pop(output) == ("yuv420p" if main == "blur" else "yuva420p")
+    assert layouts == {"cut.mkv": "yuva420p", "soft.mp4": "yuv420p"}
+
+
+def layout(path: Path) -> str | None:
+    with av.open(str(path)) as container:
+        return container.streams.video[0].codec_context.pix_fmt

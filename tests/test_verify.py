@@ -8,15 +8,21 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from conftest import Synthetic, cli, report, video_info
+from stages import postprocess
+from test_parity import soft_mask
+from test_postprocess import noise
+from test_preprocess import batch_of, make_info
 
 from segmentation import Config, OutputError, segment
 from segmentation.encode.x264 import X264Encoder
 from segmentation.frames import Colour, Frame, FrameBatch
 from segmentation.mux import Muxer
-from segmentation.verify import MOST_MAPS, Witness, inner
+from segmentation.postprocess.edge import Edge
+from segmentation.verify import MOST_MAPS, Witness
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 Patch = pytest.MonkeyPatch
@@ -43,6 +49,9 @@ def test_lossless_outputs_keep_every_bit(tmp_path: Path, options: dict[str, Any]
         ({"start": 1.5, "duration": 0.7}, "color"),
         ({"max_frames": 9, "quality": 45}, "blur"),
         ({"max_frames": 4}, "mask"),
+        ({"max_frames": 4, "invert": True, "feather": 12.0}, "pixelate:60"),
+        ({"max_frames": 4, "threshold": 0.2, "quality": 0}, f"image:{SAMPLE.parent.parent / 'docs' / 'demo.png'}"),
+        ({"max_frames": 4, "threshold": 0.9, "quality": 0}, f"video:{SAMPLE},contain"),
     ],
 )
 def test_stretches_effects_and_qualities_pass(tmp_path: Path, options: dict[str, Any], effect: str) -> None:
@@ -181,7 +190,7 @@ def test_a_witness_remembers_frames_from_all_over_within_bounds() -> None:
         def seconds(self, pts: int) -> Fraction:
             return pts * self.tick
 
-    witness = Witness(Ticks(), None, "yuv420p", Config(), "pyav")  # type: ignore[arg-type]
+    witness = Witness(Ticks(), video_info(), "yuv420p", Config(), "pyav")  # type: ignore[arg-type]
     plane = np.zeros((2, 2), np.uint8)
     for number in range(1000):
         frame = Frame(planes=(plane, plane, plane), pts=number, duration=1)
@@ -211,4 +220,26 @@ def test_only_what_is_kept_all_around_is_compared() -> None:
     expected = np.zeros((8, 8), bool)
     expected[3:, 3:] = True
     expected[4:7, 4:7] = False
-    assert np.array_equal(inner(mask), expected)
+    assert np.array_equal(Edge().kept(mask, (64, 64)), expected)
+    assert np.array_equal(Edge(invert=True).kept(1 - mask, (64, 64)), expected)
+    assert np.array_equal(Edge(threshold=0.3).kept(mask - 0.2, (64, 64)), expected)
+
+
+@pytest.mark.parametrize("invert", [False, True])
+@pytest.mark.parametrize("feather", [0.0, 30.0])
+@pytest.mark.parametrize("threshold", [0.15, 0.5, 0.9])
+@pytest.mark.parametrize("rotation", [0, 90])
+def test_what_is_said_to_be_kept_is_kept(rotation: int, threshold: float, feather: float, invert: bool) -> None:
+    """Bit for bit, wherever `verify` would compare; and that is not nowhere."""
+    info = make_info(642, 358, Colour(matrix=1, range=1), rotation)
+    options: dict[str, Any] = {"threshold": threshold, "feather": feather, "invert": invert}
+    planes = noise("yuv420p", 642, 358)
+    mask = soft_mask(96, 64)[:1]
+    result = postprocess("opencv", info, "yuv420p", "blur", batch_of(planes), mask, **options).frames[0].planes
+    size = (642, 358) if rotation == 0 else (358, 642)
+    kept = Edge(threshold, feather, invert).kept(mask[0], size)
+    assert 0.02 < kept.mean() < 0.98
+    stored = np.ascontiguousarray(np.rot90(kept, -(rotation // 90))).astype(np.uint8)
+    for before, after in zip(planes, result, strict=True):
+        area = cv2.resize(stored, before.shape[::-1], interpolation=cv2.INTER_NEAREST) > 0
+        assert np.array_equal(before[area], after[area])

@@ -86,8 +86,9 @@ def rows(path: str, options: argparse.Namespace) -> Iterator[Picture]:
             columns = [[(f"{name} {t:.3f} s", p) for t, p in pictures(path, turns, start, count)]]
             for effect in ("mask", options.effect):
                 target = Path(folder) / "out.mkv"
-                config = Config(model=options.model, codec="ffv1", start=start, max_frames=count, overwrite=True)
-                segment(path, target, config, effect=effect, smooth=options.smooth, refine=options.refine)
+                config = Config(model=options.model, effect=effect, start=start, max_frames=count, overwrite=True)
+                codec = None if effect == "cutout" else "ffv1"  # that of a cut-out in .mkv anyway
+                segment(path, target, config, codec=codec, smooth=options.smooth, refine=options.refine)
                 columns.append([(effect, picture) for _, picture in pictures(target, turns, 0, count)])
             for row in zip(*columns, strict=True):
                 yield np.hstack([cell(picture, label, options.crop, options.zoom) for label, picture in row])

@@ -7,9 +7,9 @@ or in place of it, any number of times: it ends the encoder's threads and waits 
 
 `memory` says where it wants frames:
 
-- `host`: `Frame.planes` are NumPy arrays. An encoder may keep references to them until their packets are out, so nobody
-  writes to them and their memory stays valid while anything references it. On runs with a GPU they may be views of
-  page-locked memory that a copy from the GPU has filled.
+- `host`: `Frame.planes` are NumPy arrays, four of a cut-out. An encoder may keep references to them until their packets
+  are out, so nobody writes to them and their memory stays valid while anything references it. On runs with a GPU they
+  may be views of page-locked memory that a copy from the GPU has filled.
 - `cuda`: `FrameBatch.planes` are tensors on `gpu.device`, and `Frame.planes` is (). All work on them is queued on
   `gpu.stream`; the memory may be written to again by work that is queued there after `encode` has returned.
 

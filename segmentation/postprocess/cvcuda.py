@@ -7,12 +7,20 @@ import cvcuda
 import numpy as np
 import torch
 
-from segmentation.config import Config, Effect
+from segmentation.config import Config
+from segmentation.effect import Effect
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.gpu import Gpu, torch_dtype
-from segmentation.postprocess import blur_scale
+from segmentation.kernels import THREADS
+from segmentation.postprocess import OLD_BACKGROUND, block_side, blur_scale, gaussian_side
+from segmentation.postprocess.backdrop import Backdrop, check_backdrop
+from segmentation.postprocess.edge import Edge
+from segmentation.transfer import Transfer
 
 Planes = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+# What the kernels take of a background: its planes, width, height, the side of the luma that each sample fills (0: they
+# are enlarged bilinearly) and whether all frames share it.
+Behind = tuple[torch.Tensor, torch.Tensor, torch.Tensor, int, int, int, int]
 
 
 class CvCudaPostprocessor:
@@ -28,45 +36,97 @@ class CvCudaPostprocessor:
         self._dtype = torch_dtype(self._layout)
         self._size = (info.width, info.height)
         self._effect = effect
+        self._edge = Edge.of(config)
         bits = self._layout.bits
         self._plain = self._colour(info.colour.from_rgb((0, 0, 0) if effect.kind == "mask" else effect.rgb, bits))
         self._white = self._colour(info.colour.from_rgb((255, 255, 255), bits))
-        if effect.kind == "blur":
-            self._blur = _Blur(self, config.batch_size or 1)
+        self._black = info.colour.from_rgb((0, 0, 0), bits)[0]
+        count = config.batch_size or 1
+        self._backdrop = _UploadedBackdrop(info, pix_fmt, effect, config, gpu) if effect.file else None
+        if effect.kind == "pixelate":
+            self._blocks = _Blocks(self, count)
+        elif effect.kind not in ("mask", "overlay"):
+            self._blur = _Blur(self, count)
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
-        return f"CV-CUDA {cvcuda.__version__} and kernels of our own, {config.effect}"
+        backdrop = check_backdrop(Effect.parse(config.effect))
+        return f"CV-CUDA {cvcuda.__version__} and kernels of our own, {config.effect}{backdrop}"
+
+    def close(self) -> None:
+        if self._backdrop is not None:
+            self._backdrop.close()
 
     def __call__(self, batch: FrameBatch, masks: torch.Tensor) -> FrameBatch:
-        shown = self._gpu.planes([tuple(plane.shape) for plane in batch.planes], self._dtype)
-        y, u, v = batch.planes
+        shapes = [tuple(plane.shape) for plane in batch.planes]
+        if self._effect.kind == "cutout":
+            shapes.append(shapes[0])
+        shown = self._gpu.planes(shapes, self._dtype)
+        mask = self._mask(masks)
+        chroma_height, chroma_width = batch.planes[1].shape[1:]
+        size = (chroma_width, chroma_height, len(batch))
         match self._effect.kind:
-            case "blur":
-                behind, size = self._blur(batch, masks)
-                stride = size[0] * size[1]
-            case _:
-                behind, size, stride = self._plain, (1, 1), 0
-        foreground = self._white if self._effect.kind == "mask" else (y, u, v)
-        chroma_height, chroma_width = u.shape[1:]
-        self._kernels(
-            "composite",
-            (chroma_width, chroma_height, len(batch)),
-            *(*foreground, int(self._effect.kind == "mask"), *self._size),
-            *(masks, *self.stored(masks)),
-            *(*behind, np.int64(stride), *size, int(self._effect.kind == "overlay")),
-            *shown,
-        )
+            case "cutout":
+                old = (*batch.planes, *self._size, 1) if self._edge.feather else self._blur(batch, mask)[:6]
+                self._kernels("cut_out", size, *batch.planes, *self._size, *mask, *old, self._black, *shown)
+            case "color" | "image" | "video" if not self._edge.feather:
+                old, new = self._blur(batch, mask)[:5], self._behind(batch, mask)
+                self._kernels("replace", size, *batch.planes, *self._size, *mask, *old, *new, *shown)
+            case kind:
+                white = kind == "mask"
+                foreground = (*(self._white if white else batch.planes), int(white), *self._size)
+                tint = int(kind == "overlay")
+                self._kernels("composite", size, *foreground, *mask, *self._behind(batch, mask), tint, *shown)
         return replace(batch, planes=shown)
 
-    def stored(self, masks: torch.Tensor) -> tuple[int, int]:
-        """Width and height of upright masks (N, h, w) when they lie as frames are stored."""
+    def _mask(self, masks: torch.Tensor) -> tuple[Any, ...]:
+        """What the kernels take of upright masks (N, h, w): themselves, their width and height as stored, the ramp."""
+        if self._edge.feather:
+            masks = self._feathered(masks)
         height, width = masks.shape[1:]
-        return (height, width) if self._turns % 2 else (width, height)
+        stored = (height, width) if self._turns % 2 else (width, height)
+        return masks, *stored, *map(np.float32, self._edge.ramp)
+
+    def _feathered(self, masks: torch.Tensor) -> torch.Tensor:
+        """Masks sharpened and blurred, at the size where their blur needs no more pixels."""
+        size, sigma = self._edge.feather_scale(self._size if self._turns % 2 == 0 else self._size[::-1])
+        with torch.cuda.stream(self._gpu.stream):
+            sharp = sharpened(masks, size, self._edge).unsqueeze(-1)
+            blurred = torch.empty_like(sharp)
+            self._gaussian(sharp, blurred, sigma)
+            return blurred.squeeze(-1)
+
+    def _behind(self, batch: FrameBatch, mask: tuple[Any, ...]) -> Behind:
+        match self._effect.kind:
+            case "blur":
+                return self._blur(batch, mask)
+            case "pixelate":
+                return self._blocks(batch, mask)
+            case "image" | "video":
+                assert self._backdrop is not None
+                return self._backdrop(batch)
+            case _:
+                return *self._plain, 1, 1, 0, 1
+
+    def _gaussian(self, source: torch.Tensor, target: torch.Tensor, sigma: float) -> None:
+        """Blurs (N, h, w, channels) float32."""
+        side = gaussian_side(sigma)
+        cvcuda.gaussian_into(
+            cvcuda.as_tensor(target, "NHWC"), cvcuda.as_tensor(source, "NHWC"), (side, side), (sigma, sigma),
+            cvcuda.Border.REFLECT101, stream=self._gpu.cvcuda_stream,
+        )  # fmt: skip
 
     def _colour(self, yuv: tuple[int, int, int]) -> Planes:
         y, u, v = torch.tensor(yuv, dtype=self._dtype, device=self._gpu.device).split(1)
         return y, u, v
+
+
+def sharpened(masks: torch.Tensor, size: tuple[int, int], edge: Edge) -> torch.Tensor:
+    """Masks (N, h, w) in 0..1 at `size` (width, height), put through the edge's ramp."""
+    gain, bias = edge.sharp
+    width, height = size
+    large = torch.nn.functional.interpolate(masks.unsqueeze(1), (height, width), mode="bilinear", align_corners=False)
+    return large.squeeze(1).mul_(gain).add_(bias / 255).clamp_(0, 1)
 
 
 class _Blur:
@@ -74,25 +134,58 @@ class _Blur:
 
     def __init__(self, owner: Any, count: int) -> None:
         self._owner = owner
-        (width, height), self._sigma = blur_scale(owner._size, owner._effect.strength)
-        self.size = (width, height)
+        strength = owner._effect.strength if owner._effect.kind == "blur" else OLD_BACKGROUND
+        (width, height), self._sigma = blur_scale(owner._size, strength)
+        self._size = (width, height)
         self._layers, self._blurred = (owner._gpu.empty((count, height, width, 4), torch.float32) for _ in range(2))
-        self._wrapped = [cvcuda.as_tensor(layer, "NHWC") for layer in (self._layers, self._blurred)]
         self._small = tuple(owner._gpu.empty((count, height, width), owner._dtype) for _ in range(3))
 
-    def __call__(self, batch: FrameBatch, masks: torch.Tensor) -> tuple[Planes, tuple[int, int]]:
-        owner, (width, height), count = self._owner, self.size, len(batch)
-        owner._kernels(
-            "reduce",
-            (width, height, count),
-            *(*batch.planes, *owner._size, masks, *owner.stored(masks), self._layers, width, height),
-        )
-        side = round(self._sigma * 8 + 1) | 1  # as OpenCV chooses it for floating point
-        source, target = self._wrapped
-        cvcuda.gaussian_into(
-            target, source, (side, side), (self._sigma, self._sigma), cvcuda.Border.REFLECT101,
-            stream=owner._gpu.cvcuda_stream,
-        )  # fmt: skip
-        owner._kernels("divide", (width, height, count), self._blurred, *self._small, width, height)
+    def __call__(self, batch: FrameBatch, mask: tuple[Any, ...]) -> Behind:
+        owner, size = self._owner, (*self._size, len(batch))
+        owner._kernels("reduce", size, *batch.planes, *owner._size, *mask, self._layers, *self._size)
+        owner._gaussian(self._layers, self._blurred, self._sigma)
+        owner._kernels("divide", size, self._blurred, *self._small, *self._size)
         y, u, v = self._small
-        return (y, u, v), self.size
+        return y, u, v, *self._size, 0, 0
+
+
+class _Blocks:
+    """The background's mean colour in each block, as small planes (N, h, w), in buffers that are made once."""
+
+    def __init__(self, owner: Any, count: int) -> None:
+        self._owner = owner
+        self._side = block_side(owner._size, owner._effect.block)
+        width, height = (-(-pixels // self._side) for pixels in owner._size)
+        self._size = (width, height)
+        self._small = tuple(owner._gpu.empty((count, height, width), owner._dtype) for _ in range(3))
+
+    def __call__(self, batch: FrameBatch, mask: tuple[Any, ...]) -> Behind:
+        (width, height), owner = self._size, self._owner
+        size = (width * THREADS[0], height * THREADS[1], len(batch))  # a block of threads for each of the picture's
+        owner._kernels(
+            "pixelate", size, *batch.planes, *owner._size, *mask, self._side, *self._small, width, height
+        )  # fmt: skip
+        y, u, v = self._small
+        return y, u, v, width, height, self._side, 0
+
+
+class _UploadedBackdrop:
+    """The backdrop's planes on the GPU: an image's once, a video's for each batch through page-locked memory."""
+
+    def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect, config: Config, gpu: Gpu) -> None:
+        self._backdrop = Backdrop(info, pix_fmt, effect, config)
+        self._size = (info.width, info.height)
+        self._transfer = Transfer(gpu, info, FORMATS[pix_fmt], 1 if self._backdrop.still else config.batch_size or 1)
+        self._uploaded: Any = None
+
+    def close(self) -> None:
+        self._backdrop.close()
+
+    def __call__(self, batch: FrameBatch) -> Behind:
+        still = self._backdrop.still
+        if self._uploaded is None or not still:
+            pictures = batch.frames[:1] if still else batch.frames
+            frames = tuple(replace(frame, planes=self._backdrop(frame.pts)) for frame in pictures)
+            self._uploaded = self._transfer.frames(FrameBatch(frames=frames, index=batch.index), "cuda").planes
+        y, u, v = self._uploaded
+        return y, u, v, *self._size, 1, int(still)

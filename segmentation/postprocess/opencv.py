@@ -7,11 +7,15 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.config import Config, Effect
-from segmentation.frames import FORMATS, FrameBatch, Plane, Planes, VideoInfo
-from segmentation.postprocess import blur_scale
+from segmentation.config import Config
+from segmentation.effect import Effect
+from segmentation.frames import FORMATS, CutOut, Frame, FrameBatch, Plane, Planes, VideoInfo
+from segmentation.postprocess import OLD_BACKGROUND, block_side, blur_scale, gaussian_side
+from segmentation.postprocess.backdrop import MOST_WORKERS, Backdrop, check_backdrop
+from segmentation.postprocess.edge import Edge
 from segmentation.preprocess.opencv import shrink
 
+Mask = NDArray[np.float32]  # (h, w), upright
 Alpha = NDArray[Any]  # (H, W) uint8, 255 where the foreground is kept fully
 Layer = NDArray[Any]  # (h, w) float32, at reduced size
 
@@ -26,41 +30,65 @@ class OpenCVPostprocessor:
         self._turns = info.rotation // 90
         self._size = (info.width, info.height)
         self._effect = effect
-        self._small, self._sigma = blur_scale(self._size, effect.strength)
+        self._edge = Edge.of(config)
+        strength = effect.strength if effect.kind == "blur" else OLD_BACKGROUND
+        self._small, self._sigma = blur_scale(self._size, strength)
+        self._block = block_side(self._size, effect.block)
         rgb = (0, 0, 0) if effect.kind == "mask" else effect.rgb
         self._plain = self._planes_of(info.colour.from_rgb(rgb, self._format.bits))
         self._white = self._planes_of(info.colour.from_rgb((255, 255, 255), self._format.bits))
+        self._black = info.colour.from_rgb((0, 0, 0), self._format.bits)
+        self._backdrop = Backdrop(info, pix_fmt, effect, config, MOST_WORKERS) if effect.file else None
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
-        return f"OpenCV {cv2.__version__}, {config.effect}"
+        return f"OpenCV {cv2.__version__}, {config.effect}{check_backdrop(Effect.parse(config.effect))}"
+
+    def close(self) -> None:
+        if self._backdrop is not None:
+            self._backdrop.close()
 
     def __call__(self, batch: FrameBatch, masks: NDArray[np.float32]) -> FrameBatch:
         frames = tuple(
-            replace(frame, planes=self._apply(frame.planes, self._alpha(mask)))
+            replace(frame, planes=self._apply(frame, self._alpha(mask)))
             for frame, mask in zip(batch.frames, masks, strict=True)
         )
         return replace(batch, frames=frames)
 
-    def _apply(self, planes: Planes, alpha: Alpha) -> Planes:
+    def _apply(self, frame: Frame, alpha: Alpha) -> Any:  # Planes, of a cut-out with a fourth
+        planes = frame.planes
         match self._effect.kind:
             case "blur":
                 return self._composite(planes, self._blurred(planes, alpha), alpha)
+            case "pixelate":
+                return self._composite(planes, self._pixelated(planes, alpha), alpha)
             case "mask":
                 return self._composite(self._white, self._plain, alpha)
             case "overlay":  # the kept part half in the tint's colour
                 return self._composite(planes, self._plain, cv2.addWeighted(alpha, -0.5, alpha, 0, 255))
+            case "cutout":
+                return self._cut_out(planes, alpha)
             case _:
-                return self._composite(planes, self._plain, alpha)
+                return self._replaced(planes, self._backdrop(frame.pts) if self._backdrop else self._plain, alpha)
 
-    def _alpha(self, mask: NDArray[np.float32]) -> Alpha:
+    def _alpha(self, mask: Mask) -> Alpha:
         """Enlarges a mask (h, w) to the frame, as stored, then sharpens it: probability 1/4 is 0, 3/4 is 255."""
         # Enlarged before it is sharpened: the edge is then a smooth line, not the steps of the small mask.
+        if self._edge.feather:
+            mask = self._feathered(mask)
         small = np.rot90((mask * 255 + 0.5).astype(np.uint8), -self._turns)
         large = cv2.resize(np.ascontiguousarray(small), self._size, interpolation=cv2.INTER_LINEAR)
-        above: Alpha = cv2.subtract(large, 64.0)  # type: ignore[call-overload]
-        sharp: Alpha = cv2.add(above, above)  # saturates at 255
-        return sharp
+        gain, bias = self._edge.ramp
+        return cv2.addWeighted(large, gain, large, 0, bias)  # saturates
+
+    def _feathered(self, mask: Mask) -> Mask:
+        """The mask sharpened and blurred, at the size where its blur needs no more pixels."""
+        size, sigma = self._edge.feather_scale(self._size if self._turns % 2 == 0 else self._size[::-1])
+        gain, bias = self._edge.sharp
+        large = cv2.resize(mask, size, interpolation=cv2.INTER_LINEAR)
+        sharp = np.clip(large * np.float32(gain) + np.float32(bias / 255), 0, 1)
+        side = gaussian_side(sigma)
+        return np.asarray(cv2.GaussianBlur(sharp, (side, side), sigma), np.float32)
 
     def _blurred(self, planes: Planes, alpha: Alpha) -> Planes:
         """The background blurred without the foreground: blur(I * (1 - a)) / blur(1 - a), at reduced size."""
@@ -78,6 +106,31 @@ class OpenCVPostprocessor:
 
     def _gaussian(self, layer: Layer) -> Layer:
         return cv2.GaussianBlur(layer, (0, 0), self._sigma)
+
+    def _pixelated(self, planes: Planes, alpha: Alpha) -> Planes:
+        """Blocks in the mean colour of their background: mean(I * (1 - a)) / mean(1 - a)."""
+        across, down = self._block >> self._format.shift_x, self._block >> self._format.shift_y
+        chroma = self._chroma_alpha(alpha)
+        luma_blocks = _blocks(planes[0], alpha, self._block, self._block)
+        u, v = (_blocks(plane, chroma, across, down) for plane in planes[1:])
+        return luma_blocks, u, v
+
+    def _replaced(self, planes: Planes, new: Planes, alpha: Alpha) -> Planes:
+        """The subject before `new`, without what is left of the old background at its edge."""
+        if self._edge.feather:  # alpha does not tell what an edge's sample is a mixture of
+            return self._composite(planes, new, alpha)
+        chroma = self._chroma_alpha(alpha)
+        parts = zip(planes, self._blurred(planes, alpha), new, (alpha, chroma, chroma), strict=True)
+        y, u, v = (replaced(*part) for part in parts)
+        return y, u, v
+
+    def _cut_out(self, planes: Planes, alpha: Alpha) -> CutOut:
+        """The subject's own colours, black where nothing of it is, and its alpha in the planes' depth."""
+        chroma = self._chroma_alpha(alpha)
+        old = planes if self._edge.feather else self._blurred(planes, alpha)
+        parts = zip(planes, old, self._black, (alpha, chroma, chroma), strict=True)
+        y, u, v = (cut_out(*part) for part in parts)
+        return y, u, v, scaled_alpha(alpha, y.dtype)
 
     def _composite(self, foreground: Planes, background: Planes, alpha: Alpha) -> Planes:
         chroma = self._chroma_alpha(alpha)
@@ -105,3 +158,54 @@ def composite(foreground: Plane, background: Plane, alpha: Alpha) -> Plane:
     weight = alpha.astype(foreground.dtype, copy=False)
     kept = cv2.multiply(foreground, weight, scale=1 / 255)
     return cv2.add(kept, cv2.multiply(background, 255 - weight, scale=1 / 255))
+
+
+def replaced(plane: Plane, old: Plane, new: Plane, alpha: Alpha) -> Plane:
+    """`clip(plane - (1 - a) * old, 0, a * peak) + (1 - a) * new`: planes and alpha (h, w), a being alpha / 255.
+
+    An edge's sample is a mixture of subject and old background; this exchanges the latter. Chroma needs nothing of its
+    own: its zero is half its range, so that clipping what is above and below it by the same share is this too.
+    """
+    rest = 255 - alpha.astype(plane.dtype, copy=False)
+    subject = cv2.subtract(plane, cv2.multiply(old, rest, scale=1 / 255))  # not below 0
+    return cv2.add(cv2.min(subject, scaled_alpha(alpha, plane.dtype)), cv2.multiply(new, rest, scale=1 / 255))
+
+
+def cut_out(plane: Plane, old: Plane, nothing: int, alpha: Alpha) -> Plane:
+    """`(plane - (1 - a) * old) / a`, the subject's own colour in straight alpha; `nothing` where alpha is 0.
+
+    With `plane` itself as the old background, colours stay as they are.
+    """
+    result = np.where(alpha > 0, plane, nothing).astype(plane.dtype)
+    edge = (alpha > 0) & (alpha < 255)
+    share = alpha[edge].astype(np.float32)
+    own = (plane[edge] * np.float32(255) - old[edge] * (255 - share)) / share
+    result[edge] = np.rint(np.clip(own, 0, _peak(plane.dtype)))
+    return result
+
+
+def scaled_alpha(alpha: Alpha, dtype: np.dtype[Any]) -> Plane:
+    """Alpha in samples of 8 bits (uint8) or 10 (uint16)."""
+    if dtype == np.uint8:
+        return alpha
+    return np.rint(alpha * np.float32(_peak(dtype) / 255)).astype(dtype)
+
+
+def _peak(dtype: np.dtype[Any]) -> int:
+    return 255 if dtype == np.uint8 else 1023
+
+
+def _blocks(plane: Plane, alpha: Alpha, across: int, down: int) -> Plane:
+    """A plane in blocks of `across` x `down` samples, each the mean of its samples weighted by 255 - alpha."""
+    height, width = plane.shape
+    small = (-(-width // across), -(-height // down))
+
+    def means(layer: Layer) -> Layer:  # beyond the plane's end weights are 0
+        bottom, right = small[1] * down - height, small[0] * across - width
+        filled = cv2.copyMakeBorder(layer, 0, bottom, 0, right, cv2.BORDER_CONSTANT, value=0)
+        return np.asarray(cv2.resize(filled, small, interpolation=cv2.INTER_AREA), np.float32)
+
+    weight = (255 - alpha).astype(np.float32)
+    mean = means(plane * weight) / np.maximum(means(weight), 1e-6)  # where no background is, nothing of it shows
+    large = cv2.resize((mean + 0.5).astype(plane.dtype), None, fx=across, fy=down, interpolation=cv2.INTER_NEAREST)
+    return np.ascontiguousarray(large[:height, :width])

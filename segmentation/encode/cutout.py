@@ -1,0 +1,162 @@
+"""Encoding of cut-outs with their alpha, on the CPU through FFmpeg: no GPU encodes alpha.
+
+Alpha is straight: colours are not multiplied with it. ProRes 4444 for editors, VP9 for browsers, FFV1 and PNG lossless.
+"""
+
+from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, Literal
+
+import av
+import av.error
+import numpy as np
+from av.packet import Packet
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from segmentation.config import Config
+from segmentation.decode.pyav import plane_view
+from segmentation.encode.x264 import describe_stream
+from segmentation.errors import ConfigError, OutputError
+from segmentation.frames import FORMATS, FULL, LIMITED, Frame, FrameBatch, PixelFormat, VideoInfo
+from segmentation.mux import CUTOUTS, Muxer
+from segmentation.source import EXACT, reason
+
+
+@dataclass(frozen=True, slots=True)
+class _Codec:
+    library: str
+    options: dict[str, str]
+    formats: tuple[str, ...] = tuple(FORMATS)
+    stored: tuple[str, str] | None = None  # what FFmpeg gets, of 8 and of 10 bits; `None`: the layout with alpha
+    quality: int | None = None  # default constant rate factor
+
+
+_CODECS = {
+    "prores": _Codec("prores_ks", {"profile": "4444"}, stored=("yuva444p10le",) * 2),
+    # Frames that are shown later would lose their alpha.
+    "vp9": _Codec(
+        "libvpx-vp9", {"b": "0", "row-mt": "1", "cpu-used": "4", "auto-alt-ref": "0"}, ("yuv420p",), None, 24
+    ),
+    "ffv1": _Codec("ffv1", {"level": "3", "slicecrc": "1"}),
+    "png": _Codec("png", {}, stored=("rgba", "rgba64be")),
+}
+
+
+class CutoutEncoder:
+    """See `segmentation.encode`. Takes frames whose fourth plane is alpha. Raises `ConfigError` for a quality where the
+    codec has none."""
+
+    memory: ClassVar[Literal["host"]] = "host"
+
+    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any = None) -> None:
+        codec = _CODECS[muxer.codec]
+        if config.quality is not None and codec.quality is None:
+            raise ConfigError(
+                f"quality {config.quality}: {muxer.target.suffix} files of cutouts have none; leave it out"
+            )
+        self._info = info
+        self._layout = FORMATS[pix_fmt]
+        self._given = _with_alpha(self._layout)
+        self._stored = codec.stored[self._layout.bits > 8] if codec.stored else self._given
+        # A picture file does not say how it is to be turned.
+        self._turns = info.rotation // 90 if muxer.codec == "png" else 0
+        options = dict(codec.options)
+        if codec.quality is not None:
+            options["crf"] = str(codec.quality if config.quality is None else config.quality)
+        self._stream = muxer.add_video(codec.library, info, options)
+        if muxer.codec == "vp9":
+            self._stream.metadata["alpha_mode"] = "1"  # else players show the colours alone
+        context = self._stream.codec_context
+        describe_stream(context, info, muxer)
+        context.width, context.height, context.pix_fmt = info.width, info.height, self._stored
+        if self._turns % 2:
+            context.width, context.height = info.height, info.width
+            context.sample_aspect_ratio = 1 / (info.sample_aspect_ratio or Fraction(1))
+        if self._stored.startswith("rgb"):
+            context.colorspace, context.color_range = 0, FULL
+        context.thread_count = 0
+        try:
+            context.open()
+        except (av.error.FFmpegError, ValueError) as exc:
+            raise self._error(exc) from exc
+
+    @staticmethod
+    def describe(config: Config, info: VideoInfo | None = None) -> str:
+        names = ", ".join(f"{_CODECS[codec].library} ({suffix})" for suffix, codec in CUTOUTS.items())
+        return f"FFmpeg {av.ffmpeg_version_info}, with alpha: {names}"
+
+    @staticmethod
+    def formats(codec: str) -> tuple[str, ...]:
+        return _CODECS[codec].formats
+
+    def encode(self, batch: FrameBatch) -> list[Packet[Any]]:
+        return [packet for frame in batch.frames for packet in self._packets(self._picture(frame))]
+
+    def flush(self) -> list[Packet[Any]]:
+        return self._packets(None)
+
+    def close(self) -> None:
+        """The codec's own threads end when it is let go."""
+
+    def _picture(self, frame: Frame) -> VideoFrame:
+        """The frame in FFmpeg's own memory, in the layout that is stored."""
+        picture = VideoFrame(self._info.width, self._info.height, self._given)
+        for i, plane in enumerate(frame.planes):
+            plane_view(picture, i, self._layout.dtype)[:] = plane
+        if self._stored != self._given:
+            picture = self._converted(picture, frame.planes[-1])
+        picture.pts, picture.duration, picture.time_base = frame.pts, frame.duration, self._info.time_base
+        return picture
+
+    def _converted(self, picture: VideoFrame, alpha: NDArray[Any]) -> VideoFrame:
+        colour = self._info.colour
+        span = FULL if colour.range == FULL else LIMITED
+        rgb = self._stored.startswith("rgb")
+        converted = picture.reformat(
+            format=self._stored,
+            src_colorspace=colour.swscale,
+            dst_colorspace=None if rgb else colour.swscale,
+            src_color_range=span,
+            dst_color_range=FULL if rgb else span,
+            interpolation=EXACT,
+        )
+        if not rgb:  # swscale only shifts: opaque would become nearly so
+            depth = FORMATS[self._stored.replace("yuva", "yuv")]
+            peaks = (1 << depth.bits) - 1, (1 << self._layout.bits) - 1
+            plane_view(converted, 3, depth.dtype)[:] = np.rint(alpha * np.float32(peaks[0] / peaks[1]))
+            return converted
+        pixels = _pixels(converted)
+        pixels[alpha == 0] = 0  # chroma is shared with neighbours
+        if not self._turns:
+            return converted
+        upright = np.rot90(pixels, self._turns)
+        turned = VideoFrame(upright.shape[1], upright.shape[0], self._stored)
+        _pixels(turned)[:] = upright
+        return turned
+
+    def _packets(self, picture: VideoFrame | None) -> list[Packet[Any]]:
+        try:
+            return list(self._stream.encode(picture))
+        except av.error.FFmpegError as exc:
+            raise self._error(exc) from exc
+
+    def _error(self, exc: Exception) -> OutputError:
+        size = f"{self._info.width}x{self._info.height}"
+        return OutputError(f"{self._stream.codec_context.name} can't encode {size} {self._stored} ({reason(exc)})")
+
+
+def _with_alpha(layout: PixelFormat) -> str:
+    """FFmpeg's name of the layout with a plane of alpha behind it."""
+    return layout.name.replace("yuv", "yuva")
+
+
+def _pixels(frame: VideoFrame) -> NDArray[np.uint8]:
+    """(H, W, bytes a pixel), sharing the memory of an RGB frame."""
+    plane = frame.planes[0]
+    rows: NDArray[np.uint8] = np.frombuffer(memoryview(plane), np.uint8).reshape(plane.height, plane.line_size)
+    size = frame.format.padded_bits_per_pixel // 8
+    shape, strides = (plane.height, plane.width, size), (plane.line_size, size, 1)
+    return np.lib.stride_tricks.as_strided(rows, shape, strides)

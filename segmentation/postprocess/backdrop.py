@@ -1,0 +1,227 @@
+"""What stands behind the subject instead of the background: an image, or a video that begins again when it ends.
+
+Read and converted on the host with FFmpeg, whichever side composites. Of a video a few decoded pictures are in memory,
+however long it is.
+"""
+
+import math
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import av.error
+import cv2
+import numpy as np
+from av.container import InputContainer
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from segmentation.config import Config
+from segmentation.decode.pyav import plane_view
+from segmentation.effect import Effect
+from segmentation.errors import InputError
+from segmentation.frames import FORMATS, FULL, LIMITED, Plane, Planes, VideoInfo
+from segmentation.source import EXACT, MAX_PIXELS, open_input, probe
+
+MOST_WORKERS = len(os.sched_getaffinity(0))  # threads that work on frames at once, at the most
+_MOST_PICTURES = 64  # in memory
+
+
+def check_backdrop(effect: Effect) -> str:
+    """What the effect's file is, in words; nothing for other effects. Raises `InputError` if it can't be used."""
+    if not effect.file:
+        return ""
+    info = _probed(effect)
+    return f" ({info.width}x{info.height}, {info.codec})"
+
+
+def _probed(effect: Effect) -> VideoInfo:
+    try:
+        return probe(effect.file)
+    except InputError as exc:
+        raise InputError(f"effect {effect.kind}: {exc}") from exc
+
+
+@dataclass(slots=True)
+class _Shown:
+    """A picture, as decoded until it is wanted as planes, and in seconds the time from which it is shown."""
+
+    time: Fraction
+    duration: Fraction
+    picture: VideoFrame | Planes
+
+
+class Backdrop:
+    """The planes that are behind each frame of the video `info`, as large as the frame, in its layout and colours.
+
+    They stand upright where the frame is shown, undistorted: turned like the stored frame, scaled to cover it, the rest
+    cut off on both sides; or, with `contain`, to fit into it, with black beside. Raises `InputError` in one line if the
+    file can't be used. May be called by several threads at once.
+    """
+
+    def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect, config: Config, workers: int = 1) -> None:
+        """`workers` threads may each be at work on a batch, so that pictures are not asked for in their order."""
+        self._info, self._own = info, _probed(effect)
+        self._effect = effect
+        self._fit = _Fit(info, self._own, pix_fmt, contain=effect.contain)
+        self._begin = info.start + Fraction(config.start)
+        self._lock = threading.Lock()
+        apart = (workers - 1) * (config.batch_size or 1) * self._own.rate / info.rate
+        self._recent: deque[_Shown] = deque(maxlen=min(_MOST_PICTURES, 3 + math.ceil(apart)))
+        self._length: Fraction | None = None  # seconds after which it begins again, once it is known
+        self._ended = False  # whether the last picture of the file is the last of `_recent`
+        self._container: InputContainer | None = None
+        self._open()
+        self.still = effect.kind == "image"
+        self._first = self._next()
+        if self.still:
+            self.close()
+
+    def close(self) -> None:
+        if self._container is not None:
+            self._container.close()
+
+    def __call__(self, pts: int) -> Planes:
+        """What is behind the frame that is shown at `pts`, in ticks of the input's time base."""
+        with self._lock:
+            time = max(Fraction(0), pts * self._info.time_base - self._begin)
+            shown = self._first if self.still else self._at(time)
+            if isinstance(shown.picture, VideoFrame):
+                shown.picture = self._fit(shown.picture)
+            return shown.picture
+
+    def _at(self, time: Fraction) -> _Shown:
+        """The picture that is shown at `time` seconds from the beginning of the first round."""
+        sought = False
+        while True:
+            if self._length is not None:
+                time %= self._length
+            before = [shown for shown in self._recent if shown.time <= time]
+            if before and (len(before) < len(self._recent) or self._ended):
+                return before[-1]
+            if not before and self._recent and self._recent[0].time == self._first.time:
+                return self._recent[0]  # which may begin later than the file
+            if not before and self._recent and not sought:
+                self._seek(time)
+                sought = True
+            elif not before and self._recent:  # a seek may lead too far: then from the beginning
+                self._open()
+                self._recent.clear()
+                self._next()
+            else:
+                self._next()
+
+    def _next(self) -> _Shown:
+        """Decodes one picture more; at the end, settles the length."""
+        shown = next(self._pictures, None)
+        if shown is not None:
+            self._recent.append(shown)
+            return shown
+        if not self._recent:  # after a seek: damage that was not there when the file was opened
+            raise InputError(f"{self._effect.file}: can't be read further")
+        last = self._recent[-1]
+        self._ended = True
+        if self._length is None:
+            self._length = last.time + (last.duration or 1 / self._own.rate)
+        return last
+
+    def _open(self) -> None:
+        self.close()
+        self._container = open_input(self._effect.file)
+        stream: Any = self._container.streams[self._own.stream_index]
+        assert isinstance(stream, VideoStream)
+        stream.thread_type = "AUTO"
+        stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
+        self._stream = stream
+        self._restart()
+
+    def _seek(self, time: Fraction) -> None:
+        """Continues at the keyframe before `time`, or where that is not possible at the beginning."""
+        assert self._container is not None
+        try:
+            self._container.seek(int((time + self._own.start) / self._own.time_base), stream=self._stream)
+        except av.error.FFmpegError:
+            self._open()
+        self._recent.clear()
+        self._restart()
+        self._next()
+
+    def _restart(self) -> None:
+        self._ended = False
+        self._pictures = self._decoded()
+
+    def _decoded(self) -> Iterator[_Shown]:
+        """The pictures from where the file is read, damaged ones left out."""
+        assert self._container is not None
+        packets = self._container.demux(self._stream)
+        while True:
+            try:
+                packet = next(packets, None)
+                frames = packet.decode() if packet is not None else []
+            except av.error.FFmpegError:
+                continue
+            if packet is None:
+                return
+            base = self._own.time_base
+            for frame in frames:
+                assert isinstance(frame, VideoFrame)
+                time = max(Fraction(0), (frame.pts or 0) * base - self._own.start)
+                yield _Shown(time, (frame.duration or 0) * base, frame)
+
+
+class _Fit:
+    """Makes a picture of the file the planes of a frame."""
+
+    def __init__(self, info: VideoInfo, own: VideoInfo, pix_fmt: str, *, contain: bool) -> None:
+        self._layout = FORMATS[pix_fmt]
+        self._colour = info.colour
+        self._turns = (own.rotation - info.rotation) // 90 % 4  # quarters to the left, from its storage to the frame's
+        aspect = info.sample_aspect_ratio or Fraction(1)
+        self._size, aspect = (
+            ((info.width, info.height), aspect) if self._turns % 2 == 0 else ((info.height, info.width), 1 / aspect)
+        )
+        wide = own.width * (own.sample_aspect_ratio or 1) / aspect  # in pixels as wide as the frame's
+        ratios = self._size[0] / wide, Fraction(self._size[1], own.height)
+        scale = min(ratios) if contain else max(ratios)
+        self._scaled = max(1, round(wide * scale)), max(1, round(own.height * scale))
+        if self._scaled[0] * self._scaled[1] > MAX_PIXELS:
+            raise InputError(f"{own.path}: {own.width}x{own.height} can't cover {info.width}x{info.height}; crop it")
+
+    def __call__(self, frame: VideoFrame) -> Planes:
+        layout, colour = self._layout, self._colour
+        full = frame.reformat(
+            *self._scaled,
+            f"yuv444p{'10le' if layout.bits == 10 else ''}",  # turning and cutting need whole pixels
+            dst_colorspace=colour.swscale,
+            dst_color_range=FULL if colour.range == FULL else LIMITED,
+            interpolation=EXACT,
+        )
+        black = colour.from_rgb((0, 0, 0), layout.bits)
+        y, u, v = (
+            np.rot90(_centred(plane_view(full, i, layout.dtype), self._size, value), self._turns)
+            for i, value in enumerate(black)
+        )
+        return np.ascontiguousarray(y), self._subsampled(u), self._subsampled(v)
+
+    def _subsampled(self, plane: Plane) -> Plane:
+        across, down = 1 << self._layout.shift_x, 1 << self._layout.shift_y
+        height, width = plane.shape
+        padded = np.pad(plane, ((0, -height % down), (0, -width % across)), mode="edge")
+        return np.ascontiguousarray(
+            cv2.resize(padded, (padded.shape[1] // across, padded.shape[0] // down), interpolation=cv2.INTER_AREA)
+        )
+
+
+def _centred(plane: Plane, size: tuple[int, int], black: int) -> Plane:
+    """The middle of a plane, cut or filled up to `size` (width, height)."""
+    (height, width), (wanted_width, wanted_height) = plane.shape, size
+    left, top = max(0, width - wanted_width) // 2, max(0, height - wanted_height) // 2
+    middle = plane[top : top + wanted_height, left : left + wanted_width]
+    result = np.full((wanted_height, wanted_width), black, plane.dtype)
+    left, top = (wanted_width - middle.shape[1]) // 2, (wanted_height - middle.shape[0]) // 2
+    result[top : top + middle.shape[0], left : left + middle.shape[1]] = middle
+    return result

@@ -1,0 +1,71 @@
+"""Where the edge lies between what is kept and what is not, and how wide it is: `--threshold`, `--feather`, `--invert`.
+
+A mask is enlarged to the frame and put through a ramp, `clip(gain * m + bias, 0, 255)` with m in 0..255: half opaque at
+the threshold, and steep, but not too steep to be smooth. For a soft edge of a width that is asked for, that is done at
+a smaller size and blurred; enlarging it then leaves its values as they are.
+"""
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.config import Config
+from segmentation.postprocess import blur_scale
+
+RAMP = 0.25  # of the mask's range on either side of the threshold, less where the range ends before
+# A step blurred by a Gaussian goes from 10 % to 90 % within this many of its standard deviations.
+STEP_WIDTH = 2.5631
+REACH = 4  # standard deviations from the middle of a Gaussian's kernel to its end, see `gaussian_side`
+ROUNDING = 0.02  # of the mask's range: enlarging rounds
+FULL = 0.9985  # what is above it is rounded to 255
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The three options, and what follows from them."""
+
+    threshold: float = 0.5
+    feather: float = 0.0  # from 10 % to 90 %, in pixels of a picture whose shorter side has 1080
+    invert: bool = False
+
+    @staticmethod
+    def of(config: Config) -> "Edge":
+        return Edge(config.threshold, config.feather, config.invert)
+
+    @property
+    def _half(self) -> float:
+        return min(RAMP, self.threshold, 1 - self.threshold)
+
+    @property
+    def sharp(self) -> tuple[float, float]:
+        """(gain, bias) of the ramp that sharpens a mask of 0..255: 0 stays 0 and 255 stays 255."""
+        gain = 0.5 / self._half
+        zero = min(round(255 * (self.threshold - self._half)), 255 - 255 / gain)
+        return gain, -gain * zero
+
+    @property
+    def ramp(self) -> tuple[float, float]:
+        """(gain, bias) from the enlarged mask, 0..255, to opacity: what `feathered` has sharpened stays, or turns."""
+        gain, bias = (1.0, 0.0) if self.feather else self.sharp
+        return (-gain, 255 - bias) if self.invert else (gain, bias)
+
+    def feather_scale(self, size: tuple[int, int]) -> tuple[tuple[int, int], float]:
+        """The size (width, height) at which a frame's edge is blurred, and the standard deviation there, in pixels."""
+        return blur_scale(size, self.feather / STEP_WIDTH, least=1)
+
+    def kept(self, mask: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.bool_]:
+        """The places of a mask (h, w) where all that is near is kept for certain, in a frame of `size` (width, height).
+
+        Both are upright. Near is the next place of the mask, and as far as the edge is softened.
+        """
+        low, high = self.threshold - self._half - ROUNDING, self.threshold + self._half + ROUNDING
+        sure = mask < max(low, 1 - FULL) if self.invert else mask > min(high, FULL)
+        reach = [1, 1]
+        if self.feather:
+            (width, height), sigma = self.feather_scale(size)
+            sides = ((mask.shape[1], width), (mask.shape[0], height))
+            reach = [1 + int(np.ceil((REACH * sigma + 2) * places / pixels)) for places, pixels in sides]
+        near = np.ones((2 * reach[1] + 1, 2 * reach[0] + 1), np.uint8)
+        return cv2.erode(sure.astype(np.uint8), near, borderType=cv2.BORDER_REPLICATE) > 0

@@ -68,8 +68,8 @@ def segment(
     files of the frames so far. `progress` is called after each batch, in this thread.
 
     Raises `ConfigError`, `InputError`, `ModelError`, `EngineError`, `BackendError` or `OutputError`; then nothing is
-    left behind but outputs that are complete. Raises `DeviceError` if the GPU fails on the way; what was finished before
-    is then in playable files.
+    left behind but outputs that are complete. Raises `DeviceError` if the GPU fails on the way; what was finished
+    before is then in playable files.
     """
     config = replace(config or Config(), **options)
     source = str(input)

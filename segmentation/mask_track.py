@@ -167,7 +167,7 @@ class MaskReader:
                 raise InputError(f"{self._path}: holds masks {of}; that of {info.path} is {wanted}")
         self._shift = Fraction(self.about.shift)
         self._masks: Iterator[tuple[int, NDArray[np.uint8]]] | None = None
-        self.workers = min(len(os.sched_getaffinity(0)), _MOST_WORKERS)  # for what comes after it
+        self.workers = min(len(os.sched_getaffinity(0)), _MOST_WORKERS)  # for postprocess on the host
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:

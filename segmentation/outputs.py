@@ -40,7 +40,7 @@ class Finished:
     batch: FrameBatch  # without pictures
     shown: deque[FrameBatch]  # what the outputs show that have not encoded it yet, in their order
     masks: Any  # (N, h, w) float32 on the host, as composited; `None` where nobody asks
-    levels: Any  # the same as they are saved, uint8
+    levels: Any  # (N, h, w) uint8 on the host, as they are saved; `None` where they are not
     packets: list[list[Packet[Any]]] = field(default_factory=list)  # of the outputs that have
 
 

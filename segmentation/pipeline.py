@@ -62,14 +62,15 @@ def segment(
     progress: Progress | None = None,
     **options: Any,
 ) -> Report:
-    """Segments one video and writes the result.
+    """Segments one video and writes the result, or several with `Config.also`.
 
     `input` is a file or an http(s) address, `output` defaults to `default_output(input)`. Options are the fields of
-    `Config`, given as one object or as keywords (keywords win). Setting `stop` ends the run early with a playable
-    file of the frames so far. `progress` is called after each batch, in this thread.
+    `Config`, given as one object or as keywords (keywords win). Setting `stop` ends the run early with playable
+    files of the frames so far. `progress` is called after each batch, in this thread.
 
     Raises `ConfigError`, `InputError`, `ModelError`, `EngineError`, `BackendError` or `OutputError`; then nothing is
-    left behind. Raises `DeviceError` if the GPU fails on the way; what was finished before is then a playable file.
+    left behind but outputs that are complete. Raises `DeviceError` if the GPU fails on the way; what was finished
+    before is then in playable files.
     """
     config = replace(config or Config(), **options)
     source = str(input)
@@ -173,7 +174,7 @@ def _segment(
 
         if saved is not None:
             read = ((batch, clock.call("infer", batch, saved, batch)) for batch in decoded)
-            finishing = overlapped.map(finish, read, workers=saved.workers)
+            finishing = overlapped.map(finish, read, workers=1 if plan.postprocess.on_gpu else saved.workers)
         elif config.smooth:  # between the two, masks wait for those of later frames
             found = overlapped.map(find, decoded, workers=infer.workers)
             finishing = overlapped.map(finish, steadied(found, config.smooth), workers=infer.workers)

@@ -129,6 +129,16 @@ def test_benchmark_writes_what_it_promises(tmp_path: Path) -> None:
     assert "pipeline" in printed and "peak memory" in printed
 
 
+def test_benchmark_of_outputs_measures_every_kind_of_run(tmp_path: Path) -> None:
+    output = tmp_path / "results.json"
+    printed = run("tools/benchmark_outputs.py", SAMPLE, "--frames", "10", "--repeats", "1", "-o", output)
+    runs = json.loads(output.read_text())["runs"]
+    names = ["1 in one run", "2 in one run", "3 in one run", "mask alone", "blur:60 alone"]
+    assert list(runs) == [*names, "masks saved too", "from saved masks"]
+    assert all(row["frames"] == 10 and row["cpu_seconds_per_1000_frames"] > 0 for row in runs.values())
+    assert printed.splitlines()[0].startswith("1 in one run: ")
+
+
 def test_clips_of_the_gpu_benchmark_are_repeated_without_a_seam(tmp_path: Path) -> None:
     from clips import make_clip
 

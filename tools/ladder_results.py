@@ -1,0 +1,177 @@
+"""What `ladder.py` has measured, as the report and the documents need it: medians, and tables in Markdown."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from charts import STAGES
+
+Row = dict[str, Any]  # of a file's "rows"
+FPS, SECONDS, CPU = "fps", "seconds", "cpu_seconds_per_1000_frames"
+HOST, GPU = "peak_memory_mib", "gpu_memory_mib"
+WORK = "CPU seconds"  # of a whole run
+PEERS = {  # what is no rung of ours
+    "typical workflow": "typical workflow",
+    "sample, x264 ultrafast": "shape of NVIDIA's sample, x264",
+    "sample, null": "shape of NVIDIA's sample, nothing encoded",
+}
+_LABELS = PEERS | {
+    "baseline, CPU": "--baseline on the CPU alone",
+    "baseline, in turn": "--baseline's stages one after the other",
+    "baseline": "--baseline",
+    "jpeg": "instead: encode jpeg",
+    "nothing encoded": "instead: nothing encoded",
+}
+
+
+@dataclass
+class Measured:
+    """The figures of one machine. What several files have, the newest gives."""
+
+    rows: dict[str, list[Row]] = field(default_factory=dict)  # by part
+    heads: dict[str, Row] = field(default_factory=dict)  # by part: when, how, on what and with what it was measured
+
+    @property
+    def gpu(self) -> bool:
+        """Whether it has one."""
+        return bool(self.head["plans"]["gpu"])
+
+    @property
+    def head(self) -> Row:
+        """That of the ladder itself."""
+        return self.heads["ladder"]
+
+    def named(self, part: str, name: str) -> list[Row]:
+        """The rows of that name, in the order in which they were measured first."""
+        return [row for row in self.rows.get(part, ()) if row["name"] == name]
+
+    def names(self, part: str) -> list[str]:
+        """Each name once."""
+        return list(dict.fromkeys(row["name"] for row in self.rows.get(part, ())))
+
+
+def load(folder: Path) -> dict[str, Measured]:
+    """The stored figures, for "gpu" and "cpu" as far as they are there."""
+    machines: dict[str, Measured] = {}
+    for path in folder.glob("ladder-*.json"):
+        results = json.loads(path.read_text(encoding="utf-8"))
+        machine = machines.setdefault("gpu" if results["plans"]["gpu"] else "cpu", Measured())
+        for part in {row["part"] for row in results["rows"]}:
+            if part not in machine.heads or machine.heads[part]["date"] < results["date"]:
+                machine.heads[part] = {key: value for key, value in results.items() if key != "rows"}
+                machine.rows[part] = [row for row in results["rows"] if row["part"] == part]
+    return machines
+
+
+def figure(row: Row, key: str) -> float:
+    """The median over a row's runs."""
+    if key == WORK:
+        return figure(row, CPU) * row["frames"] / 1000
+    return median(run[key] for run in row["runs"])
+
+
+def steady(row: Row) -> float:
+    """Frames a second without the beginning, where that was measured."""
+    return figure(row, "steady_fps" if "steady_fps" in row["runs"][0] else FPS)
+
+
+def stages(row: Row) -> tuple[tuple[str, float], ...]:
+    """Seconds by stage, medians over a row's runs."""
+    return tuple((stage, median(run["stages"][stage] for run in row["runs"])) for stage in STAGES)
+
+
+def label(name: str) -> str:
+    """What a row of the ladder is called."""
+    if name in _LABELS:
+        return _LABELS[name]
+    stage, _, implementation = name.partition(" ")
+    return f"+ {stage} {implementation}"
+
+
+def speed_up(row: Row, machine: Measured, part: str = "ladder") -> float:
+    """How many times as fast as the baseline with as many frames; on a CPU, in CPU time: how long something takes there
+    depends on what else the cores do."""
+    (baseline,) = (other for other in machine.named(part, "baseline") if other["frames"] == row["frames"])
+    return figure(row, FPS) / figure(baseline, FPS) if machine.gpu else figure(baseline, CPU) / figure(row, CPU)
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def ladder_head(machine: Measured) -> list[str]:
+    """Over `ladder_rows`."""
+    return ["", "seconds", "fps", "CPU s per 1,000 frames", "of --baseline" + ("" if machine.gpu else ", CPU time")]
+
+
+def ladder_rows(machine: Measured) -> Iterator[list[str]]:
+    """Of each rung: name, seconds, frames a second, CPU seconds for 1,000 frames, times the baseline."""
+    for row in machine.rows["ladder"]:
+        yield [label(row["name"]), *_speeds(row), f"{speed_up(row, machine):.2f}×"]
+
+
+def length_head(machine: Measured) -> list[str]:
+    """Over `length_rows`."""
+    return ["frames", *ladder_head(machine), "host MiB", *(["GPU MiB"] if machine.gpu else [])]
+
+
+def length_rows(machine: Measured) -> Iterator[list[str]]:
+    """Of each length and name: the number of frames, then as in `ladder_rows`, and memory at the peak."""
+    for row in machine.rows["lengths"]:
+        memory = [f"{figure(row, key):,.0f}" for key in ((HOST, GPU) if machine.gpu else (HOST,))]
+        times = f"{speed_up(row, machine, 'lengths'):.2f}×"
+        yield [f"{row['frames']:,}", row["name"], *_speeds(row), times, *memory]
+
+
+def _speeds(row: Row) -> list[str]:
+    return [f"{figure(row, SECONDS):.2f}", f"{figure(row, FPS):,.0f}", f"{figure(row, CPU):.1f}"]
+
+
+def where(machine: Measured, part: str) -> str:
+    """Hardware, date and revision in one line."""
+    head = machine.heads[part]
+    hardware = head["hardware"]
+    gpu = f"{hardware['gpu']} (driver {hardware['driver']}), " if "gpu" in hardware else ""
+    cores = f"{hardware['cores']} cores of an {hardware['cpu']}"
+    return f"{gpu}{cores}, {head['date'][:10]}, revision {head['versions']['git']}"
+
+
+def models(folder: Path) -> str:
+    """What the newest file of `benchmark.py` says of each model, against the typical workflow."""
+    results = json.loads(max(folder.glob("cpu-*.json")).read_text(encoding="utf-8"))
+    rows = []
+    for row, alone in zip(results["throughput"], results["stages"], strict=True):
+        ours, typical = row["pipeline"], row["typical"]
+        cpu = f"{ours[CPU]:.0f} against {typical[CPU]:.0f}"
+        speeds = (f"{side[FPS]['median']:.1f} fps" for side in (ours, typical))
+        rows.append(
+            [f"`{row['model']}`", *speeds, f"**{row['speed_ratio']:.1f}**", cpu, f"{alone['limit_fps']:.1f} fps"]
+        )
+    head = ("model", "this program", "typical workflow", "ratio", "CPU seconds per 1,000 frames")
+    return markdown((*head, "what the cores could do"), rows)
+
+
+def blocks(folder: Path) -> dict[str, str]:
+    """The tables that stand in documents, by name, of the figures in `folder`."""
+    found, machines = {"models-cpu": models(folder)}, load(folder)
+    for kind, machine in machines.items():
+        found[f"ladder-{kind}"] = markdown(ladder_head(machine), list(ladder_rows(machine)))
+        if "lengths" in machine.rows:
+            found[f"lengths-{kind}"] = markdown(length_head(machine), list(length_rows(machine)))
+    return found
+
+
+def filled_in(text: str, tables: dict[str, str]) -> str:
+    """The document with each table between its two markers, `<!-- NAME -->` and `<!-- /NAME -->`.
+
+    Raises `KeyError` for a marker whose table was not measured.
+    """
+    return re.sub(
+        r"(<!-- ([a-z-]+) -->\n).*?(<!-- /\2 -->)", lambda m: f"{m[1]}{tables[m[2]]}\n{m[3]}", text, flags=re.DOTALL
+    )

@@ -68,7 +68,9 @@ def load(folder: Path) -> dict[str, Measured]:
 
 
 def figure(row: Row, key: str) -> float:
-    """The median over a row's runs."""
+    """The median over a row's runs. Seconds are those for all of its clip, where runs took a part of it."""
+    if key == SECONDS:
+        return row["frames"] / figure(row, FPS)
     if key == WORK:
         return figure(row, CPU) * row["frames"] / 1000
     return median(run[key] for run in row["runs"])
@@ -92,11 +94,21 @@ def label(name: str) -> str:
     return f"+ {stage} {implementation}"
 
 
-def speed_up(row: Row, machine: Measured, part: str = "ladder") -> float:
-    """How many times as fast as the baseline with as many frames; on a CPU, in CPU time: how long something takes there
-    depends on what else the cores do."""
-    (baseline,) = (other for other in machine.named(part, "baseline") if other["frames"] == row["frames"])
-    return figure(row, FPS) / figure(baseline, FPS) if machine.gpu else figure(baseline, CPU) / figure(row, CPU)
+def speed_up(row: Row, machine: Measured, part: str = "ladder") -> float | None:
+    """How many times as fast as the baseline with as many frames, if that was measured; on a CPU, in CPU time: how long
+    something takes there depends on what else the cores do."""
+    for baseline in machine.named(part, "baseline"):
+        if baseline["frames"] == row["frames"]:
+            if machine.gpu:
+                return figure(row, FPS) / figure(baseline, FPS)
+            return figure(baseline, CPU) / figure(row, CPU)
+    return None
+
+
+def times(row: Row, machine: Measured, part: str = "ladder") -> str:
+    """`speed_up` in writing."""
+    value = speed_up(row, machine, part)
+    return "" if value is None else f"{value:.2f}×" if value < 10 else f"{value:.1f}×"
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -113,20 +125,26 @@ def ladder_head(machine: Measured) -> list[str]:
 def ladder_rows(machine: Measured) -> Iterator[list[str]]:
     """Of each rung: name, seconds, frames a second, CPU seconds for 1,000 frames, times the baseline."""
     for row in machine.rows["ladder"]:
-        yield [label(row["name"]), *_speeds(row), f"{speed_up(row, machine):.2f}×"]
+        yield [label(row["name"]), *_speeds(row), times(row, machine)]
 
 
 def length_head(machine: Measured) -> list[str]:
     """Over `length_rows`."""
-    return ["frames", *ladder_head(machine), "host MiB", *(["GPU MiB"] if machine.gpu else [])]
+    return ["frames", *ladder_head(machine), *_memory_head(machine)]
 
 
 def length_rows(machine: Measured) -> Iterator[list[str]]:
     """Of each length and name: the number of frames, then as in `ladder_rows`, and memory at the peak."""
     for row in machine.rows["lengths"]:
-        memory = [f"{figure(row, key):,.0f}" for key in ((HOST, GPU) if machine.gpu else (HOST,))]
-        times = f"{speed_up(row, machine, 'lengths'):.2f}×"
-        yield [f"{row['frames']:,}", row["name"], *_speeds(row), times, *memory]
+        yield [f"{row['frames']:,}", row["name"], *_speeds(row), times(row, machine, "lengths"), *_memory(row, machine)]
+
+
+def _memory_head(machine: Measured) -> list[str]:
+    return ["host MiB", "GPU MiB"] if machine.gpu else ["host MiB"]
+
+
+def _memory(row: Row, machine: Measured) -> list[str]:
+    return [f"{figure(row, key):,.0f}" for key in ((HOST, GPU) if machine.gpu else (HOST,))]
 
 
 def _speeds(row: Row) -> list[str]:
@@ -157,21 +175,58 @@ def models(folder: Path) -> str:
     return markdown((*head, "what the cores could do"), rows)
 
 
+def busy(machine: Measured) -> str:
+    """Seconds that the stages of each rung are busy."""
+    head = ("", "whole run", *STAGES)
+    rows = []
+    for row in machine.rows["ladder"]:
+        if "stages" in row["runs"][0]:
+            seconds = (figure(row, SECONDS), *(spent for _, spent in stages(row)))
+            rows.append([label(row["name"]), *(f"{value:.2f}" for value in seconds)])
+    return markdown(head, rows)
+
+
+def compared(machine: Measured) -> str:
+    """Frames a second over codecs, sizes and sizes of batches; on a CPU, CPU seconds for 1,000 frames."""
+    rows = []
+    for part, key in (("codecs", "codec"), ("sizes", "size"), ("batches", "name")):
+        for row in machine.rows.get(part, ()):
+            what, how = (row[key], row["name"]) if part != "batches" else row["name"].rsplit(", ")[::-1]
+            value = f"{figure(row, FPS):,.0f}" if machine.gpu else f"{figure(row, CPU):.1f}"
+            rows.append([part, what, how, value, *_memory(row, machine)])
+    unit = "fps" if machine.gpu else "CPU s per 1,000 frames"
+    return markdown(["", "", "", unit, *_memory_head(machine)], rows)
+
+
+def alone(machine: Measured) -> str:
+    """Frames a second of each stage alone, and CPU seconds for 1,000."""
+    rows = [[row["name"], f"{steady(row):,.0f}", f"{figure(row, CPU):.2f}"] for row in machine.rows["alone"]]
+    return markdown(("", "fps", "CPU s per 1,000 frames"), rows)
+
+
 def blocks(folder: Path) -> dict[str, str]:
     """The tables that stand in documents, by name, of the figures in `folder`."""
-    found, machines = {"models-cpu": models(folder)}, load(folder)
-    for kind, machine in machines.items():
+    found = {"models-cpu": models(folder)}
+    for kind, machine in load(folder).items():
         found[f"ladder-{kind}"] = markdown(ladder_head(machine), list(ladder_rows(machine)))
+        found[f"busy-{kind}"] = busy(machine)
         if "lengths" in machine.rows:
             found[f"lengths-{kind}"] = markdown(length_head(machine), list(length_rows(machine)))
+        if {"codecs", "sizes", "batches"} <= machine.rows.keys():
+            found[f"compared-{kind}"] = compared(machine)
+        if "alone" in machine.rows:
+            found[f"alone-{kind}"] = alone(machine)
     return found
 
 
 def filled_in(text: str, tables: dict[str, str]) -> str:
     """The document with each table between its two markers, `<!-- NAME -->` and `<!-- /NAME -->`.
 
-    Raises `KeyError` for a marker whose table was not measured.
+    Where a table was not measured, what stands there stays.
     """
-    return re.sub(
-        r"(<!-- ([a-z-]+) -->\n).*?(<!-- /\2 -->)", lambda m: f"{m[1]}{tables[m[2]]}\n{m[3]}", text, flags=re.DOTALL
-    )
+
+    def current(match: re.Match[str]) -> str:
+        begin, name, before, end = match.groups()
+        return f"{begin}{tables[name]}\n{end}" if name in tables else f"{begin}{before}{end}"
+
+    return re.sub(r"(<!-- ([a-z-]+) -->\n)(.*?)(<!-- /\2 -->)", current, text, flags=re.DOTALL)

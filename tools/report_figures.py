@@ -17,9 +17,9 @@ from ladder_results import (
     Row,
     figure,
     label,
-    speed_up,
     stages,
     steady,
+    times,
 )
 
 _ALONE = {  # a row's name: what it is called, and whose colour it has
@@ -80,7 +80,7 @@ def ladder(machine: Measured) -> str:
     rows = []
     for row in machine.rows["ladder"]:
         seconds, kind = figure(row, SECONDS if machine.gpu else CPU), "peer" if row["name"] in PEERS else "ours"
-        text = f"{seconds:.2f} s · {speed_up(row, machine):.2f}×"
+        text = f"{seconds:.2f} s · {times(row, machine)}"
         rows.append(Bar(label(row["name"]), ((kind, seconds),), text))
     return charts.bars(rows)
 

@@ -13,6 +13,7 @@ from charts import STAGES
 Row = dict[str, Any]  # of a file's "rows"
 FPS, SECONDS, CPU = "fps", "seconds", "cpu_seconds_per_1000_frames"
 HOST, GPU = "peak_memory_mib", "gpu_memory_mib"
+_PLACES = {"gpu": "on a GPU", "cpu": "on a CPU"}
 WORK = "CPU seconds"  # of a whole run
 PEERS = {  # what is no rung of ours
     "typical workflow": "typical workflow",
@@ -176,14 +177,23 @@ def models(folder: Path) -> str:
 
 
 def busy(machine: Measured) -> str:
-    """Seconds that the stages of each rung are busy."""
-    head = ("", "whole run", *STAGES)
+    """Seconds that the stages of each rung are busy, and which thread is so most of the time."""
+    head = ("", "whole run", *STAGES, "busiest")
     rows = []
     for row in machine.rows["ladder"]:
         if "stages" in row["runs"][0]:
             seconds = (figure(row, SECONDS), *(spent for _, spent in stages(row)))
-            rows.append([label(row["name"]), *(f"{value:.2f}" for value in seconds)])
+            rows.append([label(row["name"]), *(f"{value:.2f}" for value in seconds), _busiest(row)])
     return markdown(head, rows)
+
+
+def _busiest(row: Row) -> str:
+    """What is busy for the largest part of the run, maybe in several threads: decoding, the three stages in the middle
+    (where they are on the GPU, it), or encoding."""
+    decode, *middle, encode = (seconds for _, seconds in stages(row))
+    busy = {"decode": decode, "middle": sum(middle), "encode": encode}
+    name = max(busy, key=lambda thread: busy[thread])
+    return f"{name} {100 * busy[name] / figure(row, SECONDS):.0f} %"
 
 
 def compared(machine: Measured) -> str:
@@ -205,15 +215,22 @@ def alone(machine: Measured) -> str:
 
 
 def blocks(folder: Path) -> dict[str, str]:
-    """The tables that stand in documents, by name, of the figures in `folder`."""
+    """The tables and pictures that stand in documents, by name, of the figures in `folder`."""
     found = {"models-cpu": models(folder)}
     for kind, machine in load(folder).items():
-        found[f"ladder-{kind}"] = markdown(ladder_head(machine), list(ladder_rows(machine)))
+        frames = machine.rows["ladder"][0]["frames"]
+        about = f"{frames:,} frames, 1080p, x264 {machine.head['preset']}; {where(machine, 'ladder')}:"
+        picture = f"![The ladder, {_PLACES[kind]}](docs/{kind}-ladder.png)"
+        table = markdown(ladder_head(machine), list(ladder_rows(machine)))
+        found[f"ladder-{kind}"] = f"{about}\n\n{table}\n\n{picture}"
         found[f"busy-{kind}"] = busy(machine)
         if "lengths" in machine.rows:
-            found[f"lengths-{kind}"] = markdown(length_head(machine), list(length_rows(machine)))
+            picture = f"![Time and memory over length, {_PLACES[kind]}](docs/{kind}-lengths.png)"
+            found[f"lengths-{kind}"] = f"{markdown(length_head(machine), list(length_rows(machine)))}\n\n{picture}"
         if {"codecs", "sizes", "batches"} <= machine.rows.keys():
             found[f"compared-{kind}"] = compared(machine)
+        if "trace" in machine.rows:
+            found[f"timeline-{kind}"] = f"![Some batches on their way, {_PLACES[kind]}](docs/{kind}-timeline.png)"
         if "alone" in machine.rows:
             found[f"alone-{kind}"] = alone(machine)
     return found

@@ -28,8 +28,7 @@ DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "performance.md")
 PICTURES = {  # of which figures
     "ladder": ("ladder",),
     "lengths": ("time", "memory"),
-    "timeline": ("timeline-optimized",),
-    "timeline-baseline": ("timeline-baseline",),
+    "timeline": ("timeline-optimized", "timeline-nothing-encoded", "timeline-baseline"),
 }
 _TITLES = {"gpu": "On a GPU", "cpu": "On a CPU"}
 _WIDTH, _TALLEST, _MARGIN = 840, 2000, 12  # of a picture, in CSS pixels
@@ -91,6 +90,13 @@ def _circumstances(machine: Measured) -> Iterator[str]:
         yield f'<p class="soft">{escape(hardware)}<br>{escape(versions)}</p>'
 
 
+def current(document: Path) -> str:
+    """The document with the tables and pictures of what is stored now."""
+    to_docs = "docs/" if document.parent == ROOT else ""
+    found = {name: text.replace("](docs/", f"]({to_docs}") for name, text in blocks(RESULTS).items()}
+    return filled_in(document.read_text(encoding="utf-8"), found)
+
+
 def save_pictures(machines: dict[str, Measured], folder: Path) -> list[Path]:
     """Figures as PNG, in light colours."""
     made = []
@@ -141,7 +147,7 @@ def main() -> None:
         options.output.write_text(page(machines), encoding="utf-8")
     if options.documents:
         for document in DOCUMENTS:
-            document.write_text(filled_in(document.read_text(encoding="utf-8"), blocks(RESULTS)), encoding="utf-8")
+            document.write_text(current(document), encoding="utf-8")
     if options.pictures:
         print(*save_pictures(machines, options.pictures), sep="\n")
 

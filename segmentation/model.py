@@ -58,6 +58,11 @@ class Model:
     activation: str  # still to be applied to the output: "none", "sigmoid" or "softmax"
     keep: tuple[int, ...]  # output channels whose classes are kept
 
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The labels of the classes that are kept."""
+        return tuple(self.labels[channel] for channel in self.keep)
+
 
 def load_model(config: Config) -> Model:
     """Reads the model that `config` names and settles what it means. Raises `ModelError`."""

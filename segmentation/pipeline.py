@@ -16,10 +16,11 @@ from av.packet import Packet
 
 from segmentation.clock import StageClock
 from segmentation.config import Config
-from segmentation.effect import Effect
+from segmentation.effect import Effect, effect_on
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError, UnknownOperator
 from segmentation.faults import explain
 from segmentation.frames import FrameBatch, VideoInfo
+from segmentation.inference import Found
 from segmentation.model import load_model
 from segmentation.overlap import Overlap
 from segmentation.placement import GPU_BATCH, batch_size, moves, open_gpu
@@ -128,7 +129,7 @@ def _segment(
             log.warning("infer: onnxruntime on the CPU (%s)", exc)
             plan = make_plan(replace(config, infer="onnxruntime"), info)
             infer = made(plan.infer, model, config)
-        postprocess = made(plan.postprocess, info, pix_fmt, Effect.parse(config.effect), config)
+        postprocess = made(plan.postprocess, info, pix_fmt, effect_on(config.effect, model.kept), config)
         encoder = made(plan.encode, muxer, info, pix_fmt, config)
         muxer.copy_streams(end=_end(info, config))
         move = moves(gpu, info, pix_fmt, config)
@@ -147,19 +148,22 @@ def _segment(
             with alone(preprocess):
                 given = move.frames(batch, preprocess.memory)
                 tensor = move.rows(clock.call("preprocess", batch, preprocess, given), infer.memory, len(batch))
-            masks = clock.call("infer", batch, infer, tensor)
+            found = clock.call("infer", batch, infer, tensor)
+            masks, which = found if isinstance(found, Found) else (found, None)
             lumas = small_lumas(tensor, model, masks.shape[1:]) if config.smooth else None
-            return batch if postprocess.memory == batch.memory else given, masks, lumas
+            return replace(batch if postprocess.memory == batch.memory else given, which=which), masks, lumas
 
         def finish(found: tuple[FrameBatch, Any]) -> tuple[FrameBatch, Any]:
             move.enter()
             batch, masks = found
             with alone(postprocess):
                 batch, masks = move.frames(batch, postprocess.memory), move.rows(masks, postprocess.memory, len(batch))
+                batch = move.which(batch, postprocess.memory)
                 if refine is not None:
                     masks = clock.call("postprocess", batch, refine, batch, masks)
                 finished = clock.call("postprocess", batch, postprocess, batch, masks)
                 noted = move.rows(masks, "host", len(batch)) if observers else None
+                finished = move.which(finished, "host") if observers else finished
                 return move.frames(finished, encoder.memory, wait=False), noted
 
         if config.smooth:  # between the two, masks wait for those of later frames

@@ -50,6 +50,10 @@ class Transfer:
                 return pinned.to(self._gpu.device, non_blocking=True)
             return array[:count].cpu().numpy()
 
+    def which(self, batch: FrameBatch, memory: str) -> FrameBatch:
+        """The batch with its `which`, if it has one, in that memory."""
+        return batch if batch.which is None else replace(batch, which=self.rows(batch.which, memory, len(batch)))
+
     def _upload(self, batch: FrameBatch) -> FrameBatch:
         count = len(batch)
         planes = self._gpu.planes(self._shapes, self._dtype)

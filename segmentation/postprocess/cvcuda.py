@@ -216,7 +216,7 @@ class _UploadedLegend:
     def tints(self, which: torch.Tensor) -> Behind:
         """Each class's colour where it is, from (N, h, w) upright."""
         with torch.cuda.stream(self._gpu.stream):
-            stored = torch.rot90(which, -self._turns, (1, 2)).long()
+            stored = torch.rot90(which, -self._turns, (1, 2)).contiguous().long()
             y, u, v = (values[stored] for values in self._palette)
         height, width = stored.shape[1:]
         return y, u, v, width, height, 0, 0

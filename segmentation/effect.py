@@ -1,7 +1,7 @@
 """What happens to the picture: the option `--effect`, read."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from segmentation.errors import ConfigError
 
@@ -24,6 +24,7 @@ class Effect:
     block: float = DEFAULT_BLOCK  # pixelate: the side of a block
     rgb: tuple[int, int, int] = (0, 177, 64)  # color: what replaces the background; overlay: the tint
     file: str = ""  # image, video: what replaces the background
+    classes: tuple[str, ...] = ()  # overlay: the names of what is kept, if each is to have its own colour
     contain: bool = False  # image, video: show all of it, with black beside it, instead of covering the picture with it
 
     @staticmethod
@@ -46,6 +47,12 @@ class Effect:
             case "blur" | "pixelate" | "color" | "overlay" | "mask" | "cutout" if not colon:
                 return Effect(kind)
         raise ConfigError(f"effect {text!r} is unknown: choose {CHOICES}")
+
+
+def effect_on(text: str, classes: tuple[str, ...]) -> Effect:
+    """The effect, where these classes are kept: with several, `overlay` without a colour gives each its own."""
+    effect = Effect.parse(text)
+    return replace(effect, classes=classes) if text == "overlay" and len(classes) > 1 else effect
 
 
 def _sized(kind: str, value: float, text: str) -> Effect:

@@ -151,6 +151,8 @@ class FrameBatch:
     number: int = 0  # of the batch, counted likewise: batches may be short, so it does not follow from `index`
     # On a GPU: (Y, U, V), of cut-outs with alpha, CUDA tensors (N, h, w) whose first len(frames) pictures count.
     planes: Any = None
+    # (N, h, w) uint8, upright, with the masks: which of the classes that are kept is the likeliest, if that is wanted.
+    which: Any = None
     ready: Any = None  # a CUDA event: on the host, the frames' planes hold the pictures once it has passed
 
     @property

@@ -172,7 +172,7 @@ extern "C" __global__ void pixelate(const sample *y, const sample *u, const samp
                                     int small_height) {
     __shared__ unsigned long long sums[5];  // of weights and weighted samples, of luma (0, 1) and chroma (2, 3, 4)
     const int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
-    if (thread < 5) sums[thread] = 0;
+    for (int i = thread; i < 5; i += threads) sums[i] = 0;
     __syncthreads();
     const Mask mask = mask_of(masks, mask_width, mask_height, gain, bias);
     const int chroma_width = -(-width >> SHIFT_X), chroma_height = -(-height >> SHIFT_Y);

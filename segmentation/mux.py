@@ -19,7 +19,7 @@ from av.video.stream import VideoStream
 
 from segmentation.aside import check_target, put_in_place, temporary_for
 from segmentation.config import Config
-from segmentation.effect import Effect
+from segmentation.containers import codec_for, format_options
 from segmentation.errors import OutputError
 from segmentation.frames import VideoInfo
 from segmentation.source import open_input, reason
@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 # Seconds: a container that begins later runs on a broadcast clock, which no player of files expects. When that clock
 # is about to wrap around, FFmpeg counts from below 0, and players show nothing before 0.
 _CLOCK_LIMIT = 60
-CUTOUTS = {".mov": "prores", ".webm": "vp9", ".mkv": "ffv1", ".png": "png"}  # codecs with alpha by suffix
 _OWN_TAGS = {"encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
 _MATROSKA_STATISTICS = ("BPS", "NUMBER_OF_", "_STATISTICS", "DURATION")
 
@@ -44,7 +43,7 @@ class Muxer:
     def __init__(self, target: Path, info: VideoInfo, config: Config, option: str = "-o") -> None:
         """`option` is what names another target."""
         self.target = target
-        self.codec: str = config.codec or _codec(target, config)
+        self.codec: str = config.codec or codec_for(target, config)
         self._info = info
         self._overwrite = config.overwrite
         self._option = option
@@ -66,7 +65,7 @@ class Muxer:
         try:
             self._temporary.touch(exist_ok=False)
             return av.open(
-                str(self._temporary.absolute()), "w", container_options=_format_options(self.target, self._info)
+                str(self._temporary.absolute()), "w", container_options=format_options(self.target, self._info)
             )
         except (av.error.FFmpegError, OSError, ValueError) as exc:
             self._remove()
@@ -249,30 +248,6 @@ class Muxer:
 
     def _error(self, exc: BaseException) -> OutputError:
         return OutputError(f"{self.target}: cannot be written ({reason(exc)})")
-
-
-def _codec(target: Path, config: Config) -> str:
-    """The codec of a file of this suffix, unless the user says. Raises `OutputError` where it can't hold alpha."""
-    suffix = target.suffix.lower()
-    if Effect.parse(config.effect).kind != "cutout":
-        return "av1" if suffix == ".webm" else "h264"
-    if suffix not in CUTOUTS:
-        raise OutputError(f"{target}: can't hold a cutout's alpha; name a .mov, .webm or .mkv, or FOLDER/%05d.png")
-    return CUTOUTS[suffix]
-
-
-def _format_options(target: Path, info: VideoInfo) -> dict[str, str]:
-    """What the format's muxer is told, so that every timestamp stays what it is."""
-    match target.suffix.lower():
-        case ".mp4" | ".mov" | ".m4v":
-            # A stream that begins later than 0 does so on the movie's own clock: one that meets the video's ticks.
-            ticks = info.time_base.denominator
-            clock = min(ticks * max(1, 100_000 // ticks), 1_000_000)
-            return {"movflags": "+faststart", "movie_timescale": str(clock)}
-        case ".mkv":  # AAC from an MP4 begins before 0; all streams would be shifted for it
-            return {"avoid_negative_ts": "disabled"}
-        case _:
-            return {}
 
 
 def _tags(metadata: dict[str, str]) -> dict[str, str]:

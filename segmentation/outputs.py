@@ -21,7 +21,7 @@ from av.packet import Packet
 
 from segmentation.clock import StageClock
 from segmentation.config import Config
-from segmentation.effect import Effect
+from segmentation.effect import Effect, effect_on
 from segmentation.errors import ConfigError
 from segmentation.frames import FrameBatch, VideoInfo
 from segmentation.mux import Muxer
@@ -126,12 +126,15 @@ class Outputs:
             )
         return pix_fmt
 
-    def prepare(self, made: Callable[..., Any], plan: Plan, pix_fmt: str, end: Fraction | None) -> None:
-        """Makes the stages of each output. Other streams are copied up to `end`, on the source's clock."""
+    def prepare(
+        self, made: Callable[..., Any], plan: Plan, pix_fmt: str, end: Fraction | None, classes: tuple[str, ...]
+    ) -> None:
+        """Makes the stages of each output. Other streams are copied up to `end`, on the source's clock. `classes` are
+        those that batches tell apart."""
         info = self._info
         for output in self._all:
             config, muxer = output.config, output.muxer
-            output.postprocess = made(plan.postprocess, info, pix_fmt, Effect.parse(config.effect), config)
+            output.postprocess = made(plan.postprocess, info, pix_fmt, effect_on(config.effect, classes), config)
             output.encoder = made(output.choice, muxer, info, pix_fmt, config)
             muxer.copy_streams(end=end)
             if config.verify:

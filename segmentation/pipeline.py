@@ -17,6 +17,7 @@ from segmentation.effect import Effect
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError, UnknownOperator
 from segmentation.faults import explain
 from segmentation.frames import FrameBatch, VideoInfo
+from segmentation.inference import Found
 from segmentation.mask_track import MaskReader, MaskWriter
 from segmentation.model import load_model
 from segmentation.outputs import Finished, Outputs, check_names
@@ -134,7 +135,7 @@ def _segment(
                 log.warning("infer: onnxruntime on the CPU (%s)", exc)
                 plan = make_plan(replace(config, infer="onnxruntime"), info)
                 infer = made(plan.infer, model, config)
-        outputs.prepare(made, plan, pix_fmt, _end(info, config))
+        outputs.prepare(made, plan, pix_fmt, _end(info, config), classes if saved is None else ())
         move = moves(gpu, info, pix_fmt, config)
         refine = Refiner(info, pix_fmt) if config.refine else None
 
@@ -149,9 +150,10 @@ def _segment(
             with alone(preprocess):
                 given = move.frames(batch, preprocess.memory)
                 tensor = move.rows(clock.call("preprocess", batch, preprocess, given), infer.memory, len(batch))
-            masks = clock.call("infer", batch, infer, tensor)
+            found = clock.call("infer", batch, infer, tensor)
+            masks, which = found if isinstance(found, Found) else (found, None)
             lumas = small_lumas(tensor, model, masks.shape[1:]) if config.smooth else None
-            return batch if plan.postprocess.memory == batch.memory else given, masks, lumas
+            return replace(batch if plan.postprocess.memory == batch.memory else given, which=which), masks, lumas
 
         def finish(found: tuple[FrameBatch, Any]) -> Finished:
             move.enter()
@@ -162,6 +164,7 @@ def _segment(
             with alone(plan.postprocess):
                 memory = plan.postprocess.memory
                 batch, masks = move.frames(batch, memory), move.rows(masks, memory, len(batch))
+                batch = move.which(batch, memory)
                 if refine is not None:
                     masks = clock.call("postprocess", batch, refine, batch, masks)
                 shown: deque[FrameBatch] = deque()
@@ -169,6 +172,7 @@ def _segment(
                     composed = clock.call("postprocess", batch, output.postprocess, batch, masks)
                     shown.append(move.frames(composed, output.encoder.memory, wait=False))
                 noted = move.rows(masks, "host", len(batch)) if config.results or config.verify else None
+                batch = move.which(batch, "host") if config.results else batch
                 levels = None if levels is None else move.rows(levels, "host", len(batch))
                 return Finished(batch.without_pictures(), shown, noted, levels)
 

@@ -42,6 +42,9 @@ class _Stay:
     def rounded(self, masks: Any) -> tuple[Any, Any]:
         return rounded(masks)
 
+    def which(self, batch: FrameBatch, memory: str) -> FrameBatch:
+        return batch
+
 
 def moves(gpu: Any, info: VideoInfo, pix_fmt: str, config: Config) -> Any:
     """What brings batches and arrays to where a stage wants them: `transfer.Transfer`, or nothing without a GPU."""

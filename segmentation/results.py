@@ -1,9 +1,10 @@
 """What was found in each frame, as a file of JSON lines: `--results`.
 
-A line a frame, in order: `index`, `pts` (seconds in the output), `classes` (kept labels: all, as the one mask
-does not tell them apart, or none where nothing is found), `area` (share of the picture) and `pixels`, `box` ([x, y,
-width, height] or null); with `--rle` also `rle`, the mask as COCO writes it. Pixels are those of the upright picture at
-full size. A place counts where the network's mask is above `--threshold`, whether or not `--invert` is given.
+A line a frame, in order: `index`, `pts` (seconds in the output), `classes` (those that are there, of what is kept),
+`area` (share of the picture) and `pixels`, `box` ([x, y, width, height] or null) of all of them together; where several
+are kept, `by_class` has the same of each; with `--rle` also `rle`, the mask as COCO writes it. Pixels are those of the
+upright picture at full size. A place counts where the network's mask is above `--threshold`, with or without
+`--invert`; it is of the class that is the likeliest there.
 """
 
 import json
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -64,9 +66,12 @@ class Results:
         lines = []
         for number, (frame, mask) in enumerate(zip(batch.frames, masks, strict=True), batch.index):
             found = mask > self._threshold
-            line: dict[str, Any] = {"index": number, "pts": float(self._seconds(frame.pts))}
-            line["classes"] = self._classes if found.any() else []
+            areas = self._areas(found, batch.which, number - batch.index)
+            present = [name for name, area in areas.items() if area.any()]
+            line: dict[str, Any] = {"index": number, "pts": float(self._seconds(frame.pts)), "classes": present}
             line |= measured(found, *self._size)
+            if batch.which is not None:
+                line["by_class"] = {name: measured(areas[name], *self._size) for name in present}
             if self._rle:
                 line["rle"] = {"size": list(found.shape), "counts": rle(found)}
             lines.append(json.dumps(line) + "\n")
@@ -74,6 +79,14 @@ class Results:
             self._file.writelines(lines)
         except OSError as exc:
             raise self._error(exc) from exc
+
+    def _areas(self, found: Mask, which: Any, row: int) -> dict[str, Mask]:
+        """Where each of the classes is: the same for all where nothing tells them apart."""
+        if which is None:
+            return dict.fromkeys(self._classes, found)
+        height, width = found.shape  # larger than `which` where edges were refined
+        large = cv2.resize(which[row], (width, height), interpolation=cv2.INTER_NEAREST)
+        return {name: found & (large == i) for i, name in enumerate(self._classes)}
 
     def finish(self) -> None:
         """Puts the file in its place."""

@@ -60,6 +60,10 @@ class Transfer:
             levels = (masks * 255 + 0.5).to(torch.uint8)
             return levels, self._values[levels.long()]  # not divided: GPUs round that otherwise
 
+    def which(self, batch: FrameBatch, memory: str) -> FrameBatch:
+        """The batch with its `which`, if it has one, in that memory."""
+        return batch if batch.which is None else replace(batch, which=self.rows(batch.which, memory, len(batch)))
+
     def _upload(self, batch: FrameBatch) -> FrameBatch:
         count = len(batch)
         planes = self._gpu.planes(self._shapes, self._dtype)

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from segmentation.config import Config
-from segmentation.effect import Effect
+from segmentation.effect import effect_on
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.model import Model
 from segmentation.postprocess.opencv import OpenCVPostprocessor
@@ -38,16 +38,25 @@ def preprocess(side: str, info: VideoInfo, pix_fmt: str, model: Model, batch: Fr
 
 
 def postprocess(
-    side: str, info: VideoInfo, pix_fmt: str, effect: str, batch: FrameBatch, masks: NDArray[Any], **options: Any
+    side: str,
+    info: VideoInfo,
+    pix_fmt: str,
+    effect: str,
+    batch: FrameBatch,
+    masks: NDArray[Any],
+    classes: tuple[str, ...] = (),
+    **options: Any,
 ) -> FrameBatch:
-    """The frames that are shown. `options` are fields of `Config`."""
+    """The frames that are shown. `classes` are kept, `options` fields of `Config`."""
+    chosen = effect_on(effect, classes)
     config = Config(effect=effect, batch_size=BATCH, **options)
     if side == "opencv":
-        return OpenCVPostprocessor(info, pix_fmt, Effect.parse(effect), config)(batch, masks)
+        return OpenCVPostprocessor(info, pix_fmt, chosen, config)(batch, masks)
     from segmentation.postprocess.cvcuda import CvCudaPostprocessor
     from segmentation.transfer import Transfer
 
     transfer = Transfer(gpu(), info, FORMATS[pix_fmt], BATCH)
-    stage = CvCudaPostprocessor(info, pix_fmt, Effect.parse(effect), config, gpu())
+    stage = CvCudaPostprocessor(info, pix_fmt, chosen, config, gpu())
+    batch = transfer.which(batch, "cuda")
     moved = transfer.frames(batch, "cuda"), transfer.rows(masks, "cuda", len(batch))
     return transfer.frames(stage(*moved), "host")

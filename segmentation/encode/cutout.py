@@ -17,11 +17,12 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from segmentation.config import Config
+from segmentation.containers import CUTOUTS
 from segmentation.decode.pyav import plane_view
 from segmentation.encode.x264 import describe_stream
 from segmentation.errors import ConfigError, OutputError
 from segmentation.frames import FORMATS, FULL, LIMITED, Frame, FrameBatch, PixelFormat, VideoInfo
-from segmentation.mux import CUTOUTS, Muxer
+from segmentation.mux import Muxer
 from segmentation.source import EXACT, reason
 
 

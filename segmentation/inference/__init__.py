@@ -2,19 +2,26 @@
 
 Contract: `Inference(model, config)(tensor)` takes what preprocess made, (N, 3, H, W) in `model.dtype`, and returns
 (N, h, w) float32 in 0..1: at each place the probability of the classes that are kept, upright, at the resolution that
-the network puts out. N may be smaller than the batch size (the last batch). `memory` says where both are: NumPy
-arrays on the "host", of which the caller owns the result, or tensors on "cuda", of which rows behind the tensor's mean
-nothing and which the next call writes again. On a GPU a `Gpu` is the last argument. Up to `workers` threads may call it
-at once.
+the network puts out; where `tells_classes`, a `Found` with that. N may be smaller than the batch size (the last batch).
+`memory` says where both are: NumPy arrays on the "host", of which the caller owns the result, or tensors on "cuda", of
+which rows behind the tensor's mean nothing and which, but for `Found.which`, the next call writes again. On a GPU a
+`Gpu` is the last argument. Up to `workers` threads may call it at once.
 """
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.model import Model
+
+
+class Found(NamedTuple):
+    """Masks, and which of the classes that are kept is the likeliest at each place, whether or not the mask is high."""
+
+    masks: Any  # (N, h, w) float32
+    which: Any  # (N, h, w) uint8: index into `model.keep`
 
 
 class Inference(Protocol):
@@ -24,6 +31,18 @@ class Inference(Protocol):
     def __init__(self, model: Model, config: Config) -> None: ...
 
     def __call__(self, tensor: Any) -> Any: ...
+
+
+def tells_classes(model: Model, config: Config) -> bool:
+    """Whether anybody wants to know which class is where: an overlay of several colours, or the results."""
+    effects = (config.effect, *(effect for effect, _ in config.also))
+    return len(model.keep) > 1 and ("overlay" in effects or config.results is not None)
+
+
+def likeliest(scores: NDArray[np.float32], model: Model) -> NDArray[np.uint8]:
+    """(N, C, h, w) scores to `Found.which`: all activations keep their order."""
+    which: NDArray[np.uint8] = scores[:, list(model.keep)].argmax(axis=1).astype(np.uint8)
+    return which
 
 
 def probabilities(scores: NDArray[np.float32], model: Model) -> NDArray[np.float32]:

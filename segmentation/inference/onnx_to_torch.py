@@ -31,11 +31,15 @@ def convert(path: Path, device: torch.device) -> torch.nn.Module:
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
+def likeliest(scores: Any, model: Model) -> torch.Tensor:
+    """(N, C, h, w) scores to (N, h, w) uint8, see `inference.Found`."""
+    return torch.stack([_main(scores)[:, k] for k in model.keep]).argmax(dim=0).to(torch.uint8)
+
+
+@torch.inference_mode()  # type: ignore[untyped-decorator]
 def probabilities(scores: Any, model: Model) -> torch.Tensor:
     """(N, C, h, w) scores to (N, h, w) float32 probability that a place belongs to one of `model.keep`."""
-    if isinstance(scores, (tuple, list)):  # auxiliary outputs follow the one that counts
-        scores = scores[0]
-    scores = scores.float()
+    scores = _main(scores).float()
     if model.activation == "softmax":
         scores = scores.softmax(dim=1)
     elif model.activation == "sigmoid":
@@ -43,6 +47,12 @@ def probabilities(scores: Any, model: Model) -> torch.Tensor:
     kept = torch.stack([scores[:, k] for k in model.keep])  # a list as index would be copied from the host each time
     chosen = kept.amax(dim=0) if model.activation == "sigmoid" else kept.sum(dim=0)
     return chosen.clamp(0, 1)
+
+
+def _main(scores: Any) -> torch.Tensor:
+    """The output that counts: auxiliary ones follow it."""
+    main: torch.Tensor = scores[0] if isinstance(scores, (tuple, list)) else scores
+    return main
 
 
 def _onnx2torch() -> Any:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.frames import VideoInfo
-from segmentation.inference import probabilities
+from segmentation.inference import Found, likeliest, probabilities, tells_classes
 from segmentation.model import Model, open_session
 
 _MOST_WORKERS = 16  # each holds frames and the network's activations in memory
@@ -26,21 +26,27 @@ class OnnxRuntimeInference:
         options.intra_op_num_threads = 1
         self._session = open_session(model.path, options)
         self._model = model
+        self._which = tells_classes(model, config)
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
         return f"ONNX Runtime {ort.__version__}, CPU, FP32"
 
-    def __call__(self, tensor: NDArray[np.generic]) -> NDArray[np.float32]:
+    def __call__(self, tensor: NDArray[np.generic]) -> NDArray[np.float32] | Found:
+        scores = self._scores(tensor)
+        masks = probabilities(scores, self._model)
+        return Found(masks, likeliest(scores, self._model)) if self._which else masks
+
+    def _scores(self, tensor: NDArray[np.generic]) -> NDArray[np.float32]:
         model = self._model
         count = len(tensor)
         if model.batch is None:
-            return probabilities(self._run(tensor), model)
+            return self._run(tensor)
         # A fixed batch: whole ones, the last one filled up with zeros whose masks are thrown away.
         padding = -count % model.batch
         padded = np.concatenate([tensor, np.zeros((padding, *tensor.shape[1:]), tensor.dtype)]) if padding else tensor
         parts = [self._run(padded[i : i + model.batch]) for i in range(0, len(padded), model.batch)]
-        return probabilities(np.concatenate(parts)[:count], model)
+        return np.concatenate(parts)[:count]
 
     def _run(self, tensor: NDArray[np.generic]) -> NDArray[np.float32]:
         scores = self._session.run([self._model.output_name], {self._model.input_name: tensor})[0]

@@ -22,7 +22,8 @@ from segmentation.flavour import Flavour, choose, find_gpu, installed, logger
 from segmentation.flavour import Gpu as Device
 from segmentation.frames import VideoInfo
 from segmentation.gpu import Gpu
-from segmentation.inference.onnx_to_torch import probabilities
+from segmentation.inference import Found, tells_classes
+from segmentation.inference.onnx_to_torch import likeliest, probabilities
 from segmentation.model import Model, short
 from segmentation.sidecar import Sidecar, load_plan, write_whole
 
@@ -184,7 +185,9 @@ class TensorRTInference:
         self._model = model
         self._network = Network(plan, sidecar, gpu.device, gpu.stream, kernels)
         count = config.batch_size or 1
-        self._masks = torch.empty((count, *self._network.output.shape[2:]), dtype=torch.float32, device=gpu.device)
+        shape = (count, *self._network.output.shape[2:])
+        self._masks = torch.empty(shape, dtype=torch.float32, device=gpu.device)
+        self._which = torch.empty(shape, dtype=torch.uint8, device=gpu.device) if tells_classes(model, config) else None
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -192,8 +195,8 @@ class TensorRTInference:
         return f"{_flavour(device)}, {_gpu(device)}, engine"
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        network = self._network
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor | Found:
+        network, which = self._network, self._which
         with torch.cuda.stream(network.stream):
             for begin in range(0, len(tensor), network.largest):
                 part = tensor[begin : begin + network.largest]
@@ -201,7 +204,10 @@ class TensorRTInference:
                 network.run(len(part))
                 masks = probabilities(network.output[: len(part)], self._model)
                 self._masks[begin : begin + len(part)].copy_(masks)
-        return self._masks[: len(tensor)]
+                if which is not None:
+                    which[begin : begin + len(part)].copy_(likeliest(network.output[: len(part)], self._model))
+            masks = self._masks[: len(tensor)]
+            return masks if which is None else Found(masks, which[: len(tensor)].clone())
 
 
 def run_plan(plan: bytes, sidecar: Sidecar, model: Model, pictures: NDArray[Any]) -> NDArray[np.float32]:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from segmentation.config import Config
 from segmentation.errors import BackendError
 from segmentation.frames import VideoInfo
-from segmentation.inference.onnx_to_torch import convert, probabilities
+from segmentation.inference import Found, tells_classes
+from segmentation.inference.onnx_to_torch import convert, likeliest, probabilities
 from segmentation.model import Model
 
 
@@ -21,6 +22,7 @@ class TorchInference:
 
     def __init__(self, model: Model, config: Config) -> None:
         self._model = model
+        self._which = tells_classes(model, config)
         self._device = _device(config)
         self._net = convert(model.path, self._device).float()
 
@@ -31,10 +33,10 @@ class TorchInference:
         return f"PyTorch {torch.__version__}, {name}, eager FP32"
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def __call__(self, tensor: NDArray[Any]) -> NDArray[np.float32]:
+    def __call__(self, tensor: NDArray[Any]) -> NDArray[np.float32] | Found:
         scores = self._net(torch.from_numpy(tensor.astype(np.float32, copy=False)).to(self._device))
         masks: NDArray[np.float32] = probabilities(scores, self._model).cpu().numpy()
-        return masks
+        return Found(masks, likeliest(scores, self._model).cpu().numpy()) if self._which else masks
 
 
 def _device(config: Config) -> torch.device:

@@ -13,7 +13,8 @@ from segmentation.errors import ModelError
 from segmentation.frames import VideoInfo
 from segmentation.gpu import Gpu, quiet
 from segmentation.half_cache import half_graph
-from segmentation.inference.onnx_to_torch import convert, probabilities
+from segmentation.inference import Found, tells_classes
+from segmentation.inference.onnx_to_torch import convert, likeliest, probabilities
 from segmentation.model import ENGINE, Model, short
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ class TorchFp16Inference:
             raise ModelError(f"{model.path}: PyTorch can't run an engine; give the ONNX, or use --infer tensorrt")
         self._gpu = gpu
         self._model = model
+        self._which = tells_classes(model, config)
         count = config.batch_size or 1
         dtype = torch.float16 if model.dtype is np.float16 else torch.float32
         # A stream apart: on the pipeline's own, decoders are at work already, and theirs must not be captured.
@@ -48,28 +50,31 @@ class TorchFp16Inference:
         return f"PyTorch {torch.__version__}, {name}, FP16, channels last, {how}"
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor | Found:
         with torch.cuda.stream(self._gpu.stream):
             self._input[: len(tensor)].copy_(tensor)
             if self._graph is None:
-                self._masks = self._run()
+                self._found = self._run()
             else:
                 self._graph.replay()
-        return self._masks
+            found = self._found
+            return Found(found.masks, found.which.clone()) if isinstance(found, Found) else found
 
-    def _run(self) -> torch.Tensor:
-        return probabilities(self._net(self._input), self._model)
+    def _run(self) -> torch.Tensor | Found:
+        scores = self._net(self._input)
+        masks: torch.Tensor = probabilities(scores, self._model)
+        return Found(masks, likeliest(scores, self._model)) if self._which else masks
 
     def _captured(self) -> torch.cuda.CUDAGraph | None:
         """The network as a CUDA graph: one launch for a hundred kernels. `None` if it can't be captured."""
         for _ in range(2):  # libraries choose kernels and take memory at the first runs, which can't be captured
-            self._masks = self._run()
+            self._found = self._run()
         self._aside.synchronize()
         graph = torch.cuda.CUDAGraph()
         try:
             # The mode leaves other threads' work alone: decoders allocate when they please.
             with quiet.kept(), torch.cuda.graph(graph, stream=self._aside, capture_error_mode="thread_local"):
-                self._masks = self._run()
+                self._found = self._run()
         except RuntimeError as exc:
             log.warning("%s can't be captured as a CUDA graph (%s); it runs slower", self._model.name, short(exc))
             return None

@@ -24,7 +24,7 @@ from segmentation.config import Config
 from segmentation.decode.pyav import plane_view
 from segmentation.effect import Effect
 from segmentation.errors import InputError
-from segmentation.frames import FORMATS, FULL, LIMITED, Plane, Planes, VideoInfo
+from segmentation.frames import FORMATS, FULL, LIMITED, PixelFormat, Plane, Planes, VideoInfo
 from segmentation.source import EXACT, MAX_PIXELS, open_input, probe
 
 MOST_WORKERS = len(os.sched_getaffinity(0))  # threads that work on frames at once, at the most
@@ -205,15 +205,20 @@ class _Fit:
             np.rot90(_centred(plane_view(full, i, layout.dtype), self._size, value), self._turns)
             for i, value in enumerate(black)
         )
-        return np.ascontiguousarray(y), self._subsampled(u), self._subsampled(v)
+        return subsampled((y, u, v), layout)
 
-    def _subsampled(self, plane: Plane) -> Plane:
-        across, down = 1 << self._layout.shift_x, 1 << self._layout.shift_y
+
+def subsampled(planes: Planes, layout: PixelFormat) -> Planes:
+    """Planes of 4:4:4 in another layout of the same depth: chroma averaged."""
+    across, down = 1 << layout.shift_x, 1 << layout.shift_y
+
+    def averaged(plane: Plane) -> Plane:
         height, width = plane.shape
         padded = np.pad(plane, ((0, -height % down), (0, -width % across)), mode="edge")
-        return np.ascontiguousarray(
-            cv2.resize(padded, (padded.shape[1] // across, padded.shape[0] // down), interpolation=cv2.INTER_AREA)
-        )
+        size = (padded.shape[1] // across, padded.shape[0] // down)
+        return np.ascontiguousarray(cv2.resize(padded, size, interpolation=cv2.INTER_AREA))
+
+    return np.ascontiguousarray(planes[0]), averaged(planes[1]), averaged(planes[2])
 
 
 def _centred(plane: Plane, size: tuple[int, int], black: int) -> Plane:

@@ -6,6 +6,7 @@ from typing import Any
 import cvcuda
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.effect import Effect
@@ -15,6 +16,7 @@ from segmentation.kernels import THREADS
 from segmentation.postprocess import OLD_BACKGROUND, block_side, blur_scale, gaussian_side
 from segmentation.postprocess.backdrop import Backdrop, check_backdrop
 from segmentation.postprocess.edge import Edge
+from segmentation.postprocess.legend import legend, palette_samples
 from segmentation.transfer import Transfer
 
 Planes = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -42,6 +44,7 @@ class CvCudaPostprocessor:
         self._white = self._colour(info.colour.from_rgb((255, 255, 255), bits))
         self._black = info.colour.from_rgb((0, 0, 0), bits)[0]
         count = config.batch_size or 1
+        self._legend = _UploadedLegend(info, pix_fmt, effect, gpu, self._turns) if effect.classes else None
         self._backdrop = _UploadedBackdrop(info, pix_fmt, effect, config, gpu) if effect.file else None
         if effect.kind == "pixelate":
             self._blocks = _Blocks(self, count)
@@ -77,6 +80,8 @@ class CvCudaPostprocessor:
                 foreground = (*(self._white if white else batch.planes), int(white), *self._size)
                 tint = int(kind == "overlay")
                 self._kernels("composite", size, *foreground, *mask, *self._behind(batch, mask), tint, *shown)
+                if self._legend is not None:
+                    self._legend.write(shown)
         return replace(batch, planes=shown)
 
     def _mask(self, masks: torch.Tensor) -> tuple[Any, ...]:
@@ -105,6 +110,8 @@ class CvCudaPostprocessor:
             case "image" | "video":
                 assert self._backdrop is not None
                 return self._backdrop(batch)
+            case "overlay" if self._legend is not None:
+                return self._legend.tints(batch.which)
             case _:
                 return *self._plain, 1, 1, 0, 1
 
@@ -189,3 +196,32 @@ class _UploadedBackdrop:
             self._uploaded = self._transfer.frames(FrameBatch(frames=frames, index=batch.index), "cuda").planes
         y, u, v = self._uploaded
         return y, u, v, *self._size, 1, int(still)
+
+
+class _UploadedLegend:
+    """The colours of the classes, and the legend that names them, on the GPU."""
+
+    def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect, gpu: Gpu, turns: int) -> None:
+        self._gpu, self._turns = gpu, turns
+        # As signed numbers, which PyTorch can index and copy: samples of 10 bits are the same either way.
+        self._dtype = torch.uint8 if FORMATS[pix_fmt].bits == 8 else torch.int16
+        made = legend(effect.classes, info, pix_fmt)
+        self._boxes = made.boxes(pix_fmt)
+        self._planes = [self._uploaded(plane) for plane in made.planes]
+        self._palette = [self._uploaded(values) for values in palette_samples(effect, info.colour, pix_fmt)]
+
+    def _uploaded(self, samples: NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(samples.astype(np.int16)).to(self._dtype).to(self._gpu.device)
+
+    def tints(self, which: torch.Tensor) -> Behind:
+        """Each class's colour where it is, from (N, h, w) upright."""
+        with torch.cuda.stream(self._gpu.stream):
+            stored = torch.rot90(which, -self._turns, (1, 2)).contiguous().long()
+            y, u, v = (values[stored] for values in self._palette)
+        height, width = stored.shape[1:]
+        return y, u, v, width, height, 0, 0
+
+    def write(self, shown: tuple[torch.Tensor, ...]) -> None:
+        with torch.cuda.stream(self._gpu.stream):
+            for plane, part, (rows, columns) in zip(shown, self._planes, self._boxes, strict=True):
+                plane.view(self._dtype)[:, rows, columns] = part

@@ -13,6 +13,7 @@ from segmentation.frames import FORMATS, CutOut, Frame, FrameBatch, Plane, Plane
 from segmentation.postprocess import OLD_BACKGROUND, block_side, blur_scale, gaussian_side
 from segmentation.postprocess.backdrop import MOST_WORKERS, Backdrop, check_backdrop
 from segmentation.postprocess.edge import Edge
+from segmentation.postprocess.legend import legend, palette_samples
 from segmentation.preprocess.opencv import shrink
 
 Mask = NDArray[np.float32]  # (h, w), upright
@@ -38,6 +39,9 @@ class OpenCVPostprocessor:
         self._plain = self._planes_of(info.colour.from_rgb(rgb, self._format.bits))
         self._white = self._planes_of(info.colour.from_rgb((255, 255, 255), self._format.bits))
         self._black = info.colour.from_rgb((0, 0, 0), self._format.bits)
+        self._palette = palette_samples(effect, info.colour, pix_fmt)
+        self._legend = legend(effect.classes, info, pix_fmt) if effect.classes else None
+        self._boxes = self._legend.boxes(pix_fmt) if self._legend else []
         self._backdrop = Backdrop(info, pix_fmt, effect, config, MOST_WORKERS) if effect.file else None
 
     @staticmethod
@@ -50,12 +54,12 @@ class OpenCVPostprocessor:
 
     def __call__(self, batch: FrameBatch, masks: NDArray[np.float32]) -> FrameBatch:
         frames = tuple(
-            replace(frame, planes=self._apply(frame, self._alpha(mask)))
-            for frame, mask in zip(batch.frames, masks, strict=True)
+            replace(frame, planes=self._apply(frame, self._alpha(mask), which))
+            for frame, mask, which in zip(batch.frames, masks, _rows(batch), strict=True)
         )
         return replace(batch, frames=frames)
 
-    def _apply(self, frame: Frame, alpha: Alpha) -> Any:  # Planes, of a cut-out with a fourth
+    def _apply(self, frame: Frame, alpha: Alpha, which: Any) -> Any:  # Planes, of a cut-out with a fourth
         planes = frame.planes
         match self._effect.kind:
             case "blur":
@@ -65,11 +69,29 @@ class OpenCVPostprocessor:
             case "mask":
                 return self._composite(self._white, self._plain, alpha)
             case "overlay":  # the kept part half in the tint's colour
-                return self._composite(planes, self._plain, cv2.addWeighted(alpha, -0.5, alpha, 0, 255))
+                half = cv2.addWeighted(alpha, -0.5, alpha, 0, 255)
+                if self._legend is None or which is None:
+                    return self._composite(planes, self._plain, half)
+                return self._named(self._composite(planes, self._tints(which), half))
             case "cutout":
                 return self._cut_out(planes, alpha)
             case _:
                 return self._replaced(planes, self._backdrop(frame.pts) if self._backdrop else self._plain, alpha)
+
+    def _tints(self, which: NDArray[np.uint8]) -> Planes:
+        """Each class's colour where it is, from (h, w) upright."""
+        small = np.ascontiguousarray(np.rot90(which, -self._turns))
+        y, u, v = (
+            cv2.resize(values[small], plain.shape[::-1], interpolation=cv2.INTER_LINEAR)
+            for values, plain in zip(self._palette, self._plain, strict=True)
+        )
+        return y, u, v
+
+    def _named(self, planes: Planes) -> Planes:
+        assert self._legend is not None
+        for plane, part, box in zip(planes, self._legend.planes, self._boxes, strict=True):
+            plane[box] = part
+        return planes
 
     def _alpha(self, mask: Mask) -> Alpha:
         """Enlarges a mask (h, w) to the frame, as stored, then sharpens it: probability 1/4 is 0, 3/4 is 255."""
@@ -151,6 +173,10 @@ class OpenCVPostprocessor:
         shapes = ((height, width), chroma, chroma)
         y, u, v = (np.full(shape, value, self._format.dtype) for shape, value in zip(shapes, yuv, strict=True))
         return y, u, v
+
+
+def _rows(batch: FrameBatch) -> Any:
+    return [None] * len(batch) if batch.which is None else batch.which
 
 
 def composite(foreground: Plane, background: Plane, alpha: Alpha) -> Plane:

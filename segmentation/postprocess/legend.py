@@ -1,0 +1,119 @@
+"""Colours of classes that are shown together, and the legend that names them."""
+
+import colorsys
+from dataclasses import dataclass
+
+import av
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.decode.pyav import plane_view
+from segmentation.effect import Effect
+from segmentation.frames import FORMATS, FULL, LIMITED, Colour, Plane, Planes, VideoInfo
+from segmentation.postprocess.backdrop import subsampled
+from segmentation.source import EXACT
+
+Rgb = tuple[int, int, int]
+# Told apart by colour-blind eyes too: Okabe and Ito, "Color Universal Design", 2008. Without its black.
+_OKABE_ITO: tuple[Rgb, ...] = (
+    (230, 159, 0),
+    (86, 180, 233),
+    (0, 158, 115),
+    (240, 228, 66),
+    (0, 114, 178),
+    (213, 94, 0),
+    (204, 121, 167),
+)
+_GOLDEN = 0.381966  # of a turn: hues that far apart fill the circle evenly, however many there are
+_LINE = 44  # pixels of a picture whose shorter side has 1080
+_LEAST_LINE = 16  # pixels: below, names can't be read
+_FONT = cv2.FONT_HERSHEY_SIMPLEX
+
+
+def palette(length: int) -> list[Rgb]:
+    """So many colours, the same ones each time."""
+    colours = list(_OKABE_ITO[:length])
+    while len(colours) < length:
+        r, g, b = colorsys.hsv_to_rgb(len(colours) * _GOLDEN % 1, 0.8, 0.9)
+        colours.append((round(255 * r), round(255 * g), round(255 * b)))
+    return colours
+
+
+def palette_samples(effect: Effect, colour: Colour, pix_fmt: str) -> tuple[Plane, Plane, Plane]:
+    """The colours of the effect's classes as samples: for each plane an array (classes,)."""
+    layout = FORMATS[pix_fmt]
+    values = [colour.from_rgb(rgb, layout.bits) for rgb in palette(len(effect.classes))]
+    y, u, v = np.array(values, layout.dtype).reshape(-1, 3).T
+    return y, u, v
+
+
+@dataclass(frozen=True, slots=True)
+class Legend:
+    """A part of the frame, as stored, in which each class's name stands on its colour: planes that replace its samples.
+
+    `top` and `left` are those of luma, multiples of the chroma's subsampling, as is the size.
+    """
+
+    planes: Planes
+    top: int
+    left: int
+
+    def boxes(self, pix_fmt: str) -> list[tuple[slice, slice]]:
+        """(rows, columns) of each plane."""
+        layout = FORMATS[pix_fmt]
+        shifts = ((0, 0), (layout.shift_y, layout.shift_x), (layout.shift_y, layout.shift_x))
+        return [
+            (
+                slice(self.top >> down, (self.top >> down) + plane.shape[0]),
+                slice(self.left >> across, (self.left >> across) + plane.shape[1]),
+            )
+            for plane, (down, across) in zip(self.planes, shifts, strict=True)
+        ]
+
+
+def legend(names: tuple[str, ...], info: VideoInfo, pix_fmt: str) -> Legend:
+    """The legend of classes in the colours of `palette`, upright at the bottom left; what has no room is cut off."""
+    turns = info.rotation // 90
+    width, height = (info.width, info.height) if turns % 2 == 0 else (info.height, info.width)
+    lines = _lines(names, max(_LEAST_LINE, round(_LINE * min(width, height) / 1080)))
+    margin = len(lines) // len(names) // 2
+    picture = np.zeros((height, width, 3), np.uint8)
+    shown = np.zeros((height, width), bool)
+    lines = lines[: height - margin, : width - margin]
+    place = np.s_[height - margin - lines.shape[0] : height - margin, margin : margin + lines.shape[1]]
+    picture[place], shown[place] = lines, True
+    picture, shown = np.rot90(picture, -turns), np.rot90(shown, -turns)
+    rows, columns = np.flatnonzero(shown.any(1)), np.flatnonzero(shown.any(0))
+    top, bottom, left, right = ((rows[0] + 1) & ~1, (rows[-1] + 1) & ~1, (columns[0] + 1) & ~1, (columns[-1] + 1) & ~1)
+    return Legend(_planes(picture[top:bottom, left:right], info.colour, pix_fmt), int(top), int(left))
+
+
+def _lines(names: tuple[str, ...], line: int) -> NDArray[np.uint8]:
+    """Names below each other, `line` pixels each: (H, W, 3) RGB."""
+    scale = 0.55 * line / cv2.getTextSize("Hg", _FONT, 1.0, 1)[0][1]
+    thickness = max(1, line // 20)
+    sizes = [cv2.getTextSize(name, _FONT, scale, thickness)[0] for name in names]
+    picture = np.zeros((line * len(names), max(size[0] for size in sizes) + line, 3), np.uint8)
+    for i, (name, colour, size) in enumerate(zip(names, palette(len(names)), sizes, strict=True)):
+        part = picture[i * line : (i + 1) * line]
+        part[:] = colour
+        bright = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] > 128
+        below = (line + size[1]) // 2
+        text = np.ascontiguousarray(part)
+        ink = (0,) * 3 if bright else (255,) * 3
+        cv2.putText(text, name, (line // 2, below), _FONT, scale, ink, thickness, cv2.LINE_AA)
+        part[:] = text
+    return picture
+
+
+def _planes(picture: NDArray[np.uint8], colour: Colour, pix_fmt: str) -> Planes:
+    layout = FORMATS[pix_fmt]
+    full = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24").reformat(
+        format=f"yuv444p{'10le' if layout.bits == 10 else ''}",
+        dst_colorspace=colour.swscale,
+        dst_color_range=FULL if colour.range == FULL else LIMITED,
+        interpolation=EXACT,
+    )
+    y, u, v = (plane_view(full, i, layout.dtype) for i in range(3))
+    return subsampled((y, u, v), layout)

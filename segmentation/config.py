@@ -58,9 +58,8 @@ class Config:
     model: str = "person"  # the built-in model's name or the path of an .onnx or .engine file
     classes: tuple[str, ...] | None = None  # labels to keep; default: person, or all but background
     effect: str = "blur"
-    # Both with the CPU's stages only so far:
-    smooth: float = 0.0  # how much masks are steadied over time, 0 (not at all) to 1
-    refine: bool = False  # draw the mask's edge along the picture's
+    smooth: float = 0.5  # how much masks are steadied over time, 0 (not at all) to 1
+    refine: bool = True  # draw the mask's edge along the picture's
     batch_size: int | None = None
     max_frames: int | None = None
     start: float = 0.0

@@ -22,12 +22,11 @@ from segmentation.frames import FrameBatch, VideoInfo
 from segmentation.model import load_model
 from segmentation.mux import Muxer
 from segmentation.overlap import Overlap
-from segmentation.placement import GPU_BATCH, batch_size, moves, open_gpu
+from segmentation.placement import GPU_BATCH, batch_size, moves, open_gpu, refining, steadying
 from segmentation.plan import Choice, make_plan
-from segmentation.refine import Refiner
 from segmentation.results import Results
 from segmentation.source import probe, working_format
-from segmentation.temporal import small_lumas, steadied
+from segmentation.temporal import steadied
 from segmentation.trace import Trace, tracing
 from segmentation.verify import Verified, Witness
 
@@ -131,7 +130,8 @@ def _segment(
         encoder = made(plan.encode, muxer, info, pix_fmt, config)
         muxer.copy_streams(end=_end(info, config))
         move = moves(gpu, info, pix_fmt, config)
-        refine = Refiner(info, pix_fmt) if config.refine else None
+        averaging = steadying(infer.memory, model, config, gpu)
+        refine = refining(postprocess.memory, info, pix_fmt, config, gpu)
         witness = Witness(muxer, info, pix_fmt, config, plan.decode.name) if config.verify else None
         observers = [observer for observer in (results, witness) if observer is not None]
 
@@ -147,8 +147,8 @@ def _segment(
                 given = move.frames(batch, preprocess.memory)
                 tensor = move.rows(clock.call("preprocess", batch, preprocess, given), infer.memory, len(batch))
             masks = clock.call("infer", batch, infer, tensor)
-            lumas = small_lumas(tensor, model, masks.shape[1:]) if config.smooth else None
-            return batch if postprocess.memory == batch.memory else given, masks, lumas
+            kept = averaging.kept(tensor, masks, len(batch)) if averaging is not None else None
+            return batch if postprocess.memory == batch.memory else given, masks, kept
 
         def finish(found: tuple[FrameBatch, Any]) -> tuple[FrameBatch, Any]:
             move.enter()
@@ -161,9 +161,9 @@ def _segment(
                 noted = move.rows(masks, "host", len(batch)) if observers else None
                 return move.frames(finished, encoder.memory, wait=False), noted
 
-        if config.smooth:  # between the two, masks wait for those of later frames
+        if averaging is not None:  # between the two, masks wait for those of later frames
             found = overlapped.map(find, decoded, workers=infer.workers)
-            finishing = overlapped.map(finish, steadied(found, config.smooth), workers=infer.workers)
+            finishing = overlapped.map(finish, steadied(found, averaging), workers=infer.workers)
         else:
             finishing = overlapped.map(lambda batch: finish(find(batch)[:2]), decoded, workers=infer.workers)
         processed = overlapped(finishing, "processed")

@@ -9,6 +9,8 @@ from segmentation.capabilities import device_index
 from segmentation.config import Config
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.model import Model
+from segmentation.refine import Refiner
+from segmentation.temporal import Averaging, HostAveraging
 
 GPU_BATCH = 16  # frames at a time: fewer leave the GPU waiting for the host, more only take memory
 
@@ -47,3 +49,25 @@ def moves(gpu: Any, info: VideoInfo, pix_fmt: str, config: Config) -> Any:
 
     assert config.batch_size is not None
     return Transfer(gpu, info, FORMATS[pix_fmt], config.batch_size)
+
+
+def steadying(memory: str, model: Model, config: Config, gpu: Any) -> Averaging | None:
+    """What steadies masks that inference leaves in that memory; `None` where none is wanted."""
+    if not config.smooth:
+        return None
+    if memory == "host":
+        return HostAveraging(model, config.smooth)
+    from segmentation.masks_cuda import CudaAveraging
+
+    return CudaAveraging(model, config.smooth, gpu)
+
+
+def refining(memory: str, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any) -> Any:
+    """What refines masks where postprocess takes them from; `None` where that is not wanted."""
+    if not config.refine:
+        return None
+    if memory == "host":
+        return Refiner(info, pix_fmt)
+    from segmentation.masks_cuda import CudaRefiner
+
+    return CudaRefiner(info, pix_fmt, gpu)

@@ -75,8 +75,6 @@ class CudaAveraging:
 class CudaRefiner:
     """See `refine.Refiner`."""
 
-    memory = "cuda"
-
     def __init__(self, info: VideoInfo, pix_fmt: str, gpu: Gpu) -> None:
         layout = FORMATS[pix_fmt]
         self._gpu = gpu

@@ -22,7 +22,7 @@ from segmentation.frames import FrameBatch, VideoInfo
 from segmentation.model import load_model
 from segmentation.mux import Muxer
 from segmentation.overlap import Overlap
-from segmentation.placement import GPU_BATCH, batch_size, moves, open_gpu, refining, steadying
+from segmentation.placement import GPU_BATCH, Refined, batch_size, moves, open_gpu, steadying
 from segmentation.plan import Choice, make_plan
 from segmentation.results import Results
 from segmentation.source import probe, working_format
@@ -131,7 +131,7 @@ def _segment(
         muxer.copy_streams(end=_end(info, config))
         move = moves(gpu, info, pix_fmt, config)
         averaging = steadying(infer.memory, model, config, gpu)
-        refine = refining(postprocess.memory, info, pix_fmt, config, gpu)
+        refined = Refined(postprocess, info, pix_fmt, config, gpu)
         witness = Witness(muxer, info, pix_fmt, config, plan.decode.name) if config.verify else None
         observers = [observer for observer in (results, witness) if observer is not None]
 
@@ -155,9 +155,7 @@ def _segment(
             batch, masks = found
             with alone(postprocess):
                 batch, masks = move.frames(batch, postprocess.memory), move.rows(masks, postprocess.memory, len(batch))
-                if refine is not None:
-                    masks = clock.call("postprocess", batch, refine, batch, masks)
-                finished = clock.call("postprocess", batch, postprocess, batch, masks)
+                finished, masks = clock.call("postprocess", batch, refined, batch, masks)
                 noted = move.rows(masks, "host", len(batch)) if observers else None
                 return move.frames(finished, encoder.memory, wait=False), noted
 

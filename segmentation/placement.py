@@ -62,12 +62,21 @@ def steadying(memory: str, model: Model, config: Config, gpu: Any) -> Averaging 
     return CudaAveraging(model, config.smooth, gpu)
 
 
-def refining(memory: str, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any) -> Any:
-    """What refines masks where postprocess takes them from; `None` where that is not wanted."""
-    if not config.refine:
-        return None
-    if memory == "host":
-        return Refiner(info, pix_fmt)
-    from segmentation.masks_cuda import CudaRefiner
+class Refined:
+    """A postprocessor that is given refined masks: for the clock one stage. Also returns those masks."""
 
-    return CudaRefiner(info, pix_fmt, gpu)
+    def __init__(self, postprocess: Any, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any) -> None:
+        self.memory: str = postprocess.memory
+        self._postprocess = postprocess
+        self._refine: Any = None  # where the masks are to stay as they are
+        if config.refine and self.memory == "host":
+            self._refine = Refiner(info, pix_fmt)
+        elif config.refine:
+            from segmentation.masks_cuda import CudaRefiner
+
+            self._refine = CudaRefiner(info, pix_fmt, gpu)
+
+    def __call__(self, batch: FrameBatch, masks: Any) -> tuple[FrameBatch, Any]:
+        if self._refine is not None:
+            masks = self._refine(batch, masks)
+        return self._postprocess(batch, masks), masks

@@ -36,8 +36,6 @@ class Refiner:
     Masks that are larger than the frame in either direction stay as they are.
     """
 
-    memory = "host"
-
     def __init__(self, info: VideoInfo, pix_fmt: str) -> None:
         self._turns = info.rotation // 90
         self._peak = np.float32((1 << FORMATS[pix_fmt].bits) - 1)

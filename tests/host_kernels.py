@@ -27,7 +27,8 @@ using std::max; using std::min;
 #define __global__
 #define __device__
 struct Index { int x, y, z; };
-static Index threadIdx{0, 0, 0}, blockDim{1, 1, 1}, blockIdx, gridDim;
+static const Index threadIdx{0, 0, 0}, blockDim{1, 1, 1};
+static thread_local Index blockIdx, gridDim;
 static float __saturatef(float value) { return fminf(fmaxf(value, 0), 1); }
 """
 _RUN = """

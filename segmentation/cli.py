@@ -201,8 +201,17 @@ def _parser() -> argparse.ArgumentParser:
         "--feather", type=float, metavar="PX", help="width of the edge in a 1080-line picture (default: 0)"
     )
     what.add_argument("--classes", type=name_list, metavar="NAME,...", help="classes to keep (default: person)")
-    what.add_argument("--smooth", type=float, metavar="0..1", help="steady masks over time (default: 0; on the CPU)")
-    what.add_argument("--refine", action="store_true", help="draw the mask's edge along the picture's (on the CPU)")
+    what.add_argument(
+        "--smooth",
+        type=float,
+        metavar="0..1",
+        help="how much masks are steadied over time (default: 0.5; 0: not at all)",
+    )
+    what.add_argument(
+        "--refine",
+        action=argparse.BooleanOptionalAction,
+        help="draw the mask's edge along the picture's (default: it is)",
+    )
     what.add_argument("--start", type=_time, metavar="TIME", help="begin there: seconds or [HH:]MM:SS")
     what.add_argument("--duration", type=_time, metavar="TIME", help="stop after this long")
     what.add_argument("--max-frames", type=int, metavar="N", help="stop after N frames")

@@ -11,6 +11,7 @@ from segmentation.effect import Effect, number
 from segmentation.errors import ConfigError
 
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
+DEFAULT_SMOOTH = 0.5
 # By codec, best to worst: constant rate factors, but for mjpeg JPEG's own quality.
 QUALITY = {"h264": (0, 51), "hevc": (0, 51), "av1": (0, 63), "ffv1": (0, 0), "mjpeg": (100, 1), "vp9": (0, 63)}
 CODECS = ("h264", "hevc", "av1", "ffv1", "mjpeg")  # to choose from; vp9 is for cut-outs only
@@ -33,9 +34,8 @@ class Config:
     invert: bool = False  # keep what the classes are not: the effect is on them
     threshold: float = 0.5  # of the mask: where the edge lies
     feather: float = 0.0  # width of the soft edge, in pixels of a picture whose shorter side has 1080; 0: sharp
-    # Both with the CPU's stages only so far:
-    smooth: float = 0.0  # how much masks are steadied over time, 0 (not at all) to 1
-    refine: bool = False  # draw the mask's edge along the picture's
+    smooth: float | None = None  # how much masks are steadied over time, 0 (not at all) to 1; see `steadiness`
+    refine: bool = True  # draw the mask's edge along the picture's
     batch_size: int | None = None
     max_frames: int | None = None
     start: float = 0.0
@@ -84,7 +84,7 @@ class Config:
         for name, value in (("batch size", self.batch_size), ("max frames", self.max_frames)):
             if value is not None and value < 1:
                 raise ConfigError(f"{name} {value}: must be 1 or more")
-        if not 0 <= self.smooth <= 1:
+        if self.smooth is not None and not 0 <= self.smooth <= 1:
             raise ConfigError(f"smooth {self.smooth}: must lie in 0 (off) to 1")
         if not 0 < self.threshold < 1:
             raise ConfigError(f"threshold {self.threshold}: must lie between 0 and 1, both excluded")
@@ -113,6 +113,12 @@ class Config:
             raise ConfigError(f"std {self.std}: must be above 0")
         if self.input_size is not None and not all(8 <= v <= 8192 for v in self.input_size):
             raise ConfigError(f"input size {self.input_size}: height and width must lie in 8 to 8192")
+
+    @property
+    def steadiness(self) -> float:
+        """`smooth`, or what it is by default: saved masks stay as steady as they are."""
+        by_default = DEFAULT_SMOOTH if self.masks is None else 0.0
+        return by_default if self.smooth is None else self.smooth
 
     def _check_masks(self) -> None:
         """Refuses what saved masks leave nothing to do for."""

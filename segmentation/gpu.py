@@ -86,9 +86,9 @@ class Gpu:
         """An event that tells when the stream has passed it."""
         return torch.cuda.Event(enable_timing=True)
 
-    def kernels(self, layout: PixelFormat, turns: int = 0) -> Kernels:
-        """The kernels for frames of this layout that stand upright after `turns` quarter turns."""
-        return Kernels(self._launch_stream, compiled(Device(self.index).arch, layout, turns))
+    def kernels(self, layout: PixelFormat, turns: int = 0, source: str = "kernels.cu") -> Kernels:
+        """The kernels of a file for frames of this layout that stand upright after `turns` quarter turns."""
+        return Kernels(self._launch_stream, compiled(Device(self.index).arch, layout, turns, source))
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Device memory for use on the stream."""

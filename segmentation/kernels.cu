@@ -1,25 +1,6 @@
-// The project's own kernels: what CV-CUDA and NVDEC leave over. Compiled when first needed (see gpu.py) for
-//   SAMPLE   unsigned char (8 bits) or unsigned short (10 bits, in the low bits)
+// Kernels for frames: what CV-CUDA and NVDEC leave over. Behind common.cu, compiled for its values and for
 //   SHIFT_X, SHIFT_Y   log2 of the chroma's subsampling: 1, 1 for 4:2:0
-//   TURNS    quarter turns, counter-clockwise, that stand a stored frame upright
 // All planes are (N, height, width) without gaps, one frame of the batch to each blockIdx.z.
-
-using sample = SAMPLE;
-
-__device__ int clamp(int value, int low, int high) { return min(max(value, low), high); }
-
-// Where pixel (column, row) of a stored picture (height, width) lies when the picture stands upright.
-__device__ long long upright(int column, int row, int width, int height) {
-#if TURNS == 0
-    return (long long)row * width + column;
-#elif TURNS == 1
-    return (long long)(width - 1 - column) * height + row;
-#elif TURNS == 2
-    return (long long)(height - 1 - row) * width + (width - 1 - column);
-#else
-    return (long long)column * height + (height - 1 - row);
-#endif
-}
 
 // NVDEC's surface, Y above interleaved UV (4:2:0) or above U and V (4:4:4), becomes three planes.
 // NVDEC keeps 10 bits in the high bits: `shift` is 6 for them, 0 for 8 bits.
@@ -39,26 +20,6 @@ extern "C" __global__ void unpack(const sample *surface, long long pitch, sample
     u[target] = below[row * pitch + column] >> shift;
     v[target] = below[(height + row) * pitch + column] >> shift;
 #endif
-}
-
-// What a plane is shrunk by along one axis (preprocess/tables.py): for each place a row of the number of the first sample
-// that it reads, then the weights of `taps` samples from that one on.
-struct Axis {
-    const float *rows;
-    int taps;
-};
-
-// The pixel (column, row) of a plane that is shrunk by `across` and `down`.
-__device__ float shrunk(const sample *plane, int width, const Axis &across, const Axis &down, int column, int row) {
-    const float *weights = across.rows + column * (across.taps + 1), *lines = down.rows + row * (down.taps + 1);
-    const sample *line = plane + (long long)lines[0] * width + (int)weights[0];
-    float sum = 0;
-    for (int j = 1; j <= down.taps; j++, line += width) {
-        float part = 0;
-        for (int i = 1; i <= across.taps; i++) part += weights[i] * line[i - 1];
-        sum += lines[j] * part;
-    }
-    return sum;
 }
 
 // The network's input (N, 3, upright height, upright width), of which (target_width, target_height) is the size as

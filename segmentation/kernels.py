@@ -1,4 +1,4 @@
-"""The project's own CUDA kernels, `kernels.cu`: compiling and launching them. Compiling needs no GPU."""
+"""The project's own CUDA kernels, `kernels.cu` and `masks.cu`: compiling and launching. Compiling needs no GPU."""
 
 from functools import cache
 from pathlib import Path
@@ -8,15 +8,18 @@ import numpy as np
 from cuda.core import LaunchConfig, Program, ProgramOptions, launch
 from cuda.core.utils import FileStreamProgramCache
 
+from segmentation import refine, temporal
 from segmentation.folders import engine_folder
 from segmentation.frames import PixelFormat
 
-_SOURCE = Path(__file__).parent / "kernels.cu"
+_FOLDER = Path(__file__).parent
+COMMON = "common.cu"  # what the others begin with
+MASKS = "masks.cu"
 THREADS = (32, 8)  # of a block: a warp along a row, so that it reads neighbouring samples
 
 
 class Kernels:
-    """The functions of `kernels.cu`, queued by name: `kernels("reduce", (width, height, count), *arguments)`."""
+    """The functions of one of the files, queued by name: `kernels("reduce", (width, height, count), *arguments)`."""
 
     def __init__(self, stream: Any, program: Any) -> None:
         self._stream = stream
@@ -46,11 +49,27 @@ def _config(grid: tuple[int, int, int]) -> LaunchConfig:
 
 
 @cache
-def compiled(arch: str, layout: PixelFormat, turns: int) -> Any:
-    """The kernels as machine code: compiling takes a quarter of a second, so it is kept."""
-    sample = "unsigned char" if layout.bits == 8 else "unsigned short"
-    values = {"SAMPLE": sample, "SHIFT_X": layout.shift_x, "SHIFT_Y": layout.shift_y, "TURNS": turns}
-    macros: list[Any] = [(name, str(value)) for name, value in values.items()]
+def compiled(arch: str, layout: PixelFormat, turns: int, source: str = "kernels.cu") -> Any:
+    """The kernels of a file as machine code: compiling takes a quarter of a second, so it is kept."""
+    macros: list[Any] = list(macros_of(source, layout, turns).items())
     options = ProgramOptions(arch=f"sm_{arch}", std="c++17", define_macro=macros, lineinfo=True)
-    program = Program(_SOURCE.read_text(encoding="utf-8"), "c++", options)
+    program = Program(source_of(source), "c++", options)
     return program.compile("cubin", cache=FileStreamProgramCache(engine_folder() / "kernels"))
+
+
+def source_of(name: str) -> str:
+    """A file's text, behind what they have in common; the compiler counts its lines from 1."""
+    common, own = ((_FOLDER / part).read_text(encoding="utf-8") for part in (COMMON, name))
+    return f'{common}#line 1 "{name}"\n{own}'
+
+
+def macros_of(source: str, layout: PixelFormat, turns: int) -> dict[str, str]:
+    """What a file is compiled for, as its head says."""
+    sample = "unsigned char" if layout.bits == 8 else "unsigned short"
+    values: dict[str, object] = {"SHIFT_X": layout.shift_x, "SHIFT_Y": layout.shift_y, "TURNS": turns}
+    if source == MASKS:
+        names = ("REACH", "BLOCK", "CHANGE", "CHANGE_BOX", "DOUBT", "DOUBT_BOX", "CUT")
+        values |= {name: getattr(temporal, name) for name in names}
+        values |= {name: getattr(refine, name) for name in ("BOX", "EPSILON", "MISFIT")}
+        values["REFINED"], values["UNREFINED"] = refine.DOUBT
+    return {"SAMPLE": sample} | {k: f"{v}f" if isinstance(v, float) else str(v) for k, v in values.items()}

@@ -22,12 +22,11 @@ from segmentation.mask_track import MaskReader, MaskWriter
 from segmentation.model import load_model
 from segmentation.outputs import Finished, Outputs, check_names
 from segmentation.overlap import Overlap
-from segmentation.placement import GPU_BATCH, batch_size, moves, open_gpu
+from segmentation.placement import GPU_BATCH, Composer, batch_size, moves, open_gpu, steadying
 from segmentation.plan import Choice, make_plan
-from segmentation.refine import Refiner
 from segmentation.results import Results
 from segmentation.source import probe
-from segmentation.temporal import small_lumas, steadied
+from segmentation.temporal import steadied
 from segmentation.trace import Trace, tracing
 from segmentation.verify import Verified
 
@@ -137,7 +136,8 @@ def _segment(
                 infer = made(plan.infer, model, config)
         outputs.prepare(made, plan, pix_fmt, _end(info, config), classes if saved is None else ())
         move = moves(gpu, info, pix_fmt, config)
-        refine = Refiner(info, pix_fmt) if config.refine else None
+        averaging = steadying(infer.memory, model, config, gpu) if saved is None else None
+        compose = Composer([output.postprocess for output in outputs], info, pix_fmt, config, gpu)
 
         turn = threading.Lock()
 
@@ -152,8 +152,8 @@ def _segment(
                 tensor = move.rows(clock.call("preprocess", batch, preprocess, given), infer.memory, len(batch))
             found = clock.call("infer", batch, infer, tensor)
             masks, which = found if isinstance(found, Found) else (found, None)
-            lumas = small_lumas(tensor, model, masks.shape[1:]) if config.smooth else None
-            return replace(batch if plan.postprocess.memory == batch.memory else given, which=which), masks, lumas
+            kept = averaging.kept(tensor, masks, len(batch)) if averaging is not None else None
+            return replace(batch if compose.memory == batch.memory else given, which=which), masks, kept
 
         def finish(found: tuple[FrameBatch, Any]) -> Finished:
             move.enter()
@@ -161,16 +161,12 @@ def _segment(
             levels = None
             if track is not None:  # what is composited is what was saved
                 levels, masks = move.rounded(masks)
-            with alone(plan.postprocess):
-                memory = plan.postprocess.memory
-                batch, masks = move.frames(batch, memory), move.rows(masks, memory, len(batch))
-                batch = move.which(batch, memory)
-                if refine is not None:
-                    masks = clock.call("postprocess", batch, refine, batch, masks)
-                shown: deque[FrameBatch] = deque()
-                for output in outputs:
-                    composed = clock.call("postprocess", batch, output.postprocess, batch, masks)
-                    shown.append(move.frames(composed, output.encoder.memory, wait=False))
+            with alone(compose):
+                batch, masks = move.frames(batch, compose.memory), move.rows(masks, compose.memory, len(batch))
+                batch = move.which(batch, compose.memory)
+                composed, masks = clock.call("postprocess", batch, compose, batch, masks)
+                pairs = zip(composed, outputs, strict=True)
+                shown = deque(move.frames(made, output.encoder.memory, wait=False) for made, output in pairs)
                 noted = move.rows(masks, "host", len(batch)) if config.results or config.verify else None
                 batch = move.which(batch, "host") if config.results else batch
                 levels = None if levels is None else move.rows(levels, "host", len(batch))
@@ -179,9 +175,9 @@ def _segment(
         if saved is not None:
             read = ((batch, clock.call("infer", batch, saved, batch)) for batch in decoded)
             finishing = overlapped.map(finish, read, workers=1 if plan.postprocess.on_gpu else saved.workers)
-        elif config.smooth:  # between the two, masks wait for those of later frames
+        elif averaging is not None:  # between the two, masks wait for those of later frames
             found = overlapped.map(find, decoded, workers=infer.workers)
-            finishing = overlapped.map(finish, steadied(found, config.smooth), workers=infer.workers)
+            finishing = overlapped.map(finish, steadied(found, averaging), workers=infer.workers)
         else:
             finishing = overlapped.map(lambda batch: finish(find(batch)[:2]), decoded, workers=infer.workers)
         encoded = overlapped(finishing, "processed")

@@ -3,6 +3,7 @@
 Nothing here needs the GPU's libraries until there is a GPU.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from segmentation.capabilities import device_index
@@ -10,6 +11,8 @@ from segmentation.config import Config
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.mask_track import rounded
 from segmentation.model import Model
+from segmentation.refine import Refiner
+from segmentation.temporal import Averaging, HostAveraging
 
 GPU_BATCH = 16  # frames at a time: fewer leave the GPU waiting for the host, more only take memory
 
@@ -54,3 +57,35 @@ def moves(gpu: Any, info: VideoInfo, pix_fmt: str, config: Config) -> Any:
 
     assert config.batch_size is not None
     return Transfer(gpu, info, FORMATS[pix_fmt], config.batch_size)
+
+
+def steadying(memory: str, model: Model, config: Config, gpu: Any) -> Averaging | None:
+    """What steadies masks that inference leaves in that memory; `None` where none is wanted."""
+    if not config.steadiness:
+        return None
+    if memory == "host":
+        return HostAveraging(model, config.steadiness)
+    from segmentation.masks_cuda import CudaAveraging
+
+    return CudaAveraging(model, config.steadiness, gpu)
+
+
+class Composer:
+    """The postprocessors of all outputs, which are given refined masks: for the clock one stage. Returns what each of
+    them makes of a batch, and those masks."""
+
+    def __init__(self, postprocesses: Sequence[Any], info: VideoInfo, pix_fmt: str, config: Config, gpu: Any) -> None:
+        self.memory: str = postprocesses[0].memory
+        self._postprocesses = postprocesses
+        self._refine: Any = None  # where the masks are to stay as they are
+        if config.refine and self.memory == "host":
+            self._refine = Refiner(info, pix_fmt)
+        elif config.refine:
+            from segmentation.masks_cuda import CudaRefiner
+
+            self._refine = CudaRefiner(info, pix_fmt, gpu)
+
+    def __call__(self, batch: FrameBatch, masks: Any) -> tuple[list[FrameBatch], Any]:
+        if self._refine is not None:
+            masks = self._refine(batch, masks)
+        return [postprocess(batch, masks) for postprocess in self._postprocesses], masks

@@ -131,8 +131,6 @@ def make_plan(config: Config, info: VideoInfo | None = None) -> Plan:
         encode = pool.submit(choose_encoder, config, info)
         chosen = {stage: _choose(stage, _TABLES[mode][stage], config, info) for stage in STAGES if stage != "encode"}
         plan = Plan(**chosen, encode=encode.result())
-    if (config.smooth or config.refine) and (plan.infer.on_gpu or plan.postprocess.on_gpu):
-        raise BackendError("--smooth and --refine run with the CPU's stages only so far; add --baseline")
     for stage in STAGES:
         choice: Choice = getattr(plan, stage)
         if choice.instead_of and mode != "baseline" and not choice.on_gpu:

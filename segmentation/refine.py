@@ -2,8 +2,13 @@
 
 A guided filter (He, Sun and Tang, "Guided Image Filtering", ECCV 2010) in its fast form (He and Sun, "Fast Guided
 Filter", arXiv:1505.00996): around each place of the mask, at its own size, the straight line `a * Y + b` is fitted that
-leads from luma to the mask, and then read with the luma of a larger picture. Whatever is computed is elementwise, a
-mean over a box (the border repeated) or bilinear, so that it comes out the same with other libraries.
+leads from luma to the mask, and then read with the luma of a larger picture. Lines that fit badly count less in what is
+read (the idea of Chen and Wu, "Weighted Aggregation for Guided Image Filtering", SIViP 2020), so that an edge of the
+picture which is not the mask's leaves it alone. Where the network is in doubt over much of
+the picture, there is no edge to draw: then the mask is only enlarged.
+
+Whatever is computed is elementwise, a mean over a box (the border repeated) or over all, or bilinear, so that it comes
+out the same elsewhere: `masks_cuda.py` does it on a GPU.
 """
 
 from collections.abc import Iterable
@@ -17,8 +22,10 @@ from segmentation.frames import FORMATS, FrameBatch, Plane, VideoInfo
 from segmentation.preprocess.opencv import shrink
 
 LONGER_SIDE = 640  # pixels of the refined mask; the postprocessor enlarges it further
-BOX = 5  # places of the small mask, a side
-EPSILON = 1e-3  # of luma's variance (in 0..1): less contrast than its root leaves the mask as it is
+BOX = 7  # places of the small mask, a side
+EPSILON = 2e-3  # of luma's variance (in 0..1): less contrast than its root leaves the mask as it is
+MISFIT = 1e-3  # of the mask's variance around a line: at that much, a line counts half of one that fits
+DOUBT = (0.2, 0.35)  # mean doubt of a mask (1: all 0.5) up to which it is refined, and from which it is not at all
 
 Map = NDArray[np.float32]
 
@@ -31,21 +38,32 @@ class Refiner:
 
     def __init__(self, info: VideoInfo, pix_fmt: str) -> None:
         self._turns = info.rotation // 90
-        self._peak = (1 << FORMATS[pix_fmt].bits) - 1
-        self._width, self._height = (info.width, info.height) if self._turns % 2 == 0 else (info.height, info.width)
+        self._peak = np.float32((1 << FORMATS[pix_fmt].bits) - 1)
+        self._picture = upright_size(info)
 
     def __call__(self, batch: FrameBatch, masks: Iterable[Map]) -> Map:
         return np.stack([self._refined(f.planes[0], m) for f, m in zip(batch.frames, masks, strict=True)])
 
     def _refined(self, luma: Plane, mask: Map) -> Map:
-        height, width = mask.shape
-        if height > self._height or width > self._width:
+        size = refined_size(mask.shape, self._picture)
+        if size is None:
             return mask
-        scale = min(1.0, LONGER_SIDE / max(self._width, self._height))
-        size = (max(width, round(scale * self._width)), max(height, round(scale * self._height)))
         stored = shrink(luma, size if self._turns % 2 == 0 else size[::-1])
-        guide = np.ascontiguousarray(np.rot90(stored, self._turns)).astype(np.float32) / np.float32(self._peak)
-        return refined(mask, guide)
+        return refined(mask, np.ascontiguousarray(np.rot90(stored, self._turns)).astype(np.float32) / self._peak)
+
+
+def upright_size(info: VideoInfo) -> tuple[int, int]:
+    """Width and height of the picture when it stands upright."""
+    return (info.width, info.height) if info.rotation % 180 == 0 else (info.height, info.width)
+
+
+def refined_size(mask: tuple[int, ...], picture: tuple[int, int]) -> tuple[int, int] | None:
+    """Width and height of a mask (h, w) after refining, in a picture (width, height); `None` if it stays as it is."""
+    (height, width), (full_width, full_height) = mask, picture
+    if height > full_height or width > full_width:
+        return None
+    scale = min(1.0, LONGER_SIDE / max(picture))
+    return max(width, round(scale * full_width)), max(height, round(scale * full_height))
 
 
 def refined(mask: Map, guide: NDArray[Any]) -> Map:
@@ -54,17 +72,35 @@ def refined(mask: Map, guide: NDArray[Any]) -> Map:
     With y the guide at the mask's size, E the mean over a box, and sizes changed bilinearly between the centres of
     pixels:
 
-        a = (E(y m) - E(y) E(m)) / (E(y^2) - E(y)^2 + EPSILON),  b = E(m) - a E(y)
-        result = clip(up(E(a)) * guide + up(E(b)), 0, 1)
+        c = E(y m) - E(y) E(m),  a = c / (E(y^2) - E(y)^2 + EPSILON),  b = E(m) - a E(y)
+        u = 1 / (E(m^2) - E(m)^2 - a c + MISFIT)
+        drawn = up(E(u a) / E(u)) * guide + up(E(u b) / E(u))
+        share = clip((DOUBT[1] - mean(1 - 2 |m - 1/2|)) / (DOUBT[1] - DOUBT[0]), 0, 1)
+        result = clip(up(m) + share * (drawn - up(m)), 0, 1)
     """
-    luma = _resized(guide, mask.shape)
+    doubt = 1 - 2 * float(np.abs(mask - np.float32(0.5)).mean())
+    share = min(max((DOUBT[1] - doubt) / (DOUBT[1] - DOUBT[0]), 0.0), 1.0)
+    if share == 0:
+        return _resized(mask, guide.shape)
+    a, b = _lines(mask, _resized(guide, mask.shape))
+    drawn = _resized(a, guide.shape)
+    drawn *= guide
+    drawn += _resized(b, guide.shape)
+    if share < 1:
+        drawn = cv2.addWeighted(drawn, share, _resized(mask, guide.shape), 1 - share, 0, dst=drawn)  # type: ignore[assignment]
+    return np.clip(drawn, 0, 1, out=drawn)
+
+
+def _lines(mask: Map, luma: Map) -> tuple[Map, Map]:
+    """Slope and offset (h, w) of the line that is read at each place, see `refined`."""
     mean, mean_mask = _mean(luma), _mean(mask)
-    a = (_mean(luma * mask) - mean * mean_mask) / (_mean(luma * luma) - mean * mean + np.float32(EPSILON))
+    shared = _mean(luma * mask) - mean * mean_mask
+    a = shared / (_mean(luma * luma) - mean * mean + np.float32(EPSILON))
     b = mean_mask - a * mean
-    result = _resized(_mean(a), guide.shape)
-    result *= guide
-    result += _resized(_mean(b), guide.shape)
-    return np.clip(result, 0, 1, out=result)
+    misfit = _mean(mask * mask) - mean_mask * mean_mask - a * shared
+    weight = 1 / (np.maximum(misfit, 0) + np.float32(MISFIT))
+    total = _mean(weight)
+    return _mean(weight * a) / total, _mean(weight * b) / total
 
 
 def _resized(layer: NDArray[Any], shape: tuple[int, ...]) -> Map:

@@ -5,14 +5,14 @@ that, but drags its edges behind whatever moves. Here a mask is averaged with th
 it, and only where the picture has not changed between them; where the network is in doubt over a whole area, more
 change is let pass.
 
-Whatever is computed is elementwise, a mean over a box, bilinear, or a mean over all, so that it comes out the same with
-other libraries: `down` is the mean of blocks, `blurred` that of a square around each place (the border repeated), `up`
-bilinear between the centres of the blocks.
+Whatever is computed is elementwise, a mean over a box, bilinear, or a mean over all, so that it comes out the same
+elsewhere, and `masks_cuda.py` does it on a GPU: `down` is the mean of blocks, `blurred` that of a square around each
+place (the border repeated), `up` bilinear between the centres of the blocks.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import cv2
 import numpy as np
@@ -85,60 +85,99 @@ def _map(layer: NDArray[Any]) -> Map:
 
 def small_lumas(tensor: NDArray[Any], model: Model, shape: tuple[int, int]) -> NDArray[np.float32]:
     """Luma of the network's input (N, 3, H, W), but for a constant, at half the size of masks (*shape): (N, h, w)."""
-    back = -1 if model.channel_order == "bgr" else 1
-    scale = [np.float32(share * deviation) for share, deviation in zip(_LUMA, model.std, strict=True)][::back]
-    lumas = scale[0] * tensor[:, 0] + scale[1] * tensor[:, 1] + scale[2] * tensor[:, 2]
+    shares = luma_shares(model)
+    lumas = shares[0] * tensor[:, 0] + shares[1] * tensor[:, 1] + shares[2] * tensor[:, 2]
     size = (-(-shape[1] // 2), -(-shape[0] // 2))
     return np.stack([cv2.resize(luma.astype(np.float32), size, interpolation=cv2.INTER_AREA) for luma in lumas])
 
 
-class Steadier:
-    """Holds batches back until the masks of the next `REACH` frames are there; puts out every one, in order.
+def luma_shares(model: Model) -> NDArray[np.float32]:
+    """What luma is made of: how much of each channel of the network's input."""
+    shares = np.array([share * deviation for share, deviation in zip(_LUMA, model.std, strict=True)], np.float32)
+    return shares[::-1] if model.channel_order == "bgr" else shares
 
-    Before the first frame comes the first again, and after the last the last.
-    """
 
-    def __init__(self, strength: float) -> None:
+class Averaging(Protocol):
+    """What `Steadier` needs of the side on which masks are. What is kept of frames is a sequence with an item for each,
+    of which slices can be taken."""
+
+    def kept(self, tensor: Any, masks: Any, count: int) -> Any:
+        """What the averages need of a batch, from the network's input and the `count` masks that it gave. It stays
+        as it is when a stage writes to those again."""
+
+    def joined(self, known: Any, kept: Any) -> Any:
+        """Both, one after the other."""
+
+    def averaged(self, known: Any, first: int, count: int) -> Any:
+        """The masks (count, h, w) of the frames from number `first` of `known` on, averaged with their neighbours.
+        Before the first frame that is known comes the first again, and after the last the last."""
+
+
+class HostAveraging:
+    """See `Averaging`; with NumPy arrays. Of a frame its mask and its small luma are kept."""
+
+    def __init__(self, model: Model, strength: float) -> None:
+        self._model = model
         self._strength = strength
-        self._waiting: deque[FrameBatch] = deque()
-        self._known: deque[tuple[Map, Map]] = deque()  # mask and luma, of the frames from number `_first` on
-        self._first = 0
-        self._next = 0  # number of the first frame that is still to be put out
 
-    def push(self, batch: FrameBatch, masks: Map, lumas: Map) -> list[tuple[FrameBatch, Map]]:
-        """Takes the next batch with its masks and small lumas; returns those that need wait no longer."""
-        self._waiting.append(batch)
-        self._known.extend(zip(masks, lumas, strict=True))
-        return self._ready(REACH)
+    def kept(self, tensor: NDArray[Any], masks: Map, count: int) -> list[tuple[Map, Map]]:
+        lumas = small_lumas(tensor[:count], self._model, (masks.shape[1], masks.shape[2]))
+        return list(zip(masks[:count], lumas, strict=True))
 
-    def flush(self) -> list[tuple[FrameBatch, Map]]:
-        """After the last batch: what is left."""
-        return self._ready(0)
+    def joined(self, known: list[tuple[Map, Map]], kept: list[tuple[Map, Map]]) -> list[tuple[Map, Map]]:
+        return known + kept
 
-    def _ready(self, ahead: int) -> list[tuple[FrameBatch, Map]]:
-        ready = []
-        while self._waiting and self._next + len(self._waiting[0]) + ahead <= self._first + len(self._known):
-            batch = self._waiting.popleft()
-            ready.append((batch, np.stack([self._steadied(self._next + i) for i in range(len(batch))])))
-            self._next += len(batch)
-            while self._first < self._next - REACH:
-                self._known.popleft()
-                self._first += 1
-        return ready
+    def averaged(self, known: list[tuple[Map, Map]], first: int, count: int) -> Map:
+        return np.stack([self._average(known, number) for number in range(first, first + count)])
 
-    def _steadied(self, number: int) -> Map:
-        last = len(self._known) - 1
-        at = (number - self._first + k for k in range(-REACH, REACH + 1))
-        masks, lumas = zip(*(self._known[min(max(i, 0), last)] for i in at), strict=True)
+    def _average(self, known: list[tuple[Map, Map]], number: int) -> Map:
+        at = (min(max(number + k, 0), len(known) - 1) for k in range(-REACH, REACH + 1))
+        masks, lumas = zip(*(known[i] for i in at), strict=True)
         return steady(masks, lumas, self._strength)
 
 
-def steadied(found: Iterable[tuple[FrameBatch, Any, Any]], strength: float) -> Iterator[tuple[FrameBatch, Any]]:
-    """Batches with their masks made steady, from batches with masks and lumas; at strength 0 with those they had."""
-    steadier = Steadier(strength)
-    for batch, masks, lumas in found:
-        if strength:
-            yield from steadier.push(batch, masks, lumas)
-        else:
+class Steadier:
+    """Holds batches back until the masks of the next `REACH` frames are there; puts out every one, in order."""
+
+    def __init__(self, averaging: Averaging) -> None:
+        self._averaging = averaging
+        self._waiting: deque[FrameBatch] = deque()
+        self._known: Any = None  # what is kept of the frames from number `_first` on
+        self._first = 0
+        self._next = 0  # number of the first frame that is still to be put out
+
+    def push(self, batch: FrameBatch, kept: Any) -> list[tuple[FrameBatch, Any]]:
+        """Takes the next batch with what is kept of it; returns those that need wait no longer, with their masks."""
+        self._waiting.append(batch)
+        self._known = kept if self._known is None else self._averaging.joined(self._known, kept)
+        return self._ready(REACH)
+
+    def flush(self) -> list[tuple[FrameBatch, Any]]:
+        """After the last batch: what is left."""
+        return self._ready(0)
+
+    def _ready(self, ahead: int) -> list[tuple[FrameBatch, Any]]:
+        ready = []
+        while self._waiting and self._next + len(self._waiting[0]) + ahead <= self._first + len(self._known):
+            batch = self._waiting.popleft()
+            ready.append((batch, self._averaging.averaged(self._known, self._next - self._first, len(batch))))
+            self._next += len(batch)
+            past = max(0, self._next - REACH - self._first)
+            self._known = self._known[past:]
+            self._first += past
+        return ready
+
+
+def steadied(
+    found: Iterable[tuple[FrameBatch, Any, Any]], averaging: Averaging | None
+) -> Iterator[tuple[FrameBatch, Any]]:
+    """Batches with their masks made steady, from batches with masks and what is kept; without `averaging` with those
+    that they had."""
+    if averaging is None:
+        for batch, masks, _ in found:
             yield batch, masks
+        return
+    steadier = Steadier(averaging)
+    for batch, _, kept in found:
+        yield from steadier.push(batch, kept)
     yield from steadier.flush()

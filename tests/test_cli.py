@@ -145,22 +145,6 @@ def test_wrong_usage_ends_in_one_line(
 
 
 @pytest.mark.parametrize(
-    "stage", ["inference.onnxruntime.OnnxRuntimeInference", "postprocess.opencv.OpenCVPostprocessor"]
-)
-@pytest.mark.parametrize("option", [["--smooth", "0.5"], ["--refine"], ["--refine", "--plan"]])
-def test_what_the_gpu_side_lacks_is_refused_before_any_work(
-    clip: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], stage: str, option: list[str]
-) -> None:
-    monkeypatch.setattr(f"segmentation.{stage}.memory", "cuda")
-    assert main([str(clip), "--infer", "onnxruntime", *option]) == 3
-    out, err = capfd.readouterr()
-    assert out == "" and err.splitlines() == [
-        "segmentation: error: --smooth and --refine run with the CPU's stages only so far; add --baseline"
-    ]
-    assert [path.name for path in clip.parent.iterdir()] == ["clip.mp4"]
-
-
-@pytest.mark.parametrize(
     "arguments", [["--start", "soon"], ["--codec", "vp9"], ["--baseline", "--optimized"], ["--sing"]]
 )
 def test_what_argparse_refuses(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> None:

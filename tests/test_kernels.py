@@ -7,21 +7,29 @@ import pytest
 from segmentation.frames import FORMATS
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
-from segmentation.kernels import compiled
+from segmentation.kernels import MASKS, compiled
 
-NAMES = ("unpack", "preprocess", "reduce", "divide", "pixelate", "composite", "replace", "cut_out", "to_rgb")
+NAMES = {
+    "kernels.cu": ("unpack", "preprocess", "reduce", "divide", "pixelate", "composite", "replace", "cut_out", "to_rgb"),
+    MASKS: (
+        *("keep", "change", "sum_rows", "weigh", "average"),
+        *("guide", "shrink", "fit", "gather", "draw"),
+    ),
+}
 
 
 @pytest.mark.parametrize("arch", ["75", "80", "86", "89", "90", "100", "120"])
-def test_every_gpu(arch: str, folder: Path) -> None:
-    code = bytes(compiled(arch, FORMATS["yuv420p"], 0).code)
-    assert all(name.encode() in code for name in NAMES)
+@pytest.mark.parametrize("source", NAMES)
+def test_every_gpu(arch: str, source: str, folder: Path) -> None:
+    code = bytes(compiled(arch, FORMATS["yuv420p"], 0, source).code)
+    assert all(name.encode() in code for name in NAMES[source])
 
 
 @pytest.mark.parametrize("turns", range(4))
 @pytest.mark.parametrize("layout", FORMATS)
-def test_every_layout(layout: str, turns: int, folder: Path) -> None:
-    assert len(bytes(compiled("90", FORMATS[layout], turns).code)) > 10_000
+@pytest.mark.parametrize("source", NAMES)
+def test_every_layout(layout: str, turns: int, source: str, folder: Path) -> None:
+    assert len(bytes(compiled("90", FORMATS[layout], turns, source).code)) > 10_000
 
 
 def test_what_was_compiled_is_kept(folder: Path) -> None:

@@ -23,13 +23,15 @@ from segmentation.source import probe
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 CPU: dict[str, Any] = {"mode": "baseline"}
+# Without what rounding would show in, refining, and what the ends of a stretch would, steadying.
+PLAIN: dict[str, Any] = {"smooth": 0.0, "refine": False}
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `masks.mkv` of the sample's first 40 frames, and the `out.mkv` of that run."""
     folder = tmp_path_factory.mktemp("made")
-    direct(folder / "out.mkv", save_masks=folder / "masks.mkv", max_frames=40)
+    direct(folder / "out.mkv", save_masks=folder / "masks.mkv", max_frames=40, **PLAIN)
     return folder
 
 
@@ -116,7 +118,7 @@ def test_rendering_again_gives_the_same_file(options: dict[str, Any], tmp_path: 
 
 
 def test_saving_changes_nothing(made: Path, tmp_path: Path) -> None:
-    direct(tmp_path / "out.mkv", max_frames=40)
+    direct(tmp_path / "out.mkv", max_frames=40, **PLAIN)
     assert same_video(tmp_path / "out.mkv", made / "out.mkv")
 
 
@@ -132,8 +134,8 @@ def test_steadied_masks_are_saved_steady(made: Path, tmp_path: Path) -> None:
     "stretch", [{"start": 0.5, "max_frames": 5}, {"duration": 0.4}, {"start": 0.31, "duration": 0.7}], ids=str
 )
 def test_a_stretch_of_it(stretch: dict[str, Any], made: Path, tmp_path: Path) -> None:
-    direct(tmp_path / "a.mp4", **stretch)
-    again(tmp_path / "b.mp4", made / "masks.mkv", **stretch)
+    direct(tmp_path / "a.mp4", **stretch, **PLAIN)
+    again(tmp_path / "b.mp4", made / "masks.mkv", **stretch, refine=False)
     assert (tmp_path / "a.mp4").read_bytes() == (tmp_path / "b.mp4").read_bytes()
 
 

@@ -14,7 +14,7 @@ from segmentation import segment
 from segmentation.config import Config
 from segmentation.frames import FrameBatch
 from segmentation.model import load_model
-from segmentation.temporal import REACH, Steadier, small_lumas, steadied, steady
+from segmentation.temporal import REACH, HostAveraging, Steadier, small_lumas, steadied, steady
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 SIZE = 64
@@ -123,8 +123,9 @@ def test_every_frame_comes_out_once_with_its_own_surroundings(size: int, count: 
     frames = [batch_of((plane, plane, plane)).frames[0] for _ in range(count)]
     starts = range(0, count, size)
     batches = [FrameBatch(frames=tuple(frames[i : i + size]), index=i) for i in starts]
-    given = ((b, masks[i : i + size], lumas[i : i + size]) for b, i in zip(batches, starts, strict=True))
-    out = list(steadied(given, 0.7))
+    kept = list(zip(masks, lumas, strict=True))
+    given = ((b, masks[i : i + size], kept[i : i + size]) for b, i in zip(batches, starts, strict=True))
+    out = list(steadied(given, HostAveraging(load_model(Config()), 0.7)))
     assert [batch for batch, _ in out] == batches
     found = np.concatenate([mask for _, mask in out])
     for t in range(count):
@@ -133,11 +134,11 @@ def test_every_frame_comes_out_once_with_its_own_surroundings(size: int, count: 
 
 
 def test_no_more_than_its_reach_is_waited_for() -> None:
-    steadier = Steadier(1.0)
+    steadier = Steadier(HostAveraging(load_model(Config()), 1.0))
     plane = np.zeros((2, 2), np.uint8)
     for number in range(200):
         batch = FrameBatch(frames=batch_of((plane, plane, plane)).frames, index=number)
-        ready = steadier.push(batch, np.zeros((1, 8, 8), np.float32), np.zeros((1, 4, 4), np.float32))
+        ready = steadier.push(batch, [(np.zeros((8, 8), np.float32), np.zeros((4, 4), np.float32))])
         assert [b.index for b, _ in ready] == ([number - REACH] if number >= REACH else [])
         assert len(steadier._known) <= 2 * REACH + 1 and len(steadier._waiting) <= REACH
     assert [b.index for b, _ in steadier.flush()] == [198, 199]
@@ -171,4 +172,4 @@ def test_a_stopped_run_puts_out_the_frames_that_wait(tmp_path: Path) -> None:
 def test_the_option_is_checked() -> None:
     refused = cli(SAMPLE, "--smooth", "1.5")
     assert refused.returncode == 2 and "0 (off) to 1" in refused.stderr
-    assert report(cli(SAMPLE, "-o", "/dev/null/x", "--plan", "--json", "--baseline", "--smooth", "0.5"))["infer"]
+    assert report(cli(SAMPLE, "-o", "/dev/null/x", "--plan", "--json", "--smooth", "0", "--no-refine"))["infer"]

@@ -31,6 +31,7 @@ from segmentation import Config, Effect, ModelError, segment
 from segmentation.config import STAGES
 from segmentation.model import load_model
 from segmentation.mux import Muxer
+from segmentation.placement import Refined
 from segmentation.plan import make_plan
 from segmentation.source import probe, working_format
 
@@ -86,12 +87,13 @@ def run_stage(clip: Path, config: Config, folder: Path, stage: str) -> Result:
             return measured(lambda: sum(len(batch) for batch in decoder))
         preprocess = plan.preprocess.implementation(info, pix_fmt, model, config)
         infer = plan.infer.implementation(model, config)
-        postprocess = plan.postprocess.implementation(info, pix_fmt, Effect.parse(config.effect), config)
+        drawn = plan.postprocess.implementation(info, pix_fmt, Effect.parse(config.effect), config)
+        postprocess = Refined(drawn, info, pix_fmt, config, None)
         encoder = plan.encode.implementation(muxer, info, pix_fmt, config)
         batches = list(islice(decoder, IN_MEMORY))
         tensors = [preprocess(batch) for batch in batches]
         masks = [infer(tensor) for tensor in tensors]
-        finished = [postprocess(batch, mask) for batch, mask in zip(batches, masks, strict=True)]
+        finished = [postprocess(batch, mask)[0] for batch, mask in zip(batches, masks, strict=True)]
 
         def work() -> int:
             for i in range(count):

@@ -105,8 +105,14 @@ def main() -> None:
     add("--crop", type=lambda text: tuple(map(int, text.split(","))), metavar="X,Y,W,H", help="only this part")
     add("--zoom", type=float, help=f"enlarge by this (default: cells become {CELL_WIDTH} pixels wide)")
     add("--effect", default="blur", help="of the third column (default: blur)")
-    add("--smooth", type=float, default=0.0, metavar="0..1", help="as of the program; spread frames have none")
-    add("--refine", action="store_true", help="as of the program")
+    add(
+        "--smooth",
+        type=float,
+        default=Config().smooth,
+        metavar="0..1",
+        help="as of the program; spread frames have none",
+    )
+    add("--refine", action=argparse.BooleanOptionalAction, default=Config().refine, help="as of the program")
     add("--model", default="person", metavar="NAME|FILE.onnx")
     options = parser.parse_args()
 

@@ -4,7 +4,7 @@
 
 Variants of the masks are compared, all made from the same run of the network and enlarged by the program itself: `off`,
 each frame's own; `causal`, the running average that is usually taken against flicker; `smooth`, the program's, at
-several strengths; and `refined`, at half strength with the edges drawn along the picture's (`--smooth 0.5 --refine`).
+several strengths; and `default`, at half strength with the edges drawn along the picture's.
 On real clips: flicker, and agreement of the outline with another network's. On clips with a known alpha
 (tools/synthetic.py): errors of the matte, lag, and the halo around the subject. The measures are defined in
 tools/measures.py.
@@ -35,7 +35,7 @@ from segmentation.plan import make_plan
 from segmentation.postprocess.opencv import OpenCVPostprocessor, composite
 from segmentation.refine import Refiner
 from segmentation.source import probe
-from segmentation.temporal import small_lumas, steadied
+from segmentation.temporal import HostAveraging, small_lumas
 
 Masks = NDArray[np.float32]  # (T, h, w), as the network puts them out
 Lumas = NDArray[np.float32]  # of the network's input, as `--smooth` takes them
@@ -74,7 +74,8 @@ def causal(masks: Masks, lumas: Lumas) -> Masks:
 
 def smooth(strength: float) -> Callable[[Masks, Lumas], Masks]:
     """As `--smooth` does it, all frames being one batch."""
-    return lambda masks, lumas: next(steadied([(range(len(masks)), masks, lumas)], strength))[1]
+    averaging = HostAveraging(load_model(Config()), strength)
+    return lambda masks, lumas: averaging.averaged(list(zip(masks, lumas, strict=True)), 0, len(masks))
 
 
 VARIANTS: dict[str, Callable[[Masks, Lumas], Masks]] = {
@@ -82,9 +83,9 @@ VARIANTS: dict[str, Callable[[Masks, Lumas], Masks]] = {
     "causal": causal,
     "smooth 0.5": smooth(0.5),
     "smooth 1": smooth(1),
-    "refined": smooth(0.5),
+    "default": smooth(0.5),
 }
-REFINED = {"refined"}  # variants whose edges are drawn along the picture's, as `--refine` does it
+REFINED = {"default"}  # variants whose edges are drawn along the picture's, as `--refine` does it
 
 
 def batches(path: Path, count: int) -> tuple[VideoInfo, Iterator[FrameBatch]]:
@@ -185,7 +186,7 @@ def measure_synthetic(background: Path, move: synthetic.Move, noise: float, path
             if before:
                 rows[name].append(errors(alpha, truth.alpha, before[name], truths[i - 1].alpha))
         if i % HALO_STRIDE == 0:
-            for kind, mask in (("network", variants["refined"][i]), ("exact", small["truth"][-1])):
+            for kind, mask in (("network", variants["default"][i]), ("exact", small["truth"][-1])):
                 halos[kind].append(halo(info, batch, alpha_of.refined(batch, mask), truth))
         before = now
     figures: Figures = {name: means(row) for name, row in rows.items()}

@@ -5,6 +5,7 @@ the threshold, and steep, but not too steep to be smooth. For a soft edge of a w
 a smaller size and blurred; enlarging it then leaves its values as they are.
 """
 
+import math
 from dataclasses import dataclass
 
 import cv2
@@ -58,11 +59,13 @@ class Edge:
     def kept(self, mask: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.bool_]:
         """The places of a mask (h, w) where all that is near is kept for certain, in a frame of `size` (width, height).
 
-        Both are upright. Near is the next place of the mask, and as far as the edge is softened.
+        Both are upright. Near is what a pixel is made of, at least the next place of the mask, and as far as the edge
+        is softened.
         """
         low, high = self.threshold - self._half - ROUNDING, self.threshold + self._half + ROUNDING
         sure = mask < max(low, 1 - FULL) if self.invert else mask > min(high, FULL)
-        reach = [1, 1]
+        # A pixel whose corner lies at a place is read between the two places at its centre.
+        reach = [max(1, math.ceil((p / s + 1) / 2)) for p, s in zip(mask.shape[::-1], size, strict=True)]
         if self.feather:
             (width, height), sigma = self.feather_scale(size)
             sides = ((mask.shape[1], width), (mask.shape[0], height))

@@ -1,0 +1,250 @@
+// Steadying and refining masks on a GPU: what temporal.py and refine.py do, whose docstrings have the formulas. Behind
+// common.cu, compiled for its values and for the constants of those modules, under their names; DOUBT of refine.py is
+// REFINED and UNREFINED. Masks are upright, (N, height, width) without gaps, one frame (or one pair of frames) to each
+// blockIdx.z. Sums are taken in one order, so that each run gives the same.
+
+__device__ int halved(int size) { return (size + 1) / 2; }
+__device__ int blocks(int size) { return (size + BLOCK - 1) / BLOCK; }
+
+// What is kept of a frame: its mask, its luma at half the size, and how far from 1/2 the mask is, in blocks.
+struct Records {
+    float *values;
+    int width, height;  // of the mask
+
+    __device__ long long size() const { return lumas() + sures() + (long long)blocks(width) * blocks(height); }
+    __device__ long long lumas() const { return (long long)width * height; }
+    __device__ long long sures() const { return (long long)halved(width) * halved(height); }
+    __device__ float *mask(int frame) const { return values + frame * size(); }
+    __device__ float *luma(int frame) const { return mask(frame) + lumas(); }
+    __device__ float *sure(int frame) const { return luma(frame) + sures(); }
+};
+
+// Share of the interval from `begin` to `end` that lies in pixel `i`, in pixels.
+__device__ float overlap(int i, float begin, float end) { return fminf(i + 1.0f, end) - fmaxf((float)i, begin); }
+
+// Luma of the network's input (3, height, width), averaged over what one of `columns` x `rows` equal areas covers.
+__device__ float luma_of(const float *input, int width, int height, const float *weights, int column, int row,
+                         int columns, int rows) {
+    const float left = (float)column * width / columns, right = (float)(column + 1) * width / columns;
+    const float top = (float)row * height / rows, bottom = (float)(row + 1) * height / rows;
+    const long long plane = (long long)width * height;
+    float sum = 0;
+    for (int y = (int)top; y < min(height, (int)ceilf(bottom)); y++)
+        for (int x = (int)left; x < min(width, (int)ceilf(right)); x++) {
+            const float *pixel = input + (long long)y * width + x;
+            const float value = weights[0] * pixel[0] + weights[1] * pixel[plane] + weights[2] * pixel[2 * plane];
+            sum += value * overlap(x, left, right) * overlap(y, top, bottom);
+        }
+    return sum / ((right - left) * (bottom - top));
+}
+
+// Keeps masks, and what the network saw, (N, 3, input_height, input_width). A thread for each block.
+extern "C" __global__ void keep(const float *masks, const float *input, int input_width, int input_height,
+                                const float *weights, float *records, int width, int height) {
+    const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+    if (column >= blocks(width) || row >= blocks(height)) return;
+    const Records kept{records, width, height};
+    const float *mask = masks + (long long)blockIdx.z * width * height;
+    float sum = 0;
+    for (int j = 0; j < BLOCK; j++)
+        for (int i = 0; i < BLOCK; i++) {
+            const int x = BLOCK * column + i, y = BLOCK * row + j;
+            const float value = mask[(long long)min(y, height - 1) * width + min(x, width - 1)];
+            sum += fabsf(value - 0.5f);
+            if (x < width && y < height) kept.mask(blockIdx.z)[(long long)y * width + x] = value;
+        }
+    kept.sure(blockIdx.z)[row * blocks(width) + column] = sum / (BLOCK * BLOCK);
+    const float *seen = input + (long long)blockIdx.z * 3 * input_width * input_height;
+    const int columns = halved(width), rows = halved(height);
+    for (int y = BLOCK / 2 * row; y < min(rows, BLOCK / 2 * (row + 1)); y++)
+        for (int x = BLOCK / 2 * column; x < min(columns, BLOCK / 2 * (column + 1)); x++)
+            kept.luma(blockIdx.z)[y * columns + x] =
+                luma_of(seen, input_width, input_height, weights, x, y, columns, rows);
+}
+
+// A frame and one of its 2 * REACH neighbours, as blockIdx.z counts them; beyond the first and the last there is none but
+// those.
+struct Pair {
+    int frame, other;
+};
+
+__device__ Pair pair_of(int z, int first, int last) {
+    const int k = z % (2 * REACH) - REACH, frame = first + z / (2 * REACH);
+    return Pair{frame, clamp(frame + (k < 0 ? k : k + 1), 0, last)};
+}
+
+// How much luma differs between the two of a pair, in blocks: (2 * REACH * N, blocks(height), blocks(width)).
+extern "C" __global__ void change(const float *records, int width, int height, int first, int last, float *changes) {
+    const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+    if (column >= blocks(width) || row >= blocks(height)) return;
+    const Records kept{const_cast<float *>(records), width, height};
+    const Pair pair = pair_of(blockIdx.z, first, last);
+    const float *here = kept.luma(pair.frame), *there = kept.luma(pair.other);
+    const int columns = halved(width), rows = halved(height), side = BLOCK / 2;
+    float sum = 0;
+    for (int j = 0; j < side; j++)
+        for (int i = 0; i < side; i++) {
+            const int at = min(side * row + j, rows - 1) * columns + min(side * column + i, columns - 1);
+            sum += fabsf(there[at] - here[at]);
+        }
+    changes[((long long)blockIdx.z * blocks(height) + row) * blocks(width) + column] = sum / (side * side);
+}
+
+// Sums (N, width) over the rows of layers (N, height, width), of the values or, of masks, of their doubt. On (width, 1, N)
+// threads.
+extern "C" __global__ void sum_rows(const float *layers, int width, int height, int doubt, float *sums) {
+    const int column = blockIdx.x * blockDim.x + threadIdx.x;
+    if (column >= width || blockIdx.y * blockDim.y + threadIdx.y > 0) return;
+    const float *layer = layers + (long long)blockIdx.z * width * height + column;
+    float sum = 0;
+    for (int row = 0; row < height; row++) {
+        const float value = layer[(long long)row * width];
+        sum += doubt ? 1 - 2 * fabsf(value - 0.5f) : value;
+    }
+    sums[blockIdx.z * width + column] = sum;
+}
+
+__device__ float mean_of(const float *sums, int width, int height) {
+    float sum = 0;
+    for (int column = 0; column < width; column++) sum += sums[column];
+    return sum / ((float)width * height);
+}
+
+// Mean over a square of `size` places a side around (column, row), the border repeated.
+__device__ float box(const float *layer, int column, int row, int width, int height, int size) {
+    float sum = 0;
+    for (int j = row - size / 2; j <= row + size / 2; j++)
+        for (int i = column - size / 2; i <= column + size / 2; i++)
+            sum += layer[clamp(j, 0, height - 1) * width + clamp(i, 0, width - 1)];
+    return sum / (size * size);
+}
+
+// What the other of each pair counts, in blocks like `changes`, of which `sums` are `sum_rows`.
+extern "C" __global__ void weigh(const float *records, int width, int height, int first, int last, float strength,
+                                 const float *changes, const float *sums, float *weights) {
+    const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+    const int columns = blocks(width), rows = blocks(height);
+    if (column >= columns || row >= rows) return;
+    const long long skip = (long long)blockIdx.z * columns * rows;
+    float weight = 0;
+    if (mean_of(sums + blockIdx.z * columns, columns, rows) <= CUT) {
+        const Records kept{const_cast<float *>(records), width, height};
+        const float *sure = kept.sure(pair_of(blockIdx.z, first, last).frame);
+        const float limit = CHANGE * (1 + DOUBT * (1 - 2 * box(sure, column, row, columns, rows, DOUBT_BOX)));
+        weight = strength * fmaxf(1 - box(changes + skip, column, row, columns, rows, CHANGE_BOX) / limit, 0);
+    }
+    weights[skip + row * columns + column] = weight;
+}
+
+// Where pixel (x, y) of (height, width) lies in a layer that is enlarged or shrunk to that: four places and their shares.
+struct Between {
+    int place[4];
+    float share[4];
+
+    __device__ float of(const float *layer) const {
+        return share[0] * layer[place[0]] + share[1] * layer[place[1]] + share[2] * layer[place[2]] +
+               share[3] * layer[place[3]];
+    }
+};
+
+__device__ Between between(int x, int y, int width, int height, int columns, int rows) {
+    const float column = (x + 0.5f) * columns / width - 0.5f, row = (y + 0.5f) * rows / height - 0.5f;
+    const int left = (int)floorf(column), top = (int)floorf(row);
+    const float right_part = column - left, bottom_part = row - top;
+    const int c0 = clamp(left, 0, columns - 1), c1 = clamp(left + 1, 0, columns - 1);
+    const int r0 = clamp(top, 0, rows - 1) * columns, r1 = clamp(top + 1, 0, rows - 1) * columns;
+    return Between{{r0 + c0, r0 + c1, r1 + c0, r1 + c1},
+                   {(1 - bottom_part) * (1 - right_part), (1 - bottom_part) * right_part,
+                    bottom_part * (1 - right_part), bottom_part * right_part}};
+}
+
+// Masks from number `first` on, averaged with their neighbours.
+extern "C" __global__ void average(const float *records, int width, int height, int first, int last,
+                                   const float *weights, float *masks) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= width || y >= height) return;
+    const Records kept{const_cast<float *>(records), width, height};
+    const int columns = blocks(width), rows = blocks(height), at = y * width + x;
+    const Between near = between(x, y, BLOCK * columns, BLOCK * rows, columns, rows);
+    float total = kept.mask(first + blockIdx.z)[at], counted = 1;
+    for (int j = 0; j < 2 * REACH; j++) {
+        const int z = 2 * REACH * blockIdx.z + j;
+        const float weight = near.of(weights + (long long)z * columns * rows);
+        total += weight * kept.mask(pair_of(z, first, last).other)[at];
+        counted += weight;
+    }
+    masks[(long long)blockIdx.z * width * height + at] = total / counted;
+}
+
+// Luma (N, height, width), as stored, shrunk to (N, small_height, small_width), stood upright: a thread for each small
+// pixel.
+extern "C" __global__ void guide(const sample *luma, int width, int height, const float *across, int columns,
+                                 const float *down, int rows, float *target, int small_width, int small_height) {
+    const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+    if (column >= small_width || row >= small_height) return;
+    const sample *frame = luma + (long long)blockIdx.z * width * height;
+    target[(long long)blockIdx.z * small_width * small_height + upright(column, row, small_width, small_height)] =
+        shrunk(frame, width, {across, columns}, {down, rows}, column, row);
+}
+
+// The guide (N, guide_height, guide_width) at the masks' size (N, height, width).
+extern "C" __global__ void shrink(const float *guides, int guide_width, int guide_height, float *lumas, int width,
+                                  int height) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= width || y >= height) return;
+    const float *source = guides + (long long)blockIdx.z * guide_width * guide_height;
+    lumas[((long long)blockIdx.z * height + y) * width + x] =
+        between(x, y, width, height, guide_width, guide_height).of(source);
+}
+
+// The line that is fitted around each place, (u, u a, u b): three layers (3, N, height, width). Also how far each mask is
+// to be refined, from `sum_rows` of its doubt.
+extern "C" __global__ void fit(const float *masks, const float *lumas, int width, int height, const float *doubts,
+                               float *lines, float *shares) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= width || y >= height) return;
+    if (x == 0 && y == 0) {
+        const float doubt = mean_of(doubts + blockIdx.z * width, width, height);
+        shares[blockIdx.z] = fminf(fmaxf((UNREFINED - doubt) / (UNREFINED - REFINED), 0), 1);
+    }
+    const long long skip = (long long)blockIdx.z * width * height, layer = (long long)gridDim.z * width * height;
+    float luma = 0, mask = 0, luma_luma = 0, luma_mask = 0, mask_mask = 0;
+    for (int j = y - BOX / 2; j <= y + BOX / 2; j++)
+        for (int i = x - BOX / 2; i <= x + BOX / 2; i++) {
+            const long long at = skip + clamp(j, 0, height - 1) * width + clamp(i, 0, width - 1);
+            const float l = lumas[at], m = masks[at];
+            luma += l, mask += m, luma_luma += l * l, luma_mask += l * m, mask_mask += m * m;
+        }
+    const float places = BOX * BOX;
+    luma /= places, mask /= places;
+    const float shared = luma_mask / places - luma * mask;
+    const float a = shared / (luma_luma / places - luma * luma + EPSILON), b = mask - a * luma;
+    const float weight = 1 / (fmaxf(mask_mask / places - mask * mask - a * shared, 0) + MISFIT);
+    const long long at = skip + y * width + x;
+    lines[at] = weight, lines[layer + at] = weight * a, lines[2 * layer + at] = weight * b;
+}
+
+// The line that is read at each place: the mean of those around it, in two layers (2, N, height, width).
+extern "C" __global__ void gather(const float *lines, int width, int height, float *gathered) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= width || y >= height) return;
+    const long long skip = (long long)blockIdx.z * width * height, layer = (long long)gridDim.z * width * height;
+    const float total = box(lines + skip, x, y, width, height, BOX), scale = 1 / total;
+    const long long at = skip + y * width + x;
+    gathered[at] = scale * box(lines + layer + skip, x, y, width, height, BOX);
+    gathered[layer + at] = scale * box(lines + 2 * layer + skip, x, y, width, height, BOX);
+}
+
+// Masks at the guide's size, read from the lines.
+extern "C" __global__ void draw(const float *masks, const float *gathered, int width, int height, const float *shares,
+                                const float *guides, float *target, int guide_width, int guide_height) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= guide_width || y >= guide_height) return;
+    const long long skip = (long long)blockIdx.z * width * height, layer = (long long)gridDim.z * width * height;
+    const long long at = ((long long)blockIdx.z * guide_height + y) * guide_width + x;
+    const Between near = between(x, y, guide_width, guide_height, width, height);
+    const float share = shares[blockIdx.z];
+    float value = near.of(gathered + skip) * guides[at] + near.of(gathered + layer + skip);
+    if (share < 1) value = share * value + (1 - share) * near.of(masks + skip);
+    target[at] = __saturatef(value);
+}

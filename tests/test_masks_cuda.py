@@ -1,0 +1,221 @@
+"""Masks are steadied and refined on the GPU as on the CPU. Without a GPU the kernels run on the host (host_kernels)."""
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from conftest import pictures
+from numpy.typing import NDArray
+from test_preprocess import batch_of, make_info, smooth_rgb
+from test_refine import disk
+
+from segmentation.config import Config
+from segmentation.frames import FORMATS, Colour, FrameBatch
+from segmentation.model import load_model
+from segmentation.refine import Refiner
+from segmentation.temporal import HostAveraging, steadied
+
+pytest.importorskip("cuda.core", reason="cuda-core is not installed")
+pytest.importorskip("torch", reason="PyTorch is not installed")
+import torch
+
+from segmentation.masks_cuda import CudaAveraging, CudaRefiner
+
+Map = NDArray[np.float32]
+MODEL = load_model(Config())
+SIDES = ["host", pytest.param("gpu", marks=pytest.mark.gpu)]
+
+
+def gpu_of(side: str) -> Any:
+    if side == "gpu":
+        from stages import gpu
+
+        return gpu()
+    from host_kernels import HostGpu
+
+    return HostGpu()
+
+
+def moved(array: NDArray[Any], gpu: Any) -> Any:
+    return torch.from_numpy(np.ascontiguousarray(array)).to(gpu.device)
+
+
+def clip(count: int, shape: tuple[int, int], size: tuple[int, int], seed: int = 0) -> tuple[Map, Map]:
+    """Masks (count, *shape) and the network's input (count, 3, *size) of a picture that drifts and is noisy."""
+    generator = np.random.default_rng(seed)
+    wide = smooth_rgb(size[0], size[1] + 64, seed).astype(np.float32) / 255
+    seen = [wide[:, 2 * (i % 16) : 2 * (i % 16) + size[1]] for i in range(count)]
+    tensor = np.stack([x.transpose(2, 0, 1) for x in seen]) + 0.02 * generator.standard_normal((count, 3, *size))
+    masks = np.stack([cv2.resize(x[..., 0], shape[::-1]) for x in seen])
+    masks = np.clip((masks - 0.5) * 4 + 0.5 + 0.3 * generator.standard_normal(masks.shape), 0, 1)
+    return masks.astype(np.float32), tensor.astype(np.float32)
+
+
+def steadied_by(averaging: Any, masks: Map, tensor: Map, sizes: list[int], gpu: Any = None) -> Map:
+    """The steadied masks of a clip that comes in batches of these sizes; for a GPU's stage from buffers that hold more
+    and are written again each time, as the contract of inference says."""
+    plane = np.zeros((2, 2), np.uint8)
+    frame = batch_of((plane, plane, plane)).frames[0]
+
+    def found() -> Any:
+        begin = 0
+        if gpu is not None:
+            buffers = [moved(np.full((max(sizes), *x.shape[1:]), np.nan, np.float32), gpu) for x in (tensor, masks)]
+        for size in sizes:
+            given = [x[begin : begin + size] for x in (tensor, masks)]
+            if gpu is not None:
+                for buffer, values in zip(buffers, given, strict=True):
+                    buffer.fill_(float("nan"))
+                    buffer[:size] = moved(values, gpu)
+                given = buffers
+            yield FrameBatch(frames=(frame,) * size, index=begin), given[1], averaging.kept(*given, size)
+            begin += size
+
+    parts = []
+    for batch, result in steadied(found(), averaging):
+        assert len(result) == len(batch)
+        parts.append(np.asarray(result) if isinstance(result, np.ndarray) else result.cpu().numpy())
+    return np.concatenate(parts)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("sizes", [[1] * 7, [3, 3, 3, 1], [16, 16, 5], [16, 1, 2, 16], [2], [1]], ids=str)
+def test_masks_are_steadied_alike_in_batches_of_any_size(side: str, sizes: list[int]) -> None:
+    gpu = gpu_of(side)
+    masks, tensor = clip(sum(sizes), (64, 64), (64, 64))
+    ours = steadied_by(CudaAveraging(MODEL, 0.5, gpu), masks, tensor, sizes, gpu)
+    theirs = steadied_by(HostAveraging(MODEL, 0.5), masks, tensor, sizes)
+    assert ours.dtype == np.float32
+    assert np.abs(ours - theirs).max() < 1e-5
+    if len(masks) > 1:
+        assert np.abs(theirs - masks).max() > 0.1
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [
+        ((64, 64), (256, 256)),
+        ((61, 47), (128, 96)),
+        ((5, 3), (64, 64)),
+        ((144, 256), (144, 256)),
+        ((28, 28), (224, 224)),
+    ],
+)
+def test_masks_of_any_size_are_steadied_alike(side: str, shape: tuple[int, int], size: tuple[int, int]) -> None:
+    gpu = gpu_of(side)
+    masks, tensor = clip(9, shape, size, seed=1)
+    ours = steadied_by(CudaAveraging(MODEL, 1, gpu), masks, tensor, [4, 4, 1], gpu)
+    theirs = steadied_by(HostAveraging(MODEL, 1), masks, tensor, [4, 4, 1])
+    assert np.abs(ours - theirs).max() < 1e-4
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_nothing_comes_over_a_cut(side: str) -> None:
+    """All is doubt, which lets much change pass: only the mean over all keeps the scenes apart."""
+    gpu = gpu_of(side)
+    masks = np.full((6, 64, 64), 0.5, np.float32)
+    masks[3:] = 0.6
+    tensor = np.full((6, 3, 64, 64), 0.4, np.float32)
+    tensor[3:] += 0.12 / np.float32(MODEL.std).mean()
+    found = steadied_by(CudaAveraging(MODEL, 1, gpu), masks, tensor, [6], gpu)
+    assert np.abs(found - masks).max() < 1e-6
+    tensor[3:] -= 0.04 / np.float32(MODEL.std).mean()
+    found = steadied_by(CudaAveraging(MODEL, 1, gpu), masks, tensor, [6], gpu)
+    assert np.abs(found - masks).max() > 0.01
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("order", ["rgb", "bgr"])
+def test_luma_is_that_of_the_networks_input(side: str, order: str) -> None:
+    """With channels of different scales and, as FP16 networks have it, of half the precision."""
+    gpu = gpu_of(side)
+    model = load_model(Config(std=(0.5, 0.25, 0.125), channel_order=order))  # type: ignore[arg-type]
+    masks, tensor = clip(5, (64, 64), (64, 64), seed=2)
+    tensor = tensor.astype(np.float16).astype(np.float32)
+    averaging = CudaAveraging(model, 1, gpu)
+    kept = averaging.kept(moved(tensor, gpu).half(), moved(masks, gpu), 5)
+    ours = averaging.averaged(kept, 0, 5).cpu().numpy()
+    theirs = steadied_by(HostAveraging(model, 1), masks, tensor, [5])
+    assert np.abs(ours - theirs).max() < 1e-5
+
+
+def refined_by(side: str, batch: FrameBatch, pix_fmt: str, turn: int, masks: Map) -> Map:
+    height, width = batch.frames[0].planes[0].shape
+    gpu = gpu_of(side)
+    stage = CudaRefiner(make_info(width, height, Colour(), turn), pix_fmt, gpu)
+    dtype = (
+        np.int16 if FORMATS[pix_fmt].bits > 8 else np.uint8
+    )  # PyTorch has few operations on uint16; the bits are the same
+    planes = tuple(moved(np.stack([f.planes[i] for f in batch.frames]).astype(dtype), gpu) for i in range(3))
+    on_gpu = FrameBatch(frames=batch.frames, index=0, planes=planes)
+    found: Map = stage(on_gpu, moved(masks, gpu)).cpu().numpy()
+    return found
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("turn", [0, 90, 180, 270])
+@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv420p10le", "yuv444p"])
+def test_masks_are_refined_alike(side: str, pix_fmt: str, turn: int) -> None:
+    """On pictures with edges and noise, masks soft and sure, of doubt below, between and above the limits."""
+    layout = FORMATS[pix_fmt]
+    size = (1280, 720) if turn % 180 == 0 else (720, 1280)
+    generator = np.random.default_rng(5)
+    planes, masks = [], []
+    for wide in (0.3, 0.9, 3.0):
+        truth = disk((720, 1280), 0.3)
+        picture = 0.2 + 0.5 * truth + 0.1 * smooth_rgb(720, 1280, 6)[..., 0] / np.float32(255)
+        picture = np.clip(picture + 0.02 * generator.standard_normal(picture.shape), 0, 1)
+        luma = np.ascontiguousarray(np.rot90(picture * ((1 << layout.bits) - 1), -(turn // 90))).astype(layout.dtype)
+        chroma = np.zeros((-(-size[1] >> layout.shift_y), -(-size[0] >> layout.shift_x)), layout.dtype)
+        planes.append((luma, chroma, chroma))
+        soft = cv2.GaussianBlur(disk((128, 128), 0.305), (0, 0), 20 * wide)
+        masks.append(np.clip((soft - 0.3) * (0.4 / wide + 0.6) + 0.3, 0, 1).astype(np.float32))
+    batch, masks_of = batch_of(*planes), np.stack(masks)
+    ours = refined_by(side, batch, pix_fmt, turn, masks_of)
+    theirs = Refiner(make_info(*size, Colour(), turn), pix_fmt)(batch, masks_of)
+    assert ours.shape == theirs.shape == (3, 360, 640)
+    assert np.abs(ours - theirs).max() < 0.02  # the CPU's guide is rounded to whole levels, once a halving
+    assert np.abs(ours - theirs).mean() < 0.001
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_with_the_same_guide_the_refined_masks_are_the_same(side: str) -> None:
+    """A picture of the refined size needs no shrinking, so nothing is rounded."""
+    generator = np.random.default_rng(7)
+    luma = generator.integers(0, 256, (360, 640)).astype(np.uint8)
+    luma[:, :320] //= 3
+    planes = (luma, np.zeros((180, 320), np.uint8), np.zeros((180, 320), np.uint8))
+    masks = [disk((256, 256), 0.3), generator.random((256, 256)).astype(np.float32)]
+    masks += [np.round(masks[1]), np.where(disk((256, 256), 0.4) > 0.5, masks[1], 1).astype(np.float32)]
+    batch = batch_of(*[planes] * len(masks))
+    ours = refined_by(side, batch, "yuv420p", 0, np.stack(masks))
+    theirs = Refiner(make_info(640, 360, Colour(), 0), "yuv420p")(batch, np.stack(masks))
+    assert np.abs(ours - theirs).max() < 1e-4
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_real_masks_and_pictures_are_refined_alike(side: str, corpus: Path) -> None:
+    from test_inference import CONFIG
+
+    from segmentation.inference.onnxruntime import OnnxRuntimeInference
+    from segmentation.preprocess.opencv import OpenCVPreprocessor
+    from segmentation.source import probe
+
+    for name in ("05_default_juggle.mp4", "selfie_segmentation_web.mp4", "04_coffee.mp4"):
+        info = probe(str(corpus / name))
+        batch = batch_of(*(p.planes for p in list(pictures(corpus / name, limit=31))[::15]))
+        masks = OnnxRuntimeInference(MODEL, CONFIG)(OpenCVPreprocessor(info, "yuv420p", MODEL, CONFIG)(batch))
+        ours, theirs = refined_by(side, batch, "yuv420p", 0, masks), Refiner(info, "yuv420p")(batch, masks)
+        assert np.abs(ours - theirs).max() < 0.05 and np.abs(ours - theirs).mean() < 0.001
+        a, b = ours > 0.5, theirs > 0.5
+        assert (a & b).sum() / (a | b).sum() > 0.995
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_masks_larger_than_the_picture_stay_as_they_are(side: str) -> None:
+    planes = (np.zeros((180, 320), np.uint8), np.zeros((90, 160), np.uint8), np.zeros((90, 160), np.uint8))
+    masks = np.random.default_rng(0).random((1, 256, 256)).astype(np.float32)
+    assert np.array_equal(refined_by(side, batch_of(planes), "yuv420p", 0, masks), masks)

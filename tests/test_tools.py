@@ -129,14 +129,6 @@ def test_benchmark_writes_what_it_promises(tmp_path: Path) -> None:
     assert "pipeline" in printed and "peak memory" in printed
 
 
-def test_commands_are_kept_without_folders_of_one_machine() -> None:
-    from circumstances import circumstances
-
-    arguments = ["../shared/a.mp4", "/tmp/b.mp4", ".hidden/clips/c.mp4", "--output=/tmp/x/d.json"]
-    command = circumstances("tool.py", arguments)["command"]
-    assert command == "python tools/tool.py ../shared/a.mp4 b.mp4 c.mp4 --output=d.json"
-
-
 def test_clips_of_the_gpu_benchmark_are_repeated_without_a_seam(tmp_path: Path) -> None:
     from clips import make_clip
 

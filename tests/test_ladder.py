@@ -133,6 +133,14 @@ def test_ladder_measures_and_goes_on(tmp_path: Path) -> None:
     assert 5 < len(batches) < 24  # some of them
 
 
+def test_commands_are_kept_without_folders_of_one_machine() -> None:
+    from circumstances import circumstances
+
+    arguments = ["../shared/a.mp4", "/tmp/b.mp4", ".hidden/clips/c.mp4", "--output=/tmp/x/d.json"]
+    command = circumstances("tool.py", arguments)["command"]
+    assert command == "python tools/tool.py ../shared/a.mp4 b.mp4 c.mp4 --output=d.json"
+
+
 def test_resuming_with_another_revision_is_refused(tmp_path: Path) -> None:
     from ladder import Sheet
 

@@ -95,20 +95,20 @@ def label(name: str) -> str:
     return f"+ {stage} {implementation}"
 
 
-def speed_up(row: Row, machine: Measured, part: str = "ladder") -> float | None:
-    """How many times as fast as the baseline with as many frames, if that was measured; on a CPU, in CPU time: how long
+def speed_up(row: Row, machine: Measured, part: str = "ladder", than: str = "baseline") -> float | None:
+    """How many times as fast as another row with as many frames, if that was measured; on a CPU, in CPU time: how long
     something takes there depends on what else the cores do."""
-    for baseline in machine.named(part, "baseline"):
-        if baseline["frames"] == row["frames"]:
+    for other in machine.named(part, than):
+        if other["frames"] == row["frames"]:
             if machine.gpu:
-                return figure(row, FPS) / figure(baseline, FPS)
-            return figure(baseline, CPU) / figure(row, CPU)
+                return figure(row, FPS) / figure(other, FPS)
+            return figure(other, CPU) / figure(row, CPU)
     return None
 
 
-def times(row: Row, machine: Measured, part: str = "ladder") -> str:
+def times(row: Row, machine: Measured, part: str = "ladder", than: str = "baseline") -> str:
     """`speed_up` in writing."""
-    value = speed_up(row, machine, part)
+    value = speed_up(row, machine, part, than)
     return "" if value is None else f"{value:.2f}×" if value < 10 else f"{value:.1f}×"
 
 
@@ -120,22 +120,24 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def ladder_head(machine: Measured) -> list[str]:
     """Over `ladder_rows`."""
-    return ["", "seconds", "fps", "CPU s per 1,000 frames", "of --baseline" + ("" if machine.gpu else ", CPU time")]
+    return [*_speed_head(machine), "of the typical workflow"]
 
 
 def ladder_rows(machine: Measured) -> Iterator[list[str]]:
-    """Of each rung: name, seconds, frames a second, CPU seconds for 1,000 frames, times the baseline."""
+    """Of each rung: name, seconds, frames a second, CPU seconds for 1,000 frames, how many times the baseline and the
+    typical workflow."""
     for row in machine.rows["ladder"]:
-        yield [label(row["name"]), *_speeds(row), times(row, machine)]
+        typical = times(row, machine, than="typical workflow")
+        yield [label(row["name"]), *_speeds(row), times(row, machine), typical]
 
 
 def length_head(machine: Measured) -> list[str]:
     """Over `length_rows`."""
-    return ["frames", *ladder_head(machine), *_memory_head(machine)]
+    return ["frames", *_speed_head(machine), *_memory_head(machine)]
 
 
 def length_rows(machine: Measured) -> Iterator[list[str]]:
-    """Of each length and name: the number of frames, then as in `ladder_rows`, and memory at the peak."""
+    """Of each length and name: the number of frames, speeds as in `ladder_rows`, and memory at the peak."""
     for row in machine.rows["lengths"]:
         yield [f"{row['frames']:,}", row["name"], *_speeds(row), times(row, machine, "lengths"), *_memory(row, machine)]
 
@@ -146,6 +148,10 @@ def _memory_head(machine: Measured) -> list[str]:
 
 def _memory(row: Row, machine: Measured) -> list[str]:
     return [f"{figure(row, key):,.0f}" for key in ((HOST, GPU) if machine.gpu else (HOST,))]
+
+
+def _speed_head(machine: Measured) -> list[str]:
+    return ["", "seconds", "fps", "CPU s per 1,000 frames", "of --baseline" + ("" if machine.gpu else ", CPU time")]
 
 
 def _speeds(row: Row) -> list[str]:

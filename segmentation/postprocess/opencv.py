@@ -225,13 +225,12 @@ def _blocks(plane: Plane, alpha: Alpha, across: int, down: int) -> Plane:
     """A plane in blocks of `across` x `down` samples, each the mean of its samples weighted by 255 - alpha."""
     height, width = plane.shape
     small = (-(-width // across), -(-height // down))
-
-    def means(layer: Layer) -> Layer:  # beyond the plane's end weights are 0
-        bottom, right = small[1] * down - height, small[0] * across - width
-        filled = cv2.copyMakeBorder(layer, 0, bottom, 0, right, cv2.BORDER_CONSTANT, value=0)
-        return np.asarray(cv2.resize(filled, small, interpolation=cv2.INTER_AREA), np.float32)
-
-    weight = (255 - alpha).astype(np.float32)
-    mean = means(plane * weight) / np.maximum(means(weight), 1e-6)  # where no background is, nothing of it shows
+    # Beyond the plane's end weights are 0. Two large arrays, written in place: getting the memory takes the most time.
+    weight, weighted = (np.zeros((small[1] * down, small[0] * across), np.float32) for _ in range(2))
+    inside = np.s_[:height, :width]
+    weight[inside] = 255 - alpha
+    np.multiply(plane, weight[inside], out=weighted[inside])
+    total, background = (cv2.resize(layer, small, interpolation=cv2.INTER_AREA) for layer in (weighted, weight))
+    mean = total / np.maximum(background, 1e-6)  # where no background is, nothing of it shows
     large = cv2.resize((mean + 0.5).astype(plane.dtype), None, fx=across, fy=down, interpolation=cv2.INTER_NEAREST)
     return np.ascontiguousarray(large[:height, :width])

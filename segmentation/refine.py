@@ -38,18 +38,19 @@ class Refiner:
 
     def __init__(self, info: VideoInfo, pix_fmt: str) -> None:
         self._turns = info.rotation // 90
-        self._peak = np.float32((1 << FORMATS[pix_fmt].bits) - 1)
+        self._scale = np.float32(1 / ((1 << FORMATS[pix_fmt].bits) - 1))
         self._picture = upright_size(info)
 
     def __call__(self, batch: FrameBatch, masks: Iterable[Map]) -> Map:
-        return np.stack([self._refined(f.planes[0], m) for f, m in zip(batch.frames, masks, strict=True)])
+        found = [self._refined(f.planes[0], m) for f, m in zip(batch.frames, masks, strict=True)]
+        return found[0][None] if len(found) == 1 else np.stack(found)
 
     def _refined(self, luma: Plane, mask: Map) -> Map:
         size = refined_size(mask.shape, self._picture)
         if size is None:
             return mask
         stored = shrink(luma, size if self._turns % 2 == 0 else size[::-1])
-        return refined(mask, np.ascontiguousarray(np.rot90(stored, self._turns)).astype(np.float32) / self._peak)
+        return refined(mask, np.ascontiguousarray(np.rot90(stored, self._turns)) * self._scale)
 
 
 def upright_size(info: VideoInfo) -> tuple[int, int]:
@@ -93,14 +94,29 @@ def refined(mask: Map, guide: NDArray[Any]) -> Map:
 
 def _lines(mask: Map, luma: Map) -> tuple[Map, Map]:
     """Slope and offset (h, w) of the line that is read at each place, see `refined`."""
-    mean, mean_mask = _mean(luma), _mean(mask)
-    shared = _mean(luma * mask) - mean * mean_mask
-    a = shared / (_mean(luma * luma) - mean * mean + np.float32(EPSILON))
-    b = mean_mask - a * mean
-    misfit = _mean(mask * mask) - mean_mask * mean_mask - a * shared
-    weight = 1 / (np.maximum(misfit, 0) + np.float32(MISFIT))
+    mean, mean_mask = _mean(luma), _mean(mask)  # in place from here on: new memory takes as long as the arithmetic
+    shared = _mean(luma * mask)
+    shared -= mean * mean_mask
+    a = _mean(luma * luma)
+    a -= mean * mean
+    a += np.float32(EPSILON)
+    np.divide(shared, a, out=a)
+    weight = _mean(mask * mask)  # the misfit, to begin with
+    weight -= mean_mask * mean_mask
+    shared *= a
+    weight -= shared
+    np.maximum(weight, 0, out=weight)
+    weight += np.float32(MISFIT)
+    np.reciprocal(weight, out=weight)
+    mean *= a
+    mean_mask -= mean  # b
+    a *= weight
+    mean_mask *= weight
     total = _mean(weight)
-    return _mean(weight * a) / total, _mean(weight * b) / total
+    a, b = _mean(a), _mean(mean_mask)
+    a /= total
+    b /= total
+    return a, b
 
 
 def _resized(layer: NDArray[Any], shape: tuple[int, ...]) -> Map:

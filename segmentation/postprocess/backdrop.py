@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import av.error
 import cv2
@@ -75,6 +74,7 @@ class Backdrop:
         self._length: Fraction | None = None  # seconds after which it begins again, once it is known
         self._ended = False  # whether the last picture of the file is the last of `_recent`
         self._container: InputContainer | None = None
+        self._stream: VideoStream | None = None
         self._open()
         self.still = effect.kind == "image"
         self._first = self._next()
@@ -82,8 +82,12 @@ class Backdrop:
             self.close()
 
     def close(self) -> None:
+        """Lets go of the file and of its decoder, whose threads hold memory."""
         if self._container is not None:
             self._container.close()
+        self._container = self._stream = None
+        self._pictures: Iterator[_Shown] = iter(())
+        self._recent.clear()
 
     def __call__(self, pts: int) -> Planes:
         """What is behind the frame that is shown at `pts`, in ticks of the input's time base."""
@@ -132,7 +136,7 @@ class Backdrop:
     def _open(self) -> None:
         self.close()
         self._container = open_input(self._effect.file)
-        stream: Any = self._container.streams[self._own.stream_index]
+        stream = self._container.streams[self._own.stream_index]
         assert isinstance(stream, VideoStream)
         stream.thread_type = "AUTO"
         stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
@@ -156,7 +160,7 @@ class Backdrop:
 
     def _decoded(self) -> Iterator[_Shown]:
         """The pictures from where the file is read, damaged ones left out."""
-        assert self._container is not None
+        assert self._container is not None and self._stream is not None
         packets = self._container.demux(self._stream)
         while True:
             try:

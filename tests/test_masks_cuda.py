@@ -1,5 +1,6 @@
 """Masks are steadied and refined on the GPU as on the CPU. Without a GPU the kernels run on the host (host_kernels)."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,14 @@ def gpu_of(side: str) -> Any:
     from host_kernels import HostGpu
 
     return HostGpu()
+
+
+@pytest.fixture(autouse=True)
+def on_the_stream(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What the tests copy is copied where the kernels are queued, so that neither overtakes the other."""
+    side = request.node.callspec.params["side"]
+    with torch.cuda.stream(gpu_of(side).stream):
+        yield
 
 
 def moved(array: NDArray[Any], gpu: Any) -> Any:

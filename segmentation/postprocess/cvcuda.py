@@ -50,6 +50,10 @@ class CvCudaPostprocessor:
             self._blocks = _Blocks(self, count)
         elif effect.kind not in ("mask", "overlay"):
             self._blur = _Blur(self, count)
+        if self._edge.feather:
+            upright = self._size if self._turns % 2 == 0 else self._size[::-1]
+            (width, height), sigma = self._edge.feather_scale(upright)
+            self._soften = _Gaussian(gpu, (count, height, width, 1), sigma)
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -94,12 +98,10 @@ class CvCudaPostprocessor:
 
     def _feathered(self, masks: torch.Tensor) -> torch.Tensor:
         """Masks sharpened and blurred, at the size where their blur needs no more pixels."""
-        size, sigma = self._edge.feather_scale(self._size if self._turns % 2 == 0 else self._size[::-1])
+        sharp = self._soften.source[: len(masks), ..., 0]
         with torch.cuda.stream(self._gpu.stream):
-            sharp = sharpened(masks, size, self._edge).unsqueeze(-1)
-            blurred = torch.empty_like(sharp)
-            self._gaussian(sharp, blurred, sigma)
-            return blurred.squeeze(-1)
+            sharp.copy_(sharpened(masks, (sharp.shape[2], sharp.shape[1]), self._edge))
+        return self._soften()[..., 0]
 
     def _behind(self, batch: FrameBatch, mask: tuple[Any, ...]) -> Behind:
         match self._effect.kind:
@@ -115,14 +117,6 @@ class CvCudaPostprocessor:
             case _:
                 return *self._plain, 1, 1, 0, 1
 
-    def _gaussian(self, source: torch.Tensor, target: torch.Tensor, sigma: float) -> None:
-        """Blurs (N, h, w, channels) float32."""
-        side = gaussian_side(sigma)
-        cvcuda.gaussian_into(
-            cvcuda.as_tensor(target, "NHWC"), cvcuda.as_tensor(source, "NHWC"), (side, side), (sigma, sigma),
-            cvcuda.Border.REFLECT101, stream=self._gpu.cvcuda_stream,
-        )  # fmt: skip
-
     def _colour(self, yuv: tuple[int, int, int]) -> Planes:
         y, u, v = torch.tensor(yuv, dtype=self._dtype, device=self._gpu.device).split(1)
         return y, u, v
@@ -136,22 +130,39 @@ def sharpened(masks: torch.Tensor, size: tuple[int, int], edge: Edge) -> torch.T
     return large.squeeze(1).mul_(gain).add_(bias / 255).clamp_(0, 1)
 
 
+class _Gaussian:
+    """A Gaussian blur of what is in `source`, (N, h, w, channels) float32. The result is written again by the next call.
+
+    Both buffers are wrapped for CV-CUDA once: each time it waits for the whole device.
+    """
+
+    def __init__(self, gpu: Gpu, shape: tuple[int, ...], sigma: float) -> None:
+        self.source, self._target = (gpu.empty(shape, torch.float32) for _ in range(2))
+        self._wrapped = [cvcuda.as_tensor(buffer, "NHWC") for buffer in (self._target, self.source)]
+        side = gaussian_side(sigma)
+        self._options: Any = ((side, side), (sigma, sigma), cvcuda.Border.REFLECT101)
+        self._stream = gpu.cvcuda_stream
+
+    def __call__(self) -> torch.Tensor:
+        cvcuda.gaussian_into(*self._wrapped, *self._options, stream=self._stream)
+        return self._target
+
+
 class _Blur:
     """blur(I * (1 - a)) / blur(1 - a) at reduced size, as small planes (N, h, w), in buffers that are made once."""
 
     def __init__(self, owner: Any, count: int) -> None:
         self._owner = owner
         strength = owner._effect.strength if owner._effect.kind == "blur" else OLD_BACKGROUND
-        (width, height), self._sigma = blur_scale(owner._size, strength)
+        (width, height), sigma = blur_scale(owner._size, strength)
         self._size = (width, height)
-        self._layers, self._blurred = (owner._gpu.empty((count, height, width, 4), torch.float32) for _ in range(2))
+        self._gaussian = _Gaussian(owner._gpu, (count, height, width, 4), sigma)
         self._small = tuple(owner._gpu.empty((count, height, width), owner._dtype) for _ in range(3))
 
     def __call__(self, batch: FrameBatch, mask: tuple[Any, ...]) -> Behind:
         owner, size = self._owner, (*self._size, len(batch))
-        owner._kernels("reduce", size, *batch.planes, *owner._size, *mask, self._layers, *self._size)
-        owner._gaussian(self._layers, self._blurred, self._sigma)
-        owner._kernels("divide", size, self._blurred, *self._small, *self._size)
+        owner._kernels("reduce", size, *batch.planes, *owner._size, *mask, self._gaussian.source, *self._size)
+        owner._kernels("divide", size, self._gaussian(), *self._small, *self._size)
         y, u, v = self._small
         return y, u, v, *self._size, 0, 0
 

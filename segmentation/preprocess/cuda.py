@@ -1,6 +1,7 @@
 """Preprocessing on the GPU: one kernel of our own reads the planes and writes the network's input.
 
-CV-CUDA's resize could shrink the planes, but with area interpolation it waits for the whole device in every call.
+CV-CUDA could shrink the planes too, but each batch's would have to be wrapped for it, and each time it waits for the
+whole device.
 """
 
 import numpy as np

@@ -131,7 +131,7 @@ def sharpened(masks: torch.Tensor, size: tuple[int, int], edge: Edge) -> torch.T
 
 
 class _Gaussian:
-    """A Gaussian blur of what is in `source`, (N, h, w, channels) float32. The result is written again by the next call.
+    """A Gaussian blur of what is in `source`, (N, h, w, channels) float32; the next call writes its result again.
 
     Both buffers are wrapped for CV-CUDA once: each time it waits for the whole device.
     """

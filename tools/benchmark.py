@@ -31,7 +31,7 @@ from segmentation import Config, Effect, ModelError, segment
 from segmentation.config import STAGES
 from segmentation.model import load_model
 from segmentation.mux import Muxer
-from segmentation.placement import Refined
+from segmentation.placement import Composer
 from segmentation.plan import make_plan
 from segmentation.source import probe, working_format
 
@@ -88,12 +88,12 @@ def run_stage(clip: Path, config: Config, folder: Path, stage: str) -> Result:
         preprocess = plan.preprocess.implementation(info, pix_fmt, model, config)
         infer = plan.infer.implementation(model, config)
         drawn = plan.postprocess.implementation(info, pix_fmt, Effect.parse(config.effect), config)
-        postprocess = Refined(drawn, info, pix_fmt, config, None)
+        compose = Composer([drawn], info, pix_fmt, config, None)
         encoder = plan.encode.implementation(muxer, info, pix_fmt, config)
         batches = list(islice(decoder, IN_MEMORY))
         tensors = [preprocess(batch) for batch in batches]
         masks = [infer(tensor) for tensor in tensors]
-        finished = [postprocess(batch, mask)[0] for batch, mask in zip(batches, masks, strict=True)]
+        finished = [compose(batch, mask)[0][0] for batch, mask in zip(batches, masks, strict=True)]
 
         def work() -> int:
             for i in range(count):
@@ -103,7 +103,7 @@ def run_stage(clip: Path, config: Config, folder: Path, stage: str) -> Result:
                 elif stage == "infer":
                     infer(tensors[k])
                 elif stage == "postprocess":
-                    postprocess(batches[k], masks[k])
+                    compose(batches[k], masks[k])
                 else:
                     frame = replace(finished[k].frames[0], pts=round(i / info.rate / info.time_base))
                     muxer.write(encoder.encode(replace(finished[k], frames=(frame,))))

@@ -18,7 +18,7 @@ from segmentation.clock import StageClock
 from segmentation.flavour import find_gpu
 from segmentation.model import load_model
 from segmentation.mux import Muxer
-from segmentation.placement import batch_size, open_gpu
+from segmentation.placement import Composer, batch_size, open_gpu
 from segmentation.plan import make_plan
 from segmentation.source import probe, working_format
 
@@ -122,7 +122,8 @@ def alone_on_gpu(folder: Path, clip: Path, options: Options, frames: int) -> dic
         ending.callback(decoder.close)
         preprocess = plan.preprocess.implementation(info, info.pix_fmt, model, config, gpu)
         infer = plan.infer.implementation(model, config, gpu)
-        postprocess = plan.postprocess.implementation(info, info.pix_fmt, Effect.parse(config.effect), config, gpu)
+        drawn = plan.postprocess.implementation(info, info.pix_fmt, Effect.parse(config.effect), config, gpu)
+        compose = Composer([drawn], info, info.pix_fmt, config, gpu)
         batches = list(decoder)
         tensor = preprocess(batches[0])
         masks = infer(tensor)
@@ -136,7 +137,7 @@ def alone_on_gpu(folder: Path, clip: Path, options: Options, frames: int) -> dic
         works = {
             "preprocess": preprocess,
             "infer": lambda batch: infer(tensor),
-            "postprocess": lambda batch: postprocess(batch, masks),
+            "postprocess": lambda batch: compose(batch, masks),
             "copy": copy,
         }
 

@@ -14,7 +14,7 @@ from segmentation.config import NVENC_PRESETS, Config
 from segmentation.errors import BackendError, LacksEngine
 from segmentation.source import reason
 
-QUALITY = {"h264": 23, "hevc": 26, "av1": 32}  # NVENC's own scale, near that of x264 and x265
+QUALITY = {"h264": 19, "hevc": 23, "av1": 22}  # NVENC's own scale, near that of x264 and x265
 ALWAYS = {"tune": "hq", "rc": "vbr", "rc-lookahead": "20", "spatial-aq": "1"}
 # What only newer GPUs take, best first; the first that opens an encoder is used.
 EXTRAS = ({"bf": "3", "b_ref_mode": "middle", "temporal-aq": "1"}, {"bf": "3"}, {"bf": "0"})

@@ -31,28 +31,29 @@ class _Codec:
     library: str
     formats: tuple[str, ...]
     options: dict[str, str]
-    quality: int | None  # default constant rate factor
+    quality: int | None  # default constant rate factor, see tools/rates.py
     lossless: dict[str, str] | None = None  # what replaces it at quality 0
     any_size: bool = False  # whether odd sizes are taken with subsampled chroma
     smallest: int = 1  # pixels in width and in height
 
 
 _ALL = tuple(FORMATS)
-# With macroblock trees and a short lookahead x264's superfast costs half of veryfast and compresses about as well.
+# Macroblock trees and a short lookahead: for the same SSIM veryfast is a third smaller, but takes twice the time
+# (tools/results/rates.json).
 _TREES = "mbtree=1:rc-lookahead=8:bframes=2:b-adapt=0:b-pyramid=none"
 _CODECS = {
-    "h264": _Codec("libx264", _ALL, {"preset": "superfast", "x264-params": _TREES}, 20, {"qp": "0"}),
+    "h264": _Codec("libx264", _ALL, {"preset": "superfast", "x264-params": _TREES}, 16, {"qp": "0"}),
     "hevc": _Codec(
-        "libx265", _ALL, {"preset": "fast", "x265-params": "log-level=none"}, 22,
+        "libx265", _ALL, {"preset": "fast", "x265-params": "log-level=none"}, 19,
         {"x265-params": "log-level=none:lossless=1"}, smallest=64,  # below its coding unit it corrupts the heap
     ),
-    "av1": _Codec("libsvtav1", ("yuv420p", "yuv420p10le"), {"preset": "8"}, 30, smallest=16),
+    "av1": _Codec("libsvtav1", ("yuv420p", "yuv420p10le"), {"preset": "8"}, 20, smallest=16),
     "ffv1": _Codec("ffv1", _ALL, {"level": "3", "slicecrc": "1"}, None, any_size=True),
 }  # fmt: skip
 
 
 class X264Encoder:
-    """See `segmentation.encode`. Without a quality: crf 20 (h264), 22 (hevc), 30 (av1)."""
+    """See `segmentation.encode`. Without a quality: crf 16 (h264), 19 (hevc), 20 (av1), as tools/rates.py found."""
 
     memory: ClassVar[Literal["host"]] = "host"
 

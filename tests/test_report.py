@@ -144,8 +144,9 @@ def test_page_fits_a_phone(page: str, tmp_path: Path) -> None:
     (tmp_path / "phone.html").write_text(
         f'<iframe src="report.html" width="390" height="800" onload="{tell}"></iframe>'
     )
-    options = ["--headless", "--no-sandbox", "--allow-file-access-from-files", "--dump-dom"]
-    done = subprocess.run(["chromium", *options, f"file://{tmp_path}/phone.html"], capture_output=True, text=True)
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--dump-dom"]
+    command = ["chromium", *options, f"file://{tmp_path}/phone.html"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     (width,) = re.findall(r"<title>(\d+)</title>", done.stdout)
     assert int(width) <= 390
 

@@ -31,6 +31,7 @@ PICTURES = {  # of which figures
     "timeline": ("timeline-optimized", "timeline-nothing-encoded", "timeline-baseline"),
 }
 _TITLES = {"gpu": "On a GPU", "cpu": "On a CPU"}
+_PATIENCE = 60  # seconds: headless Chromium may hang where it has nothing to draw with
 _WIDTH, _TALLEST, _MARGIN = 840, 2000, 12  # of a picture, in CSS pixels
 _SCALE = 1.5  # pixels in one of those
 
@@ -123,9 +124,17 @@ def _photograph(html: str, target: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         source, shot = Path(folder) / "page.html", Path(folder) / "page.png"
         source.write_text(html, encoding="utf-8")
-        options = ["--headless", "--no-sandbox", "--hide-scrollbars", f"--force-device-scale-factor={_SCALE}"]
+        options = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--force-device-scale-factor={_SCALE}",
+        ]
         size = [f"--window-size={_WIDTH},{_TALLEST}", f"--screenshot={shot}"]
-        subprocess.run([browser, *options, *size, f"file://{source}"], check=True, capture_output=True)
+        subprocess.run(
+            [browser, *options, *size, f"file://{source}"], check=True, capture_output=True, timeout=_PATIENCE
+        )
         picture = cv2.imread(str(shot))
     differs = np.any(picture != picture[-1, -1], axis=2)  # from the page's own colour
     (top, bottom), (left, right) = (np.flatnonzero(differs.any(axis=axis))[[0, -1]] for axis in (1, 0))

@@ -153,7 +153,7 @@ def open_session(path: Path, options: ort.SessionOptions | None = None) -> ort.I
         raise ModelError(f"{path}: no such model; give an .onnx file or a built-in name ({known})")
     options = options or ort.SessionOptions()
     options.log_severity_level = 4  # its warnings go to stderr by themselves, its errors are raised
-    # Threads that spin while they wait take seconds of CPU time from the others on machines with many cores.
+    # What waits sleeps: threads that spin instead would take the cores from other stages.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -1,4 +1,6 @@
-"""The GPU of a run: its memory, the one stream that all libraries share, and the project's own kernels."""
+"""The GPU of a run: its memory, the stream that all stages share, and the project's own kernels."""
+
+from __future__ import annotations
 
 import math
 import os
@@ -55,7 +57,7 @@ quiet = _Quiet()  # of the process: two runs may share a device
 
 
 class Gpu:
-    """One device and its one stream. Whatever a stage queues on the stream happens in the order of queueing.
+    """One device and a stream. Whatever is queued on the stream happens in the order of queueing.
 
     Device memory is PyTorch's: it goes back to PyTorch when its last reference is gone, and the next that asks for as
     much gets it again, without a wait, because both use it on the same stream.
@@ -76,6 +78,15 @@ class Gpu:
             torch.cuda.set_device(self.device)
             Device(self.index).set_current()
             self._entered.yes = True
+
+    def beside(self) -> Gpu:
+        """The same device with a stream of its own, for what is not to wait for the stages' work."""
+        return Gpu(self.index)
+
+    def receive(self, tensor: torch.Tensor, made: torch.cuda.Event) -> None:
+        """Lets this stream use memory from another one's `Gpu`, and what `made` says is in it by then."""
+        self.stream.wait_event(made)
+        tensor.record_stream(self.stream)
 
     def free_bytes(self) -> int:
         """Memory that nobody has taken."""

@@ -2,17 +2,17 @@
 //   SHIFT_X, SHIFT_Y   log2 of the chroma's subsampling: 1, 1 for 4:2:0
 // All planes are (N, height, width) without gaps, one frame of the batch to each blockIdx.z.
 
-// NVDEC's surface, Y above interleaved UV (4:2:0) or above U and V (4:4:4), becomes three planes.
+// NVDEC's surface, Y above interleaved UV (4:2:0) or above U and V (4:4:4), becomes frame number `frame` of three planes.
 // NVDEC keeps 10 bits in the high bits: `shift` is 6 for them, 0 for 8 bits.
 extern "C" __global__ void unpack(const sample *surface, long long pitch, sample *y, sample *u, sample *v, int width,
-                                  int height, int shift) {
+                                  int height, int frame, int shift) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     if (column >= width || row >= height) return;
-    y[(long long)row * width + column] = surface[row * pitch + column] >> shift;
+    y[((long long)frame * height + row) * width + column] = surface[row * pitch + column] >> shift;
     const int chroma_width = width >> SHIFT_X, chroma_height = height >> SHIFT_Y;
     if (column >= chroma_width || row >= chroma_height) return;
     const sample *below = surface + height * pitch;
-    const long long target = (long long)row * chroma_width + column;
+    const long long target = ((long long)frame * chroma_height + row) * chroma_width + column;
 #if SHIFT_X
     u[target] = below[row * pitch + 2 * column] >> shift;
     v[target] = below[row * pitch + 2 * column + 1] >> shift;

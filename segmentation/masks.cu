@@ -73,35 +73,30 @@ __device__ Pair pair_of(int z, int first, int last) {
     return Pair{frame, clamp(frame + (k < 0 ? k : k + 1), 0, last)};
 }
 
-// How much luma differs between the two of a pair, in blocks: (2 * REACH * N, blocks(height), blocks(width)).
-extern "C" __global__ void change(const float *records, int width, int height, int first, int last, float *changes) {
+// How much luma differs between the two of a pair, in blocks: (2 * REACH * N, blocks(height), blocks(width)), and the sums
+// of its columns (2 * REACH * N, blocks(width)). Those are added up again from luma: a launch more would take longer.
+extern "C" __global__ void change(const float *records, int width, int height, int first, int last, float *changes,
+                                  float *sums) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     if (column >= blocks(width) || row >= blocks(height)) return;
     const Records kept{const_cast<float *>(records), width, height};
     const Pair pair = pair_of(blockIdx.z, first, last);
     const float *here = kept.luma(pair.frame), *there = kept.luma(pair.other);
-    const int columns = halved(width), rows = halved(height), side = BLOCK / 2;
+    const int lumas_across = halved(width), lumas_down = halved(height), side = BLOCK / 2;
+    auto change_at = [&](int y) {
+        float sum = 0;
+        for (int j = side * y; j < side * (y + 1); j++)
+            for (int i = side * column; i < side * (column + 1); i++) {
+                const int at = min(j, lumas_down - 1) * lumas_across + min(i, lumas_across - 1);
+                sum += fabsf(there[at] - here[at]);
+            }
+        return sum / (side * side);
+    };
+    changes[((long long)blockIdx.z * blocks(height) + row) * blocks(width) + column] = change_at(row);
+    if (row) return;
     float sum = 0;
-    for (int j = 0; j < side; j++)
-        for (int i = 0; i < side; i++) {
-            const int at = min(side * row + j, rows - 1) * columns + min(side * column + i, columns - 1);
-            sum += fabsf(there[at] - here[at]);
-        }
-    changes[((long long)blockIdx.z * blocks(height) + row) * blocks(width) + column] = sum / (side * side);
-}
-
-// Sums (N, width) over the rows of layers (N, height, width), of the values or, of masks, of their doubt. On (width, 1, N)
-// threads.
-extern "C" __global__ void sum_rows(const float *layers, int width, int height, int doubt, float *sums) {
-    const int column = blockIdx.x * blockDim.x + threadIdx.x;
-    if (column >= width || blockIdx.y * blockDim.y + threadIdx.y > 0) return;
-    const float *layer = layers + (long long)blockIdx.z * width * height + column;
-    float sum = 0;
-    for (int row = 0; row < height; row++) {
-        const float value = layer[(long long)row * width];
-        sum += doubt ? 1 - 2 * fabsf(value - 0.5f) : value;
-    }
-    sums[blockIdx.z * width + column] = sum;
+    for (int y = 0; y < blocks(height); y++) sum += change_at(y);
+    sums[blockIdx.z * blocks(width) + column] = sum;
 }
 
 __device__ float mean_of(const float *sums, int width, int height) {
@@ -119,7 +114,7 @@ __device__ float box(const float *layer, int column, int row, int width, int hei
     return sum / (size * size);
 }
 
-// What the other of each pair counts, in blocks like `changes`, of which `sums` are `sum_rows`.
+// What the other of each pair counts, in blocks, from what `change` makes.
 extern "C" __global__ void weigh(const float *records, int width, int height, int first, int last, float strength,
                                  const float *changes, const float *sums, float *weights) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
@@ -187,18 +182,23 @@ extern "C" __global__ void guide(const sample *luma, int width, int height, cons
         shrunk(frame, width, {across, columns}, {down, rows}, column, row);
 }
 
-// The guide (N, guide_height, guide_width) at the masks' size (N, height, width).
-extern "C" __global__ void shrink(const float *guides, int guide_width, int guide_height, float *lumas, int width,
-                                  int height) {
+// The guide (N, guide_height, guide_width) at the masks' size (N, height, width), and the doubt in each mask, as sums of its
+// columns (N, width).
+extern "C" __global__ void shrink(const float *guides, int guide_width, int guide_height, const float *masks,
+                                  float *lumas, float *doubts, int width, int height) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= width || y >= height) return;
     const float *source = guides + (long long)blockIdx.z * guide_width * guide_height;
-    lumas[((long long)blockIdx.z * height + y) * width + x] =
-        between(x, y, width, height, guide_width, guide_height).of(source);
+    const long long first = (long long)blockIdx.z * width * height;
+    lumas[first + y * width + x] = between(x, y, width, height, guide_width, guide_height).of(source);
+    if (y) return;
+    float sum = 0;
+    for (int row = 0; row < height; row++) sum += 1 - 2 * fabsf(masks[first + (long long)row * width + x] - 0.5f);
+    doubts[blockIdx.z * width + x] = sum;
 }
 
 // The line that is fitted around each place, (u, u a, u b): three layers (3, N, height, width). Also how far each mask is
-// to be refined, from `sum_rows` of its doubt.
+// to be refined, from the doubt in it.
 extern "C" __global__ void fit(const float *masks, const float *lumas, int width, int height, const float *doubts,
                                float *lines, float *shares) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;

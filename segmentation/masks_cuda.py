@@ -1,7 +1,7 @@
 """Steadying and refining masks on the GPU, see `temporal.py` and `refine.py`, whose formulas `masks.cu` follows.
 
-A batch takes a dozen launches, whatever its size. Memory is PyTorch's, of the same sizes batch after batch, so that it
-goes round.
+A batch takes nine launches, whatever its size. What nobody else sees is written into the same buffers again each
+time: asking for memory takes the host longer than queueing a kernel.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from segmentation import refine, temporal
+from segmentation.config import Config
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.kernels import MASKS
 from segmentation.model import Model
@@ -24,12 +25,14 @@ if TYPE_CHECKING:  # it needs libraries that machines without a GPU lack, on whi
 class CudaAveraging:
     """See `temporal.Averaging`. Of a frame a row of a tensor is kept: `Records` of masks.cu."""
 
-    def __init__(self, model: Model, strength: float, gpu: Gpu) -> None:
+    def __init__(self, model: Model, config: Config, gpu: Gpu) -> None:
         self._gpu = gpu
+        self._count = config.batch_size or 1
         self._kernels = gpu.kernels(FORMATS["yuv420p"], source=MASKS)  # that of frames does not matter
-        self._strength = np.float32(strength)
+        self._strength = np.float32(config.steadiness)
         self._shares = torch.from_numpy(temporal.luma_shares(model).copy()).to(gpu.device)
         self._shape = (0, 0)
+        self._scratch: list[torch.Tensor] = []  # changes, their sums, weights; made when the masks' size is known
 
     def kept(self, tensor: torch.Tensor, masks: torch.Tensor, count: int) -> torch.Tensor:
         height, width = self._shape = (masks.shape[1], masks.shape[2])
@@ -54,13 +57,15 @@ class CudaAveraging:
         self._gpu.enter()
         height, width = self._shape
         columns, rows = self._blocks()
+        if not self._scratch:
+            most = 2 * temporal.REACH * self._count
+            shapes = ((most, rows, columns), (most, columns), (most, rows, columns))
+            self._scratch = [self._gpu.empty(shape, torch.float32) for shape in shapes]
+        changes, sums, weights = self._scratch
         pairs, last = 2 * temporal.REACH * count, len(known) - 1
-        changes, weights = (self._gpu.empty((pairs, rows, columns), torch.float32) for _ in range(2))
-        sums = self._gpu.empty((pairs, columns), torch.float32)
         masks = self._gpu.empty((count, height, width), torch.float32)
         frames = (known, width, height, first, last)
-        self._kernels("change", (columns, rows, pairs), *frames, changes)
-        self._kernels("sum_rows", (columns, 1, pairs), changes, columns, rows, 0, sums)
+        self._kernels("change", (columns, rows, pairs), *frames, changes, sums)
         self._kernels("weigh", (columns, rows, pairs), *frames, self._strength, changes, sums, weights)
         self._kernels("average", (width, height, count), *frames, weights, masks)
         return masks
@@ -72,36 +77,43 @@ class CudaAveraging:
 
 
 class CudaRefiner:
-    """See `refine.Refiner`."""
+    """See `refine.Refiner`. The masks returned are written again by the next call."""
 
-    def __init__(self, info: VideoInfo, pix_fmt: str, gpu: Gpu) -> None:
+    def __init__(self, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu) -> None:
         layout = FORMATS[pix_fmt]
         self._gpu = gpu
+        self._count = config.batch_size or 1
         self._turns = info.rotation // 90
         self._kernels = gpu.kernels(layout, self._turns, MASKS)
         self._stored = (info.width, info.height)
         self._picture = refine.upright_size(info)
         self._peak = (1 << layout.bits) - 1
-        self._tables: list[Any] = []  # arguments of the kernel `guide`, made when the masks' size is known
+        # Made when the masks' size is known: arguments of the kernel `guide`, and what the kernels write.
+        self._tables: list[Any] = []
+        self._buffers: list[torch.Tensor] = []
 
     def __call__(self, batch: FrameBatch, masks: torch.Tensor) -> torch.Tensor:
         height, width = masks.shape[1:]
         size = refine.refined_size((height, width), self._picture)
         if size is None:
             return masks
-        count, empty, launch = len(batch), self._gpu.empty, self._kernels
-        guides, target = (empty((count, size[1], size[0]), torch.float32) for _ in range(2))
-        lumas, lines, gathered = (empty((n, count, height, width), torch.float32) for n in (1, 3, 2))
-        doubts, shares = empty((count, width), torch.float32), empty((count,), torch.float32)
+        count, launch = len(batch), self._kernels
         small = size if self._turns % 2 == 0 else size[::-1]
-        self._tables = self._tables or self._made_tables(small)
+        if not self._buffers:
+            self._tables, self._buffers = self._made_tables(small), self._made_buffers(size, (width, height))
+        guides, target, lumas, lines, gathered, doubts, shares = self._buffers
         launch("guide", (*small, count), batch.planes[0], *self._stored, *self._tables, guides, *small)
-        launch("shrink", (width, height, count), guides, *size, lumas, width, height)
-        launch("sum_rows", (width, 1, count), masks, width, height, 1, doubts)
+        launch("shrink", (width, height, count), guides, *size, masks, lumas, doubts, width, height)
         launch("fit", (width, height, count), masks, lumas, width, height, doubts, lines, shares)
         launch("gather", (width, height, count), lines, width, height, gathered)
         launch("draw", (*size, count), masks, gathered, width, height, shares, guides, target, *size)
         return target
+
+    def _made_buffers(self, large: tuple[int, int], small: tuple[int, int]) -> list[torch.Tensor]:
+        """The guides and the refined masks, then what lies between, with up to three layers of the masks' size."""
+        (width, height), (columns, rows), count = large, small, self._count
+        shapes = [(count, height, width)] * 2 + [(n, count, rows, columns) for n in (1, 3, 2)]
+        return [self._gpu.empty(shape, torch.float32) for shape in (*shapes, (count, columns), (count,))]
 
     def _made_tables(self, small: tuple[int, int]) -> list[Any]:
         across, down = shrinking(self._stored[::-1], small)

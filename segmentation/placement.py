@@ -67,7 +67,7 @@ def steadying(memory: str, model: Model, config: Config, gpu: Any) -> Averaging 
         return HostAveraging(model, config.steadiness)
     from segmentation.masks_cuda import CudaAveraging
 
-    return CudaAveraging(model, config.steadiness, gpu)
+    return CudaAveraging(model, config, gpu)
 
 
 class Composer:
@@ -83,7 +83,7 @@ class Composer:
         elif config.refine:
             from segmentation.masks_cuda import CudaRefiner
 
-            self._refine = CudaRefiner(info, pix_fmt, gpu)
+            self._refine = CudaRefiner(info, pix_fmt, config, gpu)
 
     def __call__(self, batch: FrameBatch, masks: Any) -> tuple[list[FrameBatch], Any]:
         if self._refine is not None:

@@ -12,7 +12,7 @@ from segmentation.kernels import MASKS, compiled
 NAMES = {
     "kernels.cu": ("unpack", "preprocess", "reduce", "divide", "pixelate", "composite", "replace", "cut_out", "to_rgb"),
     MASKS: (
-        *("keep", "change", "sum_rows", "weigh", "average"),
+        *("keep", "change", "weigh", "average"),
         *("guide", "shrink", "fit", "gather", "draw"),
     ),
 }

@@ -94,7 +94,7 @@ def steadied_by(averaging: Any, masks: Map, tensor: Map, sizes: list[int], gpu: 
 def test_masks_are_steadied_alike_in_batches_of_any_size(side: str, sizes: list[int]) -> None:
     gpu = gpu_of(side)
     masks, tensor = clip(sum(sizes), (64, 64), (64, 64))
-    ours = steadied_by(CudaAveraging(MODEL, 0.5, gpu), masks, tensor, sizes, gpu)
+    ours = steadied_by(CudaAveraging(MODEL, Config(smooth=0.5, batch_size=max(sizes)), gpu), masks, tensor, sizes, gpu)
     theirs = steadied_by(HostAveraging(MODEL, 0.5), masks, tensor, sizes)
     assert ours.dtype == np.float32
     assert np.abs(ours - theirs).max() < 1e-5
@@ -116,7 +116,7 @@ def test_masks_are_steadied_alike_in_batches_of_any_size(side: str, sizes: list[
 def test_masks_of_any_size_are_steadied_alike(side: str, shape: tuple[int, int], size: tuple[int, int]) -> None:
     gpu = gpu_of(side)
     masks, tensor = clip(9, shape, size, seed=1)
-    ours = steadied_by(CudaAveraging(MODEL, 1, gpu), masks, tensor, [4, 4, 1], gpu)
+    ours = steadied_by(CudaAveraging(MODEL, Config(smooth=1, batch_size=4), gpu), masks, tensor, [4, 4, 1], gpu)
     theirs = steadied_by(HostAveraging(MODEL, 1), masks, tensor, [4, 4, 1])
     assert np.abs(ours - theirs).max() < 1e-4
 
@@ -129,10 +129,10 @@ def test_nothing_comes_over_a_cut(side: str) -> None:
     masks[3:] = 0.6
     tensor = np.full((6, 3, 64, 64), 0.4, np.float32)
     tensor[3:] += 0.12 / np.float32(MODEL.std).mean()
-    found = steadied_by(CudaAveraging(MODEL, 1, gpu), masks, tensor, [6], gpu)
+    found = steadied_by(CudaAveraging(MODEL, Config(smooth=1, batch_size=6), gpu), masks, tensor, [6], gpu)
     assert np.abs(found - masks).max() < 1e-6
     tensor[3:] -= 0.04 / np.float32(MODEL.std).mean()
-    found = steadied_by(CudaAveraging(MODEL, 1, gpu), masks, tensor, [6], gpu)
+    found = steadied_by(CudaAveraging(MODEL, Config(smooth=1, batch_size=6), gpu), masks, tensor, [6], gpu)
     assert np.abs(found - masks).max() > 0.01
 
 
@@ -144,7 +144,7 @@ def test_luma_is_that_of_the_networks_input(side: str, order: str) -> None:
     model = load_model(Config(std=(0.5, 0.25, 0.125), channel_order=order))  # type: ignore[arg-type]
     masks, tensor = clip(5, (64, 64), (64, 64), seed=2)
     tensor = tensor.astype(np.float16).astype(np.float32)
-    averaging = CudaAveraging(model, 1, gpu)
+    averaging = CudaAveraging(model, Config(smooth=1, batch_size=5), gpu)
     kept = averaging.kept(moved(tensor, gpu).half(), moved(masks, gpu), 5)
     ours = averaging.averaged(kept, 0, 5).cpu().numpy()
     theirs = steadied_by(HostAveraging(model, 1), masks, tensor, [5])
@@ -154,7 +154,7 @@ def test_luma_is_that_of_the_networks_input(side: str, order: str) -> None:
 def refined_by(side: str, batch: FrameBatch, pix_fmt: str, turn: int, masks: Map) -> Map:
     height, width = batch.frames[0].planes[0].shape
     gpu = gpu_of(side)
-    stage = CudaRefiner(make_info(width, height, Colour(), turn), pix_fmt, gpu)
+    stage = CudaRefiner(make_info(width, height, Colour(), turn), pix_fmt, Config(batch_size=len(batch)), gpu)
     dtype = (
         np.int16 if FORMATS[pix_fmt].bits > 8 else np.uint8
     )  # PyTorch has few operations on uint16; the bits are the same

@@ -30,6 +30,8 @@ from segmentation.gpu import Gpu, quiet, torch_dtype
 from segmentation.source import open_input
 
 _Times = tuple[int | None, int, bool]  # pts, duration, whether it is decoded only because others refer to it
+_Shown = tuple[int | None, int]  # pts, duration
+_Batch = tuple[Any, list[_Shown]]  # planes, and what is in their rows
 
 LEAST_DECODERS = 2  # one leaves an engine idle between frames
 LEAST_RUN = 24  # packets: below, restarting a decoder costs more than another engine brings
@@ -44,10 +46,12 @@ class NvdecDecoder:
     def __init__(self, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu) -> None:
         self.info = info
         self.damaged = 0
-        self._gpu = gpu
+        # A decoder's thread waits for each picture's copy, and with it for all that its stream was given before.
+        self._gpu = gpu.beside()
+        self._stages = gpu
         self._layout = FORMATS[pix_fmt]
         self._engines = nvdec_engines(config, info)
-        self._kernels = gpu.kernels(self._layout)
+        self._kernels = self._gpu.kernels(self._layout)
         self._batch_size = config.batch_size or 1
         self._limit = config.max_frames
         self._timeline = Timeline(info, config)
@@ -85,7 +89,8 @@ class NvdecDecoder:
         """The batches in order, their frames' pts settled, cut to the wanted stretch."""
         count = number = 0
         end = Fraction(0)
-        for planes, times in self._line:
+        for planes, times, made in self._line:
+            self._stages.receive(planes[0], made)  # the planes are parts of one block
             placed: list[Frame] = []
             for stored, duration in times:
                 pts = self._timeline.place(stored)
@@ -130,7 +135,7 @@ class NvdecDecoder:
 
     def _decode(self, decoder: "_Decoder", run: Run) -> None:
         times: dict[int, _Times] = {}  # of packets whose frame has not come out, by their timestamp
-        filling: tuple[Any, list[tuple[int | None, int]]] | None = None
+        filling: _Batch | None = None
         for surface in self._surfaces(decoder, run, times):
             pts, duration, discarded = times.pop(surface.timestamp, (None, 0, False))
             if discarded or not run.shows(pts) or (pts is not None and not self._timeline.begun(pts)):
@@ -141,10 +146,14 @@ class NvdecDecoder:
             self._unpack(surface, filling[0], len(filling[1]))
             filling[1].append((pts, duration))
             if len(filling[1]) == self._batch_size:
-                self._line.put(run, filling)
+                self._line.put(run, self._made(filling))
                 filling = None
         lost = sum(not discarded and run.shows(pts) for pts, _, discarded in times.values())
-        self._line.finish(run, filling, lost)
+        self._line.finish(run, filling and self._made(filling), lost)
+
+    def _made(self, filled: _Batch) -> tuple[Any, list[_Shown], Any]:
+        """A batch with the event after which its planes are what they are to be."""
+        return *filled, self._gpu.stream.record_event()
 
     def _surfaces(self, decoder: "_Decoder", run: Run, times: dict[int, "_Times"]) -> Iterator[Any]:
         """NVDEC's frames of a run in the order in which they are shown; `timestamp` is their packet's.
@@ -177,10 +186,8 @@ class NvdecDecoder:
                 "don't follow; use --decode pyav"
             )
         shift = 0 if self._layout.bits == 8 else 6
-        y, u, v = (plane[row] for plane in planes)
-        self._kernels(
-            "unpack", (width, height, 1), uint64(surface.GetPtrToPlane(0)), int64(pitch), y, u, v, width, height, shift
-        )
+        pointer, pitch = uint64(surface.GetPtrToPlane(0)), int64(pitch)
+        self._kernels("unpack", (width, height, 1), pointer, pitch, *planes, width, height, row, shift)
 
     def _frame_bytes(self) -> int:
         info, layout = self.info, self._layout

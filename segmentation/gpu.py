@@ -13,7 +13,7 @@ os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "pinned_use_cuda_host_register:
 
 import cvcuda
 import torch
-from cuda.core import Device, Stream
+from cuda.core import Device
 
 from segmentation.frames import PixelFormat
 from segmentation.kernels import Kernels, compiled
@@ -70,7 +70,6 @@ class Gpu:
         self.enter()
         self.stream = torch.cuda.Stream(self.device)
         self.cvcuda_stream = cvcuda.as_stream(self.stream.cuda_stream)
-        self._launch_stream = Stream.from_handle(self.stream.cuda_stream)
 
     def enter(self) -> None:
         """Makes this device the current one of the calling thread, as every thread that queues work must."""
@@ -99,7 +98,7 @@ class Gpu:
 
     def kernels(self, layout: PixelFormat, turns: int = 0, source: str = "kernels.cu") -> Kernels:
         """The kernels of a file for frames of this layout that stand upright after `turns` quarter turns."""
-        return Kernels(self._launch_stream, compiled(Device(self.index).arch, layout, turns, source))
+        return Kernels(self.stream.cuda_stream, compiled(Device(self.index).arch, layout, turns, source))
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Device memory for use on the stream."""

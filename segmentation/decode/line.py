@@ -3,77 +3,111 @@
 import threading
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from segmentation.decode.packets import Run
 
-_SPREAD = 10  # runs over which the room falls to nothing
 _RESERVE = 2  # batches that the run whose turn it is may have waiting, however much the others hold
 
 
 class Line:
     """Where runs wait for decoders, and their batches for their turn."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, size: int) -> None:
         self.lost = 0  # frames that did not come out of their packets
         self.closed = threading.Event()
         self._most = most  # batches that may be in the making or waiting
+        self._size = size  # frames in a batch
         self._held = 0
+        self._at_once = 0.0  # decoders that can be at work all the time within `most`
         self._new: deque[Run] = deque()  # not begun
         self._order: deque[Run] = deque()  # not given out; it is the first one's turn
         self._all_read = False
         self._error: BaseException | None = None
-        self._changed = threading.Condition()
+        lock = threading.Lock()
+        self._runs = threading.Condition(lock)  # there are more, or fewer, that wait for a decoder
+        self._room = threading.Condition(lock)  # batches were taken
+        self._next = threading.Condition(lock)  # there may be a batch to take
 
     def open(self, run: Run | None) -> None:
         """Adds a run at the end; `None`: no more. Waits until at most one other waits for a decoder."""
-        with self._changed:
+        with self._runs:
             if run is None:
                 self._all_read = True
+                self._next.notify()
             else:
+                self._at_once = self._sustained()
                 self._new.append(run)
                 self._order.append(run)
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: len(self._new) < 2 or self.closed.is_set())
+            self._runs.notify_all()
+            self._runs.wait_for(lambda: len(self._new) < 2 or self.closed.is_set())
+
+    def _sustained(self) -> float:
+        """How many decoders the room keeps at work, by the longest of the runs that are here.
+
+        N decoders in step, each 1/N of a run behind the one before, have decoded (N - 1) / 2 runs when a turn begins,
+        and begun half a batch each besides: most = length * (N - 1) / 2 + N / 2.
+        """
+        longest = max((run.length for run in self._order), default=0) / self._size
+        return (longest + 2 * self._most) / (longest + 1)
 
     def next_run(self) -> Run | None:
         """The next run for a decoder; `None` when there are no more."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._new or self._all_read or self.closed.is_set())
+        with self._runs:
+            self._runs.wait_for(lambda: self._new or self._all_read or self.closed.is_set())
             run = self._new.popleft() if self._new and not self.closed.is_set() else None
-            self._changed.notify_all()
+            self._runs.notify_all()
             return run
 
     def admit(self, run: Run) -> None:
-        """Waits until there is room for one more batch of this run.
-
-        The further off its turn is, the less of the room it may have: so long runs finish one after the other, in the
-        order in which they are needed, instead of all stopping half done.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._has_room(run) or self.closed.is_set())
+        """Waits until there is room for one more batch of this run."""
+        with self._room:
+            self._room.wait_for(lambda: self.has_room(run) or self.closed.is_set())
             self._held += 1
+            run.begun += 1
 
-    def _has_room(self, run: Run) -> bool:
-        distance = self._order.index(run)
-        if distance == 0 and len(run.decoded) < _RESERVE:
+    def has_room(self, run: Run) -> bool:
+        """Whether one more batch of this run may be begun.
+
+        While batches leave as fast as N decoders make them, a run can have its last one ready in time if what it has
+        left to make is 1/N of what is to leave until then. A run that has more left may go on. One that is ahead rests,
+        unless there is room beside all that nearer runs should have when the next turn begins. So decoders that begin
+        together are soon in step, each 1/N of a run behind the one before, which is how all work in the least memory.
+        If each took what room there is, runs that are needed last would fill it while those that are next wait.
+        """
+        first = self._order[0]
+        if run is first and len(run.decoded) < _RESERVE:
             return True
-        return self._held < self._most * (1 - max(0, distance - 1) / _SPREAD)
+        if run is first or self._held >= self._most:
+            return self._held < self._most
+        ahead = 0.0  # batches that leave from the next turn on
+        kept = self._at_once / 2  # room for nearer runs, and for batches that are half full
+        for other in islice(self._order, 1, None):
+            length = other.length / self._size
+            ahead += length
+            due = length - ahead / self._at_once  # what it should have when the next turn begins
+            if other is run:
+                break
+            kept += max(0.0, due - other.begun)
+        rest = first.length / self._size - first.begun + len(first.decoded)  # of this turn
+        return run.begun <= due - rest / self._at_once or self._held + kept < self._most
 
     def put(self, run: Run, batch: Any) -> None:
         """Takes a batch that was admitted."""
-        with self._changed:
+        with self._next:
             run.decoded.append(batch)
-            self._changed.notify_all()
+            self._next.notify()
 
     def finish(self, run: Run, batch: Any, lost: int) -> None:
         """Takes the last batch of a run, or `None`."""
-        with self._changed:
+        with self._next:
             if batch is not None:
                 run.decoded.append(batch)
             run.done = True
             self.lost += lost
-            self._changed.notify_all()
+            self._pass_on()
+            self._next.notify()
 
     def fail(self, error: BaseException) -> None:
         """Ends all; who takes batches gets the error."""
@@ -81,29 +115,31 @@ class Line:
         self.close()
 
     def close(self) -> None:
-        with self._changed:
+        with self._next:
             self.closed.set()
-            self._changed.notify_all()
+            for changed in (self._runs, self._room, self._next):
+                changed.notify_all()
 
     def __iter__(self) -> Iterator[Any]:
         while True:
-            with self._changed:
-                self._changed.wait_for(self._ready)
+            with self._next:
+                self._next.wait_for(self._ready)
                 if self._error is not None:
                     raise self._error
                 if self.closed.is_set() or not self._order:
                     return
-                run = self._order[0]
-                batch = run.decoded.popleft() if run.decoded else None
-                if batch is None:
-                    self._order.popleft()  # it was the last one's turn
-                else:
-                    self._held -= 1
-                self._changed.notify_all()
-            if batch is not None:
-                yield batch
+                batch = self._order[0].decoded.popleft()
+                self._held -= 1
+                self._pass_on()
+            yield batch
 
     def _ready(self) -> bool:
         if self.closed.is_set() or (self._all_read and not self._order):
             return True
-        return bool(self._order) and (bool(self._order[0].decoded) or self._order[0].done)
+        return bool(self._order) and bool(self._order[0].decoded)
+
+    def _pass_on(self) -> None:
+        """Ends the turns of runs that have nothing left to give."""
+        while self._order and self._order[0].done and not self._order[0].decoded:
+            self._order.popleft()
+        self._room.notify_all()

@@ -35,7 +35,9 @@ _Batch = tuple[Any, list[_Shown]]  # planes, and what is in their rows
 
 LEAST_DECODERS = 2  # one leaves an engine idle between frames
 LEAST_RUN = 24  # packets: below, restarting a decoder costs more than another engine brings
-AHEAD = 2_500_000_000  # bytes of decoded frames that may wait for their turn, or a quarter of the GPU's free memory
+# Bytes of decoded frames that may wait for their turn, or a quarter of the GPU's free memory. Seven decoders in step on
+# runs of 250 frames of 1080p need just that (line.py says why): with less, long runs leave engines idle.
+AHEAD = 2_500_000_000
 
 
 class NvdecDecoder:
@@ -55,7 +57,8 @@ class NvdecDecoder:
         self._batch_size = config.batch_size or 1
         self._limit = config.max_frames
         self._timeline = Timeline(info, config)
-        self._line = Line(min(AHEAD, gpu.free_bytes() // 4) // (self._frame_bytes() * self._batch_size))
+        most = min(AHEAD, gpu.free_bytes() // 4) // (self._frame_bytes() * self._batch_size)
+        self._line = Line(most, self._batch_size)
         self._threads: list[threading.Thread] = []
         with open_input(info.path) as container:
             stream = container.streams[info.stream_index]

@@ -41,6 +41,7 @@ class Run:
         self.first = first
         self.until: int | None = None
         self.length = 0  # packets so far
+        self.begun = 0  # batches that its decoder has begun to fill with what it makes of them
         self.decoded: deque[Any] = deque()  # what its decoder has made of them and nobody has taken yet
         self.done = False  # whether nothing is to follow there
         self._packets: queue.Queue[Packet[Any] | None] = queue.Queue(LONGEST)
@@ -48,7 +49,7 @@ class Run:
 
     def put(self, packet: Packet[Any] | None) -> None:
         """Adds a packet; `None` ends the run. Waits while too many are there, unless all is over."""
-        self.length += 1
+        self.length += packet is not None
         while not self._stop.is_set():
             try:
                 return self._packets.put(packet, timeout=_POLL)

@@ -1,0 +1,206 @@
+"""Decoders that share a file, simulated: in virtual time for how well they share, in threads for what may go wrong."""
+
+import heapq
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from segmentation.decode.line import Line
+from segmentation.decode.packets import Run
+
+BEGIN = 5  # frames' time that a decoder takes to begin a run
+SPEED = 1.1  # of who takes the batches, in speeds of all decoders
+
+
+def run_of(length: int) -> Run:
+    run = Run(None, threading.Event())
+    run.length = length
+    return run
+
+
+class Simulation:
+    """Decoders on a real line, in virtual time: a unit is what a decoder takes for a frame, give or take a tenth."""
+
+    def __init__(self, lengths: list[int], decoders: int, most: int, size: int = 16, seed: int = 0) -> None:
+        self.line = Line(most, size)
+        self.time = 0.0
+        self.most_held = 0
+        self._size = size
+        self._held = 0
+        self._random = random.Random(seed)
+        self._runs = [run_of(length) for length in lengths]
+        self._unread = iter(self._runs)
+        self._waiting: list[tuple[Run, Iterator[Any]]] = []
+        self._events: list[tuple[float, int, Iterator[Any]]] = []
+        self._numbers = count()
+        self.line.open(next(self._unread))
+        for work in [*(self._decoder() for _ in range(decoders)), self._taker(SPEED * decoders)]:
+            self._go_on(work)
+        alone = sum(lengths) + BEGIN * len(lengths)  # one decoder's time
+        while self._events:
+            self.time, _, work = heapq.heappop(self._events)
+            assert self.time < 2 * alone, "stuck"
+            self._go_on(work)
+            self._admit()
+
+    def _go_on(self, work: Iterator[Any]) -> None:
+        """Until it waits, for time to pass or for room."""
+        match next(work, None):
+            case float() as duration:
+                heapq.heappush(self._events, (self.time + duration, next(self._numbers), work))
+            case Run() as run:
+                self._waiting.append((run, work))
+
+    def _admit(self) -> None:
+        self._random.shuffle(self._waiting)
+        while (free := next((w for w in self._waiting if self.line.has_room(w[0])), None)) is not None:
+            self._waiting.remove(free)
+            self._held += 1
+            self.most_held = max(self.most_held, self._held)
+            self._go_on(free[1])
+
+    def _decoder(self) -> Iterator[Any]:
+        while (run := self.line.next_run()) is not None:
+            self.line.open(next(self._unread, None))
+            yield float(BEGIN)
+            pace = self._random.uniform(0.9, 1.1)
+            for made in range(0, run.length, self._size):
+                yield run
+                self.line.admit(run)
+                frames = min(self._size, run.length - made)
+                yield frames * pace * self._random.uniform(0.9, 1.1)
+                self.line.put(run, frames)
+            self.line.finish(run, None, 0)
+
+    def _taker(self, speed: float) -> Iterator[Any]:
+        batches, coming = iter(self.line), deque(self._runs)
+        while coming:
+            if coming[0].decoded:
+                next(batches)
+                self._held -= 1
+                yield self._size / speed
+            elif coming[0].done:
+                coming.popleft()
+            else:
+                yield 0.5  # looks again
+
+
+def share(length: int, decoders: int, most: int, size: int) -> float:
+    """How much of the decoders' time is used well, once the first and until the last runs are decoded."""
+    runs = 10_000 // length
+    few, many = (Simulation([length] * n, decoders, most, size).time for n in (runs, 4 * runs))
+    return 3 * runs * (length + BEGIN) / decoders / (many - few)
+
+
+@pytest.mark.parametrize(
+    ("length", "decoders", "most", "size", "least"),
+    [
+        (24, 7, 50, 16, 0.98),
+        (30, 7, 50, 16, 0.98),
+        (30, 7, 12, 16, 0.98),  # as of 4K
+        (60, 7, 20, 16, 0.96),
+        (250, 7, 50, 16, 0.9),  # 750 frames in step and seven halves of a batch would be 50.4
+        (250, 7, 60, 16, 0.95),
+        (250, 7, 200, 4, 0.9),
+        (250, 7, 800, 1, 0.9),
+        (250, 4, 50, 16, 0.95),
+        (250, 8, 70, 16, 0.95),
+        (250, 2, 12, 16, 0.9),
+        (250, 1, 50, 16, 0.95),
+        (250, 7, 40, 16, 0.73),  # from here on the room is what limits
+        (250, 7, 12, 16, 0.3),
+        (600, 7, 50, 16, 0.45),
+        (2_000, 7, 50, 16, 0.21),
+    ],
+)
+def test_decoders_are_kept_at_work(length: int, decoders: int, most: int, size: int, least: float) -> None:
+    """If each took what room there is, runs of 250 would come to 0.78, 0.48 and 0.19 in 50, 40 and 12 batches of 16."""
+    assert share(length, decoders, most, size) >= least
+
+
+def test_decoders_that_begin_together_are_soon_in_step() -> None:
+    """Of ten runs, the first comes out at one decoder's speed, the others at seven times that."""
+    in_step = (250 + BEGIN) * (1 + 9 / 7)
+    assert Simulation([250] * 10, 7, 54).time < 1.15 * in_step
+
+
+def test_short_runs_beside_long_ones_use_the_room() -> None:
+    lengths = random.Random(0).choices([30, 250], k=100)
+    busy = sum(length + BEGIN for length in lengths) / 7
+    assert Simulation(lengths, 7, 50).time < busy / 0.7
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_room_is_kept_and_nobody_gets_stuck(seed: int) -> None:
+    choice = random.Random(seed)
+    lengths = [choice.choice([1, 5, 24, 30, 250, 900]) for _ in range(choice.randrange(1, 40))]
+    most = choice.choice([0, 1, 2, 3, 12, 50])
+    simulation = Simulation(lengths, choice.randrange(1, 9), most, choice.choice([1, 4, 16]), seed)
+    assert simulation.most_held <= most + 2
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_threads_give_every_batch_in_order(seed: int) -> None:
+    choice = random.Random(seed)
+    runs = [run_of(choice.randrange(1, 40)) for _ in range(60)]
+    line = Line(choice.choice([0, 1, 3, 12, 50]), 1)
+
+    def read() -> None:
+        for run in [*runs, None]:
+            line.open(run)
+
+    def work() -> None:
+        while (run := line.next_run()) is not None:
+            for index in range(run.length):
+                line.admit(run)
+                line.put(run, (run, index))
+            line.finish(run, None, 1)
+
+    threads = started(read, *[work] * choice.randrange(1, 9))
+    alarm = threading.Timer(20, line.fail, [TimeoutError("stuck")])
+    alarm.start()
+    assert list(line) == [(run, index) for run in runs for index in range(run.length)]
+    alarm.cancel()
+    joined(threads)
+    assert line.lost == len(runs)
+
+
+def test_closing_ends_who_waits_and_an_error_comes_out_where_batches_are_taken() -> None:
+    line = Line(1, 1)
+    first, second = run_of(2), run_of(2)
+    line.open(first)
+    assert line.next_run() is first
+    line.admit(first)
+    line.open(second)
+    assert line.next_run() is second
+
+    def read() -> None:
+        line.open(run_of(1))
+        line.open(run_of(1))
+
+    threads = started(lambda: line.admit(second), read)
+    time.sleep(0.05)
+    assert all(thread.is_alive() for thread in threads)
+    line.fail(ValueError("broken"))
+    joined(threads)
+    with pytest.raises(ValueError, match="broken"):
+        next(iter(line))
+
+
+def started(*works: Callable[[], None]) -> list[threading.Thread]:
+    threads = [threading.Thread(target=work, daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def joined(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()

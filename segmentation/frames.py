@@ -153,7 +153,7 @@ class FrameBatch:
     planes: Any = None
     # (N, h, w) uint8, upright, with the masks: which of the classes that are kept is the likeliest, if that is wanted.
     which: Any = None
-    ready: Any = None  # a CUDA event: on the host, the frames' planes hold the pictures once it has passed
+    ready: Any = None  # a CUDA event: the planes hold the pictures once it has passed
 
     @property
     def memory(self) -> str:

@@ -59,7 +59,7 @@ class Output:
         enter()
         for finished in batches:
             batch = finished.shown.popleft()
-            if batch.ready is not None:  # the one place where the host waits for the GPU
+            if batch.memory == "host" and batch.ready is not None:  # the one place where the host waits for the GPU
                 self._clock.call("wait", batch, batch.ready.synchronize)
             finished.packets.append(self._clock.call("encode", batch, self.encoder.encode, batch))
             yield finished

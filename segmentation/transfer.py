@@ -35,10 +35,10 @@ class Transfer:
     def frames(self, batch: FrameBatch, memory: str, *, wait: bool = True) -> FrameBatch:
         """The batch in that memory: as it is if it is there, else a copy.
 
-        Unless `wait`, a copy to the host may still be under way; `ready` says when it is over.
+        Unless `wait`, the GPU may still be at work on it; `ready` says when it is there.
         """
         if batch.memory == memory:
-            return batch
+            return batch if wait or memory == "host" else replace(batch, ready=self._gpu.stream.record_event())
         return self._upload(batch) if memory == "cuda" else self._download(batch, wait)
 
     def rows(self, array: Any, memory: str, count: int) -> Any:

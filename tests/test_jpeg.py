@@ -59,11 +59,12 @@ def no_gpu() -> Any:
     import torch
 
     def kernel(name: str, size: Any, y: Any, u: Any, v: Any, rgb: Any, width: int, height: int, matrix: Any) -> None:
-        assert (name, size) == ("to_rgb", (width, height, len(rgb)))
-        rgb[:] = reference_rgb(*(plane[: len(rgb)] for plane in (y, u, v)), matrix)
+        assert (name, size) == ("to_rgb", (width, height, len(y)))
+        rgb[: len(y)] = reference_rgb(y, u, v, matrix)
 
     return SimpleNamespace(
-        stream=SimpleNamespace(record_event=lambda: None),
+        stream=torch.cuda.Stream(None),
+        beside=no_gpu,
         device=torch.device("cpu"),
         index=0,
         enter=lambda: None,
@@ -149,7 +150,7 @@ def batches(info: VideoInfo, pix_fmt: str, pts: Sequence[int], device: str, size
 def write(
     module: Any, path: Path, info: VideoInfo, pix_fmt: str, pts: Sequence[int], gpu: Any, **options: Any
 ) -> list[Any]:
-    config = Config(codec="mjpeg", **options)
+    config = Config(codec="mjpeg", batch_size=4, **options)
     with Muxer(path, info, config) as muxer:
         seen: list[Any] = []
         given = batches(info, pix_fmt, pts, str(gpu.device))
@@ -209,16 +210,14 @@ def test_the_whole_way_on_the_gpu(
 
 @pytest.mark.gpu
 def test_batches_do_not_mix_on_the_gpu(tmp_path: Path) -> None:
-    """The planes are overwritten on the pipeline's stream as soon as `encode` has returned, and computed late."""
+    """The planes are computed late, and their memory is given out again as soon as `encode` has let go of it."""
     import torch
 
     import segmentation.encode.jpeg as jpeg
 
-    gpu, config = stages.gpu(), Config(codec="mjpeg")
+    gpu, config = stages.gpu(), Config(codec="mjpeg", batch_size=8)
     info = video_info((1920, 1080))
-    planes = tuple(
-        torch.zeros((8, h, w), dtype=torch.uint8, device=gpu.device) for h, w in ((1080, 1920), (540, 960), (540, 960))
-    )
+    shapes = ((8, 1080, 1920), (8, 540, 960), (8, 540, 960))
     levels = list(range(20, 220, 4))
     busy = torch.rand((4096, 4096), device=gpu.device)
     torch.cuda.synchronize()
@@ -228,6 +227,7 @@ def test_batches_do_not_mix_on_the_gpu(tmp_path: Path) -> None:
     ):
         for i in range(0, len(levels), 8):
             part = levels[i : i + 8]
+            planes = gpu.planes(shapes, torch.uint8)
             with torch.cuda.stream(gpu.stream):
                 for _ in range(10):
                     busy = busy @ busy / busy.norm()
@@ -235,9 +235,12 @@ def test_batches_do_not_mix_on_the_gpu(tmp_path: Path) -> None:
                     planes[0][k] = level
                 planes[1][:], planes[2][:] = 128, 128
             frames = tuple(Frame(planes=(), pts=i + k, duration=1) for k in range(len(part)))  # type: ignore[arg-type]
-            muxer.write(encoder.encode(FrameBatch(frames=frames, index=i, planes=planes)))
-            with torch.cuda.stream(gpu.stream):
-                planes[0].fill_(255)
+            batch = FrameBatch(frames=frames, index=i, planes=planes, ready=gpu.stream.record_event())
+            muxer.write(encoder.encode(batch))
+            del planes, batch
+            for plane in gpu.planes(shapes, torch.uint8):
+                with torch.cuda.stream(gpu.stream):
+                    plane.fill_(255)
         muxer.write(encoder.flush())
         muxer.finish(None)
     grey = [(level - 16) * 255 / 219 for level in levels]

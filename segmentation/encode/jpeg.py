@@ -6,6 +6,7 @@ import ctypes
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import av.error
@@ -19,6 +20,8 @@ from segmentation.errors import BackendError, OutputError
 from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, VideoInfo
 from segmentation.mux import Muxer
 from segmentation.source import reason
+
+Planes = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 _QUALITY = 90
 _BT470BG = 5  # the matrix of JPEG files (JFIF), BT.601, as H.273 numbers it
@@ -34,10 +37,7 @@ class JpegEncoder:
     memory: ClassVar[Literal["cuda"]] = "cuda"
 
     def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any = None) -> None:
-        self._info, self._gpu = info, gpu
-        layout = FORMATS[pix_fmt]
-        self._kernels = gpu.kernels(layout)
-        self._matrix = torch.from_numpy(info.colour.yuv_to_rgb(layout.bits) * 255).to(gpu.device)
+        self._info = info
         self._stream = muxer.add_video("mjpeg", info, {})
         context = self._stream.codec_context
         describe_stream(context, info, muxer)
@@ -53,7 +53,7 @@ class JpegEncoder:
         self._idle: list[_Bench] = []  # one for each thread
         try:
             while len(self._idle) < _THREADS:
-                self._idle.append(_Bench(gpu, _QUALITY if config.quality is None else config.quality))
+                self._idle.append(_Bench(gpu, info, pix_fmt, config))
         except NvJpegError as exc:
             self.close()
             raise BackendError(f"nvJPEG does not start ({exc})") from exc
@@ -69,16 +69,16 @@ class JpegEncoder:
         return tuple(FORMATS)
 
     def encode(self, batch: FrameBatch) -> list[Packet[Any]]:
-        width, height = self._info.width, self._info.height
-        with torch.cuda.stream(self._gpu.stream):
-            rgb = self._gpu.empty((len(batch), 3, height, width), torch.uint8)
-            self._kernels("to_rgb", (width, height, len(batch)), *batch.planes, rgb, width, height, self._matrix)
-            ready = self._gpu.stream.record_event()
-        # The memory of `rgb` is given out again on this stream, which waits for none of the threads'. But they let
-        # it go when they have their files, so that nobody reads it any more.
-        pairs = list(zip(rgb, batch.frames, strict=True))
-        shares = (pairs[begin::_THREADS] for begin in range(_THREADS))
-        self._shares.append([self._threads.submit(self._packets, share, ready) for share in shares])
+        bounds = [len(batch) * i // _THREADS for i in range(_THREADS + 1)]
+        self._shares.append(
+            [
+                self._threads.submit(
+                    self._packets, tuple(plane[a:b] for plane in batch.planes), batch.frames[a:b], batch.ready
+                )
+                for a, b in pairwise(bounds)
+                if a < b
+            ]
+        )
         return self._encoded(_AHEAD)
 
     def flush(self) -> list[Packet[Any]]:
@@ -93,19 +93,22 @@ class JpegEncoder:
         """The packets of all batches but the last `left`, in the order of frames."""
         packets: list[Packet[Any]] = []
         while len(self._shares) > left:
-            shares = [share.result() for share in self._shares.popleft()]
-            packets += [shares[i % _THREADS][i // _THREADS] for i in range(sum(map(len, shares)))]
+            for share in self._shares.popleft():
+                packets += share.result()
         return packets
 
-    def _packets(self, share: Sequence[tuple[torch.Tensor, Frame]], ready: Any) -> list[Packet[Any]]:
-        """A share's pictures (3, H, W) uint8, which are there when the event is over. Runs in each of the threads."""
-        self._gpu.enter()
+    def _packets(self, planes: Planes, frames: Sequence[Frame], ready: Any) -> list[Packet[Any]]:
+        """A share's pictures, which are in `planes` when the event is over. Runs in each of the threads.
+
+        The memory of `planes` is given out again on the pipeline's stream, which waits for none of the threads'. But
+        they let it go when they have their files, so that nobody reads it any more.
+        """
         bench = self._idle.pop()
         try:
-            bench.stream.wait_event(ready)
-            return [self._packet(bench.encode(picture), frame) for picture, frame in share]
+            bench.convert(planes, ready)
+            return [self._packet(bench.encode(number), frame) for number, frame in enumerate(frames)]
         except NvJpegError as exc:
-            bench.stream.synchronize()  # a GPU that has failed says so here
+            bench.gpu.stream.synchronize()  # a GPU that has failed says so here
             raise OutputError(f"nvJPEG can't encode {self._info.width}x{self._info.height} ({exc})") from exc
         finally:
             self._idle.append(bench)
@@ -118,22 +121,39 @@ class JpegEncoder:
 
 
 class _Bench:
-    """What a thread encodes with: nvJPEG, a stream, and page-locked memory, to which the GPU copies by itself."""
+    """What a thread encodes with: a stream, nvJPEG, memory for RGB pictures, and page-locked memory, to which the GPU
+    copies by itself."""
 
-    def __init__(self, gpu: Any, quality: int) -> None:
-        self.stream = torch.cuda.Stream(gpu.device)
-        self._nvjpeg = PictureEncoder(gpu.index, self.stream.cuda_stream, quality)
-        self.close = self._nvjpeg.close
+    def __init__(self, gpu: Any, info: VideoInfo, pix_fmt: str, config: Config) -> None:
+        # Its own stream, as the pipeline's has batches queued that this one would wait for.
+        self.gpu = gpu.beside()
+        layout = FORMATS[pix_fmt]
+        self._size = width, height = info.width, info.height
+        self._kernels = self.gpu.kernels(layout)
+        self._matrix = torch.from_numpy(info.colour.yuv_to_rgb(layout.bits) * 255).to(gpu.device)
+        most = -(-(config.batch_size or 1) // _THREADS)
+        self._rgb = self.gpu.empty((most, 3, height, width), torch.uint8)
         self._file = torch.empty(0, dtype=torch.uint8)
+        quality = _QUALITY if config.quality is None else config.quality
+        self._nvjpeg = PictureEncoder(gpu.index, self.gpu.stream.cuda_stream, quality)
+        self.close = self._nvjpeg.close
 
-    def encode(self, picture: torch.Tensor) -> Packet[Any]:
-        """The file of a picture (3, H, W), in a packet that has nothing else yet."""
-        _, height, width = picture.shape
-        length = self._nvjpeg.encode([plane.data_ptr() for plane in picture], picture.stride(1), width, height)
+    def convert(self, planes: Planes, ready: Any) -> None:
+        """Makes planes (N, h, w) RGB pictures, once the event, if there is one, is over."""
+        self.gpu.enter()
+        if ready is not None:
+            self.gpu.stream.wait_event(ready)
+        self._kernels("to_rgb", (*self._size, len(planes[0])), *planes, self._rgb, *self._size, self._matrix)
+
+    def encode(self, number: int) -> Packet[Any]:
+        """The file of one of those pictures, in a packet that has nothing else yet."""
+        width, height = self._size
+        first = self._rgb.data_ptr() + 3 * number * width * height
+        length = self._nvjpeg.encode([first + i * width * height for i in range(3)], width, width, height)
         if length > len(self._file):
             self._file = torch.empty(length * 3 // 2, dtype=torch.uint8, pin_memory=True)
         self._nvjpeg.read(self._file.data_ptr())
-        self.stream.synchronize()
+        self.gpu.stream.synchronize()
         packet: Packet[Any] = Packet(length)
         ctypes.memmove(packet.buffer_ptr, self._file.data_ptr(), length)  # without Python's lock
         return packet

@@ -308,7 +308,12 @@ def test_in_the_pipeline_with_sound(corpus: Path, tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize("kind", [X264Encoder, SegmentEncoder])
 @pytest.mark.parametrize(
     ("preset", "setting"),
-    [(None, b"rc_lookahead=8 rc=crf mbtree=1"), ("ultrafast", b"cabac=0 ref=1"), ("superfast", b"mbtree=0")],
+    [
+        (None, b"bframes=2 b_pyramid=0 b_adapt=0"),
+        (None, b"aq=0"),
+        ("ultrafast", b"cabac=0 ref=1"),
+        ("superfast", b"aq=1:1.00"),
+    ],
 )
 def test_presets(kind: type[X264Encoder], preset: str | None, setting: bytes, tmp_path: Path) -> None:
     """What x264 writes about itself; a preset by hand is taken as it is, without what the default adds to it."""

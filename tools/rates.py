@@ -3,9 +3,10 @@
     python tools/rates.py VIDEO... -o FILE.json
 
 Each video is blurred and encoded as the program does it, once for each candidate. Where the mask is full, frames go
-into the encoder as they were decoded, so there the output is compared with the input: SSIM of luma (Wang et al., "Image
-Quality Assessment", IEEE TIP 2004: Gaussian window of 11x11, sigma 1.5), and PSNR. The yardstick is libx264's medium at
-crf 18, which FFmpeg's guide to H.264 says to take as visually lossless, or nearly.
+into the encoder as they were decoded, so there the output is compared with the input: PSNR and SSIM of luma (Wang et al.,
+"Image Quality Assessment", IEEE TIP 2004: Gaussian window of 11x11, sigma 1.5). The default is the largest factor that
+keeps `LEAST` of PSNR in every video. The yardstick for sizes is libx264's medium at crf 18, which FFmpeg's guide to H.264
+says to take as visually lossless, or nearly.
 """
 
 import argparse
@@ -29,14 +30,14 @@ from quality import batches
 from segmentation import Config, segment
 
 YARDSTICK = ("h264", "medium", 18)
-CLOSE = 0.004  # of SSIM on average: what the yardstick itself would give up at crf 20 to 21
+LEAST = 45.0  # dB
 CANDIDATES: list[tuple[str, str | None, tuple[int, ...]]] = [  # codec, preset (None: the program's own), rate factors
-    ("h264", "medium", (18, 20, 21, 23)),
+    ("h264", "medium", (12, 14, 16, 18)),
     ("h264", None, (13, 14, 15, 16, 17, 18, 20)),
-    ("h264", "veryfast", (15, 16, 17, 18)),
-    ("h264", "ultrafast", (17, 18, 19, 20)),
-    ("hevc", None, (16, 17, 18, 19, 20, 22)),
-    ("av1", None, (15, 18, 20, 22, 24, 30)),
+    ("h264", "veryfast", (10, 11, 12, 13, 14, 16)),
+    ("h264", "ultrafast", (16, 17, 18, 19)),
+    ("hevc", None, (10, 11, 12, 13, 14, 16, 19)),
+    ("av1", None, (4, 6, 8, 10, 12, 15, 20)),
 ]
 WINDOW, SIGMA = (11, 11), 1.5
 _WHITE = 235  # of limited range
@@ -109,18 +110,20 @@ def rows(clip: Path, frames: int, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def verdict(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """For each codec and preset the largest factor whose SSIM, on average over the clips, is the yardstick's, and its
-    size in relation to the yardstick's (geometric mean)."""
+    """For each codec and preset the largest factor that keeps `LEAST` in every clip, what it keeps, and its size in
+    relation to the yardstick's (geometric mean)."""
     of = {(row["codec"], row["preset"], row["quality"], row["clip"]): row for row in found}
     clips = {row["clip"] for row in found}
     best = {}
     for codec, preset, factors in CANDIDATES:
-        pairs = {f: [(of[codec, preset, f, clip], of[(*YARDSTICK, clip)]) for clip in clips] for f in factors}
-        good = [f for f in factors if fmean(ours["ssim"] - theirs["ssim"] for ours, theirs in pairs[f]) >= -CLOSE]
-        if good:
-            sizes = [math.log(ours["kilobits_a_second"] / yard["kilobits_a_second"]) for ours, yard in pairs[max(good)]]
-            size = round(math.exp(fmean(sizes)), 3)
-            best[f"{codec} {preset or 'default'}"] = {"quality": max(good), "size_to_yardstick": size}
+        kept = {factor: [of[codec, preset, factor, clip]["psnr_db"] for clip in clips] for factor in factors}
+        good = max((factor for factor in factors if min(kept[factor]) >= LEAST), default=None)
+        if good is not None:
+            pairs = [(of[codec, preset, good, clip], of[(*YARDSTICK, clip)]) for clip in clips]
+            size = math.exp(fmean(math.log(a["kilobits_a_second"] / b["kilobits_a_second"]) for a, b in pairs))
+            best[f"{codec} {preset or 'default'}"] = {
+                "quality": good, "psnr_db": [min(kept[good]), max(kept[good])], "size_to_yardstick": round(size, 3)
+            }  # fmt: skip
     return best
 
 
@@ -137,9 +140,9 @@ def main() -> None:
             for row in rows(clip, options.frames, Path(folder)):
                 found.append(row)
                 print(row, file=sys.stderr, flush=True)
-    result = {**head, "yardstick": "h264 medium crf 18", "rows": found, "close": CLOSE, "least": verdict(found)}
+    result = {**head, "yardstick": "h264 medium crf 18", "rows": found, "least_db": LEAST, "chosen": verdict(found)}
     options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(result["least"], indent=1))
+    print(json.dumps(result["chosen"], indent=1))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ by the chroma subsampling and rounded up; uint8 for 8 bits, uint16 (low bits use
 own planes, NumPy arrays; on a GPU the frames of a batch lie in three tensors.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 Plane = NDArray[Any]  # (h, w) uint8 or uint16
 Planes = tuple[Plane, Plane, Plane]
+Halvings = dict[tuple[int, int], Plane]  # of a plane, by (width, height): as often as a stage needed it
 CutOut = tuple[Plane, Plane, Plane, Plane]  # with alpha, as large as luma and in as many bits, 0 to 255 or 1023
 ON_GPU: Any = ()  # the planes of a frame that lies in its batch's
 
@@ -140,6 +141,8 @@ class Frame:
     planes: Planes  # ON_GPU where the batch's planes hold the picture; a `CutOut` where the effect leaves one
     pts: int  # ticks of VideoInfo.time_base
     duration: int  # ticks, 0 if unknown
+    # Of these very planes, by size, see `preprocess.opencv.shrink`: `replace` does not take them along.
+    halvings: tuple[Halvings, ...] = field(init=False, default_factory=lambda: ({}, {}, {}), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

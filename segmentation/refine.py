@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.frames import FORMATS, FrameBatch, Plane, VideoInfo
+from segmentation.frames import FORMATS, Frame, FrameBatch, VideoInfo
 from segmentation.preprocess.opencv import shrink
 
 LONGER_SIDE = 640  # pixels of the refined mask; the postprocessor enlarges it further
@@ -26,6 +26,8 @@ BOX = 7  # places of the small mask, a side
 EPSILON = 2e-3  # of luma's variance (in 0..1): less contrast than its root leaves the mask as it is
 MISFIT = 1e-3  # of the mask's variance around a line: at that much, a line counts half of one that fits
 DOUBT = (0.2, 0.35)  # mean doubt of a mask (1: all 0.5) up to which it is refined, and from which it is not at all
+
+_SHARES = np.full(BOX, 1 / BOX, np.float32)
 
 Map = NDArray[np.float32]
 
@@ -42,14 +44,14 @@ class Refiner:
         self._picture = upright_size(info)
 
     def __call__(self, batch: FrameBatch, masks: Iterable[Map]) -> Map:
-        found = [self._refined(f.planes[0], m) for f, m in zip(batch.frames, masks, strict=True)]
+        found = [self._refined(frame, mask) for frame, mask in zip(batch.frames, masks, strict=True)]
         return found[0][None] if len(found) == 1 else np.stack(found)
 
-    def _refined(self, luma: Plane, mask: Map) -> Map:
+    def _refined(self, frame: Frame, mask: Map) -> Map:
         size = refined_size(mask.shape, self._picture)
         if size is None:
             return mask
-        stored = shrink(luma, size if self._turns % 2 == 0 else size[::-1])
+        stored = shrink(frame.planes[0], size if self._turns % 2 == 0 else size[::-1], frame.halvings[0])
         return refined(mask, np.ascontiguousarray(np.rot90(stored, self._turns)) * self._scale)
 
 
@@ -124,4 +126,5 @@ def _resized(layer: NDArray[Any], shape: tuple[int, ...]) -> Map:
 
 
 def _mean(layer: NDArray[Any]) -> Map:
-    return np.asarray(cv2.blur(layer, (BOX, BOX), borderType=cv2.BORDER_REPLICATE), np.float32)
+    # Not `cv2.blur`, which adds up in double precision and takes half as long again.
+    return np.asarray(cv2.sepFilter2D(layer, -1, _SHARES, _SHARES, borderType=cv2.BORDER_REPLICATE), np.float32)

@@ -160,6 +160,18 @@ def test_shrinking_keeps_the_mean() -> None:
         assert abs(float(small.mean()) - float(plane.mean())) < 1
 
 
+def test_a_plane_is_halved_once_for_all_who_shrink_it() -> None:
+    plane = np.random.default_rng(0).integers(0, 256, (540, 960), dtype=np.uint8)
+    frame = batch_of((plane, plane, plane)).frames[0]
+    shrink(plane, (300, 200), frame.halvings[0])
+    (size, halved), *more = frame.halvings[0].items()
+    assert size == (480, 270) and not more
+    for size in ((300, 200), (120, 100), (480, 270), (960, 540)):
+        assert np.array_equal(shrink(plane, size, frame.halvings[0]), shrink(plane, size))
+    assert frame.halvings[0][480, 270] is halved
+    assert frame.halvings[1] == {} and replace(frame, planes=(plane + 1,) * 3).halvings[0] == {}
+
+
 @pytest.mark.parametrize("target", [(160, 96), (256, 256), (96, 96), (640, 360)])
 @pytest.mark.parametrize("size", [(1920, 1080), (1918, 1078), (638, 358), (161, 121), (120, 72), (96, 96), (2000, 80)])
 def test_the_tables_are_the_steps(size: tuple[int, int], target: tuple[int, int]) -> None:

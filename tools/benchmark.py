@@ -98,8 +98,8 @@ def run_stage(clip: Path, config: Config, folder: Path, stage: str) -> Result:
         def work() -> int:
             for i in range(count):
                 k = i % len(batches)
-                if stage == "preprocess":
-                    preprocess(batches[k])
+                if stage == "preprocess":  # of frames that nobody has shrunk yet
+                    preprocess(replace(batches[k], frames=tuple(replace(frame) for frame in batches[k].frames)))
                 elif stage == "infer":
                     infer(tensors[k])
                 elif stage == "postprocess":

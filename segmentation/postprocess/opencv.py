@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.effect import Effect
-from segmentation.frames import FORMATS, CutOut, Frame, FrameBatch, Plane, Planes, VideoInfo
+from segmentation.frames import FORMATS, CutOut, Frame, FrameBatch, Halvings, Plane, Planes, VideoInfo
 from segmentation.postprocess import OLD_BACKGROUND, block_side, blur_scale, gaussian_side
 from segmentation.postprocess.backdrop import MOST_WORKERS, Backdrop, check_backdrop
 from segmentation.postprocess.edge import Edge
@@ -63,7 +63,7 @@ class OpenCVPostprocessor:
         planes = frame.planes
         match self._effect.kind:
             case "blur":
-                return self._composite(planes, self._blurred(planes, alpha), alpha)
+                return self._composite(planes, self._blurred(frame, alpha), alpha)
             case "pixelate":
                 return self._composite(planes, self._pixelated(planes, alpha), alpha)
             case "mask":
@@ -74,9 +74,9 @@ class OpenCVPostprocessor:
                     return self._composite(planes, self._plain, half)
                 return self._named(self._composite(planes, self._tints(which), half))
             case "cutout":
-                return self._cut_out(planes, alpha)
+                return self._cut_out(frame, alpha)
             case _:
-                return self._replaced(planes, self._backdrop(frame.pts) if self._backdrop else self._plain, alpha)
+                return self._replaced(frame, self._backdrop(frame.pts) if self._backdrop else self._plain, alpha)
 
     def _tints(self, which: NDArray[np.uint8]) -> Planes:
         """Each class's colour where it is, from (h, w) upright."""
@@ -98,7 +98,7 @@ class OpenCVPostprocessor:
         # Enlarged before it is sharpened: the edge is then a smooth line, not the steps of the small mask.
         if self._edge.feather:
             mask = self._feathered(mask)
-        small = np.rot90((mask * 255 + 0.5).astype(np.uint8), -self._turns)
+        small = np.rot90(cv2.convertScaleAbs(mask, alpha=255), -self._turns)
         large = cv2.resize(np.ascontiguousarray(small), self._size, interpolation=cv2.INTER_LINEAR)
         gain, bias = self._edge.ramp
         return cv2.addWeighted(large, gain, large, 0, bias)  # saturates
@@ -112,18 +112,18 @@ class OpenCVPostprocessor:
         side = gaussian_side(sigma)
         return np.asarray(cv2.GaussianBlur(sharp, (side, side), sigma), np.float32)
 
-    def _blurred(self, planes: Planes, alpha: Alpha) -> Planes:
+    def _blurred(self, frame: Frame, alpha: Alpha) -> Planes:
         """The background blurred without the foreground: blur(I * (1 - a)) / blur(1 - a), at reduced size."""
         weight: Layer = 1 - shrink(alpha, self._small).astype(np.float32) / 255
         # Far inside the foreground no background is near and the quotient would be 0 / 0; nothing of it shows.
         total = self._gaussian(weight) + 1e-6
 
-        def blurred(plane: Plane) -> Plane:
-            small = self._gaussian(shrink(plane, self._small) * weight) / total
+        def blurred(plane: Plane, halvings: Halvings) -> Plane:
+            small = self._gaussian(shrink(plane, self._small, halvings) * weight) / total
             rounded = (small + 0.5).astype(plane.dtype)
             return cv2.resize(rounded, (plane.shape[1], plane.shape[0]), interpolation=cv2.INTER_LINEAR)
 
-        y, u, v = (blurred(plane) for plane in planes)
+        y, u, v = map(blurred, frame.planes, frame.halvings)
         return y, u, v
 
     def _gaussian(self, layer: Layer) -> Layer:
@@ -137,20 +137,20 @@ class OpenCVPostprocessor:
         u, v = (_blocks(plane, chroma, across, down) for plane in planes[1:])
         return luma_blocks, u, v
 
-    def _replaced(self, planes: Planes, new: Planes, alpha: Alpha) -> Planes:
+    def _replaced(self, frame: Frame, new: Planes, alpha: Alpha) -> Planes:
         """The subject before `new`, without what is left of the old background at its edge."""
         if self._edge.feather:  # alpha does not tell what an edge's sample is a mixture of
-            return self._composite(planes, new, alpha)
+            return self._composite(frame.planes, new, alpha)
         chroma = self._chroma_alpha(alpha)
-        parts = zip(planes, self._blurred(planes, alpha), new, (alpha, chroma, chroma), strict=True)
+        parts = zip(frame.planes, self._blurred(frame, alpha), new, (alpha, chroma, chroma), strict=True)
         y, u, v = (replaced(*part) for part in parts)
         return y, u, v
 
-    def _cut_out(self, planes: Planes, alpha: Alpha) -> CutOut:
+    def _cut_out(self, frame: Frame, alpha: Alpha) -> CutOut:
         """The subject's own colours, black where nothing of it is, and its alpha in the planes' depth."""
         chroma = self._chroma_alpha(alpha)
-        old = planes if self._edge.feather else self._blurred(planes, alpha)
-        parts = zip(planes, old, self._black, (alpha, chroma, chroma), strict=True)
+        old = frame.planes if self._edge.feather else self._blurred(frame, alpha)
+        parts = zip(frame.planes, old, self._black, (alpha, chroma, chroma), strict=True)
         y, u, v = (cut_out(*part) for part in parts)
         return y, u, v, scaled_alpha(alpha, y.dtype)
 

@@ -5,7 +5,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.config import Config
-from segmentation.frames import FORMATS, FrameBatch, Plane, Planes, VideoInfo
+from segmentation.frames import FORMATS, Frame, FrameBatch, Halvings, Plane, VideoInfo
 from segmentation.model import Model
 from segmentation.preprocess import shrink_steps
 
@@ -30,21 +30,31 @@ class OpenCVPreprocessor:
     def __call__(self, batch: FrameBatch) -> NDArray[np.generic]:
         tensor = np.empty((len(batch), 3, self._model.height, self._model.width), self._model.dtype)
         for pixels, frame in zip(tensor, batch.frames, strict=True):
-            rgb = np.rot90(self._small_rgb(frame.planes), self._turns)
+            rgb = np.rot90(self._small_rgb(frame), self._turns)
             for target, channel in zip(pixels, self._order, strict=True):
                 target[:] = (rgb[..., channel] - self._model.mean[channel]) / self._model.std[channel]
         return tensor
 
-    def _small_rgb(self, planes: Planes) -> NDArray[np.float32]:
+    def _small_rgb(self, frame: Frame) -> NDArray[np.float32]:
         """(h, w, 3) float32 RGB in 0..1, as stored (not yet upright)."""
         # Shrinking and the colour matrix are both linear, so their order does not matter but for the clipping.
-        small = cv2.merge([shrink(plane, self._size) for plane in planes])
+        small = cv2.merge([shrink(p, self._size, known) for p, known in zip(frame.planes, frame.halvings, strict=True)])
         return np.clip(cv2.transform(small.astype(np.float32), self._to_rgb), 0, 1)
 
 
-def shrink(plane: Plane, size: tuple[int, int]) -> Plane:
-    """Resamples `plane` (h, w) to `size` (width, height) without aliasing."""
+def shrink(plane: Plane, size: tuple[int, int], halvings: Halvings | None = None) -> Plane:
+    """Resamples `plane` (h, w) to `size` (width, height) without aliasing.
+
+    What is halved on the way is taken from `halvings` of this plane and left there: several stages shrink the same
+    planes, and the first halving, which reads all of one, takes most of the time.
+    """
+    halvings = {} if halvings is None else halvings
     for step, target in shrink_steps((plane.shape[0], plane.shape[1]), size):
+        if target in halvings:
+            plane = halvings[target]
+            continue
         # OpenCV averages 2x2 pixels many times faster than any other area.
         plane = cv2.resize(plane, target, interpolation=cv2.INTER_LINEAR if step == "linear" else cv2.INTER_AREA)
+        if step == "half":
+            halvings[target] = plane
     return plane

@@ -47,18 +47,18 @@ def steady(masks: Sequence[Map], lumas: Sequence[Map], strength: float) -> Map:
     mask, luma = masks[middle], lumas[middle]
     height, width = mask.shape
     sure = _blurred(_down(np.abs(mask - np.float32(0.5)), BLOCK), DOUBT_BOX)
-    limit = CHANGE * (1 + DOUBT * (1 - 2 * sure))
-    total, weights = mask.copy(), np.ones_like(mask)
+    slope = strength / (CHANGE * (1 + DOUBT * (1 - 2 * sure)))
+    total, weights = mask.copy(), np.ones_like(slope)
     for k in range(len(masks)):
         if k == middle:
             continue
-        change = _down(np.abs(lumas[k] - luma), BLOCK // 2)
-        if change.mean() > CUT:
+        change = _down(_map(cv2.absdiff(lumas[k], luma)), BLOCK // 2)
+        if cv2.mean(change)[0] > CUT:
             continue
-        weight = _up(strength * np.maximum(1 - _blurred(change, CHANGE_BOX) / limit, 0))[:height, :width]
+        weight = np.maximum(strength - slope * _blurred(change, CHANGE_BOX), 0)
         weights += weight
-        total += weight * masks[k]
-    total /= weights
+        cv2.accumulateProduct(_up(weight)[:height, :width], masks[k], total)
+    total /= _up(weights)[:height, :width]  # enlarged once: the sum of what is enlarged is the same
     return total
 
 
@@ -128,7 +128,8 @@ class HostAveraging:
         return known + kept
 
     def averaged(self, known: list[tuple[Map, Map]], first: int, count: int) -> Map:
-        return np.stack([self._average(known, number) for number in range(first, first + count)])
+        found = [self._average(known, number) for number in range(first, first + count)]
+        return found[0][None] if count == 1 else np.stack(found)
 
     def _average(self, known: list[tuple[Map, Map]], number: int) -> Map:
         at = (min(max(number + k, 0), len(known) - 1) for k in range(-REACH, REACH + 1))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from segmentation.frames import FORMATS, Frame, FrameBatch, VideoInfo
 from segmentation.preprocess.opencv import shrink
 
-LONGER_SIDE = 640  # pixels of the refined mask; the postprocessor enlarges it further
+LONGER_SIDE = 480  # pixels of the refined mask, a quarter of 1080p's; the postprocessor enlarges it further
 BOX = 7  # places of the small mask, a side
 EPSILON = 2e-3  # of luma's variance (in 0..1): less contrast than its root leaves the mask as it is
 MISFIT = 1e-3  # of the mask's variance around a line: at that much, a line counts half of one that fits

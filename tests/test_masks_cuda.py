@@ -185,7 +185,7 @@ def test_masks_are_refined_alike(side: str, pix_fmt: str, turn: int) -> None:
     batch, masks_of = batch_of(*planes), np.stack(masks)
     ours = refined_by(side, batch, pix_fmt, turn, masks_of)
     theirs = Refiner(make_info(*size, Colour(), turn), pix_fmt)(batch, masks_of)
-    assert ours.shape == theirs.shape == (3, 360, 640)
+    assert ours.shape == theirs.shape == (3, 270, 480)
     assert np.abs(ours - theirs).max() < 0.02  # the CPU's guide is rounded to whole levels, once a halving
     assert np.abs(ours - theirs).mean() < 0.001
 
@@ -194,14 +194,14 @@ def test_masks_are_refined_alike(side: str, pix_fmt: str, turn: int) -> None:
 def test_with_the_same_guide_the_refined_masks_are_the_same(side: str) -> None:
     """A picture of the refined size needs no shrinking, so nothing is rounded."""
     generator = np.random.default_rng(7)
-    luma = generator.integers(0, 256, (360, 640)).astype(np.uint8)
-    luma[:, :320] //= 3
-    planes = (luma, np.zeros((180, 320), np.uint8), np.zeros((180, 320), np.uint8))
+    luma = generator.integers(0, 256, (270, 480)).astype(np.uint8)
+    luma[:, :240] //= 3
+    planes = (luma, np.zeros((135, 240), np.uint8), np.zeros((135, 240), np.uint8))
     masks = [disk((256, 256), 0.3), generator.random((256, 256)).astype(np.float32)]
     masks += [np.round(masks[1]), np.where(disk((256, 256), 0.4) > 0.5, masks[1], 1).astype(np.float32)]
     batch = batch_of(*[planes] * len(masks))
     ours = refined_by(side, batch, "yuv420p", 0, np.stack(masks))
-    theirs = Refiner(make_info(640, 360, Colour(), 0), "yuv420p")(batch, np.stack(masks))
+    theirs = Refiner(make_info(480, 270, Colour(), 0), "yuv420p")(batch, np.stack(masks))
     assert np.abs(ours - theirs).max() < 1e-4
 
 

@@ -116,17 +116,18 @@ def test_frames_of_every_kind_guide_upright_masks(pix_fmt: str, turn: int) -> No
     chroma = np.zeros((-(-height >> layout.shift_y), -(-width >> layout.shift_x)), layout.dtype)
     refiner = Refiner(make_info(width, height, Colour(), turn), pix_fmt)
     found = refiner(batch_of((np.ascontiguousarray(stored), chroma, chroma)), disk((128, 128), 0.31)[None])
-    assert found.shape == (1, 360, 640)
-    assert found[0] == pytest.approx(refined(disk((128, 128), 0.31), 0.2 + 0.6 * truth), abs=0.02)
+    assert found.shape == (1, 270, 480)
+    guide = 0.2 + 0.6 * cv2.resize(truth, (480, 270), interpolation=cv2.INTER_LINEAR)
+    assert found[0] == pytest.approx(refined(disk((128, 128), 0.31), guide), abs=0.02)
 
 
 @pytest.mark.parametrize(
     ("picture", "mask", "expected"),
     [
-        ((1920, 1080), (256, 256), (360, LONGER_SIDE)),
-        ((1080, 1920), (256, 256), (LONGER_SIDE, 360)),
+        ((1920, 1080), (256, 256), (270, LONGER_SIDE)),
+        ((1080, 1920), (256, 256), (LONGER_SIDE, 270)),
         ((320, 180), (128, 128), (180, 320)),
-        ((1920, 1080), (512, 512), (512, LONGER_SIDE)),
+        ((1920, 1080), (512, 512), (512, 512)),
         ((320, 180), (256, 256), (256, 256)),  # larger than the picture is high: as it was
     ],
 )

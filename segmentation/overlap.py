@@ -4,10 +4,13 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TypeVar
+
+import cv2
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -100,3 +103,16 @@ class Overlap:
     def _tell(self, name: str, items: "queue.Queue[T]") -> None:
         if self._watch is not None:
             self._watch(name, items.qsize())
+
+
+@contextmanager
+def a_frame_a_thread(workers: int) -> Iterator[None]:
+    """With several workers OpenCV leaves each frame to the thread that calls it: threads that share one take CPU time
+    from the other frames while they wait for each other. OpenCV has this setting once for the whole process."""
+    before = cv2.getNumThreads()
+    if workers > 1:
+        cv2.setNumThreads(1)
+    try:
+        yield
+    finally:
+        cv2.setNumThreads(before)

@@ -21,7 +21,7 @@ from segmentation.inference import Found
 from segmentation.mask_track import MaskReader, MaskWriter
 from segmentation.model import load_model
 from segmentation.outputs import Finished, Outputs, check_names
-from segmentation.overlap import Overlap
+from segmentation.overlap import Overlap, a_frame_a_thread
 from segmentation.placement import GPU_BATCH, Composer, batch_size, moves, open_gpu, steadying
 from segmentation.plan import Choice, make_plan
 from segmentation.results import Results
@@ -172,14 +172,16 @@ def _segment(
                 levels = None if levels is None else move.rows(levels, "host", len(batch))
                 return Finished(batch.without_pictures(), shown, noted, levels)
 
+        workers = infer.workers if saved is None else 1 if plan.postprocess.on_gpu else saved.workers
+        ending.enter_context(a_frame_a_thread(workers))
         if saved is not None:
             read = ((batch, clock.call("infer", batch, saved, batch)) for batch in decoded)
-            finishing = overlapped.map(finish, read, workers=1 if plan.postprocess.on_gpu else saved.workers)
+            finishing = overlapped.map(finish, read, workers)
         elif averaging is not None:  # between the two, masks wait for those of later frames
-            found = overlapped.map(find, decoded, workers=infer.workers)
-            finishing = overlapped.map(finish, steadied(found, averaging), workers=infer.workers)
+            found = overlapped.map(find, decoded, workers)
+            finishing = overlapped.map(finish, steadied(found, averaging), workers)
         else:
-            finishing = overlapped.map(lambda batch: finish(find(batch)[:2]), decoded, workers=infer.workers)
+            finishing = overlapped.map(lambda batch: finish(find(batch)[:2]), decoded, workers)
         encoded = overlapped(finishing, "processed")
         for number, output in enumerate(outputs, 1):
             name = "encoded" if number == 1 else f"encoded {number}"

@@ -4,9 +4,10 @@ import threading
 import time
 from collections.abc import Iterator
 
+import cv2
 import pytest
 
-from segmentation.overlap import Overlap
+from segmentation.overlap import Overlap, a_frame_a_thread
 
 
 def test_items_arrive_once_and_in_order() -> None:
@@ -131,3 +132,16 @@ def test_an_error_in_a_mapping_arrives_in_its_place() -> None:
         for item in overlapped.map(lambda i: 6 // (3 - i), range(10), workers=2):
             seen.append(item)
     assert seen == [2, 3, 6]
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(1, 3), (2, 1)])
+def test_opencv_splits_frames_only_where_one_is_worked_on_at_a_time(workers: int, threads: int) -> None:
+    before = cv2.getNumThreads()
+    cv2.setNumThreads(3)
+    try:
+        with pytest.raises(KeyError), a_frame_a_thread(workers):
+            assert cv2.getNumThreads() == threads
+            raise KeyError
+        assert cv2.getNumThreads() == 3
+    finally:
+        cv2.setNumThreads(before)

@@ -105,14 +105,32 @@ class Overlap:
             self._watch(name, items.qsize())
 
 
-@contextmanager
-def a_frame_a_thread(workers: int) -> Iterator[None]:
-    """With several workers OpenCV leaves each frame to the thread that calls it: threads that share one take CPU time
-    from the other frames while they wait for each other. OpenCV has this setting once for the whole process."""
-    before = cv2.getNumThreads()
-    if workers > 1:
-        cv2.setNumThreads(1)
-    try:
-        yield
-    finally:
-        cv2.setNumThreads(before)
+class _OpenCvThreads:
+    """OpenCV's number of threads, which it has once for the whole process: of all runs in it together."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs = 0  # that leave each frame to one thread
+        self._before = 0
+
+    @contextmanager
+    def one_a_frame(self, workers: int) -> Iterator[None]:
+        """With several workers, leaves each frame to the thread that calls OpenCV: threads that share one take CPU time
+        from the other frames while they wait for each other."""
+        if workers > 1:
+            self._add(1)
+        try:
+            yield
+        finally:
+            if workers > 1:
+                self._add(-1)
+
+    def _add(self, change: int) -> None:
+        with self._lock:
+            if not self._runs:
+                self._before = cv2.getNumThreads()
+            self._runs += change
+            cv2.setNumThreads(1 if self._runs else self._before)
+
+
+opencv_threads = _OpenCvThreads()

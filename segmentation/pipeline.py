@@ -21,7 +21,7 @@ from segmentation.inference import Found
 from segmentation.mask_track import MaskReader, MaskWriter
 from segmentation.model import load_model
 from segmentation.outputs import Finished, Outputs, check_names
-from segmentation.overlap import Overlap, a_frame_a_thread
+from segmentation.overlap import Overlap, opencv_threads
 from segmentation.placement import GPU_BATCH, Composer, batch_size, moves, open_gpu, steadying
 from segmentation.plan import Choice, make_plan
 from segmentation.results import Results
@@ -173,7 +173,7 @@ def _segment(
                 return Finished(batch.without_pictures(), shown, noted, levels)
 
         workers = infer.workers if saved is None else 1 if plan.postprocess.on_gpu else saved.workers
-        ending.enter_context(a_frame_a_thread(workers))
+        ending.enter_context(opencv_threads.one_a_frame(workers))
         if saved is not None:
             read = ((batch, clock.call("infer", batch, saved, batch)) for batch in decoded)
             finishing = overlapped.map(finish, read, workers)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import cv2
 import pytest
 
-from segmentation.overlap import Overlap, a_frame_a_thread
+from segmentation.overlap import Overlap, opencv_threads
 
 
 def test_items_arrive_once_and_in_order() -> None:
@@ -134,14 +134,29 @@ def test_an_error_in_a_mapping_arrives_in_its_place() -> None:
     assert seen == [2, 3, 6]
 
 
-@pytest.mark.parametrize(("workers", "threads"), [(1, 3), (2, 1)])
-def test_opencv_splits_frames_only_where_one_is_worked_on_at_a_time(workers: int, threads: int) -> None:
+@pytest.fixture
+def three_opencv_threads() -> Iterator[None]:
     before = cv2.getNumThreads()
     cv2.setNumThreads(3)
-    try:
-        with pytest.raises(KeyError), a_frame_a_thread(workers):
-            assert cv2.getNumThreads() == threads
-            raise KeyError
-        assert cv2.getNumThreads() == 3
-    finally:
-        cv2.setNumThreads(before)
+    yield
+    cv2.setNumThreads(before)
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(1, 3), (2, 1)])
+def test_opencv_splits_frames_only_where_one_is_worked_on_at_a_time(
+    workers: int, threads: int, three_opencv_threads: None
+) -> None:
+    with pytest.raises(KeyError), opencv_threads.one_a_frame(workers):
+        assert cv2.getNumThreads() == threads
+        raise KeyError
+    assert cv2.getNumThreads() == 3
+
+
+def test_runs_that_overlap_leave_opencv_as_it_was(three_opencv_threads: None) -> None:
+    first, second = (opencv_threads.one_a_frame(2) for _ in range(2))
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert cv2.getNumThreads() == 1  # the second goes on
+    second.__exit__(None, None, None)
+    assert cv2.getNumThreads() == 3

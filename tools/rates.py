@@ -3,10 +3,10 @@
     python tools/rates.py VIDEO... -o FILE.json
 
 Each video is blurred and encoded as the program does it, once for each candidate. Where the mask is full, frames go
-into the encoder as they were decoded, so there the output is compared with the input: PSNR and SSIM of luma (Wang et al.,
-"Image Quality Assessment", IEEE TIP 2004: Gaussian window of 11x11, sigma 1.5). The default is the largest factor that
-keeps `LEAST` of PSNR in every video. The yardstick for sizes is libx264's medium at crf 18, which FFmpeg's guide to H.264
-says to take as visually lossless, or nearly.
+into the encoder as they were decoded, so there the output is compared with the input: PSNR and SSIM of luma (Wang et
+al., "Image Quality Assessment", IEEE TIP 2004: Gaussian window of 11x11, sigma 1.5). The default is the largest factor
+that keeps `LEAST` of PSNR in every video. The yardstick for sizes is libx264's medium at crf 18, which FFmpeg's guide
+to H.264 says to take as visually lossless, or nearly.
 """
 
 import argparse

@@ -220,7 +220,7 @@ def _parser() -> argparse.ArgumentParser:
     how = parser.add_argument_group("output")
     how.add_argument("--codec", choices=CODECS, help="default: h264 (av1 in .webm)")
     how.add_argument(
-        "--quality", type=int, metavar="N", help="lower is better: h264 16, hevc 19, av1 20; 0: lossless (mjpeg: 1-100)"
+        "--quality", type=int, metavar="N", help="lower is better: h264 16, hevc 11, av1 8; 0: lossless (mjpeg: 1-100)"
     )
     how.add_argument("--preset", metavar="NAME", help="speed against size: h264 ultrafast to placebo, av1 0 to 13")
     how.add_argument("--verify", action="store_true", help="check the output afterwards, against the input")

@@ -45,16 +45,16 @@ _X264 = "aq-mode=0:bframes=2:b-adapt=0:b-pyramid=none"
 _CODECS = {
     "h264": _Codec("libx264", _ALL, {"preset": "superfast", "x264-params": _X264}, 16, {"qp": "0"}),
     "hevc": _Codec(
-        "libx265", _ALL, {"preset": "fast", "x265-params": "log-level=none"}, 19,
+        "libx265", _ALL, {"preset": "fast", "x265-params": "log-level=none"}, 11,
         {"x265-params": "log-level=none:lossless=1"}, smallest=64,  # below its coding unit it corrupts the heap
     ),
-    "av1": _Codec("libsvtav1", ("yuv420p", "yuv420p10le"), {"preset": "8"}, 20, smallest=16),
+    "av1": _Codec("libsvtav1", ("yuv420p", "yuv420p10le"), {"preset": "8"}, 8, smallest=16),
     "ffv1": _Codec("ffv1", _ALL, {"level": "3", "slicecrc": "1"}, None, any_size=True),
 }  # fmt: skip
 
 
 class X264Encoder:
-    """See `segmentation.encode`. Without a quality: crf 16 (h264), 19 (hevc), 20 (av1), as tools/rates.py found."""
+    """See `segmentation.encode`. Without a quality: crf 16 (h264), 11 (hevc), 8 (av1), as tools/rates.py found."""
 
     memory: ClassVar[Literal["host"]] = "host"
 

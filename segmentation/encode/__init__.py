@@ -10,10 +10,11 @@ or in place of it, any number of times: it ends the encoder's threads and waits 
 - `host`: `Frame.planes` are NumPy arrays, four of a cut-out. An encoder may keep references to them until their packets
   are out, so nobody writes to them and their memory stays valid while anything references it. On runs with a GPU they
   may be views of page-locked memory that a copy from the GPU has filled.
-- `cuda`: `FrameBatch.planes` are tensors on `gpu.device`, and `Frame.planes` is (). All work on them is queued on
-  `gpu.stream`; the memory may be written to again by work that is queued there after `encode` has returned.
+- `cuda`: `FrameBatch.planes` are tensors on `gpu.device`, and `Frame.planes` is (). What fills them is queued on
+  `gpu.stream`; who reads them on another stream waits there for `FrameBatch.ready`, and keeps a reference until it has
+  read them: afterwards their memory is given out again on `gpu.stream`.
 
-`gpu` is any object with `stream` (torch.cuda.Stream), `device` (torch.device) and `index` (int); `None` without a GPU.
+`gpu` is the run's `Gpu`, and `None` without a GPU.
 """
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers

@@ -151,7 +151,7 @@ class Muxer:
     def write(self, packets: list[Packet[Any]]) -> None:
         """Muxes video packets, and before each the packets of the other streams that belong before it."""
         for packet in packets:
-            if packet.dts is not None and packet.time_base:
+            if self._pending is not None and packet.dts is not None and packet.time_base:
                 self._copy_until(packet.dts * packet.time_base)
             self._mux(packet)
 
@@ -195,11 +195,12 @@ class Muxer:
             self._pending = next(self._packets, None)
 
     def _mux(self, packet: Packet[Any]) -> None:
-        assert packet.dts is not None and packet.time_base
-        shift = round(self.shift / packet.time_base)
-        packet.dts -= shift
-        if packet.pts is not None:
-            packet.pts -= shift
+        if self.shift:
+            assert packet.dts is not None and packet.time_base
+            shift = round(self.shift / packet.time_base)
+            packet.dts -= shift
+            if packet.pts is not None:
+                packet.pts -= shift
         try:
             self.container.mux_one(packet)
         except (av.error.FFmpegError, OSError) as exc:

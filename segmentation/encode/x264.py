@@ -39,8 +39,8 @@ class _Codec:
 
 _ALL = tuple(FORMATS)
 # Adaptive quantization gives bits to what is smooth, and macroblock trees to what stays as it is: here that is the
-# background, which is blurred. Without the first the people keep up to 2.5 dB more at the same size, without the second a
-# quarter of the encoder's time is saved. What the defaults keep of the people is in tools/results/rates.json.
+# background, which is blurred. Without the first the people keep up to 2.5 dB more at the same size, without the second
+# a quarter of the encoder's time is saved. What the defaults keep of the people is in tools/results/rates.json.
 _X264 = "aq-mode=0:bframes=2:b-adapt=0:b-pyramid=none"
 _CODECS = {
     "h264": _Codec("libx264", _ALL, {"preset": "superfast", "x264-params": _X264}, 16, {"qp": "0"}),

@@ -28,7 +28,7 @@ class Simulation:
     """Decoders on a real line, in virtual time: a unit is what a decoder takes for a frame, give or take a tenth."""
 
     def __init__(self, lengths: list[int], decoders: int, most: int, size: int = 16, seed: int = 0) -> None:
-        self.line = Line(most, size)
+        self.line = Line(most, size, decoders)
         self.time = 0.0
         self.most_held = 0
         self._size = size
@@ -124,6 +124,12 @@ def test_decoders_are_kept_at_work(length: int, decoders: int, most: int, size: 
     assert share(length, decoders, most, size) >= least
 
 
+@pytest.mark.parametrize(("length", "most_held"), [(24, 22), (30, 24), (60, 40), (250, 50)])
+def test_short_runs_do_not_fill_the_room(length: int, most_held: int) -> None:
+    """Decoders far ahead of their turn would only hold memory."""
+    assert Simulation([length] * (20_000 // length), 7, 50).most_held <= most_held + 2
+
+
 def test_decoders_that_begin_together_are_soon_in_step() -> None:
     """Of ten runs, the first comes out at one decoder's speed, the others at seven times that."""
     in_step = (250 + BEGIN) * (1 + 9 / 7)
@@ -149,7 +155,8 @@ def test_the_room_is_kept_and_nobody_gets_stuck(seed: int) -> None:
 def test_threads_give_every_batch_in_order(seed: int) -> None:
     choice = random.Random(seed)
     runs = [run_of(choice.randrange(1, 40)) for _ in range(60)]
-    line = Line(choice.choice([0, 1, 3, 12, 50]), 1)
+    decoders = choice.randrange(1, 9)
+    line = Line(choice.choice([0, 1, 3, 12, 50]), 1, decoders)
 
     def read() -> None:
         for run in [*runs, None]:
@@ -163,7 +170,7 @@ def test_threads_give_every_batch_in_order(seed: int) -> None:
             time.sleep(0.001)  # meanwhile its last batch may be taken
             line.finish(run, None, 1)
 
-    threads = started(read, *[work] * choice.randrange(1, 9))
+    threads = started(read, *[work] * decoders)
     alarm = threading.Timer(10, line.fail, [TimeoutError("stuck")])
     alarm.start()
     assert list(line) == [(run, index) for run in runs for index in range(run.length)]
@@ -173,7 +180,7 @@ def test_threads_give_every_batch_in_order(seed: int) -> None:
 
 
 def test_closing_ends_who_waits_and_an_error_comes_out_where_batches_are_taken() -> None:
-    line = Line(1, 1)
+    line = Line(1, 1, 2)
     first, second = run_of(2), run_of(2)
     line.open(first)
     assert line.next_run() is first

@@ -9,18 +9,21 @@ from typing import Any
 from segmentation.decode.packets import Run
 
 _RESERVE = 2  # batches that the run whose turn it is may have waiting, however much the others hold
+_SLACK = 2.5  # times what decoders in step hold; in simulations 1.5 is enough
 
 
 class Line:
     """Where runs wait for decoders, and their batches for their turn."""
 
-    def __init__(self, most: int, size: int) -> None:
+    def __init__(self, most: int, size: int, decoders: int) -> None:
         self.lost = 0  # frames that did not come out of their packets
         self.closed = threading.Event()
-        self._most = most  # batches that may be in the making or waiting
+        self._most = most  # batches that may be in the making or waiting, if they are of use
         self._size = size  # frames in a batch
+        self._decoders = decoders
         self._held = 0
-        self._at_once = 0.0  # decoders that can be at work all the time within `most`
+        self._limit = 0.0  # batches that may be in the making or waiting
+        self._at_once = 0.0  # decoders that can be at work all the time within that
         self._new: deque[Run] = deque()  # not begun
         self._order: deque[Run] = deque()  # not given out; it is the first one's turn
         self._all_read = False
@@ -37,20 +40,23 @@ class Line:
                 self._all_read = True
                 self._next.notify()
             else:
-                self._at_once = self._sustained()
+                self._measure()
                 self._new.append(run)
                 self._order.append(run)
             self._runs.notify_all()
             self._runs.wait_for(lambda: len(self._new) < 2 or self.closed.is_set())
 
-    def _sustained(self) -> float:
-        """How many decoders the room keeps at work, by the longest of the runs that are here.
+    def _measure(self) -> None:
+        """Sets how much is held, and how many decoders that keeps at work, by the longest of the runs that are here.
 
         N decoders in step, each 1/N of a run behind the one before, have decoded (N - 1) / 2 runs when a turn begins,
-        and begun half a batch each besides: most = length * (N - 1) / 2 + N / 2.
+        and begun half a batch each besides: that is length * (N - 1) / 2 + N / 2 batches. `_SLACK` times as much makes
+        up for what keeps them out of step; more than that would only fill memory.
         """
         longest = max((run.length for run in self._order), default=0) / self._size
-        return (longest + 2 * self._most) / (longest + 1)
+        in_step = longest * (self._decoders - 1) / 2 + self._decoders / 2
+        self._limit = min(self._most, max(_RESERVE, _SLACK * in_step))
+        self._at_once = (longest + 2 * self._limit) / (longest + 1)
 
     def next_run(self) -> Run | None:
         """The next run for a decoder; `None` when there are no more."""
@@ -79,8 +85,8 @@ class Line:
         first = self._order[0]
         if run is first and len(run.decoded) < _RESERVE:
             return True
-        if run is first or self._held >= self._most:
-            return self._held < self._most
+        if run is first or self._held >= self._limit:
+            return self._held < self._limit
         ahead = 0.0  # batches that leave from the next turn on
         kept = self._at_once / 2  # room for nearer runs, and for batches that are half full
         for other in islice(self._order, 1, None):
@@ -91,7 +97,7 @@ class Line:
                 break
             kept += max(0.0, due - other.begun)
         rest = first.length / self._size - first.begun + len(first.decoded)  # of this turn
-        return run.begun <= due - rest / self._at_once or self._held + kept < self._most
+        return run.begun <= due - rest / self._at_once or self._held + kept < self._limit
 
     def put(self, run: Run, batch: Any) -> None:
         """Takes a batch that was admitted."""

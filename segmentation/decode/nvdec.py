@@ -58,12 +58,13 @@ class NvdecDecoder:
         self._limit = config.max_frames
         self._timeline = Timeline(info, config)
         most = min(AHEAD, gpu.free_bytes() // 4) // (self._frame_bytes() * self._batch_size)
-        self._line = Line(most, self._batch_size)
         self._threads: list[threading.Thread] = []
         with open_input(info.path) as container:
             stream = container.streams[info.stream_index]
             assert isinstance(stream, VideoStream)
             self._stored_in_decoding_order = container.format.name == "avi" and stream.has_b_frames
+        self._decoders = 1 if self._stored_in_decoding_order else max(LEAST_DECODERS, self._engines)
+        self._line = Line(most, self._batch_size, self._decoders)
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -71,8 +72,7 @@ class NvdecDecoder:
         return f"NVDEC, {engines} engines, PyNvVideoCodec {nvc.__version__}"
 
     def __iter__(self) -> Iterator[FrameBatch]:
-        decoders = 1 if self._stored_in_decoding_order else max(LEAST_DECODERS, self._engines)
-        works = [self._read, *[self._work] * decoders]
+        works = [self._read, *[self._work] * self._decoders]
         self._threads = [threading.Thread(target=self._guard, args=(work,), daemon=True) for work in works]
         for thread in self._threads:
             thread.start()

@@ -69,10 +69,9 @@ class StageClock:
         self, stage: str, batch: FrameBatch | None, function: Callable[..., T], arguments: tuple[Any, ...]
     ) -> T:
         queued = time.perf_counter_ns()
-        begin, end = self._gpu.event(), self._gpu.event()
-        begin.record(self._gpu.stream)
+        begin = self._gpu.recorded(timed=True)
         result = function(*arguments)
-        end.record(self._gpu.stream)
+        end = self._gpu.recorded(timed=True)
         if self._trace is not None:
             self._trace.span(stage, label(batch), queued, time.perf_counter_ns())
         self._events.append((stage, label(batch), queued, begin, end))

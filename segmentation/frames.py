@@ -168,4 +168,5 @@ class FrameBatch:
 
     def without_pictures(self) -> "FrameBatch":
         """The frames' times alone: what is still asked for when the pictures are encoded, and their memory free."""
-        return replace(self, frames=tuple(replace(f, planes=ON_GPU) for f in self.frames), planes=None, ready=None)
+        frames = self.frames if self.memory == "cuda" else tuple(replace(f, planes=ON_GPU) for f in self.frames)
+        return replace(self, frames=frames, planes=None, ready=None)

@@ -15,6 +15,7 @@ import cvcuda
 import torch
 from cuda.core import Device
 
+from segmentation import driver
 from segmentation.frames import PixelFormat
 from segmentation.kernels import Kernels, compiled
 
@@ -60,7 +61,8 @@ class Gpu:
     """One device and a stream. Whatever is queued on the stream happens in the order of queueing.
 
     Device memory is PyTorch's: it goes back to PyTorch when its last reference is gone, and the next that asks for as
-    much gets it again, without a wait, because both use it on the same stream.
+    much gets it again, without a wait, because both use it on the same stream. What each batch needs comes from a
+    `pool.PlanePool`, because asking PyTorch takes the host longer than queueing a kernel.
     """
 
     def __init__(self, index: int = 0) -> None:
@@ -82,19 +84,25 @@ class Gpu:
         """The same device with a stream of its own, for what is not to wait for the stages' work."""
         return Gpu(self.index)
 
-    def receive(self, tensor: torch.Tensor, made: torch.cuda.Event) -> None:
-        """Lets this stream use memory from another one's `Gpu`, and what `made` says is in it by then."""
-        self.stream.wait_event(made)
-        tensor.record_stream(self.stream)
-
     def free_bytes(self) -> int:
         """Memory that nobody has taken."""
         free: int = torch.cuda.mem_get_info(self.device)[0]
         return free
 
-    def event(self) -> torch.cuda.Event:
-        """An event that tells when the stream has passed it."""
-        return torch.cuda.Event(enable_timing=True)
+    def recorded(self, *, timed: bool = False) -> driver.Event:
+        """An event that passes when all that is queued on the stream by now is over."""
+        event = driver.Event(timed=timed)
+        event.record(self.stream.cuda_stream)
+        return event
+
+    def wait_event(self, event: driver.Event) -> None:
+        """Lets what is queued on the stream from now on wait for an event, of whichever stream."""
+        event.wait(self.stream.cuda_stream)
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """Queues a copy of `source` to the beginning of `target`: device memory without gaps, of one type."""
+        assert target.dtype is source.dtype and source.nbytes <= target.nbytes
+        driver.copy(target.data_ptr(), source.data_ptr(), source.nbytes, self.stream.cuda_stream)
 
     def kernels(self, layout: PixelFormat, turns: int = 0, source: str = "kernels.cu") -> Kernels:
         """The kernels of a file for frames of this layout that stand upright after `turns` quarter turns."""

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cuda.bindings.driver import CUresult
 from cuda.core import Program, ProgramOptions
 from cuda.core.utils import FileStreamProgramCache
 
-from segmentation import refine, temporal
+from segmentation import driver, refine, temporal
 from segmentation.folders import engine_folder
 from segmentation.frames import PixelFormat
 
@@ -19,24 +18,16 @@ _FOLDER = Path(__file__).parent
 COMMON = "common.cu"  # what the others begin with
 MASKS = "masks.cu"
 THREADS = (32, 8)  # of a block: a warp along a row, so that it reads neighbouring samples
-_DRIVER = "libcuda.so.1"
-_BUFFER, _SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE of cuda.h
 _FORMATS = {int: "i", np.float32: "f", np.int64: "q", np.uint64: "Q"}  # of arguments that are no tensors
 
 
 class Kernels:
-    """The functions of one of the files, queued by name: `kernels("reduce", (width, height, count), *arguments)`.
-
-    cuda.core's `launch` gives up Python's lock, and with ten threads at work, waiting for it again takes longer than
-    queueing a kernel. So the driver is called without giving it up.
-    """
+    """The functions of one of the files, queued by name: `kernels("reduce", (width, height, count), *arguments)`."""
 
     def __init__(self, stream: int, program: Any) -> None:
         self._stream = stream
         self._program = program
         self._known: dict[str, int] = {}
-        self._launch = ctypes.PyDLL(_DRIVER).cuLaunchKernel
-        self._launch.argtypes = [ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 2, ctypes.POINTER(_Extra)]
 
     def __call__(self, name: str, size: tuple[int, int, int], *arguments: object) -> None:
         """Queues a kernel on `size` (x, y, z) threads, one frame of a batch for each z.
@@ -48,21 +39,7 @@ class Kernels:
         grid = (-(-width // THREADS[0]), -(-height // THREADS[1]), count)
         form, length = _form(tuple(map(type, arguments)))
         packed = form.pack(*(value.data_ptr() if hasattr(value, "data_ptr") else value for value in arguments))
-        extra = _Extra(_BUFFER, packed, _SIZE, length, None)
-        if status := self._launch(kernel, *grid, *THREADS, 1, 0, self._stream, None, extra):
-            raise RuntimeError(f"{CUresult(status).name} where the kernel {name} is queued")
-
-
-class _Extra(ctypes.Structure):
-    """The arguments of a kernel in one piece, as cuLaunchKernel's `extra` takes them."""
-
-    _fields_ = (
-        ("buffer_follows", ctypes.c_void_p),
-        ("buffer", ctypes.c_char_p),
-        ("size_follows", ctypes.c_void_p),
-        ("size", ctypes.POINTER(ctypes.c_size_t)),
-        ("end", ctypes.c_void_p),
-    )
+        driver.launch(kernel, grid, THREADS, packed, length, self._stream, name)
 
 
 @cache

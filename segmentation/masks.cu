@@ -6,15 +6,16 @@
 __device__ int halved(int size) { return (size + 1) / 2; }
 __device__ int blocks(int size) { return (size + BLOCK - 1) / BLOCK; }
 
-// What is kept of a frame: its mask, its luma at half the size, and how far from 1/2 the mask is, in blocks.
+// What is kept of a frame: its mask, its luma at half the size, and how far from 1/2 the mask is, in blocks. That of
+// frame n is in row n % rows.
 struct Records {
     float *values;
-    int width, height;  // of the mask
+    int rows, width, height;  // the last two of the mask
 
     __device__ long long size() const { return lumas() + sures() + (long long)blocks(width) * blocks(height); }
     __device__ long long lumas() const { return (long long)width * height; }
     __device__ long long sures() const { return (long long)halved(width) * halved(height); }
-    __device__ float *mask(int frame) const { return values + frame * size(); }
+    __device__ float *mask(int frame) const { return values + frame % rows * size(); }
     __device__ float *luma(int frame) const { return mask(frame) + lumas(); }
     __device__ float *sure(int frame) const { return luma(frame) + sures(); }
 };
@@ -38,12 +39,15 @@ __device__ float luma_of(const float *input, int width, int height, const float 
     return sum / ((right - left) * (bottom - top));
 }
 
-// Keeps masks, and what the network saw, (N, 3, input_height, input_width). A thread for each block.
+// Keeps masks, and what the network saw, (N, 3, input_height, input_width), of the frames from `first` on. A thread for
+// each block.
 extern "C" __global__ void keep(const float *masks, const float *input, int input_width, int input_height,
-                                const float *weights, float *records, int width, int height) {
+                                const float *weights, float *records, int held, int width, int height,
+                                int first) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     if (column >= blocks(width) || row >= blocks(height)) return;
-    const Records kept{records, width, height};
+    const Records kept{records, held, width, height};
+    const int frame = first + blockIdx.z;
     const float *mask = masks + (long long)blockIdx.z * width * height;
     float sum = 0;
     for (int j = 0; j < BLOCK; j++)
@@ -51,36 +55,36 @@ extern "C" __global__ void keep(const float *masks, const float *input, int inpu
             const int x = BLOCK * column + i, y = BLOCK * row + j;
             const float value = mask[(long long)min(y, height - 1) * width + min(x, width - 1)];
             sum += fabsf(value - 0.5f);
-            if (x < width && y < height) kept.mask(blockIdx.z)[(long long)y * width + x] = value;
+            if (x < width && y < height) kept.mask(frame)[(long long)y * width + x] = value;
         }
-    kept.sure(blockIdx.z)[row * blocks(width) + column] = sum / (BLOCK * BLOCK);
+    kept.sure(frame)[row * blocks(width) + column] = sum / (BLOCK * BLOCK);
     const float *seen = input + (long long)blockIdx.z * 3 * input_width * input_height;
     const int columns = halved(width), rows = halved(height);
     for (int y = BLOCK / 2 * row; y < min(rows, BLOCK / 2 * (row + 1)); y++)
         for (int x = BLOCK / 2 * column; x < min(columns, BLOCK / 2 * (column + 1)); x++)
-            kept.luma(blockIdx.z)[y * columns + x] =
+            kept.luma(frame)[y * columns + x] =
                 luma_of(seen, input_width, input_height, weights, x, y, columns, rows);
 }
 
-// A frame and one of its 2 * REACH neighbours, as blockIdx.z counts them; beyond the first and the last there is none but
-// those.
+// A frame from number `first` on and one of its 2 * REACH neighbours, as blockIdx.z counts them; before `begin` and after
+// `last` there is none but those.
 struct Pair {
     int frame, other;
 };
 
-__device__ Pair pair_of(int z, int first, int last) {
+__device__ Pair pair_of(int z, int begin, int first, int last) {
     const int k = z % (2 * REACH) - REACH, frame = first + z / (2 * REACH);
-    return Pair{frame, clamp(frame + (k < 0 ? k : k + 1), 0, last)};
+    return Pair{frame, clamp(frame + (k < 0 ? k : k + 1), begin, last)};
 }
 
 // How much luma differs between the two of a pair, in blocks: (2 * REACH * N, blocks(height), blocks(width)), and the sums
 // of its columns (2 * REACH * N, blocks(width)). Those are added up again from luma: a launch more would take longer.
-extern "C" __global__ void change(const float *records, int width, int height, int first, int last, float *changes,
-                                  float *sums) {
+extern "C" __global__ void change(const float *records, int held, int width, int height, int begin, int first,
+                                  int last, float *changes, float *sums) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     if (column >= blocks(width) || row >= blocks(height)) return;
-    const Records kept{const_cast<float *>(records), width, height};
-    const Pair pair = pair_of(blockIdx.z, first, last);
+    const Records kept{const_cast<float *>(records), held, width, height};
+    const Pair pair = pair_of(blockIdx.z, begin, first, last);
     const float *here = kept.luma(pair.frame), *there = kept.luma(pair.other);
     const int lumas_across = halved(width), lumas_down = halved(height), side = BLOCK / 2;
     auto change_at = [&](int y) {
@@ -115,16 +119,16 @@ __device__ float box(const float *layer, int column, int row, int width, int hei
 }
 
 // What the other of each pair counts, in blocks, from what `change` makes.
-extern "C" __global__ void weigh(const float *records, int width, int height, int first, int last, float strength,
-                                 const float *changes, const float *sums, float *weights) {
+extern "C" __global__ void weigh(const float *records, int held, int width, int height, int begin, int first,
+                                 int last, float strength, const float *changes, const float *sums, float *weights) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     const int columns = blocks(width), rows = blocks(height);
     if (column >= columns || row >= rows) return;
     const long long skip = (long long)blockIdx.z * columns * rows;
     float weight = 0;
     if (mean_of(sums + blockIdx.z * columns, columns, rows) <= CUT) {
-        const Records kept{const_cast<float *>(records), width, height};
-        const float *sure = kept.sure(pair_of(blockIdx.z, first, last).frame);
+        const Records kept{const_cast<float *>(records), held, width, height};
+        const float *sure = kept.sure(pair_of(blockIdx.z, begin, first, last).frame);
         const float limit = CHANGE * (1 + DOUBT * (1 - 2 * box(sure, column, row, columns, rows, DOUBT_BOX)));
         weight = strength * fmaxf(1 - box(changes + skip, column, row, columns, rows, CHANGE_BOX) / limit, 0);
     }
@@ -154,18 +158,18 @@ __device__ Between between(int x, int y, int width, int height, int columns, int
 }
 
 // Masks from number `first` on, averaged with their neighbours.
-extern "C" __global__ void average(const float *records, int width, int height, int first, int last,
-                                   const float *weights, float *masks) {
+extern "C" __global__ void average(const float *records, int held, int width, int height, int begin, int first,
+                                   int last, const float *weights, float *masks) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= width || y >= height) return;
-    const Records kept{const_cast<float *>(records), width, height};
+    const Records kept{const_cast<float *>(records), held, width, height};
     const int columns = blocks(width), rows = blocks(height), at = y * width + x;
     const Between near = between(x, y, BLOCK * columns, BLOCK * rows, columns, rows);
     float total = kept.mask(first + blockIdx.z)[at], counted = 1;
     for (int j = 0; j < 2 * REACH; j++) {
         const int z = 2 * REACH * blockIdx.z + j;
         const float weight = near.of(weights + (long long)z * columns * rows);
-        total += weight * kept.mask(pair_of(z, first, last).other)[at];
+        total += weight * kept.mask(pair_of(z, begin, first, last).other)[at];
         counted += weight;
     }
     masks[(long long)blockIdx.z * width * height + at] = total / counted;

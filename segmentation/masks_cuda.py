@@ -23,52 +23,59 @@ if TYPE_CHECKING:  # it needs libraries that machines without a GPU lack, on whi
 
 
 class CudaAveraging:
-    """See `temporal.Averaging`. Of a frame a row of a tensor is kept: `Records` of masks.cu."""
+    """See `temporal.Averaging`. What is kept of frames is the range of their numbers: the rest is in a buffer that goes
+    round, see `Records` of masks.cu."""
 
     def __init__(self, model: Model, config: Config, gpu: Gpu) -> None:
         self._gpu = gpu
         self._count = config.batch_size or 1
+        # Rows: for the batch that is averaged, its neighbours, the batch after it, and two that are found meanwhile.
+        self._held = 4 * self._count + 2 * temporal.REACH
         self._kernels = gpu.kernels(FORMATS["yuv420p"], source=MASKS)  # that of frames does not matter
         self._strength = np.float32(config.steadiness)
         self._shares = torch.from_numpy(temporal.luma_shares(model).copy()).to(gpu.device)
         self._shape = (0, 0)
-        self._scratch: list[torch.Tensor] = []  # changes, their sums, weights; made when the masks' size is known
+        self._next = 0  # number of the next frame that is kept
+        self._records: torch.Tensor | None = None  # made when the masks' size is known, as is `_scratch`
+        self._scratch: list[torch.Tensor] = []  # changes, their sums, weights
 
-    def kept(self, tensor: torch.Tensor, masks: torch.Tensor, count: int) -> torch.Tensor:
-        height, width = self._shape = (masks.shape[1], masks.shape[2])
-        columns, rows = self._blocks()
-        size = height * width + -(-height // 2) * -(-width // 2) + columns * rows
-        records = self._gpu.empty((count, size), torch.float32)
+    def kept(self, tensor: torch.Tensor, masks: torch.Tensor, count: int) -> range:
+        if self._records is None:
+            self._shape = (masks.shape[1], masks.shape[2])
+            self._make_buffers()
+        height, width = self._shape
         with torch.cuda.stream(self._gpu.stream):
             seen = tensor.float()
-        self._kernels(
-            "keep",
-            (columns, rows, count),
-            *(masks, seen, tensor.shape[3], tensor.shape[2], self._shares, records, width, height),
-        )
-        return records
+        seen_size = (tensor.shape[3], tensor.shape[2])
+        records = (self._records, self._held, width, height)
+        self._kernels("keep", (*self._blocks(), count), masks, seen, *seen_size, self._shares, *records, self._next)
+        self._next += count
+        return range(self._next - count, self._next)
 
-    def joined(self, known: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
-        self._gpu.enter()
-        with torch.cuda.stream(self._gpu.stream):
-            return torch.cat([known, kept])
+    def joined(self, known: range, kept: range) -> range:
+        return range(known.start, kept.stop)
 
-    def averaged(self, known: torch.Tensor, first: int, count: int) -> torch.Tensor:
+    def averaged(self, known: range, first: int, count: int) -> torch.Tensor:
+        assert self._next - known.start <= self._held, "what is kept of frames was overwritten"
         self._gpu.enter()
         height, width = self._shape
         columns, rows = self._blocks()
-        if not self._scratch:
-            most = 2 * temporal.REACH * self._count
-            shapes = ((most, rows, columns), (most, columns), (most, rows, columns))
-            self._scratch = [self._gpu.empty(shape, torch.float32) for shape in shapes]
         changes, sums, weights = self._scratch
-        pairs, last = 2 * temporal.REACH * count, len(known) - 1
+        pairs = 2 * temporal.REACH * count
         masks = self._gpu.empty((count, height, width), torch.float32)
-        frames = (known, width, height, first, last)
+        frames = (self._records, self._held, width, height, known.start, known[first], known[-1])
         self._kernels("change", (columns, rows, pairs), *frames, changes, sums)
         self._kernels("weigh", (columns, rows, pairs), *frames, self._strength, changes, sums, weights)
         self._kernels("average", (width, height, count), *frames, weights, masks)
         return masks
+
+    def _make_buffers(self) -> None:
+        (height, width), (columns, rows) = self._shape, self._blocks()
+        size = height * width + -(-height // 2) * -(-width // 2) + columns * rows
+        self._records = self._gpu.empty((self._held, size), torch.float32)
+        most = 2 * temporal.REACH * self._count
+        shapes = ((most, rows, columns), (most, columns), (most, rows, columns))
+        self._scratch = [self._gpu.empty(shape, torch.float32) for shape in shapes]
 
     def _blocks(self) -> tuple[int, int]:
         """Columns and rows of blocks of a mask."""

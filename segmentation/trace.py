@@ -166,8 +166,7 @@ class DeviceClock:
     """
 
     def __init__(self, gpu: Any) -> None:
-        self._last = gpu.event()
-        self._last.record(gpu.stream)
+        self._last = gpu.recorded(timed=True)
         self._last.synchronize()
         self._at = time.perf_counter_ns()
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from segmentation.frames import ON_GPU, FrameBatch, PixelFormat, VideoInfo
 from segmentation.gpu import Gpu, torch_dtype
 from segmentation.mask_track import VALUES, rounded
+from segmentation.pool import PlanePool
 
 
 class Transfer:
@@ -27,6 +28,7 @@ class Transfer:
         chroma = (batch_size, -(-info.height >> layout.shift_y), -(-info.width >> layout.shift_x))
         self._values = torch.from_numpy(VALUES).to(gpu.device)
         self._shapes = ((batch_size, info.height, info.width), chroma, chroma)
+        self._pool = PlanePool(gpu, self._shapes, self._dtype)
 
     def enter(self) -> None:
         """To be called first by each thread that moves something."""
@@ -38,7 +40,7 @@ class Transfer:
         Unless `wait`, the GPU may still be at work on it; `ready` says when it is there.
         """
         if batch.memory == memory:
-            return batch if wait or memory == "host" else replace(batch, ready=self._gpu.stream.record_event())
+            return batch if wait or memory == "host" else replace(batch, ready=self._gpu.recorded())
         return self._upload(batch) if memory == "cuda" else self._download(batch, wait)
 
     def rows(self, array: Any, memory: str, count: int) -> Any:
@@ -66,7 +68,7 @@ class Transfer:
 
     def _upload(self, batch: FrameBatch) -> FrameBatch:
         count = len(batch)
-        planes = self._gpu.planes(self._shapes, self._dtype)
+        planes = self._pool.take()
         for i, (pinned, plane) in enumerate(zip(self._pinned(self._shapes), planes, strict=True)):
             rows: NDArray[Any] = pinned.numpy()
             for row, frame in zip(rows, batch.frames, strict=False):
@@ -89,8 +91,7 @@ class Transfer:
             for plane, pinned in zip(batch.planes, pinned_planes, strict=True):
                 pinned[:count].copy_(plane[:count], non_blocking=True)
                 planes.append(pinned.numpy())
-            ready = torch.cuda.Event(blocking=True)
-            ready.record(self._gpu.stream)
+            ready = self._gpu.recorded()
         if wait:
             ready.synchronize()
         frames: Any = (replace(f, planes=tuple(plane[i] for plane in planes)) for i, f in enumerate(batch.frames))

@@ -37,7 +37,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Any:
     import segmentation.encode.jpeg as jpeg
     from segmentation.encode import nvjpeg
 
-    stream = SimpleNamespace(wait_event=lambda event: None, synchronize=lambda: None, cuda_stream=1)
+    stream = SimpleNamespace(synchronize=lambda: None, cuda_stream=1)
     empty, library = torch.empty, HostNvJpeg()
 
     def unlocked(*shape: Any, pin_memory: bool = False, **options: Any) -> Any:
@@ -214,11 +214,13 @@ def test_batches_do_not_mix_on_the_gpu(tmp_path: Path) -> None:
     import torch
 
     import segmentation.encode.jpeg as jpeg
+    from segmentation.pool import PlanePool
 
     gpu, config = stages.gpu(), Config(codec="mjpeg", batch_size=8)
     info = video_info((1920, 1080))
     shapes = ((8, 1080, 1920), (8, 540, 960), (8, 540, 960))
     levels = list(range(20, 220, 4))
+    pool = PlanePool(gpu, shapes, torch.uint8)
     busy = torch.rand((4096, 4096), device=gpu.device)
     torch.cuda.synchronize()
     with (
@@ -227,7 +229,7 @@ def test_batches_do_not_mix_on_the_gpu(tmp_path: Path) -> None:
     ):
         for i in range(0, len(levels), 8):
             part = levels[i : i + 8]
-            planes = gpu.planes(shapes, torch.uint8)
+            planes = pool.take()
             with torch.cuda.stream(gpu.stream):
                 for _ in range(10):
                     busy = busy @ busy / busy.norm()
@@ -235,10 +237,10 @@ def test_batches_do_not_mix_on_the_gpu(tmp_path: Path) -> None:
                     planes[0][k] = level
                 planes[1][:], planes[2][:] = 128, 128
             frames = tuple(Frame(planes=(), pts=i + k, duration=1) for k in range(len(part)))  # type: ignore[arg-type]
-            batch = FrameBatch(frames=frames, index=i, planes=planes, ready=gpu.stream.record_event())
+            batch = FrameBatch(frames=frames, index=i, planes=planes, ready=gpu.recorded())
             muxer.write(encoder.encode(batch))
             del planes, batch
-            for plane in gpu.planes(shapes, torch.uint8):
+            for plane in pool.take():
                 with torch.cuda.stream(gpu.stream):
                     plane.fill_(255)
         muxer.write(encoder.flush())

@@ -243,22 +243,17 @@ def test_an_existing_one_is_replaced_when_that_is_asked_for(clip: Path, tmp_path
 class FakeGpu:
     """A GPU whose clock is ahead by an hour and runs fast, and whose events are passed when somebody says so."""
 
-    stream = "the stream"
-
     def __init__(self) -> None:
         self.passed = True
 
-    def event(self) -> "FakeEvent":
+    def recorded(self, *, timed: bool) -> "FakeEvent":
+        assert timed
         return FakeEvent(self)
 
 
 class FakeEvent:
     def __init__(self, gpu: FakeGpu) -> None:
         self._gpu = gpu
-        self.at = 0.0
-
-    def record(self, stream: object) -> None:
-        assert stream == FakeGpu.stream
         self.at = 3.6e6 + time.perf_counter_ns() / 1e6 * 1.001  # milliseconds
 
     def synchronize(self) -> None:
@@ -307,15 +302,15 @@ def test_the_gpus_clock_is_kept_within_what_is_possible() -> None:
     """Work is not before it was queued, nor after it was seen to be over, however far the clocks drift apart."""
     gpu = FakeGpu()
     clock = DeviceClock(gpu)
-    begin, end = gpu.event(), gpu.event()
+    begin, end = FakeEvent(gpu), FakeEvent(gpu)
     zero = clock._at
     origin = clock._last.at
     begin.at, end.at = origin + 10, origin + 12
     assert clock.place(begin, end, zero, zero + 20_000_000) == (zero + 10_000_000, zero + 12_000_000)
-    early, late = gpu.event(), gpu.event()
+    early, late = FakeEvent(gpu), FakeEvent(gpu)
     early.at, late.at = origin + 20, origin + 22
     assert clock.place(early, late, zero + 21_000_000, zero + 40_000_000) == (zero + 21_000_000, zero + 23_000_000)
-    slow, last = gpu.event(), gpu.event()  # from here on a millisecond later; seen to be over before that
+    slow, last = FakeEvent(gpu), FakeEvent(gpu)  # from here on a millisecond later; seen to be over before that
     slow.at, last.at = origin + 30, origin + 32
     assert clock.place(slow, last, zero, zero + 31_000_000) == (zero + 29_000_000, zero + 31_000_000)
 

@@ -5,10 +5,10 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 from collections import deque
 from typing import Any, ClassVar, Literal
 
-import torch
 from av.packet import Packet
 
 from segmentation.config import Config
+from segmentation.driver import Event
 from segmentation.encode.x264 import X264Encoder
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.mux import Muxer
@@ -26,7 +26,7 @@ class NoEncoder:
         self._gpu = gpu
         self._encoder = X264Encoder(muxer, info, pix_fmt, config)
         self._move = Transfer(gpu, info, FORMATS[pix_fmt], config.batch_size or 1)
-        self._queued: deque[torch.cuda.Event] = deque()
+        self._queued: deque[Event] = deque()
         self._begun = False
 
     @staticmethod
@@ -40,9 +40,7 @@ class NoEncoder:
     def encode(self, batch: FrameBatch) -> list[Packet[Any]]:
         packets = [] if self._begun else self._encoder.encode(self._move.frames(batch, "host"))
         self._begun = True
-        passed = torch.cuda.Event(blocking=True)  # waiting for it takes no processor
-        passed.record(self._gpu.stream)
-        self._queued.append(passed)
+        self._queued.append(self._gpu.recorded())
         if len(self._queued) > _AHEAD:
             self._queued.popleft().synchronize()
         return packets

@@ -23,15 +23,17 @@ from segmentation.config import Config
 from segmentation.decode.line import Line
 from segmentation.decode.packets import Run, exact_keyframe, read, runs, whole
 from segmentation.decode.timeline import Timeline, missing
+from segmentation.driver import Event
 from segmentation.errors import InputError
 from segmentation.faults import explain
 from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, VideoInfo
 from segmentation.gpu import Gpu, quiet, torch_dtype
+from segmentation.pool import PlanePool, Planes
 from segmentation.source import open_input
 
 _Times = tuple[int | None, int, bool]  # pts, duration, whether it is decoded only because others refer to it
 _Shown = tuple[int | None, int]  # pts, duration
-_Batch = tuple[Any, list[_Shown]]  # planes, and what is in their rows
+_Batch = tuple[Planes, list[_Shown]]  # planes (N, h, w), and what is in their rows
 
 LEAST_DECODERS = 2  # one leaves an engine idle between frames
 LEAST_RUN = 24  # packets: below, restarting a decoder costs more than another engine brings
@@ -55,6 +57,9 @@ class NvdecDecoder:
         self._engines = nvdec_engines(config, info)
         self._kernels = self._gpu.kernels(self._layout)
         self._batch_size = config.batch_size or 1
+        chroma = (self._batch_size, -(-info.height >> self._layout.shift_y), -(-info.width >> self._layout.shift_x))
+        shapes = ((self._batch_size, info.height, info.width), chroma, chroma)
+        self._pool = PlanePool(self._gpu, shapes, torch_dtype(self._layout), reader=gpu)
         self._limit = config.max_frames
         self._timeline = Timeline(info, config)
         most = min(AHEAD, gpu.free_bytes() // 4) // (self._frame_bytes() * self._batch_size)
@@ -93,7 +98,7 @@ class NvdecDecoder:
         count = number = 0
         end = Fraction(0)
         for planes, times, made in self._line:
-            self._stages.receive(planes[0], made)  # the planes are parts of one block
+            self._stages.wait_event(made)
             placed: list[Frame] = []
             for stored, duration in times:
                 pts = self._timeline.place(stored)
@@ -145,7 +150,7 @@ class NvdecDecoder:
                 continue
             if filling is None:
                 self._line.admit(run)
-                filling = (self._planes(), [])
+                filling = (self._pool.take(), [])
             self._unpack(surface, filling[0], len(filling[1]))
             filling[1].append((pts, duration))
             if len(filling[1]) == self._batch_size:
@@ -154,9 +159,9 @@ class NvdecDecoder:
         lost = sum(not discarded and run.shows(pts) for pts, _, discarded in times.values())
         self._line.finish(run, filling and self._made(filling), lost)
 
-    def _made(self, filled: _Batch) -> tuple[Any, list[_Shown], Any]:
+    def _made(self, filled: _Batch) -> tuple[Planes, list[_Shown], Event]:
         """A batch with the event after which its planes are what they are to be."""
-        return *filled, self._gpu.stream.record_event()
+        return *filled, self._gpu.recorded()
 
     def _surfaces(self, decoder: "_Decoder", run: Run, times: dict[int, "_Times"]) -> Iterator[Any]:
         """NVDEC's frames of a run in the order in which they are shown; `timestamp` is their packet's.
@@ -172,12 +177,6 @@ class NvdecDecoder:
             data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, timestamp
             yield from decoder.decode(data)
         yield from decoder.decode(nvc.PacketData())  # an empty one: what it still holds
-
-    def _planes(self) -> tuple[Any, Any, Any]:
-        info, layout, count = self.info, self._layout, self._batch_size
-        chroma = (count, -(-info.height >> layout.shift_y), -(-info.width >> layout.shift_x))
-        y, u, v = self._gpu.planes(((count, info.height, info.width), chroma, chroma), torch_dtype(layout))
-        return y, u, v
 
     def _unpack(self, surface: Any, planes: Any, row: int) -> None:
         """Copies a surface into row `row` of the batch."""

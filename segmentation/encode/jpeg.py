@@ -4,7 +4,6 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 
 import ctypes
 from collections import deque
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
@@ -20,8 +19,6 @@ from segmentation.errors import BackendError, OutputError
 from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, VideoInfo
 from segmentation.mux import Muxer
 from segmentation.source import reason
-
-Planes = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 _QUALITY = 90
 _BT470BG = 5  # the matrix of JPEG files (JFIF), BT.601, as H.273 numbers it
@@ -71,13 +68,7 @@ class JpegEncoder:
     def encode(self, batch: FrameBatch) -> list[Packet[Any]]:
         bounds = [len(batch) * i // _THREADS for i in range(_THREADS + 1)]
         self._shares.append(
-            [
-                self._threads.submit(
-                    self._packets, tuple(plane[a:b] for plane in batch.planes), batch.frames[a:b], batch.ready
-                )
-                for a, b in pairwise(bounds)
-                if a < b
-            ]
+            [self._threads.submit(self._packets, batch, slice(a, b)) for a, b in pairwise(bounds) if a < b]
         )
         return self._encoded(_AHEAD)
 
@@ -97,16 +88,16 @@ class JpegEncoder:
                 packets += share.result()
         return packets
 
-    def _packets(self, planes: Planes, frames: Sequence[Frame], ready: Any) -> list[Packet[Any]]:
-        """A share's pictures, which are in `planes` when the event is over. Runs in each of the threads.
+    def _packets(self, batch: FrameBatch, share: slice) -> list[Packet[Any]]:
+        """A share's pictures, which are in the batch's planes when its event is over. Runs in each of the threads.
 
-        The memory of `planes` is given out again on the pipeline's stream, which waits for none of the threads'. But
-        they let it go when they have their files, so that nobody reads it any more.
+        The memory of planes is given out again on the pipeline's stream, which waits for none of the threads'. But they
+        let the batch go when they have their files, so that nobody reads it any more.
         """
         bench = self._idle.pop()
         try:
-            bench.convert(planes, ready)
-            return [self._packet(bench.encode(number), frame) for number, frame in enumerate(frames)]
+            bench.convert(tuple(plane[share] for plane in batch.planes), batch.ready)
+            return [self._packet(bench.encode(number), frame) for number, frame in enumerate(batch.frames[share])]
         except NvJpegError as exc:
             bench.gpu.stream.synchronize()  # a GPU that has failed says so here
             raise OutputError(f"nvJPEG can't encode {self._info.width}x{self._info.height} ({exc})") from exc
@@ -138,11 +129,11 @@ class _Bench:
         self._nvjpeg = PictureEncoder(gpu.index, self.gpu.stream.cuda_stream, quality)
         self.close = self._nvjpeg.close
 
-    def convert(self, planes: Planes, ready: Any) -> None:
+    def convert(self, planes: tuple[torch.Tensor, ...], ready: Any) -> None:
         """Makes planes (N, h, w) RGB pictures, once the event, if there is one, is over."""
         self.gpu.enter()
         if ready is not None:
-            self.gpu.stream.wait_event(ready)
+            self.gpu.wait_event(ready)
         self._kernels("to_rgb", (*self._size, len(planes[0])), *planes, self._rgb, *self._size, self._matrix)
 
     def encode(self, number: int) -> Packet[Any]:

@@ -52,7 +52,7 @@ class TorchFp16Inference:
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor | Found:
         with torch.cuda.stream(self._gpu.stream):
-            self._input[: len(tensor)].copy_(tensor)
+            self._gpu.copy(self._input, tensor)
             if self._graph is None:
                 self._found = self._run()
             else:

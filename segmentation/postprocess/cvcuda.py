@@ -13,6 +13,7 @@ from segmentation.effect import Effect
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.gpu import Gpu, torch_dtype
 from segmentation.kernels import THREADS
+from segmentation.pool import PlanePool
 from segmentation.postprocess import OLD_BACKGROUND, block_side, blur_scale, gaussian_side
 from segmentation.postprocess.backdrop import Backdrop, check_backdrop
 from segmentation.postprocess.edge import Edge
@@ -44,6 +45,10 @@ class CvCudaPostprocessor:
         self._white = self._colour(info.colour.from_rgb((255, 255, 255), bits))
         self._black = info.colour.from_rgb((0, 0, 0), bits)[0]
         count = config.batch_size or 1
+        luma = (count, info.height, info.width)
+        chroma = (count, -(-info.height >> self._layout.shift_y), -(-info.width >> self._layout.shift_x))
+        alpha = [luma] if effect.kind == "cutout" else []
+        self._pool = PlanePool(gpu, [luma, chroma, chroma, *alpha], self._dtype)
         self._legend = _UploadedLegend(info, pix_fmt, effect, gpu, self._turns) if effect.classes else None
         self._backdrop = _UploadedBackdrop(info, pix_fmt, effect, config, gpu) if effect.file else None
         if effect.kind == "pixelate":
@@ -65,10 +70,7 @@ class CvCudaPostprocessor:
             self._backdrop.close()
 
     def __call__(self, batch: FrameBatch, masks: torch.Tensor) -> FrameBatch:
-        shapes = [tuple(plane.shape) for plane in batch.planes]
-        if self._effect.kind == "cutout":
-            shapes.append(shapes[0])
-        shown = self._gpu.planes(shapes, self._dtype)
+        shown = self._pool.take()
         mask = self._mask(masks)
         chroma_height, chroma_width = batch.planes[1].shape[1:]
         size = (chroma_width, chroma_height, len(batch))

@@ -1,0 +1,112 @@
+"""Memory that goes round: nobody gets what others still have, and nobody overwrites what is still to be read."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import stages
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from segmentation.pool import PlanePool
+
+SHAPES = ((2, 4, 6), (2, 2, 3), (2, 2, 3))
+
+
+class FakeGpu:
+    """Hands out memory of the host, and notes what waits for what."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.entered: list[str] = []
+        self.waits: list[Any] = []
+
+    def planes(self, shapes: Any, dtype: Any) -> tuple[Any, ...]:
+        self.made += 1
+        return tuple(torch.zeros(shape, dtype=dtype) for shape in shapes)
+
+    def enter(self) -> None:
+        self.entered.append(threading.current_thread().name)
+
+    def recorded(self) -> Any:
+        return SimpleNamespace(by=self)
+
+    def wait_event(self, event: Any) -> None:
+        self.waits.append(event.by)
+
+
+def test_planes_come_back_with_their_last_reference() -> None:
+    gpu: Any = FakeGpu()
+    pool = PlanePool(gpu, SHAPES, torch.uint8)
+    first, second = pool.take(), pool.take()
+    assert [tuple(p.shape) for p in first] == list(SHAPES) and gpu.made == 2
+    address = first[0].data_ptr()
+    holder = [first]
+    del first
+    assert pool.take()[0].data_ptr() != address and gpu.made == 3  # somebody has it
+    holder.clear()
+    again = {pool.take()[0].data_ptr() for _ in range(2)}  # each at once let go of
+    assert address in again and gpu.made == 3
+    assert second[0].data_ptr() not in again
+    assert not gpu.waits and not gpu.entered  # one stream keeps the order
+
+
+def test_who_writes_waits_for_who_reads_on_another_stream() -> None:
+    writer, reader = FakeGpu(), FakeGpu()
+    pool = PlanePool(writer, SHAPES, torch.uint8, reader)  # type: ignore[arg-type]
+    holder = [pool.take()]
+    assert not writer.waits
+    thread = threading.Thread(target=holder.clear, name="elsewhere")
+    thread.start()
+    thread.join()
+    assert reader.entered == ["elsewhere"]
+    planes = pool.take()
+    assert writer.waits == [reader] and writer.made == 1
+    assert planes[0].shape == SHAPES[0]
+
+
+@pytest.mark.gpu
+def test_no_stream_overtakes_another_on_the_gpu() -> None:
+    """The reader's copy is queued behind much work; what the writer writes next comes later all the same."""
+    reader = stages.gpu()
+    writer = reader.beside()
+    pool = PlanePool(writer, ((1 << 22,),), torch.uint8, reader)
+    busy = torch.rand((4096, 4096), device=reader.device)
+    torch.cuda.synchronize()
+    seen = []
+    for value in range(1, 9):
+        planes = pool.take()
+        with torch.cuda.stream(writer.stream):
+            planes[0].fill_(value)
+        reader.wait_event(writer.recorded())
+        with torch.cuda.stream(reader.stream):
+            for _ in range(5):
+                busy = busy @ busy / busy.norm()
+            seen.append(planes[0].clone())
+        del planes
+    torch.cuda.synchronize()
+    assert len(pool._free) == 1
+    assert [(int(x.min()), int(x.max())) for x in seen] == [(value, value) for value in range(1, 9)]
+
+
+@pytest.mark.gpu
+def test_events_and_copies_without_giving_up_the_lock() -> None:
+    gpu = stages.gpu()
+    source = torch.arange(1000, dtype=torch.float32, device=gpu.device)
+    target = torch.zeros(2000, dtype=torch.float32, device=gpu.device)
+    busy = torch.rand((8192, 8192), device=gpu.device)
+    torch.cuda.synchronize()
+    begin = gpu.recorded(timed=True)
+    with torch.cuda.stream(gpu.stream):
+        busy @ busy
+    gpu.copy(target, source)
+    end = gpu.recorded(timed=True)
+    assert not end.query()
+    end.synchronize()
+    assert end.query() and begin.query() and begin.elapsed_time(end) > 1
+    assert torch.equal(target[:1000], source) and not target[1000:].any()
+    with pytest.raises(AssertionError):
+        gpu.copy(source, target)
+    with pytest.raises(RuntimeError, match="CUDA_ERROR_INVALID_HANDLE where events are compared"):
+        gpu.recorded().elapsed_time(end)

@@ -9,7 +9,7 @@ import stages
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from segmentation.pool import PlanePool
+from segmentation.pool import PlanePool  # noqa: E402
 
 SHAPES = ((2, 4, 6), (2, 2, 3), (2, 2, 3))
 

@@ -5,6 +5,7 @@ an H200's host 0.1 to 0.5 ms, where these calls take 2 to 5 us.
 """
 
 import ctypes
+from collections import deque
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
 from functools import cache
 from typing import Any
@@ -38,7 +39,6 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuEventRecord": (c_void_p, c_void_p),
     "cuEventQuery": (c_void_p,),
     "cuEventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
-    "cuEventDestroy_v2": (c_void_p,),
 }
 
 
@@ -72,29 +72,38 @@ def copy(target: int, source: int, size: int, stream: int) -> None:
 
 
 class Event:
-    """A point in a stream's work, as `torch.cuda.Event`, of whose methods it has some."""
+    """A point in a stream's work, as `torch.cuda.Event`, of whose methods it has some.
 
-    def __init__(self, *, timed: bool = False) -> None:
-        """In the thread's current CUDA context. Only `timed` ones have an `elapsed_time`."""
-        self._library, self._handle = _library(), c_void_p()
-        flags = _BLOCKING if timed else _BLOCKING | _UNTIMED
-        _check(self._library.cuEventCreate(byref(self._handle), flags), "an event is made")
+    Making and destroying events stops all who queue something at that moment, so they are used again.
+    """
+
+    def __init__(self, spent: deque[int], *, timed: bool = False) -> None:
+        """Only `timed` ones have an `elapsed_time`. `spent` has events of this kind and of this thread's current CUDA
+        context that nobody refers to any more: one of those is taken, and comes back in the end."""
+        self._spent, self._handle = spent, 0
+        try:
+            self._handle = spent.popleft()
+        except IndexError:
+            handle = c_void_p()
+            flags = _BLOCKING if timed else _BLOCKING | _UNTIMED
+            _check(_library().cuEventCreate(byref(handle), flags), "an event is made")
+            self._handle = handle.value or 0
 
     def __del__(self) -> None:
         if self._handle:
-            self._library.cuEventDestroy_v2(self._handle)  # a device that has failed says so elsewhere
+            self._spent.append(self._handle)
 
     def record(self, stream: int) -> None:
         """The point is after all that is queued on the stream now."""
-        _check(self._library.cuEventRecord(self._handle, stream), "an event is recorded")
+        _check(_library().cuEventRecord(self._handle, stream), "an event is recorded")
 
     def wait(self, stream: int) -> None:
         """What is queued on the stream from now on waits for it."""
-        _check(self._library.cuStreamWaitEvent(stream, self._handle, 0), "a stream is to wait")
+        _check(_library().cuStreamWaitEvent(stream, self._handle, 0), "a stream is to wait")
 
     def query(self) -> bool:
         """Whether it has passed."""
-        status: int = self._library.cuEventQuery(self._handle)
+        status: int = _library().cuEventQuery(self._handle)
         if status not in (0, _NOT_READY):
             _check(status, "an event is asked for")
         return not status
@@ -106,7 +115,7 @@ class Event:
     def elapsed_time(self, end: "Event") -> float:
         """Milliseconds from this one to `end`."""
         time = c_float()
-        _check(self._library.cuEventElapsedTime(byref(time), self._handle, end._handle), "events are compared")
+        _check(_library().cuEventElapsedTime(byref(time), self._handle, end._handle), "events are compared")
         return time.value
 
 

@@ -3,8 +3,7 @@
 from segmentation.errors import DeviceError, DeviceMemoryError
 from segmentation.model import short
 
-# 2: CUDA_ERROR_OUT_OF_MEMORY; the last is nvJPEG's.
-_NO_MEMORY = ("out of memory", "out_of_memory", "returned error 2", "allocator_failure")
+_NO_MEMORY = ("out of memory", "out_of_memory", "returned error 2")  # 2: CUDA_ERROR_OUT_OF_MEMORY
 
 
 def explain(exc: BaseException) -> DeviceError | None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import os
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 
 # Locking pages takes a second for each few gigabytes, by one thread. PyTorch reads this when it is imported.
 os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "pinned_use_cuda_host_register:True,pinned_num_register_threads:8")
@@ -57,6 +59,12 @@ class _Quiet:
 quiet = _Quiet()  # of the process: two runs may share a device
 
 
+@cache
+def _spent(device: int, timed: bool) -> deque[int]:
+    """Events of that kind that nobody needs any more, of all runs in the process."""
+    return deque()
+
+
 class Gpu:
     """One device and a stream. Whatever is queued on the stream happens in the order of queueing.
 
@@ -65,12 +73,13 @@ class Gpu:
     `pool.PlanePool`, because asking PyTorch takes the host longer than queueing a kernel.
     """
 
-    def __init__(self, index: int = 0) -> None:
+    def __init__(self, index: int = 0, *, priority: int = 0) -> None:
+        """`priority` of the stream's work on the GPU: less goes first."""
         self.index = index
         self.device = torch.device("cuda", index)
         self._entered = threading.local()
         self.enter()
-        self.stream = torch.cuda.Stream(self.device)
+        self.stream = torch.cuda.Stream(self.device, priority=priority)
         self.cvcuda_stream = cvcuda.as_stream(self.stream.cuda_stream)
 
     def enter(self) -> None:
@@ -81,8 +90,8 @@ class Gpu:
             self._entered.yes = True
 
     def beside(self) -> Gpu:
-        """The same device with a stream of its own, for what is not to wait for the stages' work."""
-        return Gpu(self.index)
+        """The same device with a stream of its own, for small things that are not to wait for the stages' work."""
+        return Gpu(self.index, priority=-1)
 
     def free_bytes(self) -> int:
         """Memory that nobody has taken."""
@@ -91,7 +100,7 @@ class Gpu:
 
     def recorded(self, *, timed: bool = False) -> driver.Event:
         """An event that passes when all that is queued on the stream by now is over."""
-        event = driver.Event(timed=timed)
+        event = driver.Event(_spent(self.index, timed), timed=timed)
         event.record(self.stream.cuda_stream)
         return event
 

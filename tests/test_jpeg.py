@@ -1,17 +1,15 @@
 """JPEG from the GPU: colours as the stream means them, every frame at its time. Most needs PyTorch but no GPU."""
 
-import itertools
-import threading
-import time
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
 from fractions import Fraction
-from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import av
+import cv2
 import numpy as np
 import pytest
 import stages
@@ -19,52 +17,54 @@ from conftest import pictures, same_times, times, video_info
 from numpy.typing import NDArray
 
 from segmentation import BackendError, Config, OutputError
-from segmentation.errors import DeviceError, DeviceMemoryError
-from segmentation.faults import explain
 from segmentation.frames import FORMATS, FULL, LIMITED, Colour, Frame, FrameBatch, VideoInfo
 from segmentation.mux import Muxer
 
 MATRICES = {1: "bt709", 5: "bt470bg", 9: "bt2020nc"}
 
 
+def on_the_cpu(images: Sequence[Any], quality: int) -> list[Any]:
+    """What nvJPEG does, by OpenCV: 4:4:4."""
+    import torch
+
+    options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, 0x111111]
+    encoded = (cv2.imencode(".jpg", image.numpy().transpose(1, 2, 0)[..., ::-1], options)[1] for image in images)
+    return [torch.from_numpy(data) for data in encoded]
+
+
 @pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module under test, on the CPU, with `HostNvJpeg` as its `nvjpeg` and what CUDA does stood in for."""
+def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module under test, on the CPU: what CUDA and nvJPEG do is stood in for."""
     torch = pytest.importorskip("torch")
-    pytest.importorskip("cuda.pathfinder")
-    from host_nvjpeg import HostNvJpeg
-
+    try:
+        import torchvision  # noqa: F401
+    except ImportError:
+        stub: Any = ModuleType("torchvision")
+        stub.io = ModuleType("torchvision.io")
+        stub.__version__, stub.io.encode_jpeg = "0", on_the_cpu
+        monkeypatch.setitem(sys.modules, "torchvision", stub)
+        monkeypatch.setitem(sys.modules, "torchvision.io", stub.io)
+    monkeypatch.delitem(sys.modules, "segmentation.encode.jpeg", raising=False)
     import segmentation.encode.jpeg as jpeg
-    from segmentation.encode import nvjpeg
 
-    stream = SimpleNamespace(synchronize=lambda: None, cuda_stream=1)
-    empty, library = torch.empty, HostNvJpeg()
-
-    def unlocked(*shape: Any, pin_memory: bool = False, **options: Any) -> Any:
-        tensor = empty(*shape, **options)
-        if pin_memory:
-            library.page_locked[tensor.data_ptr()] = len(tensor)
-        return tensor
-
+    monkeypatch.setattr(jpeg, "encode_jpeg", on_the_cpu)
     monkeypatch.setattr(torch.cuda, "stream", nullcontext)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: stream)
-    monkeypatch.setattr(torch, "empty", unlocked)
-    monkeypatch.setattr(nvjpeg, "library", lambda: library)
-    monkeypatch.setattr(nvjpeg, "_handle", cache(nvjpeg._handle.__wrapped__))
-    monkeypatch.setattr(jpeg, "nvjpeg", library, raising=False)
-    return jpeg
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda device: None)
+    yield jpeg
+    sys.modules.pop("segmentation.encode.jpeg", None)  # it may have kept the stub
 
 
 def no_gpu() -> Any:
     import torch
 
     def kernel(name: str, size: Any, y: Any, u: Any, v: Any, rgb: Any, width: int, height: int, matrix: Any) -> None:
-        assert (name, size) == ("to_rgb", (width, height, len(y)))
-        rgb[: len(y)] = reference_rgb(y, u, v, matrix)
+        assert (name, size) == ("to_rgb", (width, height, len(rgb)))
+        rgb[:] = reference_rgb(*(plane[: len(rgb)] for plane in (y, u, v)), matrix)
 
+    event = SimpleNamespace(synchronize=lambda: None)
     return SimpleNamespace(
-        stream=torch.cuda.Stream(None),
         beside=no_gpu,
+        recorded=lambda: event,
         device=torch.device("cpu"),
         index=0,
         enter=lambda: None,
@@ -150,7 +150,7 @@ def batches(info: VideoInfo, pix_fmt: str, pts: Sequence[int], device: str, size
 def write(
     module: Any, path: Path, info: VideoInfo, pix_fmt: str, pts: Sequence[int], gpu: Any, **options: Any
 ) -> list[Any]:
-    config = Config(codec="mjpeg", batch_size=4, **options)
+    config = Config(codec="mjpeg", **options)
     with Muxer(path, info, config) as muxer:
         seen: list[Any] = []
         given = batches(info, pix_fmt, pts, str(gpu.device))
@@ -195,7 +195,6 @@ def test_the_whole_way_on_the_cpu(
     pix_fmt: str, colour: Colour, size: tuple[int, int], name: str, module: Any, tmp_path: Path
 ) -> None:
     check(module, tmp_path / name, no_gpu(), pix_fmt, colour, size)
-    assert not module.nvjpeg.alive
 
 
 @pytest.mark.gpu
@@ -254,9 +253,10 @@ def test_batches_do_not_mix_on_the_gpu(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("matrix", MATRICES)
 @pytest.mark.parametrize("span", [LIMITED, FULL])
-def test_colours_are_those_of_swscale(matrix: int, span: int) -> None:
+def test_colours_are_those_of_swscale(matrix: int, span: int, module: Any) -> None:
     """Without subsampling, so that only the arithmetic is compared: within 2 levels."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     noise = np.random.default_rng(3).integers(16, 236, (3, 64, 64)).astype(np.uint8)
     frame = av.VideoFrame.from_dlpack(tuple(noise), "yuv444p")
     options = {"src_colorspace": matrix, "dst_colorspace": matrix, "src_color_range": span, "dst_color_range": FULL}
@@ -266,8 +266,9 @@ def test_colours_are_those_of_swscale(matrix: int, span: int) -> None:
     assert np.abs(ours.astype(int) - reference).max() <= 2
 
 
-def test_chroma_is_enlarged_from_its_place() -> None:
-    torch = pytest.importorskip("torch")
+def test_chroma_is_enlarged_from_its_place(module: Any) -> None:
+    import torch
+
     y = torch.zeros((1, 4, 5), dtype=torch.uint8)
     u = torch.tensor([[[0, 40, 80], [80, 120, 160]]], dtype=torch.uint8)
     only_u = np.array([[0, 1, 0, 0]] * 3)
@@ -298,43 +299,14 @@ def test_the_kernel_gives_the_same_colours(pix_fmt: str, size: tuple[int, int]) 
     assert difference.max() <= 1
 
 
-def noise(i: int, size: tuple[int, int]) -> NDArray[np.uint8]:
-    """A first picture without anything, then each with more."""
-    grey = np.random.default_rng(i).normal(128, 6 * i, (size[1], size[0], 1))
-    return np.clip(grey, 0, 255).repeat(3, -1).astype(np.uint8)
-
-
-def test_files_that_become_longer(module: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(globals(), "scene", noise)
-    check(module, tmp_path / "out.mkv", no_gpu(), "yuv444p", Colour(), (256, 192))
-
-
-@pytest.mark.gpu
-def test_files_that_become_longer_on_the_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import segmentation.encode.jpeg as jpeg
-
-    monkeypatch.setitem(globals(), "scene", noise)
-    check(jpeg, tmp_path / "out.mkv", stages.gpu(), "yuv444p", Colour(), (256, 192))
-
-
-def check_quality(module: Any, folder: Path, gpu: Any) -> None:
+def test_quality(module: Any, tmp_path: Path) -> None:
+    info = video_info((128, 96))
     sizes = []
     for options in ({"quality": 1}, {"quality": 50}, {}, {"quality": 100}):
-        path = folder / f"{len(sizes)}.mkv"
-        write(module, path, video_info((128, 96)), "yuv420p", range(4), gpu, **options)
+        path = tmp_path / f"{len(sizes)}.mkv"
+        write(module, path, info, "yuv420p", range(4), no_gpu(), **options)
         sizes.append(path.stat().st_size)
     assert sizes == sorted(set(sizes))
-
-
-def test_quality(module: Any, tmp_path: Path) -> None:
-    check_quality(module, tmp_path, no_gpu())
-
-
-@pytest.mark.gpu
-def test_quality_on_the_gpu(tmp_path: Path) -> None:
-    import segmentation.encode.jpeg as jpeg
-
-    check_quality(jpeg, tmp_path, stages.gpu())
 
 
 def test_tags(module: Any, tmp_path: Path) -> None:
@@ -353,80 +325,15 @@ def test_containers_that_hold_no_jpeg(module: Any, tmp_path: Path) -> None:
         write(module, tmp_path / "out.webm", video_info((64, 48)), "yuv420p", range(2), no_gpu())
 
 
-def test_pictures_that_overtake_each_other(module: Any, tmp_path: Path) -> None:
-    """The sooner they are begun, the longer they take: each has its own time and content all the same."""
-    number = itertools.count()
-    module.nvjpeg.before = lambda state: time.sleep(0.02 * (2 - next(number) % 3))
-    check(module, tmp_path / "out.mkv", no_gpu(), "yuv420p", Colour(1, LIMITED, 1, 1), (64, 48))
+def test_failures_are_one_line(module: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def failing(*_: Any) -> Any:
+        raise RuntimeError("image encoding failed: 5\nException raised from ...")
 
-
-def test_several_pictures_at_once(module: Any, tmp_path: Path) -> None:
-    """The first three are begun before one of them is done, each by an encoder of its own."""
-    together, begun = threading.Barrier(3, timeout=20), []
-
-    def begin(state: int) -> None:
-        begun.append(state)
-        if len(begun) <= 3:
-            together.wait()
-
-    module.nvjpeg.before = begin
-    write(module, tmp_path / "out.mkv", video_info((64, 48)), "yuv420p", range(4), no_gpu())
-    assert len(begun) == 4 and len(set(begun[:3])) == 3
-
-
-FAILURES = [
-    ("NVJPEG_STATUS_EXECUTION_FAILED", None, OutputError, "nvJPEG can't encode 64x48 (NVJPEG_STATUS_EXECUTION_FAILED)"),
-    ("NVJPEG_STATUS_ALLOCATOR_FAILURE", None, DeviceMemoryError, "the GPU's memory is full"),
-    (
-        "NVJPEG_STATUS_EXECUTION_FAILED",
-        "CUDA error: an illegal memory access",
-        DeviceError,
-        "the GPU failed (CUDA error",
-    ),
-]
-
-
-@pytest.mark.parametrize(("status", "of_the_stream", "kind", "text"), FAILURES)
-def test_failures_are_one_line(
-    status: str, of_the_stream: str | None, kind: type[Exception], text: str, module: Any, tmp_path: Path
-) -> None:
-    """nvJPEG's word if only nvJPEG failed, CUDA's if the GPU did; and nothing is left behind."""
-    import torch
-
-    def synchronize() -> None:
-        if of_the_stream is not None:
-            raise RuntimeError(of_the_stream)
-
-    def fail(state: int) -> None:
-        torch.cuda.Stream(None).synchronize = synchronize
-        raise NvJpegError(status)
-
-    from segmentation.encode.nvjpeg import NvJpegError
-
-    module.nvjpeg.before = fail
-    with pytest.raises((OutputError, RuntimeError)) as caught:
-        write(module, tmp_path / "out.mkv", video_info((64, 48)), "yuv420p", range(9), no_gpu())
-    shown = explain(caught.value) or caught.value
-    assert type(shown) is kind and str(shown).startswith(text)
-    assert not list(tmp_path.iterdir()) and not module.nvjpeg.alive
-
-
-def test_an_encoder_that_does_not_start_is_one_line(
-    module: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Whichever call fails, of whichever thread's encoder; what was made before is freed."""
-    from segmentation.encode.nvjpeg import NvJpegError
-
-    calls = itertools.count()
-
-    def fail(*_: Any) -> None:
-        if next(calls) == 1:
-            raise NvJpegError("NVJPEG_STATUS_EXECUTION_FAILED")
-
-    monkeypatch.setattr(module.nvjpeg, "nvjpegEncoderParamsSetSamplingFactors", fail)
-    with pytest.raises(BackendError, match=r"^nvJPEG does not start \(NVJPEG_STATUS_EXECUTION_FAILED\)$"):
+    monkeypatch.setattr(module, "encode_jpeg", failing)
+    with pytest.raises(OutputError) as caught:
         write(module, tmp_path / "out.mkv", video_info((64, 48)), "yuv420p", range(2), no_gpu())
-    assert not list(tmp_path.iterdir()) and not module.nvjpeg.alive and next(calls) == 2
+    assert str(caught.value) == "nvJPEG can't encode 64x48 (image encoding failed: 5)"
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_a_gpu_it_is_refused(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:

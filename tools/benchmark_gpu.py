@@ -30,7 +30,7 @@ ENCODED = 1200  # frames of the clips that are encoded; longer ones repeat them
 RATE = 30  # frames a second
 COLD_FRAMES = 16
 FCN_SIZE = (224, 224)  # height, width
-PACKAGES = ("torch", "torchvision", "cvcuda-cu13", "PyNvVideoCodec", "cuda-core", "nvidia-nvjpeg", "onnx2torch", "nvtx")
+PACKAGES = ("torch", "torchvision", "cvcuda-cu13", "PyNvVideoCodec", "cuda-core", "onnx2torch", "nvtx")
 
 
 def cold_start(clip: Path, folder: Path, repeats: int) -> Result:

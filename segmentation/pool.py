@@ -25,7 +25,10 @@ class Planes(tuple[torch.Tensor, ...]):
 
 class PlanePool:
     """Planes of the same shapes, for use on `gpu`'s stream. `reader`: on whose stream, if on another one, others work
-    with them, having seen to it that what is written there is in them by then."""
+    with them, having seen to it that what is written there is in them by then.
+
+    `gpu`'s stream never waits for the reader's: rather there are a few planes more.
+    """
 
     def __init__(
         self, gpu: Gpu, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype, reader: Gpu | None = None
@@ -35,15 +38,20 @@ class PlanePool:
 
     def take(self) -> Planes:
         """Planes that nobody else has; what was in them is still there."""
+        planes = Planes(self._unused() or self._gpu.planes(self._shapes, self._dtype))
+        planes.pool = self
+        return planes
+
+    def _unused(self) -> tuple[torch.Tensor, ...] | None:
+        """Those that were let go of first, if whatever works with them is over."""
         try:
             tensors, read = self._free.popleft()
         except IndexError:
-            tensors, read = self._gpu.planes(self._shapes, self._dtype), None
-        if read is not None:
-            self._gpu.wait_event(read)
-        planes = Planes(tensors)
-        planes.pool = self
-        return planes
+            return None
+        if read is None or read.query():
+            return tensors
+        self._free.appendleft((tensors, read))
+        return None
 
     def take_back(self, tensors: tuple[torch.Tensor, ...]) -> None:
         """Whatever works with them is queued. Called by any thread that lets go of them last."""

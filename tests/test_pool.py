@@ -15,12 +15,12 @@ SHAPES = ((2, 4, 6), (2, 2, 3), (2, 2, 3))
 
 
 class FakeGpu:
-    """Hands out memory of the host, and notes what waits for what."""
+    """Hands out memory of the host, and notes who asks."""
 
     def __init__(self) -> None:
         self.made = 0
         self.entered: list[str] = []
-        self.waits: list[Any] = []
+        self.over = False
 
     def planes(self, shapes: Any, dtype: Any) -> tuple[Any, ...]:
         self.made += 1
@@ -30,10 +30,7 @@ class FakeGpu:
         self.entered.append(threading.current_thread().name)
 
     def recorded(self) -> Any:
-        return SimpleNamespace(by=self)
-
-    def wait_event(self, event: Any) -> None:
-        self.waits.append(event.by)
+        return SimpleNamespace(query=lambda: self.over)
 
 
 def test_planes_come_back_with_their_last_reference() -> None:
@@ -49,21 +46,22 @@ def test_planes_come_back_with_their_last_reference() -> None:
     again = {pool.take()[0].data_ptr() for _ in range(2)}  # each at once let go of
     assert address in again and gpu.made == 3
     assert second[0].data_ptr() not in again
-    assert not gpu.waits and not gpu.entered  # one stream keeps the order
+    assert not gpu.entered  # one stream keeps the order
 
 
-def test_who_writes_waits_for_who_reads_on_another_stream() -> None:
+def test_nobody_writes_where_another_stream_still_reads() -> None:
     writer, reader = FakeGpu(), FakeGpu()
     pool = PlanePool(writer, SHAPES, torch.uint8, reader)  # type: ignore[arg-type]
     holder = [pool.take()]
-    assert not writer.waits
+    address = holder[0][0].data_ptr()
     thread = threading.Thread(target=holder.clear, name="elsewhere")
     thread.start()
     thread.join()
     assert reader.entered == ["elsewhere"]
-    planes = pool.take()
-    assert writer.waits == [reader] and writer.made == 1
-    assert planes[0].shape == SHAPES[0]
+    other = pool.take()
+    assert other[0].data_ptr() != address and writer.made == 2
+    reader.over = True
+    assert pool.take()[0].data_ptr() == address and writer.made == 2
 
 
 @pytest.mark.gpu
@@ -86,7 +84,7 @@ def test_no_stream_overtakes_another_on_the_gpu() -> None:
             seen.append(planes[0].clone())
         del planes
     torch.cuda.synchronize()
-    assert len(pool._free) == 1
+    assert 1 < len(pool._free) <= 8
     assert [(int(x.min()), int(x.max())) for x in seen] == [(value, value) for value in range(1, 9)]
 
 

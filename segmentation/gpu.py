@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
-
-# Locking pages takes a second for each few gigabytes, by one thread. PyTorch reads this when it is imported.
-os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "pinned_use_cuda_host_register:True,pinned_num_register_threads:8")
 
 import cvcuda
 import torch
@@ -22,41 +17,6 @@ from segmentation.frames import PixelFormat
 from segmentation.kernels import Kernels, compiled
 
 _ALIGNED = 512  # samples: libraries read many bytes at a time, from addresses that are multiples of that
-
-
-class _Quiet:
-    """Keeps what would spoil the capture of a CUDA graph out of its way.
-
-    Where another thread makes a decoder meanwhile, the capture fails, and the network would run many times slower.
-    """
-
-    def __init__(self) -> None:
-        self._loud = 0
-        self._changed = threading.Condition()
-
-    @contextmanager
-    def broken(self) -> Iterator[None]:
-        """For what spoils captures: any number of threads at once, none while there is a capture."""
-        self._add(1)
-        try:
-            yield
-        finally:
-            self._add(-1)
-
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """For a capture."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._loud)
-            yield
-
-    def _add(self, change: int) -> None:
-        with self._changed:
-            self._loud += change
-            self._changed.notify_all()
-
-
-quiet = _Quiet()  # of the process: two runs may share a device
 
 
 @cache

@@ -22,7 +22,7 @@ from segmentation.mask_track import MaskReader, MaskWriter
 from segmentation.model import load_model
 from segmentation.outputs import Finished, Outputs, check_names
 from segmentation.overlap import Overlap, opencv_threads
-from segmentation.placement import GPU_BATCH, Composer, batch_size, moves, open_gpu, steadying
+from segmentation.placement import GPU_BATCH, Composer, Loading, batch_size, moves, open_gpu, steadying
 from segmentation.plan import Choice, make_plan
 from segmentation.results import Results
 from segmentation.source import probe
@@ -97,12 +97,13 @@ def _segment(
     begin = time.perf_counter()
     also = tuple(str(path) for _, path in config.also)
     info = probe(source)
-    plan = make_plan(config, info)
-    log.info("plan:\n%s", plan)
     saved = MaskReader(info, config) if config.masks is not None else None  # in place of a network
     model: Any = load_model(config) if saved is None else None
+    loading = Loading(model, config)
+    plan = make_plan(config, info, loading.begin)
+    log.info("plan:\n%s", plan)
     gpu = open_gpu(config) if plan.on_gpu else None
-    config = replace(config, batch_size=batch_size(config, model, gpu))
+    config = replace(config, batch_size=batch_size(config, model, on_gpu=plan.on_gpu))
     clock = StageClock(gpu, trace)
     overlap = Overlap(watch=None if trace is None else trace.depth)
 
@@ -112,8 +113,8 @@ def _segment(
         track = ending.enter_context(MaskWriter(info, model, config)) if config.save_masks else None
         pix_fmt = outputs.choose_format()
 
-        def made(choice: Choice, *arguments: Any) -> Any:
-            stage = choice.implementation(*arguments, gpu) if choice.on_gpu else choice.implementation(*arguments)
+        def made(choice: Choice, *arguments: Any, **options: Any) -> Any:
+            stage = choice.implementation(*arguments, *[gpu] * choice.on_gpu, **options)
             if hasattr(stage, "close"):
                 ending.callback(stage.close)
             return stage
@@ -127,7 +128,7 @@ def _segment(
         if saved is None:
             preprocess = made(plan.preprocess, info, pix_fmt, model, config)
             try:
-                infer = made(plan.infer, model, config)
+                infer = made(plan.infer, model, config, **loading.options())
             except UnknownOperator as exc:
                 if config.infer is not None or config.mode == "optimized":
                     raise

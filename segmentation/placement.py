@@ -4,6 +4,8 @@ Nothing here needs the GPU's libraries until there is a GPU.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from segmentation.capabilities import device_index
@@ -24,11 +26,33 @@ def open_gpu(config: Config) -> Any:
     return Gpu(device_index(config))
 
 
-def batch_size(config: Config, model: Model | None, gpu: Any) -> int:
+def batch_size(config: Config, model: Model | None, *, on_gpu: bool) -> int:
     """Frames that are processed at a time. On a GPU, a network with a fixed batch decides."""
-    if gpu is not None and model is not None and model.batch is not None:
+    if on_gpu and model is not None and model.batch is not None:
         return model.batch
-    return config.batch_size or (1 if gpu is None else GPU_BATCH)
+    return config.batch_size or (GPU_BATCH if on_gpu else 1)
+
+
+class Loading:
+    """A network that is loaded while the libraries of other stages are imported, if what infers can `load` it without a
+    `Gpu`."""
+
+    def __init__(self, model: Model | None, config: Config) -> None:
+        self._model, self._config = model, config
+        self._loaded: Future[Any] | None = None
+
+    def begin(self, infer: Any) -> None:
+        """`infer` is the class that is chosen."""
+        if self._model is None or not hasattr(infer, "load"):
+            return
+        config = replace(self._config, batch_size=batch_size(self._config, self._model, on_gpu=True))
+        pool = ThreadPoolExecutor(1, "loading")
+        self._loaded = pool.submit(infer.load, self._model, config)
+        pool.shutdown(wait=False)
+
+    def options(self) -> dict[str, Any]:
+        """For the constructor of what infers. Raises what loading has raised."""
+        return {} if self._loaded is None else {"loaded": self._loaded.result()}
 
 
 class _Stay:

@@ -5,6 +5,8 @@ candidate. Its `describe(config, info)` says in one line what it runs on, or rai
 """
 
 import logging
+import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
@@ -21,6 +23,9 @@ from segmentation.mask_track import MaskReader
 from segmentation.model import ENGINE, short
 
 log = logging.getLogger(__name__)
+
+# Locking pages takes a second for each few gigabytes, by one thread. PyTorch reads this when it is imported.
+os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "pinned_use_cuda_host_register:True,pinned_num_register_threads:8")
 
 IMPLEMENTATIONS = {
     "decode": {
@@ -121,15 +126,21 @@ class Plan:
         return any(getattr(self, stage).on_gpu for stage in STAGES)
 
 
-def make_plan(config: Config, info: VideoInfo | None = None) -> Plan:
+def make_plan(config: Config, info: VideoInfo | None = None, begin: Callable[[Any], None] = lambda infer: None) -> Plan:
     """Chooses for every stage, for the video `info` where it is known: what decodes depends on it.
 
+    What is to infer is told to `begin` as soon as that is known, before the libraries of most others are imported.
     Raises `BackendError` if what `config` asks for can't run here.
     """
     mode = _mode(config)
     with ThreadPoolExecutor(1) as pool:  # looking for NVENC takes half a second, in which the others are imported
         encode = pool.submit(choose_encoder, config, info)
-        chosen = {stage: _choose(stage, _TABLES[mode][stage], config, info) for stage in STAGES if stage != "encode"}
+        if config.encode is not None:
+            encode.result()  # nothing to look for; and what is begun may stand in for libraries that it imports
+        chosen = {"infer": _choose("infer", _TABLES[mode]["infer"], config, info)}
+        begin(chosen["infer"].implementation)
+        for stage in ("decode", "preprocess", "postprocess"):
+            chosen[stage] = _choose(stage, _TABLES[mode][stage], config, info)
         plan = Plan(**chosen, encode=encode.result())
     for stage in STAGES:
         choice: Choice = getattr(plan, stage)

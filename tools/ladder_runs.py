@@ -115,7 +115,7 @@ def alone_on_gpu(folder: Path, clip: Path, options: Options, frames: int) -> dic
 
     config, info = Config(**options, overwrite=True), probe(str(clip))
     plan, model, gpu = make_plan(config, info), load_model(config), open_gpu(config)
-    config = replace(config, batch_size=batch_size(config, model, gpu))
+    config = replace(config, batch_size=batch_size(config, model, on_gpu=gpu is not None))
     few = replace(config, max_frames=BATCHES * (config.batch_size or 1))
     with ExitStack() as ending:
         decoder = plan.decode.implementation(info, info.pix_fmt, few, gpu)

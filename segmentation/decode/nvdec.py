@@ -27,8 +27,9 @@ from segmentation.driver import Event
 from segmentation.errors import InputError
 from segmentation.faults import explain
 from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, VideoInfo
-from segmentation.gpu import Gpu, quiet, torch_dtype
+from segmentation.gpu import Gpu, torch_dtype
 from segmentation.pool import PlanePool, Planes
+from segmentation.quiet import quiet
 from segmentation.source import open_input
 
 _Times = tuple[int | None, int, bool]  # pts, duration, whether it is decoded only because others refer to it

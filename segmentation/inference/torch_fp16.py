@@ -3,21 +3,36 @@
 The network is the same FP16 graph that engines are built from, see `half.py`: what overflows FP16 stays in FP32.
 """
 
+from __future__ import annotations
+
 import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
+from segmentation.capabilities import device_index
 from segmentation.config import Config
 from segmentation.errors import ModelError
 from segmentation.frames import VideoInfo
-from segmentation.gpu import Gpu, quiet
 from segmentation.half_cache import half_graph
 from segmentation.inference import Found, tells_classes
 from segmentation.inference.onnx_to_torch import convert, likeliest, probabilities
 from segmentation.model import ENGINE, Model, short
+from segmentation.quiet import quiet
+
+if TYPE_CHECKING:  # it imports much that a network can be loaded without
+    from segmentation.gpu import Gpu
 
 log = logging.getLogger(__name__)
+
+
+class Loaded(NamedTuple):
+    """A network that has run before, on a stream of its own: libraries choose kernels and take memory then."""
+
+    net: Any
+    input: torch.Tensor  # (N, 3, H, W)
+    stream: torch.cuda.Stream
 
 
 class TorchFp16Inference:
@@ -26,22 +41,32 @@ class TorchFp16Inference:
     memory = "cuda"
     workers = 1  # one stream
 
-    def __init__(self, model: Model, config: Config, gpu: Gpu) -> None:
-        if model.path.suffix == ENGINE:
-            raise ModelError(f"{model.path}: PyTorch can't run an engine; give the ONNX, or use --infer tensorrt")
+    def __init__(self, model: Model, config: Config, gpu: Gpu, loaded: Loaded | None = None) -> None:
+        """`loaded` is what `load` has returned."""
         self._gpu = gpu
         self._model = model
         self._which = tells_classes(model, config)
+        self._net, self._input, stream = loaded or self.load(model, config)
+        with torch.cuda.stream(stream), torch.inference_mode():
+            self._graph = self._captured(stream)
+
+    @classmethod
+    def load(cls, model: Model, config: Config) -> Loaded:
+        """Makes the network and runs it, which takes most of a second, but not Python's lock."""
+        if model.path.suffix == ENGINE:
+            raise ModelError(f"{model.path}: PyTorch can't run an engine; give the ONNX, or use --infer tensorrt")
+        device = torch.device("cuda", device_index(config))
         count = config.batch_size or 1
         dtype = torch.float16 if model.dtype is np.float16 else torch.float32
-        # A stream apart: on the pipeline's own, decoders are at work already, and theirs must not be captured.
-        self._aside = torch.cuda.Stream(gpu.device)
-        with torch.cuda.stream(self._aside), torch.inference_mode():
-            self._net = convert(half_graph(model, count), gpu.device).to(memory_format=torch.channels_last)
+        # A stream apart: on the pipeline's own, decoders may be at work already, and theirs must not be captured.
+        stream = torch.cuda.Stream(device)
+        with torch.cuda.stream(stream), torch.inference_mode():
+            net: Any = convert(half_graph(model, count), device).to(memory_format=torch.channels_last)
             if config.compile:
-                self._net = torch.compile(self._net, dynamic=False)
-            self._input = torch.zeros((count, 3, model.height, model.width), dtype=dtype, device=gpu.device)
-            self._graph = self._captured()
+                net = torch.compile(net, dynamic=False)
+            given = torch.zeros((count, 3, model.height, model.width), dtype=dtype, device=device)
+            net(given)
+        return Loaded(net, given, stream)
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -65,15 +90,14 @@ class TorchFp16Inference:
         masks: torch.Tensor = probabilities(scores, self._model)
         return Found(masks, likeliest(scores, self._model)) if self._which else masks
 
-    def _captured(self) -> torch.cuda.CUDAGraph | None:
+    def _captured(self, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph | None:
         """The network as a CUDA graph: one launch for a hundred kernels. `None` if it can't be captured."""
-        for _ in range(2):  # libraries choose kernels and take memory at the first runs, which can't be captured
-            self._found = self._run()
-        self._aside.synchronize()
+        self._found = self._run()  # libraries make their handles for each thread anew, which can't be captured
+        stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         try:
             # The mode leaves other threads' work alone: decoders allocate when they please.
-            with quiet.kept(), torch.cuda.graph(graph, stream=self._aside, capture_error_mode="thread_local"):
+            with quiet.kept(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 self._found = self._run()
         except RuntimeError as exc:
             log.warning("%s can't be captured as a CUDA graph (%s); it runs slower", self._model.name, short(exc))

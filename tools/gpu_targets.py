@@ -28,7 +28,7 @@ TARGETS = (
     Target("x264 ultrafast, times the typical workflow", "times_typical", ("x264 ultrafast",), 50),
     Target("x264 ultrafast, times the sample", "times_sample", ("x264 ultrafast",), 10),
     Target("GPU memory at the peak, GB", "gpu_gb", (*NOTHING_OR_JPEG, *X264), 4, at_most=True),
-    Target("a cold process with its first frames, seconds", "cold_seconds", ("cold start",), 3, at_most=True),
+    Target("a cold process's first frames, finished, seconds", "cold_seconds", ("cold start",), 3, at_most=True),
 )
 
 

@@ -66,7 +66,7 @@ class Coding:
         """
         if self.padded:
             return self.copied(planes, pts, duration)
-        return self._timed(VideoFrame.from_dlpack(planes, self.pix_fmt), pts, duration)
+        return self._timed(VideoFrame.from_dlpack(planes, self.pix_fmt, self.width, self.height), pts, duration)
 
     def error(self, exc: Exception) -> OutputError:
         return OutputError(f"{self.what} ({reason(exc)}); try another --codec")

@@ -118,6 +118,7 @@ class SegmentEncoder(X264Encoder):
         if self._process is None:
             return super().encode(batch)
         with self._lock:
+            self._listen(wait=False)
             self._make_room(len(batch))
             shared = self._shared(batch)
             self._process.send(Pictures(shared.spots, tuple((frame.pts, frame.duration) for frame in batch.frames)))
@@ -125,7 +126,6 @@ class SegmentEncoder(X264Encoder):
             self._batches += 1
             self._fed += len(batch)
             self._waiting += len(batch)
-            self._listen(wait=False)
             return self._finished()
 
     def flush(self) -> list[Packet[Any]]:

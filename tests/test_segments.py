@@ -1,5 +1,6 @@
 """Segments that are encoded at once make one stream: every frame, in order, in time, whatever the seams."""
 
+import gc
 import itertools
 import mmap
 import os
@@ -263,10 +264,12 @@ def children() -> list[int]:
 
 
 def frames_mapped() -> bool:
+    gc.collect()  # what a failed test before has left
     return "segmentation frames" in Path("/proc/self/maps").read_text()
 
 
 def descriptors() -> int:
+    gc.collect()
     return len(os.listdir("/proc/self/fd"))
 
 
@@ -432,6 +435,7 @@ def test_a_killed_process_is_an_error_at_once(doing: str, started: bool, tmp_pat
                 time.sleep(0.01 if doing == "encode" else 0)
         assert time.monotonic() - begin < 1.5 and "\n" not in str(caught.value)
         timer.join()
+        del caught  # what was being done is kept with it
     assert not children() and not frames_mapped() and descriptors() == before
 
 

@@ -215,7 +215,11 @@ class SegmentEncoder(X264Encoder):
 
 
 def _packets(file: int, table: int) -> list[Packet[Any]]:
-    """The packets in a file, see `messages.Encoded`; their bytes stay there."""
+    """The packets in a file, see `messages.Encoded`; their bytes stay there.
+
+    That no other frame refers to one, which libx265 says, PyAV can't say again: HEVC in MP4 goes without the box `sdtp`
+    then, a hint for players that leave frames out.
+    """
     try:
         memory = memoryview(mmap.mmap(file, 0))
     finally:

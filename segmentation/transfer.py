@@ -17,9 +17,11 @@ import torch
 from numpy.typing import NDArray
 
 from segmentation.frames import ON_GPU, FrameBatch, PixelFormat, VideoInfo
-from segmentation.gpu import Gpu, torch_dtype
+from segmentation.gpu import Gpu, quiet, torch_dtype
 from segmentation.mask_track import VALUES, rounded
 from segmentation.shared_memory import BlockPool, SharedPlanes
+
+_PORTABLE = 1  # cudaHostRegisterPortable: page-locked for all devices
 
 
 class Transfer:
@@ -97,7 +99,8 @@ class Transfer:
     def _lock_pages(self, address: int, size: int) -> Callable[[], None]:
         """Lets the GPU copy to this memory by itself. Returns what ends that."""
         cuda = torch.cuda.cudart()
-        status = cuda.cudaHostRegister(address, size, 0)
+        with quiet.broken():
+            status = cuda.cudaHostRegister(address, size, _PORTABLE)
         if int(status) != 0:
             raise RuntimeError(f"CUDA error {int(status)}: {size} bytes of the host's memory can't be page-locked")
 

@@ -157,6 +157,8 @@ class FrameBatch:
     # (N, h, w) uint8, upright, with the masks: which of the classes that are kept is the likeliest, if that is wanted.
     which: Any = None
     ready: Any = None  # a CUDA event: the planes hold the pictures once it has passed
+    # In the host's memory: `SharedPlanes` whose first pictures these frames are, if an encoder's process sees them.
+    shared: Any = None
 
     @property
     def memory(self) -> str:
@@ -169,4 +171,4 @@ class FrameBatch:
     def without_pictures(self) -> "FrameBatch":
         """The frames' times alone: what is still asked for when the pictures are encoded, and their memory free."""
         frames = self.frames if self.memory == "cuda" else tuple(replace(f, planes=ON_GPU) for f in self.frames)
-        return replace(self, frames=frames, planes=None, ready=None)
+        return replace(self, frames=frames, planes=None, ready=None, shared=None)

@@ -54,6 +54,11 @@ class Output:
         self.witness: Witness | None = None
         self._clock = clock
 
+    def given(self, batch: FrameBatch, move: Any) -> FrameBatch:
+        """The batch where the encoder wants it. The GPU may still be at work on it, see `transfer.Transfer.frames`."""
+        blocks = getattr(self.encoder, "blocks", None)
+        return move.frames(batch, self.encoder.memory, wait=False, blocks=blocks)  # type: ignore[no-any-return]
+
     def encoding(self, batches: Iterable[Finished], enter: Callable[[], None]) -> Iterator[Finished]:
         """Encodes what is next to be encoded of each batch, and passes the batches on. `enter` prepares the thread."""
         enter()

@@ -167,7 +167,7 @@ def _segment(
                 batch = move.which(batch, compose.memory)
                 composed, masks = clock.call("postprocess", batch, compose, batch, masks)
                 pairs = zip(composed, outputs, strict=True)
-                shown = deque(move.frames(made, output.encoder.memory, wait=False) for made, output in pairs)
+                shown = deque(output.given(made, move) for made, output in pairs)
                 noted = move.rows(masks, "host", len(batch)) if config.results or config.verify else None
                 batch = move.which(batch, "host") if config.results else batch
                 levels = None if levels is None else move.rows(levels, "host", len(batch))

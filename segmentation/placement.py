@@ -60,7 +60,7 @@ class _Stay:
 
     def enter(self) -> None: ...
 
-    def frames(self, batch: FrameBatch, memory: str, *, wait: bool = True) -> FrameBatch:
+    def frames(self, batch: FrameBatch, memory: str, *, wait: bool = True, blocks: Any = None) -> FrameBatch:
         return batch
 
     def rows(self, array: Any, memory: str, count: int) -> Any:

@@ -2,10 +2,13 @@
 
 Copies go through page-locked memory, from and to which the GPU copies by itself. That memory is PyTorch's: a block
 comes back when nobody refers to it any more and the copies that it was part of are over, and is given out again.
+For an encoder in a process of its own it is a block of a `BlockPool`, which comes back likewise, but does not wait for
+copies: all of them are queued on one stream, so a later one into the same block comes later.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +20,10 @@ from segmentation.frames import ON_GPU, FrameBatch, PixelFormat, VideoInfo
 from segmentation.gpu import Gpu, torch_dtype
 from segmentation.mask_track import VALUES, rounded
 from segmentation.pool import PlanePool
+from segmentation.quiet import quiet
+from segmentation.shared_memory import BlockPool, SharedPlanes
+
+_PORTABLE = 1  # cudaHostRegisterPortable: page-locked for all devices
 
 
 class Transfer:
@@ -24,6 +31,7 @@ class Transfer:
 
     def __init__(self, gpu: Gpu, info: VideoInfo, layout: PixelFormat, batch_size: int) -> None:
         self._gpu = gpu
+        self._layout = layout
         self._dtype = torch_dtype(layout)
         chroma = (batch_size, -(-info.height >> layout.shift_y), -(-info.width >> layout.shift_x))
         self._values = torch.from_numpy(VALUES).to(gpu.device)
@@ -34,14 +42,16 @@ class Transfer:
         """To be called first by each thread that moves something."""
         self._gpu.enter()
 
-    def frames(self, batch: FrameBatch, memory: str, *, wait: bool = True) -> FrameBatch:
-        """The batch in that memory: as it is if it is there, else a copy.
+    def frames(
+        self, batch: FrameBatch, memory: str, *, wait: bool = True, blocks: BlockPool | None = None
+    ) -> FrameBatch:
+        """The batch in that memory: as it is if it is there, else a copy; on the host in one of `blocks`, if given.
 
         Unless `wait`, the GPU may still be at work on it; `ready` says when it is there.
         """
         if batch.memory == memory:
             return batch if wait or memory == "host" else replace(batch, ready=self._gpu.recorded())
-        return self._upload(batch) if memory == "cuda" else self._download(batch, wait)
+        return self._upload(batch) if memory == "cuda" else self._download(batch, wait, blocks)
 
     def rows(self, array: Any, memory: str, count: int) -> Any:
         """The first `count` rows of a NumPy array or CUDA tensor in that memory, likewise."""
@@ -75,7 +85,7 @@ class Transfer:
                 row[:] = frame.planes[i]
             with torch.cuda.stream(self._gpu.stream):
                 plane[:count].copy_(pinned[:count], non_blocking=True)
-        return replace(batch, frames=tuple(replace(f, planes=ON_GPU) for f in batch.frames), planes=planes)
+        return replace(batch, frames=tuple(replace(f, planes=ON_GPU) for f in batch.frames), planes=planes, shared=None)
 
     def _pinned(self, shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
         """Page-locked planes for a batch, in one block: locking takes time, and blocks are rounded up."""
@@ -83,11 +93,38 @@ class Transfer:
         block = torch.empty(sum(sizes), dtype=self._dtype, pin_memory=True)
         return [part.view(shape) for part, shape in zip(block.split(sizes), shapes, strict=True)]
 
-    def _download(self, batch: FrameBatch, wait: bool) -> FrameBatch:
+    def _lent(self, shapes: Sequence[tuple[int, ...]], blocks: BlockPool) -> SharedPlanes:
+        """Page-locked planes for a batch, in a block; blocks are locked when they are given out for the first time."""
+        shared = blocks.planes(shapes, self._layout.dtype)
+        blocks.lock_once(shared.block, self._lock_pages)
+        return shared
+
+    def _lock_pages(self, address: int, size: int) -> Callable[[], None]:
+        """Lets the GPU copy to this memory by itself. Returns what ends that."""
+        cuda = torch.cuda.cudart()
+        with quiet.broken():
+            status = cuda.cudaHostRegister(address, size, _PORTABLE)
+        if int(status) != 0:
+            raise RuntimeError(f"CUDA error {int(status)}: {size} bytes of the host's memory can't be page-locked")
+
+        def unlock() -> None:
+            with torch.cuda.device(self._gpu.device), suppress(RuntimeError):  # where the GPU has failed, nothing helps
+                self._gpu.stream.synchronize()  # it may still be copying there
+                cuda.cudaHostUnregister(address)
+
+        return unlock
+
+    def _download(self, batch: FrameBatch, wait: bool, blocks: BlockPool | None) -> FrameBatch:
         count = len(batch)
         planes: list[NDArray[np.generic]] = []
+        shared = None
         with torch.cuda.stream(self._gpu.stream):
-            pinned_planes = self._pinned([tuple(plane.shape) for plane in batch.planes])  # of a cut-out, alpha too
+            shapes = [tuple(plane.shape) for plane in batch.planes]  # of a cut-out, alpha too
+            if blocks is None:
+                pinned_planes = self._pinned(shapes)
+            else:
+                shared = self._lent(shapes, blocks)
+                pinned_planes = [torch.from_numpy(array) for array in shared.arrays]
             for plane, pinned in zip(batch.planes, pinned_planes, strict=True):
                 pinned[:count].copy_(plane[:count], non_blocking=True)
                 planes.append(pinned.numpy())
@@ -95,4 +132,4 @@ class Transfer:
         if wait:
             ready.synchronize()
         frames: Any = (replace(f, planes=tuple(plane[i] for plane in planes)) for i, f in enumerate(batch.frames))
-        return replace(batch, frames=tuple(frames), planes=None, ready=None if wait else ready)
+        return replace(batch, frames=tuple(frames), planes=None, ready=None if wait else ready, shared=shared)

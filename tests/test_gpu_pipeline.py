@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from av import VideoFrame
 from conftest import Synthetic, chunks, cli, pictures, real_frames, report, same_chunks, same_times, times
 from test_inference import SAMPLE
 
-from segmentation import BackendError, Config, DeviceError, InputError, segment
+from segmentation import BackendError, Config, DeviceError, InputError, OutputError, segment
 from segmentation.plan import make_plan
 
 pytestmark = pytest.mark.gpu
@@ -265,6 +266,73 @@ def test_order_and_count_whatever_the_threads_do(
     for ours, source in zip(pictures(target), pictures(clip), strict=True):
         assert abs(ours.time - source.time) < 0.001
         assert all(np.array_equal(a, b) for a, b in zip(ours.planes, source.planes, strict=True))
+
+
+@pytest.mark.parametrize("stages", [{}, {"postprocess": "opencv"}], ids=str)
+def test_frames_for_x264_lie_in_page_locked_blocks(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stages: dict[str, str]
+) -> None:
+    """The GPU copies them to where the encoders' process reads them; frames from the host are copied there. What is
+    kept comes out as it went in; memory is locked once, and in the end no longer."""
+    import torch
+
+    from segmentation.encode.segments import SegmentEncoder
+    from segmentation.transfer import Transfer
+
+    encode, lock = SegmentEncoder.encode, Transfer._lock_pages
+    batches: list[bool] = []  # whether they came in blocks
+    locked: list[int] = []
+    ever: list[int] = []
+
+    def looked_at(self: SegmentEncoder, batch: Any) -> Any:
+        shared = batch.shared
+        batches.append(shared is not None)
+        if shared is not None:
+            assert shared.block.pool is self.blocks and batch.ready.query()
+            assert all(torch.from_numpy(array).is_pinned() for array in shared.arrays)
+            for n, frame in enumerate(batch.frames):
+                for plane, rows in zip(frame.planes, shared.arrays, strict=True):
+                    assert plane.ctypes.data == rows[n].ctypes.data and plane.shape == rows[n].shape
+        return encode(self, batch)
+
+    def counted(self: Transfer, address: int, size: int) -> Callable[[], None]:
+        unlock = lock(self, address, size)
+        locked.append(address)
+        ever.append(address)
+
+        def unlocked() -> None:
+            locked.remove(address)
+            unlock()
+
+        return unlocked
+
+    monkeypatch.setattr(SegmentEncoder, "encode", looked_at)
+    monkeypatch.setattr(Transfer, "_lock_pages", counted)
+    monkeypatch.setattr("segmentation.inference.torch_fp16.probabilities", ones)
+    target = tmp_path / "a.mkv"
+    options: dict[str, Any] = {"batch_size": 16, "encode": "x264-segments", "overwrite": True, **stages, **LOSSLESS}
+    assert segment(clip, target, **options).frames == 200
+    assert batches == [not stages] * 13
+    assert not locked and len(set(ever)) == len(ever) <= 13 and bool(ever) == (not stages)
+    for ours, source in zip(pictures(target), pictures(clip), strict=True):
+        assert stages or all(np.array_equal(a, b) for a, b in zip(ours.planes, source.planes, strict=True))
+
+
+def test_a_killed_encoders_process_is_one_line(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from segmentation.encode.segments import SegmentEncoder
+
+    encode = SegmentEncoder.encode
+
+    def killing(self: SegmentEncoder, batch: Any) -> Any:
+        if batch.index >= 48:
+            assert self._process is not None
+            os.kill(self._process.pid, signal.SIGKILL)
+        return encode(self, batch)
+
+    monkeypatch.setattr(SegmentEncoder, "encode", killing)
+    with pytest.raises(OutputError, match="signal 9"):
+        segment(clip, tmp_path / "a.mp4", encode="x264-segments", **OPTIMIZED)
+    assert not list(tmp_path.iterdir())
 
 
 def ones(scores: Any, model: Any) -> Any:

@@ -27,6 +27,7 @@ from segmentation.frames import Frame, FrameBatch
 from segmentation.mux import Muxer
 from segmentation.placement import GPU_BATCH
 from segmentation.plan import IMPLEMENTATIONS
+from segmentation.shared_memory import SharedPlanes
 from segmentation.source import probe
 
 WARM_UP = 64  # frames
@@ -130,7 +131,10 @@ def decoding(folder: Path, clip: Path, frames: int) -> dict[str, Result]:
 
 
 def segments(folder: Path, clip: Path, model: str, frames: int) -> dict[str, Result]:
-    """x264 in segments alone, given from memory what the pipeline makes of the clip: blurred pictures are easier."""
+    """x264 in segments alone, given from memory what the pipeline makes of the clip: blurred pictures are easier.
+
+    Whole runs begin with the start of the encoders' process, and with one copy of the pictures to where it sees them.
+    """
     from segmentation.decode.pyav import PyAVDecoder
 
     finished = folder / "finished.mp4"
@@ -139,16 +143,31 @@ def segments(folder: Path, clip: Path, model: str, frames: int) -> dict[str, Res
     decoder = PyAVDecoder(info, info.pix_fmt, Config(batch_size=GPU_BATCH))
     pictures = [tuple(np.array(plane) for plane in frame.planes) for batch in decoder for frame in batch.frames]
     step = round(1 / info.rate / info.time_base)
+    whole = len(pictures) // GPU_BATCH * GPU_BATCH  # the pictures of whole batches
 
     def run(config: Config, count: int) -> int:
         config = replace(config, max_frames=count)
         told = replace(info, frames=count)
         with Muxer(folder / "out.mp4", told, config) as muxer:
             encoder = SegmentEncoder(muxer, told, info.pix_fmt, config)
+            blocks = encoder.blocks
+            assert blocks is not None
+            lent: dict[int, SharedPlanes] = {}  # each of the batches, where the encoders see it, as from a GPU
             for first in range(0, count, GPU_BATCH):
-                numbers = range(first, min(first + GPU_BATCH, count))
-                batch = tuple(Frame(planes=pictures[n % len(pictures)], pts=n * step, duration=step) for n in numbers)
-                muxer.write(encoder.encode(FrameBatch(frames=batch, index=first)))
+                begin = first % whole
+                if begin not in lent:
+                    lent[begin] = blocks.planes(
+                        [(GPU_BATCH, *plane.shape) for plane in pictures[0]], pictures[0][0].dtype
+                    )
+                    for n, planes in enumerate(pictures[begin : begin + GPU_BATCH]):
+                        for rows, plane in zip(lent[begin].arrays, planes, strict=True):
+                            rows[n] = plane
+                times = [n * step for n in range(first, min(first + GPU_BATCH, count))]
+                batch = tuple(
+                    Frame(planes=tuple(rows[n] for rows in lent[begin].arrays), pts=pts, duration=step)  # type: ignore[arg-type]
+                    for n, pts in enumerate(times)
+                )
+                muxer.write(encoder.encode(FrameBatch(frames=batch, index=first, shared=lent[begin])))
             muxer.write(encoder.flush())
             muxer.finish(None)
         return count

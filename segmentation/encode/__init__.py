@@ -9,7 +9,8 @@ or in place of it, any number of times: it ends the encoder's threads and waits 
 
 - `host`: `Frame.planes` are NumPy arrays, four of a cut-out. An encoder may keep references to them until their packets
   are out, so nobody writes to them and their memory stays valid while anything references it. On runs with a GPU they
-  may be views of page-locked memory that a copy from the GPU has filled.
+  may be views of page-locked memory that a copy from the GPU has filled. An encoder that hands frames to another
+  process has `blocks`, a `shared_memory.BlockPool`: what lies there, said by `FrameBatch.shared`, it does not copy.
 - `cuda`: `FrameBatch.planes` are tensors on `gpu.device`, and `Frame.planes` is (). What fills them is queued on
   `gpu.stream`; who reads them on another stream waits there for `FrameBatch.ready`, and keeps a reference until it has
   read them: afterwards their memory is given out again on `gpu.stream`.
@@ -19,13 +20,14 @@ or in place of it, any number of times: it ends the encoder's threads and waits 
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from av.packet import Packet
+if TYPE_CHECKING:  # the encoders' own process begins here, and needs none of it
+    from av.packet import Packet
 
-from segmentation.config import Config
-from segmentation.frames import FrameBatch, VideoInfo
-from segmentation.mux import Muxer
+    from segmentation.config import Config
+    from segmentation.frames import FrameBatch, VideoInfo
+    from segmentation.mux import Muxer
 
 
 class Encoder(Protocol):

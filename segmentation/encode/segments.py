@@ -7,33 +7,27 @@ two threads 800, one of 16 threads 340.
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
+import mmap
 import os
+import pickle
 import threading
-import time
-from collections import deque
-from concurrent.futures import Future
-from dataclasses import dataclass, field
-from queue import SimpleQueue
+from dataclasses import dataclass
 from typing import Any
 
-import av
-import av.error
-from av.codec.context import CodecContext
 from av.packet import Packet
-from av.video.codeccontext import VideoCodecContext
-from av.video.frame import VideoFrame
 
 from segmentation.config import Config
-from segmentation.encode.x264 import X264Encoder, describe_stream
+from segmentation.encode.encoder_process import EncoderProcess
+from segmentation.encode.messages import Encoded, End, Failed, Job, Pictures, Row, Taken
+from segmentation.encode.x264 import X264Encoder
 from segmentation.errors import OutputError
-from segmentation.frames import FORMATS, Frame, FrameBatch, VideoInfo
+from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.mux import Muxer
+from segmentation.shared_memory import Block, BlockPool, SharedPlanes, planes_size
 
 _SEGMENTED = ("h264", "hevc")  # SVT-AV1 and FFV1 fill the cores by themselves, and FFV1 keeps its input
 _MEMORY = 2 << 30  # bytes of frames that may wait; the encoders' own memory, about 20 frames each, comes on top
-_NICE = 5  # by how much the encoders' threads give way to others
-_POLL = 0.05  # seconds between looks at whether an encoder has failed
-_PATIENCE = 1.0  # seconds that `close` waits for the threads
+_TOGETHER = 16 << 20  # bytes of frames that are copied into one block: a block for each would be many
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,24 +57,16 @@ class Layout:
         return Layout(encoders, -(-cores // encoders), frames, min(fit, encoders * frames))
 
 
-@dataclass(slots=True)
-class _Segment:
-    """Frames on their way to one encoder, ended by `None`, and what it makes of them."""
-
-    frames: SimpleQueue[Frame | None] = field(default_factory=SimpleQueue)
-    fed: int = 0
-    packets: Future[list[Packet[Any]]] = field(default_factory=Future)
-
-
 class SegmentEncoder(X264Encoder):
     """See `segmentation.encode`. Options and quality are those of `X264Encoder`.
 
-    Frames are not copied on their way to libx264 and libx265, which read them while an encoder's thread holds them; so
-    references to up to `_MEMORY` bytes of them are kept. Packets come out a segment at a time.
+    The encoders are in a process of their own, `segment_worker`, in a thread each. Frames are in memory that both
+    processes see: those that do not come in `blocks` are copied there. Nobody copies them again on their way to libx264
+    and libx265, so up to `_MEMORY` bytes of them are kept. Packets come out a segment at a time.
     """
 
     def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any = None) -> None:
-        self._threads_at_work: list[threading.Thread] = []
+        self._process: EncoderProcess | None = None
         if muxer.codec not in _SEGMENTED:
             super().__init__(muxer, info, pix_fmt, config, gpu)
             return
@@ -93,21 +79,34 @@ class SegmentEncoder(X264Encoder):
         if muxer.codec == "hevc":  # else each encoder would have a pool of as many threads as there are cores
             extra["x265-params"] = f"pools={layout.threads if layout.threads > 1 else 'none'}"
         super().__init__(muxer, info, pix_fmt, config, gpu, threads=layout.threads, extra=extra)
-        self._muxer = muxer
-        self._layout = layout
-        self._room = threading.Semaphore(layout.waiting)
-        self._work: SimpleQueue[_Segment | None] = SimpleQueue()  # to be taken up, in order
-        self._filling: _Segment | None = None
-        self._pending: deque[_Segment] = deque()  # whose packets are not out yet, in order
-        self._closed = threading.Event()
+        own = self._stream.codec_context
         # FFmpeg's libx265 does not say by how much it reorders: by 2 frames with its pyramids of B-frames, never more.
-        delay = 2 if muxer.codec == "hevc" else self._stream.codec_context.reorder_depth
-        self._clock = _Clock(delay, info)
-        for _ in range(layout.encoders):
-            # Daemons, so that the second Ctrl-C ends the program at once.
-            thread = threading.Thread(target=self._run, name="segment encoder", daemon=True)
-            self._threads_at_work.append(thread)
-            thread.start()
+        self._clock = _Clock(2 if muxer.codec == "hevc" else own.reorder_depth, info)
+        self._layout = layout
+        self._lock = threading.Lock()  # `close` may come from another thread
+        self._fed = self._batches = 0  # frames and batches that were handed over
+        # By the batch's number, what the encoders have not taken yet, and how many frames that is.
+        self._kept: dict[int, tuple[SharedPlanes, int]] = {}
+        self._waiting = 0  # frames in all of it
+        self._filling: Block | None = None  # where frames are copied to
+        self._filled = 0  # bytes of it
+        self._arrived: dict[int, list[Packet[Any]]] = {}  # by the segment's number
+        self._next = 0  # segment to go out
+        self._failure: Exception | None = None
+        self.blocks = BlockPool()
+        try:
+            job = Job(
+                coding=self._coding,
+                flags=int(own.flags),
+                extradata=own.extradata,
+                encoders=layout.encoders,
+                frames=layout.frames,
+                memory=self.blocks.size,
+            )
+            self._process = EncoderProcess(job, self.blocks.file)
+        except BaseException:
+            self.blocks.close()
+            raise
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -116,116 +115,122 @@ class SegmentEncoder(X264Encoder):
         return f"{X264Encoder.describe(config)}, {how}"
 
     def encode(self, batch: FrameBatch) -> list[Packet[Any]]:
-        if not self._threads_at_work:
+        if self._process is None:
             return super().encode(batch)
-        for frame in batch.frames:
-            self._feed(frame)
-        self._raise_failure()
-        packets = []
-        while self._pending and self._pending[0].packets.done():
-            packets += self._next_packets()
-        return packets
+        with self._lock:
+            self._listen(wait=False)
+            self._make_room(len(batch))
+            shared = self._shared(batch)
+            self._process.send(Pictures(shared.spots, tuple((frame.pts, frame.duration) for frame in batch.frames)))
+            self._kept[self._batches] = shared, len(batch)
+            self._batches += 1
+            self._fed += len(batch)
+            self._waiting += len(batch)
+            return self._finished()
 
     def flush(self) -> list[Packet[Any]]:
-        if not self._threads_at_work:
+        if self._process is None:
             return super().flush()
-        self._end_segment()
-        packets = []
-        while self._pending:
-            packets += self._next_packets()
+        with self._lock:
+            packets = self._finished()
+            if self._next * self._layout.frames < self._fed:
+                self._process.send(End())
+            while self._next * self._layout.frames < self._fed:
+                self._listen(wait=True)
+                packets += self._finished()
         self.close()
         return packets
 
     def close(self) -> None:
-        if not self._threads_at_work:
+        if self._process is None:
             return
-        self._closed.set()
-        self._end_segment()
-        for _ in self._threads_at_work:
-            self._work.put(None)
-        deadline = time.monotonic() + _PATIENCE
-        for thread in self._threads_at_work:
-            thread.join(max(0.0, deadline - time.monotonic()))
-
-    def _feed(self, frame: Frame) -> None:
-        """Hands a frame to the segment that is being filled; waits while too many frames wait."""
-        while not self._room.acquire(timeout=_POLL):
-            self._raise_failure()
-        if self._filling is None:
-            self._filling = _Segment()
-            self._pending.append(self._filling)
-            self._work.put(self._filling)
-        self._filling.frames.put(frame)
-        self._filling.fed += 1
-        if self._filling.fed == self._layout.frames:
-            self._end_segment()
-
-    def _end_segment(self) -> None:
-        if self._filling is not None:
-            self._filling.frames.put(None)
+        self._process.end()  # so that nobody waits for it
+        with self._lock:
+            self._process.close()
+            self._kept.clear()
             self._filling = None
+            self._arrived.clear()
+            assert self.blocks is not None
+            self.blocks.close()
 
-    def _raise_failure(self) -> None:
-        for segment in self._pending:
-            if segment.packets.done() and (error := segment.packets.exception()) is not None:
-                raise error
+    def _make_room(self, count: int) -> None:
+        """Waits while too many frames wait.
 
-    def _next_packets(self) -> list[Packet[Any]]:
-        """The packets of the oldest segment, which is waited for, as parts of the stream."""
-        segment = self._pending.popleft()
-        packets = segment.packets.result()
-        if len(packets) != segment.fed:
-            raise OutputError(f"{self._what}: {segment.fed} frames of a segment became {len(packets)} packets")
-        self._clock.set_dts(packets)
-        for packet in packets:
-            packet.stream = self._stream
-        return packets
-
-    def _run(self) -> None:
-        """A thread: one segment after the other, until the end."""
-        # Threads that feed the encoders sleep often and must get a core at once when they wake, or all encoders wait.
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
-        while (segment := self._work.get()) is not None and not self._closed.is_set():
-            try:
-                segment.packets.set_result(self._encoded(segment.frames))
-            except BaseException as exc:  # raised again by the thread that feeds
-                segment.packets.set_exception(exc)
-                return
-
-    def _encoded(self, frames: SimpleQueue[Frame | None]) -> list[Packet[Any]]:
-        """All packets of one segment, from an encoder of its own."""
-        context = self._context()
-        packets: list[Packet[Any]] = []
-        try:
-            while (frame := frames.get()) is not None:
-                self._room.release()
-                if self._closed.is_set():
-                    return []
-                packets += context.encode(self._picture(frame))
-            return packets if self._closed.is_set() else packets + context.encode(None)
-        except av.error.FFmpegError as exc:
-            raise self._error(exc) from exc
-
-    def _context(self) -> VideoCodecContext:
-        """An open encoder, which is like the stream's own in all that a decoder is told once for all segments."""
-        own = self._stream.codec_context
-        context = CodecContext.create(own.codec, "w")
-        assert isinstance(context, VideoCodecContext)
-        context.flags, context.options = own.flags, dict(self._options)
-        describe_stream(context, self._info, self._muxer)
-        self._open(context)
-        if context.extradata != own.extradata:
-            raise OutputError(f"{self._what}: encoders disagree on the parameters; use --encode x264")
-        return context
-
-    def _picture(self, frame: Frame) -> VideoFrame:
-        """The frame's own memory as a picture for FFmpeg, where that can be: libx264 and libx265 copy what they take.
-
-        NumPy does not export arrays that are read-only, and pictures of odd size are padded: these are copied here.
+        A batch goes back when all of it is taken, and each encoder may be in the midst of one: half of that is taken.
         """
-        if self._as_it_is and all(plane.flags.writeable for plane in frame.planes):
-            return self._timed(VideoFrame.from_dlpack(frame.planes, self._pix_fmt), frame)
-        return self._copied(frame)
+        most = self._layout.waiting + self._layout.encoders * (count - 1) // 2
+        while self._waiting and self._waiting + count > most:
+            self._listen(wait=True)
+
+    def _shared(self, batch: FrameBatch) -> SharedPlanes:
+        """The frames' planes where the encoders see them: as they are, or copied there."""
+        assert self.blocks is not None
+        lent: SharedPlanes | None = batch.shared
+        if lent is not None and lent.block.pool is self.blocks:
+            return lent
+        dtype = FORMATS[self._coding.pix_fmt].dtype
+        shapes = [(len(batch), *plane.shape) for plane in batch.frames[0].planes]
+        size = planes_size(shapes, dtype)
+        if self._filling is None or self._filled + size > self._filling.size:
+            self._filling, self._filled = self.blocks.take(-(-size // _TOGETHER) * _TOGETHER), 0
+        shared = self._filling.planes(shapes, dtype, self._filled)
+        self._filled += size
+        for i, rows in enumerate(shared.arrays):
+            for row, frame in zip(rows, batch.frames, strict=True):
+                row[:] = frame.planes[i]
+        return shared
+
+    def _listen(self, *, wait: bool) -> None:
+        """Takes in all that the encoders have told; waits for something, if it may."""
+        assert self._process is not None
+        if self._failure is not None:  # an encoder less: what it was to take, nobody takes
+            raise self._failure
+        while (heard := self._process.receive(wait=wait)) is not None:
+            message, file = heard
+            if isinstance(message, Taken):
+                _, count = self._kept.pop(message.batch)
+                self._waiting -= count
+            elif isinstance(message, Encoded):
+                assert file is not None
+                self._arrived[message.segment] = _packets(file, message.table)
+            elif isinstance(message, Failed):
+                self._failure = message.error
+                raise self._failure
+            wait = False
+
+    def _finished(self) -> list[Packet[Any]]:
+        """The packets of segments whose turn it is, as parts of the stream."""
+        finished = []
+        while (packets := self._arrived.pop(self._next, None)) is not None:
+            fed = min(self._layout.frames, self._fed - self._next * self._layout.frames)
+            if len(packets) != fed:
+                raise OutputError(f"{self._coding.what}: {fed} frames of a segment became {len(packets)} packets")
+            self._next += 1
+            self._clock.set_dts(packets)
+            for packet in packets:
+                packet.stream = self._stream
+                packet.time_base = self._coding.info.time_base
+            finished += packets
+        return finished
+
+
+def _packets(file: int, table: int) -> list[Packet[Any]]:
+    """The packets in a file, see `messages.Encoded`; their bytes stay there.
+
+    That no other frame refers to one, which libx265 says, PyAV can't say again: HEVC in MP4 goes without the box `sdtp`
+    then, a hint for players that leave frames out.
+    """
+    try:
+        memory = memoryview(mmap.mmap(file, 0))
+    finally:
+        os.close(file)
+    packets = []
+    for row in pickle.loads(memory[table:]):
+        assert isinstance(row, Row)
+        packet: Packet[Any] = Packet(memory[row.begin : row.end])  # type: ignore[arg-type]  # takes any buffer
+        packet.pts, packet.duration, packet.is_keyframe = row.pts, row.duration, row.is_keyframe
+        packets.append(packet)
+    return packets
 
 
 class _Clock:

@@ -9,17 +9,16 @@ from typing import Any, ClassVar, Literal
 
 import av
 import av.error
-from av.codec.context import Flags
 from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 
 from segmentation.config import Config, check_preset
-from segmentation.decode.pyav import plane_view
+from segmentation.encode.coding import Coding, describe_context
 from segmentation.errors import OutputError
-from segmentation.frames import FORMATS, Frame, FrameBatch, VideoInfo
+from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.mux import Muxer
-from segmentation.source import reason
+from segmentation.shared_memory import BlockPool
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +56,7 @@ class X264Encoder:
     """See `segmentation.encode`. Without a quality: crf 16 (h264), 11 (hevc), 8 (av1), as tools/rates.py found."""
 
     memory: ClassVar[Literal["host"]] = "host"
+    blocks: BlockPool | None = None
 
     def __init__(
         self,
@@ -72,24 +72,26 @@ class X264Encoder:
         """`threads` of the codec: 0 is as many as there are cores. `extra` options of FFmpeg are added to its own."""
         codec = _CODECS[muxer.codec]
         layout = FORMATS[pix_fmt]
-        self._info = info
-        self._pix_fmt = pix_fmt
-        self._dtype = layout.dtype
-        self._threads = threads
         # Chroma samples cover whole pixels only, so a subsampled picture of odd size gets its last row or column twice.
-        self._width = info.width if codec.any_size else round_up(info.width, layout.shift_x)
-        self._height = info.height if codec.any_size else round_up(info.height, layout.shift_y)
-        self._as_it_is = (self._width, self._height) == (info.width, info.height)
-        if not self._as_it_is:
-            padded = f"{info.width}x{info.height} is padded to {self._width}x{self._height}"
+        self._coding = Coding(
+            library=codec.library,
+            info=info,
+            pix_fmt=pix_fmt,
+            width=info.width if codec.any_size else round_up(info.width, layout.shift_x),
+            height=info.height if codec.any_size else round_up(info.height, layout.shift_y),
+            threads=threads,
+            options=_options(muxer.codec, config, extra or {}),
+            tag=codec_tag(muxer),
+        )
+        width, height = self._coding.width, self._coding.height
+        if self._coding.padded:
+            padded = f"{info.width}x{info.height} is padded to {width}x{height}"
             log.warning("%s: %s: %s in %s has even sizes only", info.path, padded, muxer.codec, pix_fmt)
-        self._what = f"{codec.library} can't encode {self._width}x{self._height} {pix_fmt}"
-        if min(self._width, self._height) < codec.smallest:
-            raise OutputError(f"{self._what}: {codec.smallest} is its least width and height; try another --codec")
-        self._options = _options(muxer.codec, config, extra or {})
-        self._stream = muxer.add_video(codec.library, info, self._options)
-        describe_stream(self._stream.codec_context, info, muxer)
-        self._open(self._stream.codec_context)
+        if min(width, height) < codec.smallest:
+            least = f"{codec.smallest} is its least width and height"
+            raise OutputError(f"{self._coding.what}: {least}; try another --codec")
+        self._stream = muxer.add_video(codec.library, info, self._coding.options)
+        self._coding.open(self._stream.codec_context)
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -102,7 +104,7 @@ class X264Encoder:
     def encode(self, batch: FrameBatch) -> list[Packet[Any]]:
         packets: list[Packet[Any]] = []
         for frame in batch.frames:
-            packets += self._packets(self._copied(frame))
+            packets += self._packets(self._coding.copied(frame.planes, frame.pts, frame.duration))
         return packets
 
     def flush(self) -> list[Packet[Any]]:
@@ -111,48 +113,21 @@ class X264Encoder:
     def close(self) -> None:
         """The codec's own threads end when it is let go."""
 
-    def _open(self, context: VideoCodecContext) -> None:
-        context.width, context.height, context.pix_fmt = self._width, self._height, self._pix_fmt
-        context.thread_count = self._threads
-        try:
-            context.open()
-        except (av.error.FFmpegError, ValueError) as exc:
-            raise self._error(exc) from exc
-
-    def _copied(self, frame: Frame) -> VideoFrame:
-        """The frame in FFmpeg's own memory, padded."""
-        picture = VideoFrame(self._width, self._height, self._pix_fmt)
-        for i, plane in enumerate(frame.planes):
-            target = plane_view(picture, i, self._dtype)
-            height, width = plane.shape
-            target[:height, :width] = plane
-            target[height:, :width] = plane[-1:]
-            target[:, width:] = target[:, width - 1 : width]
-        return self._timed(picture, frame)
-
-    def _timed(self, picture: VideoFrame, frame: Frame) -> VideoFrame:
-        picture.pts, picture.duration, picture.time_base = frame.pts, frame.duration, self._info.time_base
-        return picture
-
     def _packets(self, picture: VideoFrame | None) -> list[Packet[Any]]:
         try:
             return list(self._stream.encode(picture))
         except av.error.FFmpegError as exc:
-            raise self._error(exc) from exc
-
-    def _error(self, exc: Exception) -> OutputError:
-        return OutputError(f"{self._what} ({reason(exc)}); try another --codec")
+            raise self._coding.error(exc) from exc
 
 
 def describe_stream(context: VideoCodecContext, info: VideoInfo, muxer: Muxer) -> None:
-    """Sets what a codec context tells about the stream, whatever encodes it: times, shape of the pixels, colours."""
-    context.time_base, context.framerate = info.time_base, info.rate
-    context.flags |= Flags.frame_duration
-    context.sample_aspect_ratio = info.sample_aspect_ratio or 0  # type: ignore[assignment]
-    context.colorspace, context.color_range = info.colour.matrix, info.colour.range
-    context.color_primaries, context.color_trc = info.colour.primaries, info.colour.transfer
-    if muxer.codec == "hevc" and muxer.container.format.name in ("mp4", "mov"):
-        context.codec_tag = "hvc1"  # the form that Apple's players need
+    """`coding.describe_context` for the stream of a container."""
+    describe_context(context, info, codec_tag(muxer))
+
+
+def codec_tag(muxer: Muxer) -> str | None:
+    """The codec's name in the container, where it is not the usual one. Apple's players need `hvc1`."""
+    return "hvc1" if muxer.codec == "hevc" and muxer.container.format.name in ("mp4", "mov") else None
 
 
 def round_up(size: int, shift: int) -> int:

@@ -1,0 +1,151 @@
+"""Blocks of memory that two processes see: given out, kept as long as anyone refers to them, given out again."""
+
+import gc
+import mmap
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from segmentation.shared_memory import BlockPool, planes_size
+
+SHAPES = [(4, 64, 96), (4, 32, 48), (4, 32, 48)]
+
+
+@pytest.fixture
+def pool() -> Iterator[BlockPool]:
+    pool = BlockPool()
+    yield pool
+    pool.close()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("shapes", [SHAPES, [(1, 65, 97), (1, 33, 49), (1, 33, 49)]])
+def test_planes_lie_where_it_is_said(pool: BlockPool, shapes: list[tuple[int, ...]], dtype: type[np.uint8]) -> None:
+    """Each has its own memory, aligned, and another mapping of the file shows what is written to it."""
+    shared = pool.planes(shapes, dtype)
+    other = mmap.mmap(pool.file, pool.size)
+    for i, array in enumerate(shared.arrays):
+        array[:] = np.arange(array.size, dtype=np.uint32).reshape(array.shape) * (i + 1) % 251
+    for i, (array, (place, shape)) in enumerate(zip(shared.arrays, shared.spots, strict=True)):
+        assert array.shape == shape == shapes[i] and array.dtype == dtype and array.ctypes.data % 64 == 0
+        seen = np.frombuffer(other, dtype, array.size, place).reshape(shape)
+        assert np.array_equal(seen, np.arange(array.size).reshape(shape) * (i + 1) % 251)
+        assert shared.block.address <= array.ctypes.data < shared.block.address + shared.block.size
+
+
+def test_several_planes_in_one_block(pool: BlockPool) -> None:
+    size = planes_size(SHAPES, np.uint8)
+    block = pool.take(2 * size)
+    first, second = block.planes(SHAPES, np.uint8), block.planes(SHAPES, np.uint8, size)
+    for array in first.arrays:
+        array[:] = 1
+    for array in second.arrays:
+        array[:] = 2
+    assert all((array == 1).all() for array in first.arrays)
+    with pytest.raises(AssertionError):
+        block.planes(SHAPES, np.uint8, size + 64)
+
+
+def test_a_block_goes_back_with_its_last_array(pool: BlockPool) -> None:
+    shared = pool.planes(SHAPES, np.uint8)
+    place, row = shared.block.place, shared.arrays[1][2, 5:, :7]
+    row[:] = 7
+    del shared
+    others = [pool.planes(SHAPES, np.uint8) for _ in range(3)]
+    assert place not in {other.block.place for other in others} and (row == 7).all()
+    used = pool.used
+    del row
+    assert pool.planes(SHAPES, np.uint8).block.place == place and pool.used == used
+
+
+def test_blocks_do_not_overlap_and_are_few(pool: BlockPool) -> None:
+    """Whatever threads do; a garbage collection may give back a block while another one is taken."""
+    errors: list[str] = []
+
+    def work(number: int) -> None:
+        held = []
+        for i in range(300):
+            shared = pool.planes(SHAPES, np.uint8)
+            shared.arrays[0][:] = number
+            cycle = [shared]
+            cycle.append(cycle)  # type: ignore[arg-type]
+            held.append(shared)
+            if len(held) > 5 and not (held.pop(0).arrays[0] == number).all():
+                errors.append(f"{number} at {i}")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    gc.collect()
+    used = pool.used
+    held = [pool.planes(SHAPES, np.uint8) for _ in range(24)]
+    assert pool.used == used and len({shared.block.place for shared in held}) == 24
+
+
+def test_locking_once_and_unlocking_in_the_end(pool: BlockPool) -> None:
+    """What is not referred to when the pool is closed is unlocked then, the rest when it goes back."""
+    locked: list[tuple[int, int]] = []
+
+    def lock(address: int, size: int) -> "object":
+        assert (address, size) not in locked
+        locked.append((address, size))
+        return lambda: locked.remove((address, size))
+
+    for _ in range(3):
+        shared = pool.planes(SHAPES, np.uint8)
+        pool.lock_once(shared.block, lock)  # type: ignore[arg-type]
+        del shared
+    kept, gone = (pool.planes(SHAPES, np.uint8) for _ in range(2))
+    for shared in (kept, gone):
+        pool.lock_once(shared.block, lock)  # type: ignore[arg-type]
+    assert len(locked) == 2
+    del gone, shared
+    pool.close()
+    assert locked == [(kept.block.address, kept.block.size)]
+    array = kept.arrays[0]
+    del kept
+    array[:] = 5  # it is still there
+    assert len(locked) == 1
+    del array
+    assert not locked
+    pool.close()
+
+
+def test_nothing_is_left(pool: BlockPool) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    another = BlockPool()
+    shared = another.planes(SHAPES, np.uint8)
+    another.close()
+    with pytest.raises(ValueError, match="any more"):
+        another.take(1)
+    assert Path("/proc/self/maps").read_text().count("segmentation frames") == 2
+    del shared
+    assert Path("/proc/self/maps").read_text().count("segmentation frames") == 1
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_memory_is_taken_when_it_is_written_to() -> None:
+    code = """
+import resource, numpy as np
+from segmentation.shared_memory import BlockPool
+pool = BlockPool()
+block = pool.take(1 << 34)
+np.asarray(block)[: 1 << 20] = 1
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(result.stdout) < 500_000  # kB
+
+
+def test_more_than_there_are_addresses_for(pool: BlockPool) -> None:
+    with pytest.raises(MemoryError, match="are held"):
+        pool.take(pool.size + 1)

@@ -41,8 +41,8 @@ def cases(clips: dict[str, Path], models: dict[str, str], frames: int, *, full: 
             made += [Case(kind, "pipeline", clip, model, (path, file, kind, frames)) for kind in ("null", "jpeg")]
             if full or (first_clip == clip and first_model == model):
                 for kind in ("x264 ultrafast", "x264 default"):
-                    made.append(Case("x264", "pipeline", clip, model, (path, file, kind, frames // 2)))
-                made.append(Case("segments", "segments", clip, model, (path, file, frames // 2)))
+                    made.append(Case("x264", "pipeline", clip, model, (path, file, kind, frames)))
+                made.append(Case("segments", "segments", clip, model, (path, file, frames)))
     for model in models:
         path, file = clips[first_clip], models[model]
         peer = model if Path(file).stem.startswith("fcn_resnet50") else file  # torchvision's own, not the exported one

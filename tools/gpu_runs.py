@@ -31,7 +31,7 @@ from segmentation.shared_memory import SharedPlanes
 from segmentation.source import probe
 
 WARM_UP = 64  # frames
-IN_MEMORY = 480  # frames that encoders get again and again
+IN_MEMORY = 1200  # frames that encoders get again and again: all that differ in the clips
 KINDS: dict[str, dict[str, Any]] = {  # options of the pipeline
     "null": {"encode": "null"},
     "jpeg": {"encode": "jpeg"},

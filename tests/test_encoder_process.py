@@ -1,0 +1,365 @@
+"""Encoders in a process of their own: frames in memory that both see, faults, and nothing left behind."""
+
+import gc
+import itertools
+import mmap
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import video_info
+from segmented import LENGTH, batches, children, encoder, equal, moving, short, write
+
+from segmentation import Config, OutputError
+from segmentation.encode import segments
+from segmentation.encode.segments import Layout, SegmentEncoder
+from segmentation.encode.x264 import X264Encoder
+from segmentation.frames import FORMATS, FrameBatch
+from segmentation.shared_memory import BlockPool
+
+
+@pytest.fixture(autouse=True)
+def layout(monkeypatch: pytest.MonkeyPatch) -> Layout:
+    return short(monkeypatch)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Blocks for a frame each, of `video_info`'s size; how many bytes that is."""
+    monkeypatch.setattr(segments, "_TOGETHER", 1)
+    return 3 * mmap.PAGESIZE  # 96 * 64 * 3 / 2 bytes, in whole pages
+
+
+@pytest.fixture
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Blocks that go back lose what is in them; where they are."""
+    original, seen = BlockPool.take_back, []
+
+    def poison(self: BlockPool, place: int, size: int) -> None:
+        if self._map is not None:
+            self._map[place : place + size] = b"\xaa" * size
+        seen.append(place)
+        original(self, place, size)
+
+    monkeypatch.setattr(BlockPool, "take_back", poison)
+    return seen
+
+
+def frames_mapped() -> bool:
+    gc.collect()  # what a failed test before has left
+    return "segmentation frames" in Path("/proc/self/maps").read_text()
+
+
+def descriptors() -> int:
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+def process(made: X264Encoder) -> int:
+    assert isinstance(made, SegmentEncoder) and made._process is not None
+    return made._process.pid
+
+
+def come_up(made: X264Encoder) -> None:
+    """Gives the process a segment, and waits for what it makes of it."""
+    assert isinstance(made, SegmentEncoder)
+    made.encode(next(batches(moving(LENGTH, made._coding.info), LENGTH)))
+    while not made._arrived:
+        made._listen(wait=True)
+
+
+def within(seconds: float, happens: Callable[[], object]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not happens() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return bool(happens())
+
+
+def test_memory_is_bounded(tmp_path: Path, layout: Layout, small_blocks: int) -> None:
+    """While nothing is encoded, no more frames are taken than may wait; their own memory is let go at once."""
+    info, packets = video_info(), []
+    frames = moving(150, info)
+    given = itertools.count()
+    fed: list[int] = []
+    with encoder(tmp_path / "out.mp4", info, Config(quality=0)) as (muxer, made):
+        os.kill(process(made), signal.SIGSTOP)
+
+        def feed() -> None:
+            for batch in batches(frames, 1):
+                packets.append(made.encode(batch))
+                fed.append(next(given))
+
+        thread = threading.Thread(target=feed, daemon=True)
+        thread.start()
+        assert within(2, lambda: len(fed) == layout.waiting)
+        time.sleep(0.2)
+        assert len(fed) == layout.waiting
+        assert made.blocks is not None and made.blocks.used == layout.waiting * small_blocks
+        os.kill(process(made), signal.SIGCONT)
+        thread.join(20)
+        assert len(fed) == 150
+        for some in (*packets, made.flush()):
+            muxer.write(some)
+        assert made.blocks.used <= (layout.waiting + 1) * small_blocks  # given out again and again
+        muxer.finish(None)
+    assert equal(tmp_path / "out.mp4", frames, info)
+
+
+@pytest.mark.parametrize("size", [(96, 64), (97, 65)])
+def test_frames_are_copied_into_few_blocks(tmp_path: Path, size: tuple[int, int]) -> None:
+    info = video_info(size)
+    frames = moving(40, info)
+    with encoder(tmp_path / "out.mkv", info, Config(quality=0)) as (muxer, made):
+        for batch in batches(frames):
+            kept = weakref.ref(batch.frames[0].planes[0])
+            muxer.write(made.encode(batch))
+        muxer.write(made.flush())
+        muxer.finish(None)
+        assert made.blocks is not None and made.blocks.used == segments._TOGETHER
+    del batch, frames
+    assert kept() is None
+
+
+def test_memory_goes_back_when_it_is_taken_and_not_before(
+    tmp_path: Path, poisoned: list[int], small_blocks: int, layout: Layout
+) -> None:
+    info = video_info()
+    frames = moving(150, info)
+    write(tmp_path / "out.mkv", info, frames, Config(quality=0))
+    assert equal(tmp_path / "out.mkv", frames, info)
+    assert len(poisoned) >= 38 and len(set(poisoned)) < len(poisoned)  # batches of 4
+
+
+@pytest.mark.parametrize(("size", "pix_fmt"), [((96, 64), "yuv420p"), ((97, 65), "yuv420p10le")])
+def test_frames_in_the_encoders_own_memory(
+    size: tuple[int, int], pix_fmt: str, tmp_path: Path, poisoned: list[int], layout: Layout
+) -> None:
+    """They are not copied; of the last batch not all rows are frames. Nobody but the encoder keeps them."""
+    info, dtype = video_info(size), FORMATS[pix_fmt].dtype
+    frames = moving(150, info, pix_fmt)
+    with encoder(tmp_path / "out.mkv", info, Config(quality=0, codec="h264"), pix_fmt) as (muxer, made):
+        pool = made.blocks
+        assert isinstance(made, SegmentEncoder) and pool is not None
+        for batch in batches(frames):
+            shared = pool.planes([(4, *plane.shape) for plane in frames[0].planes], dtype)
+            for n, frame in enumerate(batch.frames):
+                for rows, plane in zip(shared.arrays, frame.planes, strict=True):
+                    rows[n] = plane
+            lent = [
+                replace(frame, planes=tuple(rows[n] for rows in shared.arrays)) for n, frame in enumerate(batch.frames)
+            ]
+            muxer.write(made.encode(replace(batch, frames=tuple(lent), shared=shared)))
+            assert made._filling is None
+            size_of_one = shared.block.size
+            del shared, lent, rows, batch
+        muxer.write(made.flush())
+        muxer.finish(None)
+        # Half a batch for each encoder counts as taken; one is being filled.
+        assert pool.used <= size_of_one * (-(-(layout.waiting + 4) // 4) + 1)
+    assert len(poisoned) == 38
+    assert equal(tmp_path / "out.mkv", frames, info)
+
+
+def test_memory_of_another_encoder_is_copied(tmp_path: Path) -> None:
+    info = video_info()
+    frames = moving(4, info)
+    with encoder(tmp_path / "a.mkv", info, Config(quality=0)) as (muxer, made):
+        pool = BlockPool()
+        shared = pool.planes([(4, *plane.shape) for plane in frames[0].planes], np.uint8)
+        muxer.write(made.encode(FrameBatch(frames=tuple(frames), index=0, shared=shared)))
+        muxer.write(made.flush())
+        muxer.finish(None)
+        pool.close()
+    assert equal(tmp_path / "a.mkv", frames, info)
+
+
+@pytest.mark.parametrize("at", [5, 25, 58])
+def test_an_encoders_error_surfaces(at: int, tmp_path: Path) -> None:
+    """An unexpected one, for a frame of another size; it is told where that happened."""
+    info = video_info()
+    wrong = moving(1, video_info((80, 48)))[0]
+    with pytest.raises(ValueError, match="does not match") as caught:
+        write(tmp_path / "out.mp4", info, moving(at, info), Config(), then=[replace(wrong, pts=at)])
+    assert "segment_worker.py" in caught.value.__notes__[0]
+    assert not children() and not list(tmp_path.iterdir())
+
+
+def test_an_encoders_error_surfaces_again_and_again(tmp_path: Path) -> None:
+    """The other process can't open anything any more, so its packets can't be handed back."""
+    info = video_info()
+    with encoder(tmp_path / "out.mp4", info, Config()) as (_, made):
+        made.encode(next(batches(moving(4, info))))
+        resource.prlimit(process(made), resource.RLIMIT_NOFILE, (3, 3))
+        with pytest.raises((OSError, OutputError)) as caught:
+            made.flush()
+        with pytest.raises(type(caught.value)):
+            made.flush()
+    assert not children()
+
+
+@pytest.mark.parametrize("started", [False, True])
+@pytest.mark.parametrize("doing", ["encode", "wait", "flush"])
+def test_a_killed_process_is_an_error_at_once(doing: str, started: bool, tmp_path: Path) -> None:
+    info, before = video_info(), descriptors()
+    with encoder(tmp_path / "out.mp4", info, Config()) as (_, made):
+        if started:
+            come_up(made)
+        os.kill(process(made), signal.SIGSTOP)
+        timer = threading.Timer(0 if doing == "encode" else 0.3, os.kill, (process(made), signal.SIGKILL))
+        begin = time.monotonic()
+        timer.start()
+        with pytest.raises(OutputError, match=r"signal 9.*memory is full") as caught:
+            if doing == "flush":
+                made.encode(next(batches(moving(4, info))))
+                made.flush()
+            for batch in batches(4 * moving(40, info)):
+                made.encode(batch)
+                time.sleep(0.01 if doing == "encode" else 0)
+        assert time.monotonic() - begin < 1.5 and "\n" not in str(caught.value)
+        timer.join()
+        del caught  # what was being done is kept with it
+    assert not children() and not frames_mapped() and descriptors() == before
+
+
+def test_a_process_that_cannot_start_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    info, before = video_info(), descriptors()
+    monkeypatch.setattr("sys.executable", str(tmp_path / "nothing"))
+    with pytest.raises(OutputError, match="no process can be started"):
+        write(tmp_path / "out.mp4", info, moving(4, info), Config())
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(OutputError, match="has ended with code 1"):
+        write(tmp_path / "out.mp4", info, moving(4, info), Config())
+    assert not children() and not frames_mapped() and descriptors() == before
+
+
+@pytest.mark.parametrize("count", [0, 1, 35])
+@pytest.mark.parametrize("flush", [False, True])
+def test_nothing_is_left_after_close(count: int, flush: bool, tmp_path: Path) -> None:
+    info, before = video_info(), descriptors()
+    with encoder(tmp_path / "out.mp4", info, Config(codec="hevc", preset="slow")) as (_, made):
+        assert children() == [process(made)]
+        for batch in batches(moving(count, info)) if count else ():
+            made.encode(batch)
+        if flush:
+            assert not count or made.flush()
+        begin = time.monotonic()
+        made.close()
+        assert time.monotonic() - begin < 1 and not children() and not frames_mapped()
+        made.close()
+        with pytest.raises(OutputError, match="closed"):
+            made.encode(next(batches(moving(1, info))))
+    assert descriptors() == before
+
+
+def test_a_process_that_does_not_end_is_killed(tmp_path: Path) -> None:
+    info = video_info()
+    with encoder(tmp_path / "out.mp4", info, Config()) as (_, made):
+        made.encode(next(batches(moving(4, info))))
+        os.kill(process(made), signal.SIGSTOP)
+        begin = time.monotonic()
+        made.close()
+        assert time.monotonic() - begin < 2 and not children()
+
+
+def test_close_while_another_thread_waits(tmp_path: Path) -> None:
+    info, errors = video_info(), []
+    with encoder(tmp_path / "out.mp4", info, Config()) as (_, made):
+        os.kill(process(made), signal.SIGSTOP)
+
+        def feed() -> None:
+            try:
+                for batch in batches(moving(60, info)):
+                    made.encode(batch)
+            except OutputError as exc:
+                errors.append(exc)
+
+        thread = threading.Thread(target=feed, daemon=True)
+        thread.start()
+        time.sleep(0.3)
+        made.close()
+        thread.join(1)
+        assert not thread.is_alive() and len(errors) == 1 and not children()
+
+
+def test_signals_to_end_are_not_for_the_process(tmp_path: Path) -> None:
+    """What a terminal or a service's manager sends to all is for the program, which ends things in order."""
+    info = video_info()
+    frames = moving(2 * LENGTH, info)
+    with encoder(tmp_path / "out.mkv", info, Config(quality=0)) as (muxer, made):
+        assert os.getpgid(process(made)) != os.getpgid(0)
+        come_up(made)
+        os.kill(process(made), signal.SIGINT)
+        os.kill(process(made), signal.SIGTERM)
+        time.sleep(0.1)
+        for batch in batches(frames[LENGTH:]):
+            muxer.write(made.encode(batch))
+        muxer.write(made.flush())
+        muxer.finish(None)
+    assert equal(tmp_path / "out.mkv", frames, info)
+
+
+ORPHAN = """
+import sys, time
+from pathlib import Path
+sys.path[:0] = {path!r}
+from conftest import video_info
+from segmentation import Config
+from segmentation.encode.segments import SegmentEncoder
+from segmentation.mux import Muxer
+with Muxer(Path({target!r}), video_info(), Config()) as muxer:
+    encoder = SegmentEncoder(muxer, video_info(), "yuv420p", Config())
+    print(encoder._process.pid, flush=True)
+    time.sleep({wait})
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("wait", [0, 1])
+def test_the_process_ends_with_the_one_that_started_it(wait: int, tmp_path: Path) -> None:
+    code = ORPHAN.format(path=[str(Path(__file__).parent), *sys.path], target=str(tmp_path / "a.mp4"), wait=wait)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert Path(f"/proc/{pid}").exists() and parent.stdout.readline() == "ready\n"
+        parent.kill()
+    assert within(2, lambda: not Path(f"/proc/{pid}").exists() or "Z (" in Path(f"/proc/{pid}/status").read_text())
+
+
+def test_the_process_starts_light() -> None:
+    """It imports what it needs and no more."""
+    code = "import segmentation.encode.segment_worker, sys; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "cv2", "onnx", "onnxruntime", "rich", "segmentation.pipeline"} & set(result.stdout.split())
+
+
+def test_two_at_once(tmp_path: Path) -> None:
+    info, errors = video_info(), []
+    frames = [moving(45, info), moving(37, info)[::-1]]
+    frames[1] = [replace(frame, pts=i) for i, frame in enumerate(frames[1])]
+
+    def work(number: int) -> None:
+        try:
+            write(tmp_path / f"{number}.mkv", info, frames[number], Config(quality=0))
+        except BaseException as exc:
+            errors.append(exc)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not errors and not children() and not frames_mapped()
+    assert all(equal(tmp_path / f"{number}.mkv", frames[number], info) for number in (0, 1))

@@ -57,6 +57,25 @@ def device_index(config: Config) -> int:
     raise BackendError(f"device {config.device}: the NVIDIA driver shows no such GPU; use --device cuda:0")
 
 
+def enter_context(index: int) -> None:
+    """Makes the GPU's primary context, which PyTorch and all others use, this thread's current one; what goes wrong is
+    left to them to say.
+
+    The first time that takes a quarter of a second, as in those libraries, but they keep Python's lock meanwhile.
+    """
+    try:
+        cuda = ctypes.CDLL(_DRIVER)
+    except OSError:
+        return
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    if not (
+        cuda.cuInit(0)
+        or cuda.cuDeviceGet(ctypes.byref(device), index)
+        or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)  # for good, as in PyTorch
+    ):
+        cuda.cuCtxSetCurrent(context)
+
+
 def require_video_libraries() -> None:
     """Raises `BackendError` where the driver's libraries for NVDEC and NVENC are not to be seen."""
     absent = [name for name in _VIDEO if not _loads(name)]

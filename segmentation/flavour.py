@@ -56,6 +56,7 @@ def written(capability: tuple[int, int]) -> str:
     return f"{capability[0]}.{capability[1]}"
 
 
+@cache
 def find_gpu(index: int = 0) -> Gpu | None:
     """The `index`-th GPU that CUDA shows, or None. Asks the driver itself: building needs no PyTorch."""
     try:

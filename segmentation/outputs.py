@@ -141,6 +141,8 @@ class Outputs:
             config, muxer = output.config, output.muxer
             output.postprocess = made(plan.postprocess, info, pix_fmt, effect_on(config.effect, classes), config)
             output.encoder = made(output.choice, muxer, info, pix_fmt, config)
+            if plan.on_gpu and hasattr(output.encoder, "expect"):
+                output.encoder.expect()
             muxer.copy_streams(end=end)
             if config.verify:
                 output.witness = Witness(muxer, info, pix_fmt, config, plan.decode.name)

@@ -22,7 +22,7 @@ from segmentation.mask_track import MaskReader, MaskWriter
 from segmentation.model import load_model
 from segmentation.outputs import Finished, Outputs, check_names
 from segmentation.overlap import Overlap, opencv_threads
-from segmentation.placement import GPU_BATCH, Composer, Loading, batch_size, moves, open_gpu, steadying
+from segmentation.placement import GPU_BATCH, Composer, Loading, batch_size, give_back, moves, open_gpu, steadying
 from segmentation.plan import Choice, make_plan
 from segmentation.results import Results
 from segmentation.source import probe
@@ -89,6 +89,8 @@ def segment(
                 raise fault from exc
             log.warning("%s: %s; starting again with --batch-size %d", source, fault, half)
             config = replace(config, batch_size=half)
+        finally:
+            give_back()
 
 
 def _segment(
@@ -125,7 +127,8 @@ def _segment(
         decoder = made(plan.decode, info, pix_fmt, config)
         batches = until(stop, clock.steps("decode", decoder))
         decoded = overlapped(batches, "decoded")  # from here on, while the rest gets ready
-        if saved is None:
+        outputs.prepare(made, plan, pix_fmt, _end(info, config), classes if saved is None else ())
+        if saved is None:  # last, for the network is being loaded meanwhile
             preprocess = made(plan.preprocess, info, pix_fmt, model, config)
             try:
                 infer = made(plan.infer, model, config, **loading.options())
@@ -135,7 +138,6 @@ def _segment(
                 log.warning("infer: onnxruntime on the CPU (%s)", exc)
                 plan = make_plan(replace(config, infer="onnxruntime"), info)
                 infer = made(plan.infer, model, config)
-        outputs.prepare(made, plan, pix_fmt, _end(info, config), classes if saved is None else ())
         move = moves(gpu, info, pix_fmt, config)
         averaging = steadying(infer.memory, model, config, gpu) if saved is None else None
         compose = Composer([output.postprocess for output in outputs], info, pix_fmt, config, gpu)

@@ -3,6 +3,7 @@
 Nothing here needs the GPU's libraries until there is a GPU.
 """
 
+import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -13,6 +14,7 @@ from segmentation.config import Config
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.mask_track import rounded
 from segmentation.model import Model
+from segmentation.quiet import quiet
 from segmentation.refine import Refiner
 from segmentation.temporal import Averaging, HostAveraging
 
@@ -24,6 +26,14 @@ def open_gpu(config: Config) -> Any:
     from segmentation.gpu import Gpu  # only where there is one: its libraries are not on other machines
 
     return Gpu(device_index(config))
+
+
+def give_back() -> None:
+    """Gives back what GPU memory PyTorch keeps for later: it keeps it for each stream, and each run has its own."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        with quiet.broken():
+            torch.cuda.empty_cache()
 
 
 def batch_size(config: Config, model: Model | None, *, on_gpu: bool) -> int:

@@ -8,11 +8,12 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from segmentation.capabilities import device_index, require_video_libraries
+from segmentation.capabilities import device_index, enter_context, require_video_libraries
 from segmentation.config import STAGES, Config
 from segmentation.effect import Effect
 from segmentation.encode.nvenc_probe import nvenc_engine
@@ -133,7 +134,9 @@ def make_plan(config: Config, info: VideoInfo | None = None, begin: Callable[[An
     Raises `BackendError` if what `config` asks for can't run here.
     """
     mode = _mode(config)
-    with ThreadPoolExecutor(1) as pool:  # looking for NVENC takes half a second, in which the others are imported
+    with ThreadPoolExecutor(1) as pool:
+        if mode != "baseline":  # while libraries are imported
+            pool.submit(_enter_context, config)
         encode = pool.submit(choose_encoder, config, info)
         if config.encode is not None:
             encode.result()  # nothing to look for; and what is begun may stand in for libraries that it imports
@@ -152,6 +155,11 @@ def make_plan(config: Config, info: VideoInfo | None = None, begin: Callable[[An
 def choose_encoder(config: Config, info: VideoInfo | None = None) -> Choice:
     """What encodes the effect of `config`. Raises `BackendError`."""
     return _choose("encode", _TABLES[_mode(config)]["encode"], config, info)
+
+
+def _enter_context(config: Config) -> None:
+    with suppress(BackendError):  # said where a stage is chosen
+        enter_context(device_index(config))
 
 
 def _mode(config: Config) -> str:

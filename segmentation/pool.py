@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import torch
@@ -58,5 +59,6 @@ class PlanePool:
         if self._reader is None:
             self._free.append((tensors, None))
             return
-        self._reader.enter()
-        self._free.append((tensors, self._reader.recorded()))
+        with suppress(RuntimeError):  # a GPU that has failed, as those say who work with it; nothing is given out then
+            self._reader.enter()
+            self._free.append((tensors, self._reader.recorded()))

@@ -115,6 +115,28 @@ def test_memory_is_bounded(tmp_path: Path, layout: Layout, small_blocks: int) ->
     assert equal(tmp_path / "out.mp4", frames, info)
 
 
+def test_memory_is_made_ready_without_touching_what_is_there(tmp_path: Path, layout: Layout) -> None:
+    """All that frames will soon fill has pages then, and no more than that."""
+    info = video_info((640, 360))
+    frames = moving(LENGTH, info)
+    expected = layout.waiting * 640 * 360 * 3 // 2
+    with encoder(tmp_path / "out.mp4", info, Config(quality=0)) as (muxer, made):
+        assert isinstance(made, SegmentEncoder) and made.blocks is not None
+        held = made._shared(next(batches(frames, LENGTH)))  # there already
+        file = made.blocks.file
+        assert os.fstat(file).st_blocks * 512 < expected
+        made.expect()
+        assert within(5, lambda: os.fstat(file).st_blocks * 512 >= expected)
+        time.sleep(0.05)
+        assert os.fstat(file).st_blocks * 512 <= max(expected, held.block.size) + mmap.PAGESIZE
+        for i, frame in enumerate(frames):
+            assert all(np.array_equal(rows[i], p) for rows, p in zip(held.arrays, frame.planes, strict=True))
+        for packets in (*map(made.encode, batches(frames)), made.flush()):
+            muxer.write(packets)
+        muxer.finish(None)
+    assert equal(tmp_path / "out.mp4", frames, info)
+
+
 @pytest.mark.parametrize("size", [(96, 64), (97, 65)])
 def test_frames_are_copied_into_few_blocks(tmp_path: Path, size: tuple[int, int]) -> None:
     info = video_info(size)

@@ -93,7 +93,7 @@ def test_options_are_those_of_the_real_encoder(codec: Any, quality: int | None, 
     config = Config(codec=codec, quality=quality, preset=preset, encode="nvenc")
     for extra in nvenc_probe.EXTRAS:
         chosen = nvenc.options(codec, config, extra)
-        for name, value in {**chosen, **nvenc_probe.ALWAYS, "gpu": "0"}.items():
+        for name, value in {**chosen, **nvenc_probe.ALWAYS}.items():
             choices = [choice.name for choice in known[name].choices]
             if choices and not value.isdigit():
                 assert value in choices, name
@@ -132,7 +132,7 @@ def test_refusals_say_why(said: str, hint: str, nvenc: Any, monkeypatch: pytest.
 
     nvenc_probe._probed.cache_clear()
     monkeypatch.setattr(nvenc_probe, "VideoCodecContext", Refusing)
-    monkeypatch.setattr(nvenc_probe, "CodecContext", SimpleNamespace(create=lambda *_: Refusing()))
+    monkeypatch.setattr(nvenc_probe, "CodecContext", SimpleNamespace(create=lambda *_, hwaccel: Refusing()))
     with pytest.raises(BackendError) as caught:
         nvenc_probe.extras("h264_nvenc", 0)
     message = str(caught.value)
@@ -175,7 +175,7 @@ def test_older_gpus_get_fewer_options(nvenc: Any, monkeypatch: pytest.MonkeyPatc
 
     nvenc_probe._probed.cache_clear()
     monkeypatch.setattr(nvenc_probe, "VideoCodecContext", Old)
-    monkeypatch.setattr(nvenc_probe, "CodecContext", SimpleNamespace(create=lambda *_: Old()))
+    monkeypatch.setattr(nvenc_probe, "CodecContext", SimpleNamespace(create=lambda *_, hwaccel: Old()))
     assert nvenc_probe.extras("hevc_nvenc", 3) == {"bf": "3"}
 
 

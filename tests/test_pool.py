@@ -1,5 +1,6 @@
 """Memory that goes round: nobody gets what others still have, and nobody overwrites what is still to be read."""
 
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -62,6 +63,22 @@ def test_nobody_writes_where_another_stream_still_reads() -> None:
     assert other[0].data_ptr() != address and writer.made == 2
     reader.over = True
     assert pool.take()[0].data_ptr() == address and writer.made == 2
+
+
+def test_planes_of_a_gpu_that_has_failed_are_let_go_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python reports what is raised where the last reference goes, in many lines, and nobody can catch it."""
+    writer, reader = FakeGpu(), FakeGpu()
+
+    def failing() -> Any:
+        raise RuntimeError("CUDA_ERROR_LAUNCH_FAILED where an event is recorded")
+
+    reader.recorded = failing  # type: ignore[method-assign]
+    pool = PlanePool(writer, SHAPES, torch.uint8, reader)  # type: ignore[arg-type]
+    holder = [pool.take()]
+    unraised: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraised.append)
+    holder.clear()
+    assert not unraised and not pool._free
 
 
 @pytest.mark.gpu

@@ -31,6 +31,12 @@ class Job:
     memory: int  # bytes
 
 
+class Soon(NamedTuple):
+    """To the encoders' process: frames will soon fill this much of their memory, from its beginning on."""
+
+    size: int  # bytes
+
+
 class Pictures(NamedTuple):
     """To the encoders: the next frames, counted as batch 0, 1, 2..."""
 

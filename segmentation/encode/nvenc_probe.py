@@ -8,8 +8,10 @@ from functools import cache
 import av.error
 import av.logging
 from av.codec.context import CodecContext
+from av.codec.hwaccel import HWAccel
 from av.video.codeccontext import VideoCodecContext
 
+from segmentation.capabilities import enter_context
 from segmentation.config import NVENC_PRESETS, Config
 from segmentation.errors import BackendError, LacksEngine
 from segmentation.source import reason
@@ -53,15 +55,20 @@ def extras(library: str, index: int) -> dict[str, str]:
 
 @cache
 def _probed(library: str, index: int) -> dict[str, str] | str:
-    """One of `EXTRAS`, or why there is none. It takes half a second, for FFmpeg makes a CUDA context of its own."""
+    """One of `EXTRAS`, or why there is none.
+
+    Asked in the context that all use: one of FFmpeg's own would take it half a second, in which it keeps Python's lock.
+    """
+    enter_context(index)
     said = ""
     for extra in EXTRAS:
-        context = CodecContext.create(library, "w")
-        assert isinstance(context, VideoCodecContext)
-        context.width, context.height, context.pix_fmt, context.time_base = 256, 256, "nv12", Fraction(1, 30)
-        context.options = {**ALWAYS, **extra, "gpu": str(index)}
         with _messages() as messages:
             try:
+                current = HWAccel("cuda", device=str(index), options={"current_ctx": "1"})
+                context = CodecContext.create(library, "w", hwaccel=current)
+                assert isinstance(context, VideoCodecContext)
+                context.width, context.height, context.pix_fmt, context.time_base = 256, 256, "nv12", Fraction(1, 30)
+                context.options = {**ALWAYS, **extra}
                 context.open()
                 return extra
             except av.error.FFmpegError as exc:

@@ -18,7 +18,7 @@ from av.packet import Packet
 
 from segmentation.config import Config
 from segmentation.encode.encoder_process import EncoderProcess
-from segmentation.encode.messages import Encoded, End, Failed, Job, Pictures, Row, Taken
+from segmentation.encode.messages import Encoded, End, Failed, Job, Pictures, Row, Soon, Taken
 from segmentation.encode.x264 import X264Encoder
 from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
@@ -71,8 +71,9 @@ class SegmentEncoder(X264Encoder):
             super().__init__(muxer, info, pix_fmt, config, gpu)
             return
         cores = len(os.sched_getaffinity(0))
-        size = _frame_bytes(info, pix_fmt) * (1 + len(config.also))  # outputs of one run share the memory
-        layout = Layout.of(size, float(info.rate), cores, _expected(info, config))
+        self._frame_bytes = _frame_bytes(info, pix_fmt)
+        shared = self._frame_bytes * (1 + len(config.also))  # outputs of one run share the memory
+        layout = Layout.of(shared, float(info.rate), cores, _expected(info, config))
         # One keyframe, at the beginning: a second one could follow the last frame and have the number of the next
         # segment's, which H.264 forbids for neighbours. Cuts still get intra frames.
         extra = {"g": str(2 * layout.frames), "keyint_min": str(layout.frames)}
@@ -113,6 +114,11 @@ class SegmentEncoder(X264Encoder):
         cores = len(os.sched_getaffinity(0))
         how = f"segments on {cores} cores" if (config.codec or "h264") in _SEGMENTED else "one encoder"
         return f"{X264Encoder.describe(config)}, {how}"
+
+    def expect(self) -> None:
+        """Frames will come faster than they can be encoded, as from a GPU: their memory is made ready meanwhile."""
+        if self._process is not None:
+            self._process.send(Soon(self._layout.waiting * self._frame_bytes))
 
     def encode(self, batch: FrameBatch) -> list[Packet[Any]]:
         if self._process is None:

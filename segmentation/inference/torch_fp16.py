@@ -6,6 +6,7 @@ The network is the same FP16 graph that engines are built from, see `half.py`: w
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,13 @@ class Loaded(NamedTuple):
     stream: torch.cuda.Stream
 
 
+@torch.inference_mode()  # type: ignore[untyped-decorator]
+def _wake_libraries(device: torch.device) -> None:
+    """The first convolution has cuDNN loaded, which takes a third of a second, but not Python's lock."""
+    picture, weights = (torch.zeros((8, 8, side, side), dtype=torch.float16, device=device) for side in (8, 1))
+    torch.nn.functional.conv2d(picture.to(memory_format=torch.channels_last), weights)
+
+
 class TorchFp16Inference:
     """See `segmentation.inference`. The masks returned are written again by the next call."""
 
@@ -60,7 +68,8 @@ class TorchFp16Inference:
         dtype = torch.float16 if model.dtype is np.float16 else torch.float32
         # A stream apart: on the pipeline's own, decoders may be at work already, and theirs must not be captured.
         stream = torch.cuda.Stream(device)
-        with torch.cuda.stream(stream), torch.inference_mode():
+        with ThreadPoolExecutor(1) as aside, torch.cuda.stream(stream), torch.inference_mode():
+            aside.submit(_wake_libraries, device)  # while others are imported
             net: Any = convert(half_graph(model, count), device).to(memory_format=torch.channels_last)
             if config.compile:
                 net = torch.compile(net, dynamic=False)

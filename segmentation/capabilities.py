@@ -29,6 +29,9 @@ NVDEC_CODECS = {  # FFmpeg's name of a decoder: PyNvVideoCodec's of the codec
 logging.getLogger("PyNvVideoCodec").propagate = False  # it tells its version at each import; warnings still show
 
 _CHROMA = {"yuv420p": "420", "yuv444p": "444"}
+# cudaVideoCodec and cudaVideoChromaFormat of the driver's cuviddec.h.
+_CODEC_NUMBERS = {"MPEG1": 0, "MPEG2": 1, "MPEG4": 2, "H264": 4, "HEVC": 8, "VP8": 9, "VP9": 10, "AV1": 11}
+_CHROMA_NUMBERS = {"420": 1, "444": 3}
 _DRIVER = "libcuda.so.1"
 _VIDEO = ("libnvcuvid.so.1", "libnvidia-encode.so.1")  # PyNvVideoCodec loads both
 _PACKAGES = (
@@ -90,7 +93,7 @@ def nvdec_engines(config: Config, info: VideoInfo | None) -> int:
     """How many NVDEC engines there are. Raises `LacksEngine` if they can't decode `info`, saying what they lack."""
     index = device_index(config)
     if info is None:
-        return nvdec_caps(index, "H264", "420", 8)["num_decoder_engines"]
+        return int(nvdec_caps(index, "H264", "420", 8).engines)
     pix_fmt = info.pix_fmt.replace("yuvj", "yuv")
     bits = FORMATS[pix_fmt].bits if pix_fmt in FORMATS else 0
     chroma = _CHROMA.get(pix_fmt.removesuffix("10le"))
@@ -98,9 +101,9 @@ def nvdec_engines(config: Config, info: VideoInfo | None) -> int:
     if info.codec not in NVDEC_CODECS or chroma is None:
         raise LacksEngine(f"NVDEC has no decoder for {what}")
     caps = nvdec_caps(index, NVDEC_CODECS[info.codec], chroma, bits)
-    if not caps["supported"]:
+    if not caps.supported:
         raise LacksEngine(f"this GPU's NVDEC has no decoder for {what}")
-    least, most = (caps["width_min"], caps["height_min"]), (caps["width_max"], caps["height_max"])
+    least, most = (caps.width_min, caps.height_min), (caps.width_max, caps.height_max)
     size = (info.width, info.height)
     if any(s < low or s > high for s, low, high in zip(size, least, most, strict=True)):
         raise LacksEngine(f"NVDEC takes {'{}x{} to {}x{}'.format(*least, *most)} pixels of this codec, not {what}")
@@ -108,24 +111,42 @@ def nvdec_engines(config: Config, info: VideoInfo | None) -> int:
         raise LacksEngine(f"NVDEC gives frames of even size, and this is {what}")
     if info.interlaced or may_interlace(info.codec, bytes(next(read(info, None), b""))):
         raise LacksEngine(f"NVDEC would mix the fields of interlaced frames, and this is {what}")
-    return caps["num_decoder_engines"]
+    return int(caps.engines)
 
 
 @cache
-def nvdec_caps(index: int, codec: str, chroma: str, bits: int) -> dict[str, int]:
-    """PyNvVideoCodec's `GetDecoderCaps`, such as {"supported": 1, "num_decoder_engines": 7, "width_max": 4096, ...}."""
-    # Only here: without a driver they can't be imported.
-    import PyNvVideoCodec as nvc
-    from cuda.core import Device
+def nvdec_caps(index: int, codec: str, chroma: str, bits: int) -> "DecoderCaps":
+    """What NVDEC says of a codec. Raises `BackendError`.
 
-    Device(index).set_current()  # it asks in the thread's current context, and crashes where there is none
-    caps: dict[str, int] = nvc.GetDecoderCaps(
-        gpuid=index,
-        codec=getattr(nvc.cudaVideoCodec, codec),
-        chromaformat=getattr(nvc.cudaVideoChromaFormat, chroma),
-        bitdepth=bits,
+    The driver is asked itself, in the context that all use: PyNvVideoCodec makes one for it, which takes a fifth of a
+    second with Python's lock.
+    """
+    enter_context(index)
+    asked = DecoderCaps(codec=_CODEC_NUMBERS[codec], chroma=_CHROMA_NUMBERS[chroma], bits_over_8=bits - 8)
+    status = ctypes.CDLL(_VIDEO[0]).cuvidGetDecoderCaps(ctypes.byref(asked))
+    if status:
+        raise BackendError(f"the driver does not say what NVDEC decodes (CUDA error {status})")
+    return asked
+
+
+class DecoderCaps(ctypes.Structure):
+    """CUVIDDECODECAPS of the driver's cuviddec.h."""
+
+    _fields_ = (
+        ("codec", ctypes.c_int),
+        ("chroma", ctypes.c_int),
+        ("bits_over_8", ctypes.c_uint),
+        ("_reserved", ctypes.c_uint * 3),
+        ("supported", ctypes.c_ubyte),
+        ("engines", ctypes.c_ubyte),
+        ("_formats", ctypes.c_ushort),
+        ("width_max", ctypes.c_uint),
+        ("height_max", ctypes.c_uint),
+        ("_macroblocks_max", ctypes.c_uint),
+        ("width_min", ctypes.c_ushort),
+        ("height_min", ctypes.c_ushort),
+        ("_rest", ctypes.c_uint * 11),  # histograms, and what is reserved
     )
-    return caps
 
 
 def machine(config: Config) -> list[str]:
@@ -144,10 +165,10 @@ def machine(config: Config) -> list[str]:
             for codec in dict.fromkeys(NVDEC_CODECS.values())
             for chroma in ("420", "444")
             for bits in (8, 10)
-            if nvdec_caps(index, codec, chroma, bits)["supported"]
+            if nvdec_caps(index, codec, chroma, bits).supported
         ]
         lines.append(f"{'NVDEC':<12} {nvdec_engines(config, None)} engines: {', '.join(served)}")
-    except (BackendError, ImportError) as exc:
+    except BackendError as exc:
         lines.append(f"{'NVDEC':<12} not to be asked: {exc}")
     return lines
 

@@ -188,9 +188,11 @@ def test_closing_ends_who_waits_and_an_error_comes_out_where_batches_are_taken()
     line.open(second)
     assert line.next_run() is second
 
+    assert line.next_run(wait=False) is None
+
     def read() -> None:
-        line.open(run_of(1))
-        line.open(run_of(1))
+        for _ in range(3):
+            line.open(run_of(1))
 
     threads = started(lambda: line.admit(second), read)
     time.sleep(0.05)

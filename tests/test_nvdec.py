@@ -1,5 +1,6 @@
 """NVDEC against FFmpeg: the same frames, bit for bit, with the same times."""
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -93,6 +94,26 @@ def test_what_nvdec_lacks_is_said(corpus: Path, name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_capabilities_are_those_that_its_library_tells() -> None:
+    import PyNvVideoCodec as nvc
+
+    from segmentation.capabilities import NVDEC_CODECS, nvdec_caps
+
+    for codec, chroma, bits in itertools.product(set(NVDEC_CODECS.values()), ("420", "444"), (8, 10)):
+        theirs = nvc.GetDecoderCaps(
+            gpuid=0,
+            codec=getattr(nvc.cudaVideoCodec, codec),
+            chromaformat=getattr(nvc.cudaVideoChromaFormat, chroma),
+            bitdepth=bits,
+        )
+        ours = nvdec_caps(0, codec, chroma, bits)
+        assert bool(ours.supported) == bool(theirs["supported"])
+        assert ours.engines == theirs["num_decoder_engines"]
+        for name in ("width_min", "width_max", "height_min", "height_max"):
+            assert getattr(ours, name) == theirs[name], (codec, chroma, bits, name)
+    assert nvdec_caps(0, "H264", "420", 8).supported
+
+
 @pytest.mark.parametrize(
     ("codec", "options", "pix_fmt"),
     [
@@ -109,6 +130,21 @@ def test_runs_on_several_engines_are_exact_at_the_cuts(
 ) -> None:
     path = Synthetic(codec=codec, options=options, gop=30, pts=range(200), size=(320, 240), pix_fmt=pix_fmt)
     assert same(path.write(tmp_path / "a.mkv")) == 200
+
+
+@pytest.mark.parametrize(
+    ("codec", "options"),
+    [
+        ("libx264", {"x264-params": "keyint=30:min-keyint=30:scenecut=0:bframes=3"}),
+        ("libx264", {"x264-params": "keyint=30:min-keyint=30:scenecut=0:bframes=8:ref=8"}),
+        ("libx265", {"x265-params": "log-level=none:keyint=30:min-keyint=30:bframes=4:open-gop=0"}),
+    ],
+)
+@pytest.mark.parametrize("count", [451, 473])
+def test_decoders_go_on_from_run_to_run(tmp_path: Path, codec: str, options: dict[str, str], count: int) -> None:
+    """Many runs for each; the last one is of one frame, or too short to be a run of its own."""
+    path = Synthetic(codec=codec, options=options, gop=30, pts=range(count), size=(320, 240))
+    assert same(path.write(tmp_path / "a.mkv")) == count
 
 
 @pytest.mark.parametrize("options", [{"start": 3.0}, {"start": 3.1, "duration": 1.0}, {"max_frames": 37}])

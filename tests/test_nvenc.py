@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from segmentation import BackendError, Config
 from segmentation.encode import nvenc_probe
+from segmentation.flavour import Gpu
 from segmentation.frames import FORMATS, Frame, FrameBatch, VideoInfo
 from segmentation.mux import Muxer
 
@@ -121,7 +122,7 @@ def test_it_is_in_the_wheels() -> None:
         ("No capable devices found", "refuses"),
     ],
 )
-def test_refusals_say_why(said: str, hint: str, nvenc: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals_say_why(said: str, hint: str, nvenc: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing:
         options: dict[str, str]
 
@@ -131,6 +132,7 @@ def test_refusals_say_why(said: str, hint: str, nvenc: Any, monkeypatch: pytest.
             raise av.error.ExternalError(542398533, "Generic error in an external library")
 
     nvenc_probe._probed.cache_clear()
+    monkeypatch.setenv("SEGMENTATION_ENGINES", str(tmp_path))
     monkeypatch.setattr(nvenc_probe, "VideoCodecContext", Refusing)
     monkeypatch.setattr(nvenc_probe, "CodecContext", SimpleNamespace(create=lambda *_, hwaccel: Refusing()))
     with pytest.raises(BackendError) as caught:
@@ -138,6 +140,35 @@ def test_refusals_say_why(said: str, hint: str, nvenc: Any, monkeypatch: pytest.
     message = str(caught.value)
     assert hint in message and said in message and "\n" not in message
     assert av.logging.get_level() is None  # as it was
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"), [("unsupported device (2): (no details)", True), ("out of memory (10): (no details)", False)]
+)
+def test_that_a_gpu_has_no_nvenc_is_asked_once(
+    said: str, kept: bool, nvenc: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What may change is asked again by the next process."""
+    opened = []
+
+    class Refusing:
+        def open(self) -> None:
+            opened.append(self)
+            av.logging.log(av.logging.ERROR, "h264_nvenc", f"OpenEncodeSessionEx failed: {said} {len(opened)}\n")
+            raise av.error.ExternalError(542398533, "Generic error in an external library")
+
+    monkeypatch.setenv("SEGMENTATION_ENGINES", str(tmp_path / "new"))
+    monkeypatch.setattr(nvenc_probe, "find_gpu", lambda index: Gpu("NVIDIA A100-SXM4-80GB", (8, 0)))
+    monkeypatch.setattr(nvenc_probe, "VideoCodecContext", Refusing)
+    monkeypatch.setattr(nvenc_probe, "CodecContext", SimpleNamespace(create=lambda *_, hwaccel: Refusing()))
+    messages = []
+    for _ in range(2):
+        nvenc_probe._probed.cache_clear()
+        with pytest.raises(BackendError) as caught:
+            nvenc_probe.extras("hevc_nvenc", 0)
+        messages.append(str(caught.value))
+    assert len(opened) == (1 if kept else 2) and all(said in message for message in messages)
+    nvenc_probe._probed.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -165,7 +196,7 @@ def test_a_machine_without_nvenc_refuses(codec: Any, nvenc: Any) -> None:
         assert f"{codec}_nvenc on cuda:0" in described
 
 
-def test_older_gpus_get_fewer_options(nvenc: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_gpus_get_fewer_options(nvenc: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Old:
         options: dict[str, str]
 
@@ -174,6 +205,7 @@ def test_older_gpus_get_fewer_options(nvenc: Any, monkeypatch: pytest.MonkeyPatc
                 raise av.error.FFmpegError(38, "Function not implemented")
 
     nvenc_probe._probed.cache_clear()
+    monkeypatch.setenv("SEGMENTATION_ENGINES", str(tmp_path))
     monkeypatch.setattr(nvenc_probe, "VideoCodecContext", Old)
     monkeypatch.setattr(nvenc_probe, "CodecContext", SimpleNamespace(create=lambda *_, hwaccel: Old()))
     assert nvenc_probe.extras("hevc_nvenc", 3) == {"bf": "3"}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import Synthetic, planes
 
-from segmentation.decode.packets import Run, exact_keyframe, read, runs, whole
+from segmentation.decode.packets import Run, begins_anew, exact_keyframe, read, runs, whole
 from segmentation.source import open_input, probe
 
 Shown = tuple[int | None, tuple[Any, ...]]
@@ -80,6 +80,52 @@ def test_open_and_closed_groups_of_pictures(tmp_path: Path, codec: str, options:
     count, frames = decoded_in_runs(path, least=8)
     assert frames == decoded_whole(path)
     assert (count > 1) == many
+
+
+IDR = {
+    "libx264": {"x264-params": "keyint=10:min-keyint=10:scenecut=0:bframes=3"},
+    "libx265": {"x265-params": "log-level=none:keyint=10:min-keyint=10:bframes=4:open-gop=0"},
+}
+
+
+@pytest.mark.parametrize("codec", IDR)
+def test_one_decoder_goes_on_with_runs_that_begin_anew(tmp_path: Path, codec: str) -> None:
+    """Without being emptied in between, and whichever runs they are: all frames come out, in order and exact."""
+    path = Synthetic(codec=codec, options=IDR[codec], pts=range(90), size=(128, 96)).write(tmp_path / "a.mkv")
+    info = probe(str(path))
+    cut = list(runs(read(info, None), exact_keyframe(info.codec), 8, threading.Event()))
+    assert len(cut) == 9 and all(begins_anew(info.codec, run) for run in cut)
+    decoder: Any = av.CodecContext.create(info.codec, "r")
+    some = [*cut[0::3], cut[1]]
+    frames = [frame for run in some for packet in run.packets() for frame in decoder.decode(packet)]
+    every = decoded_whole(path)
+    expected = [every[10 * number + i] for number in (0, 3, 6, 1) for i in range(10)]
+    assert [shown(frame) for frame in [*frames, *decoder.decode(None)]] == expected
+
+
+@pytest.mark.parametrize(
+    ("codec", "options"),
+    [
+        ("libx265", {"x265-params": "log-level=none:keyint=10:min-keyint=10:bframes=4:open-gop=1"}),  # CRA pictures
+        ("mpeg2video", {"g": "10", "bf": "2"}),
+        ("libvpx-vp9", {"g": "10", "cpu-used": "8", "lag-in-frames": "8"}),
+    ],
+)
+def test_other_keyframes_begin_nothing_anew(tmp_path: Path, codec: str, options: dict[str, str]) -> None:
+    path = Synthetic(codec=codec, options=options, gop=10, pts=range(60), size=(128, 96)).write(tmp_path / "a.mkv")
+    info = probe(str(path))
+    cut = list(runs(read(info, None), exact_keyframe(info.codec), 8, threading.Event()))
+    assert len(cut) > 2 and not any(begins_anew(info.codec, run) for run in cut[1:])
+
+
+def test_what_is_not_all_there_begins_nothing_anew(tmp_path: Path) -> None:
+    """Nor does what a decoder would have to wait for; the first of three runs that wait is all there."""
+    path = Synthetic(codec="libx264", options=IDR["libx264"], pts=range(90)).write(tmp_path / "a.mkv")
+    info = probe(str(path))
+    coming = runs(read(info, None), exact_keyframe(info.codec), 8, threading.Event())
+    first, second, third = next(coming), next(coming), next(coming)
+    assert [begins_anew(info.codec, run) for run in (first, second, third)] == [True, False, False]
+    assert first.ended and not second.ended and not third.ended
 
 
 def test_a_run_begins_before_the_wanted_time(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from segmentation.decode.packets import Run
 
+_AHEAD = 3  # runs that wait for a decoder: when the third one begins, the first one has been read to its end
 _RESERVE = 2  # batches that the run whose turn it is may have waiting, however much the others hold
 _SLACK = 2.5  # times what decoders in step hold; in simulations 1.5 is enough
 
@@ -34,7 +35,7 @@ class Line:
         self._next = threading.Condition(lock)  # there may be a batch to take
 
     def open(self, run: Run | None) -> None:
-        """Adds a run at the end; `None`: no more. Waits until at most one other waits for a decoder."""
+        """Adds a run at the end; `None`: no more. Waits while `_AHEAD` or more wait for a decoder."""
         with self._runs:
             if run is None:
                 self._all_read = True
@@ -44,7 +45,7 @@ class Line:
                 self._new.append(run)
                 self._order.append(run)
             self._runs.notify_all()
-            self._runs.wait_for(lambda: len(self._new) < 2 or self.closed.is_set())
+            self._runs.wait_for(lambda: len(self._new) < _AHEAD or self.closed.is_set())
 
     def _measure(self) -> None:
         """Sets how much is held, and how many decoders that keeps at work, by the longest of the runs that are here.
@@ -58,10 +59,11 @@ class Line:
         self._limit = min(self._most, max(_RESERVE, _SLACK * in_step))
         self._at_once = (longest + 2 * self._limit) / (longest + 1)
 
-    def next_run(self) -> Run | None:
-        """The next run for a decoder; `None` when there are no more."""
+    def next_run(self, *, wait: bool = True) -> Run | None:
+        """The next run for a decoder; `None` when there are no more, or unless it may wait when there is none yet."""
         with self._runs:
-            self._runs.wait_for(lambda: self._new or self._all_read or self.closed.is_set())
+            if wait:
+                self._runs.wait_for(lambda: self._new or self._all_read or self.closed.is_set())
             run = self._new.popleft() if self._new and not self.closed.is_set() else None
             self._runs.notify_all()
             return run

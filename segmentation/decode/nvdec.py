@@ -8,20 +8,23 @@ decoder of its own. Frames leave in order. What runs ahead of the one that is be
 that short runs keep all engines busy, and long ones as many as memory allows.
 """
 
+from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
-from fractions import Fraction
+from dataclasses import dataclass, field
 from typing import Any
 
 import PyNvVideoCodec as nvc
+from av.packet import Packet
 from av.video.stream import VideoStream
 from numpy import int64, uint64
 
 from segmentation.capabilities import NVDEC_CODECS, nvdec_engines
 from segmentation.config import Config
 from segmentation.decode.line import Line
-from segmentation.decode.packets import Run, exact_keyframe, read, runs, whole
+from segmentation.decode.packets import Run, begins_anew, exact_keyframe, read, runs, whole
 from segmentation.decode.timeline import Timeline, missing
 from segmentation.driver import Event
 from segmentation.errors import InputError
@@ -65,6 +68,7 @@ class NvdecDecoder:
         self._timeline = Timeline(info, config)
         most = min(AHEAD, gpu.free_bytes() // 4) // (self._frame_bytes() * self._batch_size)
         self._threads: list[threading.Thread] = []
+        self._opened: list[_Decoder] = []
         with open_input(info.path) as container:
             stream = container.streams[info.stream_index]
             assert isinstance(stream, VideoStream)
@@ -93,17 +97,22 @@ class NvdecDecoder:
         for thread in self._threads:
             thread.join()
         self._threads = []
+        # Not by their threads: where one ends, all others would have to wait for that, and some may have much to do.
+        self._gpu.enter()
+        opened, self._opened = self._opened, []
+        for decoder in opened:
+            decoder.close()
 
     def _in_time(self) -> Iterator[FrameBatch]:
         """The batches in order, their frames' pts settled, cut to the wanted stretch."""
         count = number = 0
-        end = Fraction(0)
+        end = 0  # ticks
         for planes, times, made in self._line:
             self._stages.wait_event(made)
             placed: list[Frame] = []
             for stored, duration in times:
                 pts = self._timeline.place(stored)
-                end = max(end, (pts + duration) * self.info.time_base)
+                end = max(end, pts + duration)
                 if self._timeline.over(pts) or count + len(placed) == self._limit:
                     break
                 placed.append(Frame(planes=ON_GPU, pts=pts, duration=duration))
@@ -113,7 +122,8 @@ class NvdecDecoder:
                 number += 1
             if len(placed) < len(times) or count == self._limit:
                 return
-        self.damaged = max(self._line.lost, missing(self.info, count, end, whole=self._timeline.first is None))
+        whole = self._timeline.first is None
+        self.damaged = max(self._line.lost, missing(self.info, count, end * self.info.time_base, whole=whole))
 
     def _guard(self, work: Any) -> None:
         try:
@@ -134,50 +144,75 @@ class NvdecDecoder:
         self._line.open(None)
 
     def _work(self) -> None:
-        """Decodes one run after the other."""
-        decoder = None
-        while (run := self._line.next_run()) is not None:
-            decoder = decoder or _Decoder(self.info, self._gpu)
-            self._decode(decoder, run)
-        if decoder is not None:
-            decoder.close()
+        """Decodes one run after the other. Where the next one is there already and begins anew, its packets follow at
+        once and push out the frames that the decoder still holds: if it were emptied first, its engine would stand
+        idle."""
+        decoder: _Decoder | None = None
+        before: _Making | None = None  # the run of which the decoder still holds frames
+        while True:
+            run = self._line.next_run(wait=before is None)
+            if decoder is not None and before is not None and (run is None or not begins_anew(self.info.codec, run)):
+                self._take(decoder.decode(nvc.PacketData()), before)  # an empty one: what it still holds
+                self._finish(before)
+                before = None
+            elif run is None:
+                return
+            if run is not None:
+                if decoder is None:
+                    decoder = _Decoder(self.info, self._gpu)
+                    self._opened.append(decoder)
+                before = self._decode(decoder, run, before)
 
-    def _decode(self, decoder: "_Decoder", run: Run) -> None:
-        times: dict[int, _Times] = {}  # of packets whose frame has not come out, by their timestamp
-        filling: _Batch | None = None
-        for surface in self._surfaces(decoder, run, times):
-            pts, duration, discarded = times.pop(surface.timestamp, (None, 0, False))
+    def _decode(self, decoder: _Decoder, run: Run, before: _Making | None) -> _Making:
+        """Gives the decoder a run's packets, and takes what comes out."""
+        making = _Making(run)
+        for packet in run.packets():
+            before = self._sort(decoder.decode(making.data(packet)), before, making)
+        # A run may be too short to push out all.
+        if before is not None and self._sort(decoder.decode(nvc.PacketData()), before, making) is not None:
+            self._finish(before)
+        return making
+
+    def _sort(self, surfaces: list[Any], before: _Making | None, making: _Making) -> _Making | None:
+        """Takes surfaces, first those of the run before; returns that while more of it is to come."""
+        if before is not None:
+            own = next((i for i, surface in enumerate(surfaces) if surface.timestamp not in before.times), None)
+            self._take(surfaces[:own], before)
+            if own is None and before.times:
+                return before
+            self._finish(before)
+            surfaces = [] if own is None else surfaces[own:]
+        self._take(surfaces, making)
+        return None
+
+    def _take(self, surfaces: list[Any], making: _Making) -> None:
+        """Copies those that are to be shown into batches.
+
+        A surface's memory is used again for later ones, so it has to be read on the stream, before asking for more.
+        """
+        run = making.run
+        for surface in surfaces:
+            pts, duration, discarded = making.times.pop(surface.timestamp, (None, 0, False))
             if discarded or not run.shows(pts) or (pts is not None and not self._timeline.begun(pts)):
                 continue
-            if filling is None:
+            if making.filling is None:
                 self._line.admit(run)
-                filling = (self._pool.take(), [])
-            self._unpack(surface, filling[0], len(filling[1]))
-            filling[1].append((pts, duration))
-            if len(filling[1]) == self._batch_size:
-                self._line.put(run, self._made(filling))
-                filling = None
-        lost = sum(not discarded and run.shows(pts) for pts, _, discarded in times.values())
-        self._line.finish(run, filling and self._made(filling), lost)
+                making.filling = (self._pool.take(), [])
+            planes, shown = making.filling
+            self._unpack(surface, planes, len(shown))
+            shown.append((pts, duration))
+            if len(shown) == self._batch_size:
+                self._line.put(run, self._made(making.filling))
+                making.filling = None
+
+    def _finish(self, making: _Making) -> None:
+        """Gives out the last batch, when nothing more of the run is to come out."""
+        lost = sum(not discarded and making.run.shows(pts) for pts, _, discarded in making.times.values())
+        self._line.finish(making.run, making.filling and self._made(making.filling), lost)
 
     def _made(self, filled: _Batch) -> tuple[Planes, list[_Shown], Event]:
         """A batch with the event after which its planes are what they are to be."""
         return *filled, self._gpu.recorded()
-
-    def _surfaces(self, decoder: "_Decoder", run: Run, times: dict[int, "_Times"]) -> Iterator[Any]:
-        """NVDEC's frames of a run in the order in which they are shown; `timestamp` is their packet's.
-
-        Times that rise in decoding order are taken for decoding times and given out in their order, which is right for
-        AVI: it stores no others. A surface's memory is used again for later ones, so it has to be read on the stream,
-        before asking for more.
-        """
-        for packet in run.packets():
-            timestamp = packet.pts if packet.pts is not None else packet.dts or 0
-            times[timestamp] = (packet.pts, packet.duration or 0, packet.is_discard)
-            data = nvc.PacketData()
-            data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, timestamp
-            yield from decoder.decode(data)
-        yield from decoder.decode(nvc.PacketData())  # an empty one: what it still holds
 
     def _unpack(self, surface: Any, planes: Any, row: int) -> None:
         """Copies a surface into row `row` of the batch."""
@@ -196,6 +231,27 @@ class NvdecDecoder:
         info, layout = self.info, self._layout
         chroma = -(-info.height >> layout.shift_y) * -(-info.width >> layout.shift_x)
         return (info.width * info.height + 2 * chroma) * (1 if layout.bits == 8 else 2)
+
+
+@dataclass(slots=True)
+class _Making:
+    """A run that is being decoded."""
+
+    run: Run
+    times: dict[int, _Times] = field(default_factory=dict)  # of packets whose frame has not come out, by timestamp
+    filling: _Batch | None = None  # the batch that is not full yet
+
+    def data(self, packet: Packet[Any]) -> Any:
+        """A packet for NVDEC, whose frame will have the same timestamp.
+
+        Times that rise in decoding order are taken for decoding times and given out in their order, which is right for
+        AVI: it stores no others.
+        """
+        timestamp = packet.pts if packet.pts is not None else packet.dts or 0
+        self.times[timestamp] = (packet.pts, packet.duration or 0, packet.is_discard)
+        data = nvc.PacketData()
+        data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, timestamp
+        return data
 
 
 class _Decoder:

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 LONGEST = 600  # packets of one run that wait for its decoder: reading stops there until some are taken
 _POLL = 0.05  # seconds between looks at whether all is over
 _H264_IDR = 5  # nal_unit_type, H.264 table 7-1
-_HEVC_IRAP = range(16, 24)  # nal_unit_type, H.265 table 7-1
+_HEVC_IRAP, _HEVC_IDR = range(16, 24), range(19, 21)  # nal_unit_type, H.265 table 7-1
 _REPEATED = ("h264", "hevc", "mpeg2video", "mpeg4")  # decoders learn from the stream alone what its extradata says
 
 
@@ -40,7 +40,9 @@ class Run:
     def __init__(self, first: int | None, stop: threading.Event) -> None:
         self.first = first
         self.until: int | None = None
+        self.head: Packet[Any] | None = None  # its first packet
         self.length = 0  # packets so far
+        self.ended = False  # whether all of them are there
         self.begun = 0  # batches that its decoder has begun to fill with what it makes of them
         self.decoded: deque[Any] = deque()  # what its decoder has made of them and nobody has taken yet
         self.done = False  # whether nothing is to follow there
@@ -49,12 +51,16 @@ class Run:
 
     def put(self, packet: Packet[Any] | None) -> None:
         """Adds a packet; `None` ends the run. Waits while too many are there, unless all is over."""
+        if self.head is None:
+            self.head = packet
         self.length += packet is not None
         while not self._stop.is_set():
             try:
-                return self._packets.put(packet, timeout=_POLL)
+                self._packets.put(packet, timeout=_POLL)
             except queue.Full:
                 continue
+            self.ended = packet is None
+            return
 
     def packets(self) -> Iterator[Packet[Any]]:
         """Its packets, as they come; ends early when all is over."""
@@ -156,6 +162,19 @@ def exact_keyframe(codec: str) -> Callable[[Packet[Any]], bool]:
     if codec == "hevc":
         return lambda packet: _is_key(packet) and any(nal >> 1 & 63 in _HEVC_IRAP for nal in _nal_bytes(packet))
     return _is_key
+
+
+def begins_anew(codec: str, run: Run) -> bool:
+    """Whether a decoder can go on with this run after any other without being emptied: it begins with an IDR picture,
+    before which all that is held is shown, and after which nothing refers back.
+
+    All of it has to be there, for what the decoder holds may be what those wait for who keep the reader waiting.
+    """
+    if run.head is None or not run.ended:
+        return False
+    if codec == "hevc":
+        return any(nal >> 1 & 63 in _HEVC_IDR for nal in _nal_bytes(run.head))
+    return codec == "h264" and any(nal & 31 == _H264_IDR for nal in _nal_bytes(run.head))
 
 
 def _is_key(packet: Packet[Any]) -> bool:

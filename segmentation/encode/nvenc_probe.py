@@ -1,9 +1,11 @@
 """Whether the GPU has NVENC, and what it takes: found by opening small encoders through FFmpeg. Needs no PyTorch."""
 
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
 
 import av.error
 import av.logging
@@ -14,6 +16,9 @@ from av.video.codeccontext import VideoCodecContext
 from segmentation.capabilities import enter_context
 from segmentation.config import NVENC_PRESETS, Config
 from segmentation.errors import BackendError, LacksEngine
+from segmentation.flavour import find_gpu
+from segmentation.folders import engine_folder
+from segmentation.sidecar import write_whole
 from segmentation.source import reason
 
 QUALITY = {"h264": 19, "hevc": 23, "av1": 22}  # NVENC's own scale, near that of x264 and x265
@@ -58,7 +63,11 @@ def _probed(library: str, index: int) -> dict[str, str] | str:
     """One of `EXTRAS`, or why there is none.
 
     Asked in the context that all use: one of FFmpeg's own would take it half a second, in which it keeps Python's lock.
+    Even so it is a quarter; so that a GPU has no NVENC at all, which stays true, is asked once for all runs.
     """
+    without = _note(index)
+    if without is not None and without.is_file():
+        return f"{library} can't be used: {without.read_text(encoding='utf-8')}"
     enter_context(index)
     said = ""
     for extra in EXTRAS:
@@ -76,8 +85,18 @@ def _probed(library: str, index: int) -> dict[str, str] | str:
                 said = said or (first[0] if first else reason(exc))  # the first trial says most
         for fragment, hint in _HINTS.items():
             if fragment in said:
+                if hint == _NONE and without is not None:
+                    with suppress(OSError):
+                        without.parent.mkdir(parents=True, exist_ok=True)
+                        write_whole(without, f"{hint} ({said})".encode())
                 return f"{library} can't be used: {hint} ({said})"
     return f"{library} can't be used: this GPU or its driver refuses ({said})"
+
+
+def _note(index: int) -> Path | None:
+    """The file that says of GPUs with this one's name that they have no NVENC; `None` where there is no GPU."""
+    gpu = find_gpu(index)
+    return None if gpu is None else engine_folder() / f"no-nvenc-{re.sub('[^a-z0-9]+', '-', gpu.name.lower())}.txt"
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The whole way on a GPU: order, count, sameness with the CPU's, faults, clean ends."""
 
+import gc
 import json
 import os
 import random
@@ -458,6 +459,23 @@ def test_memory_is_flat_over_20000_frames(tmp_path: Path) -> None:
     assert late[1] <= early[1]
     assert late[2] - early[2] <= 200 << 20
     assert late[3] <= early[3]
+
+
+@pytest.mark.parametrize("effect", ["blur", "pixelate", "color:white"])
+def test_a_run_gives_its_memory_back(tmp_path: Path, effect: str) -> None:
+    """At once, not when Python looks for garbage; a batch of these frames alone takes 24 MiB."""
+    import torch
+
+    path = Synthetic(codec="libx264", pts=range(40), size=(1280, 720)).write(tmp_path / "a.mp4")
+    held = []
+    gc.disable()
+    try:
+        for _ in range(3):
+            segment(path, tmp_path / "b.mp4", effect=effect, batch_size=16, **OPTIMIZED)
+            held.append(torch.cuda.memory_allocated() / 2**20)
+    finally:
+        gc.enable()
+    assert held[2] - held[1] < 12, held
 
 
 def test_strange_requests_are_refused_in_one_line(corpus: Path) -> None:

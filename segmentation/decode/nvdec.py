@@ -68,7 +68,6 @@ class NvdecDecoder:
         self._timeline = Timeline(info, config)
         most = min(AHEAD, gpu.free_bytes() // 4) // (self._frame_bytes() * self._batch_size)
         self._threads: list[threading.Thread] = []
-        self._opened: list[_Decoder] = []
         with open_input(info.path) as container:
             stream = container.streams[info.stream_index]
             assert isinstance(stream, VideoStream)
@@ -88,8 +87,10 @@ class NvdecDecoder:
             thread.start()
         try:
             yield from self._in_time()
-        finally:
+        except BaseException:
             self.close()
+            raise
+        self._line.close()  # nobody waits here until the decoders are gone
 
     def close(self) -> None:
         """Ends all threads and gives the decoders back."""
@@ -97,11 +98,6 @@ class NvdecDecoder:
         for thread in self._threads:
             thread.join()
         self._threads = []
-        # Not by their threads: where one ends, all others would have to wait for that, and some may have much to do.
-        self._gpu.enter()
-        opened, self._opened = self._opened, []
-        for decoder in opened:
-            decoder.close()
 
     def _in_time(self) -> Iterator[FrameBatch]:
         """The batches in order, their frames' pts settled, cut to the wanted stretch."""
@@ -156,12 +152,13 @@ class NvdecDecoder:
                 self._finish(before)
                 before = None
             elif run is None:
-                return
+                break
             if run is not None:
-                if decoder is None:
-                    decoder = _Decoder(self.info, self._gpu)
-                    self._opened.append(decoder)
+                decoder = decoder or _Decoder(self.info, self._gpu)
                 before = self._decode(decoder, run, before)
+        self._line.closed.wait()  # while one decoder is being destroyed, no other gets on
+        if decoder is not None:
+            decoder.close()
 
     def _decode(self, decoder: _Decoder, run: Run, before: _Making | None) -> _Making:
         """Gives the decoder a run's packets, and takes what comes out."""
@@ -191,6 +188,8 @@ class NvdecDecoder:
         A surface's memory is used again for later ones, so it has to be read on the stream, before asking for more.
         """
         run = making.run
+        if self._line.closed.is_set():
+            return
         for surface in surfaces:
             pts, duration, discarded = making.times.pop(surface.timestamp, (None, 0, False))
             if discarded or not run.shows(pts) or (pts is not None and not self._timeline.begun(pts)):

@@ -76,10 +76,10 @@ class CvCudaPostprocessor:
         size = (chroma_width, chroma_height, len(batch))
         match self._effect.kind:
             case "cutout":
-                old = (*batch.planes, *self._size, 1) if self._edge.feather else self._blur(batch, mask)[:6]
+                old = (*batch.planes, *self._size, 1) if self._edge.feather else self._blur(self, batch, mask)[:6]
                 self._kernels("cut_out", size, *batch.planes, *self._size, *mask, *old, self._black, *shown)
             case "color" | "image" | "video" if not self._edge.feather:
-                old, new = self._blur(batch, mask)[:5], self._behind(batch, mask)
+                old, new = self._blur(self, batch, mask)[:5], self._behind(batch, mask)
                 self._kernels("replace", size, *batch.planes, *self._size, *mask, *old, *new, *shown)
             case kind:
                 white = kind == "mask"
@@ -108,9 +108,9 @@ class CvCudaPostprocessor:
     def _behind(self, batch: FrameBatch, mask: tuple[Any, ...]) -> Behind:
         match self._effect.kind:
             case "blur":
-                return self._blur(batch, mask)
+                return self._blur(self, batch, mask)
             case "pixelate":
-                return self._blocks(batch, mask)
+                return self._blocks(self, batch, mask)
             case "image" | "video":
                 assert self._backdrop is not None
                 return self._backdrop(batch)
@@ -153,16 +153,15 @@ class _Gaussian:
 class _Blur:
     """blur(I * (1 - a)) / blur(1 - a) at reduced size, as small planes (N, h, w), in buffers that are made once."""
 
-    def __init__(self, owner: Any, count: int) -> None:
-        self._owner = owner
+    def __init__(self, owner: CvCudaPostprocessor, count: int) -> None:
         strength = owner._effect.strength if owner._effect.kind == "blur" else OLD_BACKGROUND
         (width, height), sigma = blur_scale(owner._size, strength)
         self._size = (width, height)
         self._gaussian = _Gaussian(owner._gpu, (count, height, width, 4), sigma)
         self._small = tuple(owner._gpu.empty((count, height, width), owner._dtype) for _ in range(3))
 
-    def __call__(self, batch: FrameBatch, mask: tuple[Any, ...]) -> Behind:
-        owner, size = self._owner, (*self._size, len(batch))
+    def __call__(self, owner: CvCudaPostprocessor, batch: FrameBatch, mask: tuple[Any, ...]) -> Behind:
+        size = (*self._size, len(batch))
         owner._kernels("reduce", size, *batch.planes, *owner._size, *mask, self._gaussian.source, *self._size)
         owner._kernels("divide", size, self._gaussian(), *self._small, *self._size)
         y, u, v = self._small
@@ -172,15 +171,14 @@ class _Blur:
 class _Blocks:
     """The background's mean colour in each block, as small planes (N, h, w), in buffers that are made once."""
 
-    def __init__(self, owner: Any, count: int) -> None:
-        self._owner = owner
+    def __init__(self, owner: CvCudaPostprocessor, count: int) -> None:
         self._side = block_side(owner._size, owner._effect.block)
         width, height = (-(-pixels // self._side) for pixels in owner._size)
         self._size = (width, height)
         self._small = tuple(owner._gpu.empty((count, height, width), owner._dtype) for _ in range(3))
 
-    def __call__(self, batch: FrameBatch, mask: tuple[Any, ...]) -> Behind:
-        (width, height), owner = self._size, self._owner
+    def __call__(self, owner: CvCudaPostprocessor, batch: FrameBatch, mask: tuple[Any, ...]) -> Behind:
+        width, height = self._size
         size = (width * THREADS[0], height * THREADS[1], len(batch))  # a block of threads for each of the picture's
         owner._kernels(
             "pixelate", size, *batch.planes, *owner._size, *mask, self._side, *self._small, width, height

@@ -6,6 +6,7 @@ Nothing here needs the GPU's libraries until there is a GPU.
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +33,7 @@ def give_back() -> None:
     """Gives back what GPU memory PyTorch keeps for later: it keeps it for each stream, and each run has its own."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        with quiet.broken():
+        with quiet.broken(), suppress(RuntimeError):  # a GPU that has failed, which was said
             torch.cuda.empty_cache()
 
 

@@ -4,7 +4,7 @@
     python tools/benchmark_gpu.py VIDEO --work DIR --only decode,null --repeats 1
 
 Everything runs in a process of its own, after a warm-up in it. What is repeated takes turns, each round in the opposite
-order, for as long as `--minutes` allow. Results are written after each round. For Linux; times are those of files in
+order, for as long as `--minutes` allow. Results are written after each case. For Linux; times are those of files in
 `--work`, so a folder in memory keeps the disk out of them.
 """
 
@@ -194,8 +194,8 @@ def measure(options: argparse.Namespace, folder: Path, results: Result, output: 
             break
         for case in repeated[:: -1 if i % 2 else 1]:
             runs.take(case)
+            save()
         longest = max(longest, time.monotonic() - started)
-        save()
 
 
 def exported(model: str, folder: Path) -> str:

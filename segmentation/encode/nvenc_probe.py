@@ -17,7 +17,6 @@ from segmentation.capabilities import enter_context
 from segmentation.config import NVENC_PRESETS, Config
 from segmentation.errors import BackendError, LacksEngine
 from segmentation.flavour import find_gpu
-from segmentation.folders import engine_folder
 from segmentation.sidecar import write_whole
 from segmentation.source import reason
 
@@ -94,7 +93,12 @@ def _probed(library: str, index: int) -> dict[str, str] | str:
 
 
 def _note(index: int) -> Path | None:
-    """The file that says of GPUs with this one's name that they have no NVENC; `None` where there is no GPU."""
+    """The file that says of GPUs with this one's name that they have no NVENC; `None` where there is no GPU, or
+    nothing is kept."""
+    try:
+        from segmentation.folders import engine_folder
+    except ImportError:  # what it needs comes with the GPU packages
+        return None
     gpu = find_gpu(index)
     return None if gpu is None else engine_folder() / f"no-nvenc-{re.sub('[^a-z0-9]+', '-', gpu.name.lower())}.txt"
 

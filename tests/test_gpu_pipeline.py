@@ -461,7 +461,7 @@ def test_memory_is_flat_over_20000_frames(tmp_path: Path) -> None:
     assert late[3] <= early[3]
 
 
-@pytest.mark.parametrize("effect", ["blur", "pixelate", "color:white"])
+@pytest.mark.parametrize("effect", ["blur", "pixelate", "color:#ffffff"])
 def test_a_run_gives_its_memory_back(tmp_path: Path, effect: str) -> None:
     """At once, not when Python looks for garbage; a batch of these frames alone takes 24 MiB."""
     import torch

@@ -44,8 +44,11 @@ def decoder(info: VideoInfo, **options: Any) -> Any:
 
 def on_nvdec(path: Path, **options: Any) -> Iterator[tuple[int, int, list[bytes]]]:
     """(pts, duration, planes) of each frame."""
+    import torch
+
     for batch in decoder(probe(str(path)), **options):
-        planes = [plane.cpu().numpy() for plane in batch.planes]
+        with torch.cuda.stream(gpu().stream):  # on others the planes may not be there yet
+            planes = [plane.cpu().numpy() for plane in batch.planes]
         for i, frame in enumerate(batch.frames):
             yield frame.pts, frame.duration, [plane[i].tobytes() for plane in planes]
 
@@ -154,13 +157,16 @@ def test_a_stretch(corpus: Path, options: dict[str, Any]) -> None:
 
 def test_frames_handed_out_do_not_change(corpus: Path) -> None:
     """NVDEC uses its surfaces again; what the pipeline was given stays."""
+    import torch
+
     stage = decoder(probe(str(corpus / "nasa_13013.mp4")))
     kept = []
-    for batch in stage:
-        kept.append((batch, [plane.clone() for plane in batch.planes]))
-    for batch, copies in kept:
-        count = len(batch)
-        assert all(bool((p[:count] == c[:count]).all()) for p, c in zip(batch.planes, copies, strict=True))
+    with torch.cuda.stream(gpu().stream):
+        for batch in stage:
+            kept.append((batch, [plane.clone() for plane in batch.planes]))
+        for batch, copies in kept:
+            count = len(batch)
+            assert all(bool((p[:count] == c[:count]).all()) for p, c in zip(batch.planes, copies, strict=True))
 
 
 def test_memory_bounds_what_runs_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,17 @@
 """The kernels of masks.cu on the CPU: the same source through the host's C++ compiler, one thread after the other, so
 that what they compute is tested where there is no GPU. What the CUDA compiler and a GPU make of them, tests marked
 `gpu` show.
+
+`CXXFLAGS` is given to the compiler. So AddressSanitizer sees every access:
+
+    export CXXFLAGS="-fsanitize=address,undefined -fno-sanitize-recover" ASAN_OPTIONS=detect_leaks=0
+    LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so)" pytest tests/test_masks_cuda.py
 """
 
 import ctypes
+import os
 import re
+import shlex
 import shutil
 import subprocess
 from functools import cache
@@ -52,7 +59,8 @@ def _library(macros: tuple[tuple[str, str], ...]) -> ctypes.CDLL:
         runs += _RUN.format(name=name, parameters=parameters.replace("width", "width_").replace("height", "height_"),
                             names=names.replace("width", "width_").replace("height", "height_"))  # fmt: skip
     defines = [f"-D{name}={value}" for name, value in macros]
-    command = [compiler, "-std=c++17", "-O2", "-shared", "-fPIC", *defines, "masks.cpp", "-o", "masks.so"]
+    flags = ["-std=c++17", "-O2", "-shared", "-fPIC", *shlex.split(os.environ.get("CXXFLAGS", ""))]
+    command = [compiler, *flags, *defines, "masks.cpp", "-o", "masks.so"]
     with TemporaryDirectory() as folder:
         Path(folder, "masks.cpp").write_text(_BEFORE + source + runs)
         subprocess.run(command, cwd=folder, check=True)

@@ -64,7 +64,7 @@ def enter_context(index: int) -> None:
     """Makes the GPU's primary context, which PyTorch and all others use, this thread's current one; what goes wrong is
     left to them to say.
 
-    The first time that takes a quarter of a second, as in those libraries, but they keep Python's lock meanwhile.
+    The first time that takes a tenth of a second, as in those libraries, but they keep Python's lock meanwhile.
     """
     try:
         cuda = ctypes.CDLL(_DRIVER)

@@ -10,7 +10,8 @@ or in place of it, any number of times: it ends the encoder's threads and waits 
 - `host`: `Frame.planes` are NumPy arrays, four of a cut-out. An encoder may keep references to them until their packets
   are out, so nobody writes to them and their memory stays valid while anything references it. On runs with a GPU they
   may be views of page-locked memory that a copy from the GPU has filled. An encoder that hands frames to another
-  process has `blocks`, a `shared_memory.BlockPool`: what lies there, said by `FrameBatch.shared`, it does not copy.
+  process has `blocks`, a `shared_memory.BlockPool`: what lies there, said by `FrameBatch.shared`, it does not copy. One
+  that has `expect()` is told so, as soon as it is made, that frames will come from a GPU.
 - `cuda`: `FrameBatch.planes` are tensors on `gpu.device`, and `Frame.planes` is (). What fills them is queued on
   `gpu.stream`; who reads them on another stream waits there for `FrameBatch.ready`, and keeps a reference until it has
   read them: afterwards their memory is given out again on `gpu.stream`.

@@ -18,6 +18,7 @@ from segmentation.errors import ModelError
 from segmentation.frames import VideoInfo
 from segmentation.half_cache import half_graph
 from segmentation.inference import Found, tells_classes
+from segmentation.inference.fused import fuse
 from segmentation.inference.onnx_to_torch import convert, likeliest, probabilities
 from segmentation.model import ENGINE, Model, short
 from segmentation.quiet import quiet
@@ -73,6 +74,8 @@ class TorchFp16Inference:
             net: Any = convert(half_graph(model, count), device).to(memory_format=torch.channels_last)
             if config.compile:
                 net = torch.compile(net, dynamic=False)
+            else:
+                fuse(net)
             given = torch.zeros((count, 3, model.height, model.width), dtype=dtype, device=device)
             net(given)
         return Loaded(net, given, stream)

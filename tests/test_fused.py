@@ -1,0 +1,105 @@
+"""Convolutions that rectify by themselves: which do, and that the network stays what it was."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+if find_spec("onnx2torch") is None:  # what it imports, torchvision, is not needed
+    pytest.skip("onnx2torch is not installed", allow_module_level=True)
+onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+from segmentation.inference.fused import Rectified, fuse, result_shape  # noqa: E402
+from segmentation.inference.onnx_to_torch import convert  # noqa: E402
+
+SHAPE = (2, 8, 12, 20)  # (N, C, H, W) of the input, and of whatever has no other name
+CONVOLVED = "Conv(x) -> c"
+# What is done in order, and how many convolutions then rectify by themselves.
+NETWORKS = {
+    "relu": ([CONVOLVED, "Relu(c) -> out"], 1),
+    "sum, the convolution first": ([CONVOLVED, "Add(c, x) -> s", "Relu(s) -> out"], 1),
+    "sum, the convolution last": ([CONVOLVED, "Add(x, c) -> s", "Relu(s) -> out"], 1),
+    "sum of two convolutions": ([CONVOLVED, "Conv(x) -> d", "Add(c, d) -> s", "Relu(s) -> out"], 1),
+    "sum with what is repeated": ([CONVOLVED, "Add(c, one) -> s", "Relu(s) -> out"], 1),
+    "sum in FP32": ([CONVOLVED, "Cast(c) -> f", "Cast(x) -> g", "Add(f, g) -> s", "Relu(s) -> out"], 0),
+    "sum with itself": ([CONVOLVED, "Add(c, c) -> s", "Relu(s) -> out"], 0),
+    "sum that others see": ([CONVOLVED, "Add(c, x) -> s", "Relu(s) -> r", "Add(r, s) -> out"], 0),
+    "product": ([CONVOLVED, "Mul(c, x) -> s", "Relu(s) -> out"], 0),
+    "result that others see": ([CONVOLVED, "Relu(c) -> r", "Add(r, c) -> out"], 0),
+    "groups": (["Grouped(x) -> c", "Relu(c) -> out"], 0),
+    "one after the other": ([CONVOLVED, "Relu(c) -> r", "Conv(r) -> d", "Add(d, r) -> s", "Relu(s) -> out"], 2),
+}
+
+
+def network(steps: list[str], path: Path) -> Path:
+    """An ONNX file of FP16 that does the steps, with weights at random."""
+    random = np.random.default_rng(1)
+    constants = {"one": np.full((1, 8, 1, 1), 0.5, np.float16)}
+    nodes = []
+    for number, step in enumerate(steps):
+        call, result = step.split(" -> ")
+        kind, given = call.rstrip(")").split("(")
+        inputs, how = given.split(", "), {}
+        if kind in ("Conv", "Grouped"):
+            groups = 8 if kind == "Grouped" else 1
+            constants[f"w{number}"] = (random.normal(size=(8, 8 // groups, 3, 3)) / 5).astype(np.float16)
+            constants[f"b{number}"] = random.normal(size=8).astype(np.float16)
+            kind, inputs, how = "Conv", [*inputs, f"w{number}", f"b{number}"], {"pads": [1] * 4, "group": groups}
+        elif kind == "Cast":
+            how = {"to": TensorProto.FLOAT}
+        nodes.append(helper.make_node(kind, inputs, [result], **how))
+    kinds = {TensorProto.FLOAT} if any("Cast" in step for step in steps) else {TensorProto.FLOAT16}
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT16, SHAPE)],
+        [helper.make_tensor_value_info("out", kinds.pop(), SHAPE)],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+    return path
+
+
+def rectified(net: Any) -> int:
+    return sum(isinstance(net.get_submodule(n.target), Rectified) for n in net.graph.nodes if n.op == "call_module")
+
+
+@pytest.mark.parametrize("steps, expected", NETWORKS.values(), ids=NETWORKS)
+def test_convolutions_rectify_where_nobody_sees_what_comes_before(
+    steps: list[str], expected: int, tmp_path: Path
+) -> None:
+    net: Any = convert(network(steps, tmp_path / "n.onnx"), torch.device("cpu"))
+    fuse(net)
+    net.graph.lint()
+    assert rectified(net) == expected
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("steps, expected", NETWORKS.values(), ids=NETWORKS)
+def test_the_network_stays_what_it_was(steps: list[str], expected: int, tmp_path: Path) -> None:
+    net: Any = convert(network(steps, tmp_path / "n.onnx"), torch.device("cuda")).to(memory_format=torch.channels_last)
+    given = torch.randn(SHAPE, generator=torch.Generator().manual_seed(1)).half().cuda()
+    with torch.inference_mode():
+        before = net(given)
+        fuse(net)
+        after = net(given)
+    assert rectified(net) == expected
+    assert after.dtype is before.dtype and after.std() > 0.1
+    torch.testing.assert_close(after, before, rtol=2e-3, atol=4e-3)  # sums that are rounded to FP16 once, not thrice
+
+
+@pytest.mark.parametrize("stride", [1, 2, (2, 3)])
+@pytest.mark.parametrize("padding", [0, 1, (2, 0)])
+@pytest.mark.parametrize("kernel, dilation", [(1, 1), (3, 1), (3, 2), ((3, 5), (2, 1))])
+def test_the_shape_of_a_result_is_known(stride: Any, padding: Any, kernel: Any, dilation: Any) -> None:
+    convolution = torch.nn.Conv2d(3, 4, kernel, stride, padding, dilation)
+    for size in ((17, 24), (16, 9)):
+        given = torch.zeros(2, 3, *size)
+        assert result_shape(convolution, given) == tuple(convolution(given).shape)

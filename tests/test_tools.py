@@ -175,6 +175,15 @@ ROWS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+def test_the_steady_rate_leaves_out_how_a_run_begins_and_ends() -> None:
+    from benchmark import steady_rate
+
+    slow_start = [(16 * n, 2 + n / 10) for n in range(1, 31)]
+    assert steady_rate(slow_start) == pytest.approx(160)
+    assert steady_rate([*slow_start, (496, 99.0)]) == pytest.approx(160)
+    assert steady_rate([(n, 3 * n / 40) for n in range(1, 11)] + [(n, n - 9.25) for n in range(11, 41)]) == 1
+
+
 def test_figures_of_the_gpu_benchmark_are_put_against_their_limits() -> None:
     from gpu_targets import derive
 

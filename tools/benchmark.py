@@ -15,7 +15,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, product
 from multiprocessing import get_context
@@ -52,6 +52,14 @@ def measured(work: Callable[[], int]) -> Result:
     # Not ru_maxrss, which begins with the value of the process that started this one.
     peak = int(re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[0]) / 1024
     return {"frames": frames, "seconds": seconds, "fps": frames / seconds, "cpu": 1000 * cpu / frames, "peak": peak}
+
+
+def steady_rate(marks: Sequence[tuple[int, float]]) -> float:
+    """Frames a second from a quarter of a run to nine tenths of it, without its start and end. `marks`: how many frames
+    were done at which second, so often that those two parts lie between different ones."""
+    frames = marks[-1][0]
+    (few, begin), (many, end) = (next(mark for mark in marks if mark[0] >= part * frames) for part in (0.25, 0.9))
+    return (many - few) / (end - begin)
 
 
 def _cpu_seconds() -> float:

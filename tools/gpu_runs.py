@@ -1,16 +1,18 @@
 """What `benchmark_gpu.py` measures, each function in a fresh process; each returns one result or more, by name.
 
-`fps` is that of whole runs, with models loaded, decoders made and graphs captured. `steady` is the rate of further
-frames: from the difference between a run and one of a quarter of its length, in which such things cancel out.
+`fps` is that of whole runs, with models loaded, decoders made and graphs captured; `steady` is the rate inside the run,
+see `benchmark.steady_rate`.
 """
 
 import os
 import re
 import subprocess
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,13 +20,14 @@ from typing import Any
 import numpy as np
 import torch
 from benchmark import WARM_UP as FEW
-from benchmark import Result, measured
+from benchmark import Result, measured, steady_rate
 from no_encoder import NoEncoder
 
 from segmentation import Config, segment
 from segmentation.encode.segments import SegmentEncoder
 from segmentation.frames import Frame, FrameBatch
 from segmentation.mux import Muxer
+from segmentation.pipeline import Progress
 from segmentation.placement import GPU_BATCH
 from segmentation.plan import IMPLEMENTATIONS
 from segmentation.shared_memory import SharedPlanes
@@ -85,12 +88,12 @@ def watched(work: str, *arguments: Any) -> dict[str, Result]:
     return {name: {**result, "gpu": memory.peak} for name, result in results.items()}
 
 
-def in_two_lengths(run: Callable[[int], int], frames: int) -> Result:
-    """Measures `run`, which processes as many frames as it is told and returns their number."""
-    run(WARM_UP)
-    few, all_ = measured(lambda: run(frames // 4)), measured(lambda: run(frames))
-    steady = (all_["frames"] - few["frames"]) / (all_["seconds"] - few["seconds"])
-    return {**all_, "steady": steady}
+def from_inside(run: Callable[[int, Progress], int], frames: int) -> Result:
+    """Measures `run`: it processes as many frames as it is told, says how many are done, and returns their number."""
+    run(WARM_UP, lambda done, expected: None)
+    marks: list[tuple[int, float]] = []
+    result = measured(lambda: run(frames, lambda done, expected: marks.append((done, time.perf_counter()))))
+    return {**result, "steady": steady_rate(marks)}
 
 
 def pipeline(folder: Path, clip: Path, model: str, kind: str, frames: int) -> dict[str, Result]:
@@ -99,11 +102,11 @@ def pipeline(folder: Path, clip: Path, model: str, kind: str, frames: int) -> di
     target = folder / f"out{_SUFFIXES.get(kind, '.mp4')}"
     reports = []
 
-    def run(count: int) -> int:
-        reports.append(segment(clip, target, config, max_frames=count))
+    def run(count: int, progress: Progress) -> int:
+        reports.append(segment(clip, target, config, max_frames=count, progress=progress))
         return reports[-1].frames
 
-    result = in_two_lengths(run, frames)
+    result = from_inside(run, frames)
     return {kind: {**result, "busy": reports[-1].stages, "plan": reports[-1].plan}}
 
 
@@ -117,13 +120,15 @@ def decoding(folder: Path, clip: Path, frames: int) -> dict[str, Result]:
 
     gpu, info = Gpu(), probe(str(clip))
 
-    def ordered(count: int) -> int:
-        decoder = NvdecDecoder(info, info.pix_fmt, Config(batch_size=GPU_BATCH, max_frames=count), gpu)
-        done = sum(len(batch) for batch in decoder)
+    def ordered(count: int, progress: Progress) -> int:
+        done = 0
+        for batch in NvdecDecoder(info, info.pix_fmt, Config(batch_size=GPU_BATCH, max_frames=count), gpu):
+            done += len(batch)
+            progress(done, count)
         gpu.stream.synchronize()
         return done
 
-    results = {"ordered decoder": in_two_lengths(ordered, frames)}
+    results = {"ordered decoder": from_inside(ordered, frames)}
     engines = nvdec_engines(Config(), info)
     with Independent(info, engines) as limit:
         result = measured(lambda: limit.decode(frames))
@@ -145,7 +150,7 @@ def segments(folder: Path, clip: Path, model: str, frames: int) -> dict[str, Res
     step = round(1 / info.rate / info.time_base)
     whole = len(pictures) // GPU_BATCH * GPU_BATCH  # the pictures of whole batches
 
-    def run(config: Config, count: int) -> int:
+    def run(config: Config, count: int, progress: Progress) -> int:
         config = replace(config, max_frames=count)
         told = replace(info, frames=count)
         with Muxer(folder / "out.mp4", told, config) as muxer:
@@ -168,6 +173,7 @@ def segments(folder: Path, clip: Path, model: str, frames: int) -> dict[str, Res
                     for n, pts in enumerate(times)
                 )
                 muxer.write(encoder.encode(FrameBatch(frames=batch, index=first, shared=lent[begin])))
+                progress(first + len(batch), count)  # taken by the encoders, as in a pipeline
             muxer.write(encoder.flush())
             muxer.finish(None)
         return count
@@ -175,7 +181,7 @@ def segments(folder: Path, clip: Path, model: str, frames: int) -> dict[str, Res
     results = {}
     for kind in ("x264 ultrafast", "x264 default"):
         config = Config(overwrite=True, **KINDS[kind])
-        results[f"{kind} alone"] = in_two_lengths(lambda count, config=config: run(config, count), frames)
+        results[f"{kind} alone"] = from_inside(partial(run, config), frames)
     return results
 
 

@@ -109,8 +109,11 @@ def nvdec_engines(config: Config, info: VideoInfo | None) -> int:
         raise LacksEngine(f"NVDEC takes {'{}x{} to {}x{}'.format(*least, *most)} pixels of this codec, not {what}")
     if any(s % 2 for s in size):
         raise LacksEngine(f"NVDEC gives frames of even size, and this is {what}")
-    if info.interlaced or may_interlace(info.codec, bytes(next(read(info, None), b""))):
+    first = next(read(info, None), None)
+    if info.interlaced or (first is not None and may_interlace(info.codec, bytes(first))):
         raise LacksEngine(f"NVDEC would mix the fields of interlaced frames, and this is {what}")
+    if config.start and first is not None and first.pts is None:
+        raise LacksEngine(f"several decoders find --start by timestamps, and this is {what} without any")
     return int(caps.engines)
 
 

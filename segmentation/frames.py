@@ -32,6 +32,15 @@ class PixelFormat:
     def dtype(self) -> type[np.uint8] | type[np.uint16]:
         return np.uint8 if self.bits == 8 else np.uint16
 
+    def shapes(self, width: int, height: int) -> tuple[tuple[int, int], ...]:
+        """The shapes (h, w) of Y, U and V of a frame of this size."""
+        chroma = (-(-height >> self.shift_y), -(-width >> self.shift_x))
+        return (height, width), chroma, chroma
+
+    def frame_bytes(self, width: int, height: int) -> int:
+        """Bytes of the planes of a frame of this size."""
+        return sum(h * w for h, w in self.shapes(width, height)) * self.dtype().itemsize
+
 
 FORMATS = {
     f.name: f

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from segmentation.clock import StageClock
 from segmentation.config import Config
+from segmentation.decode.timeline import expected
 from segmentation.effect import Effect
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError, UnknownOperator
 from segmentation.faults import explain
@@ -203,7 +204,7 @@ def _segment(
                 frames += len(finished.batch)
                 last = finished.batch.frames[-1]
                 if progress is not None:
-                    progress(frames, _expected(info, config))
+                    progress(frames, expected(info, config))
         except Exception as exc:
             fault = explain(exc)
             if last is None or fault is None or (isinstance(fault, DeviceMemoryError) and config.batch_size != 1):
@@ -274,14 +275,6 @@ def _end(info: VideoInfo, config: Config) -> Fraction | None:
     if config.duration is None:
         return None
     return info.start + Fraction(config.start) + Fraction(config.duration)
-
-
-def _expected(info: VideoInfo, config: Config) -> int:
-    """How many frames will come out, as far as the container says; 0 if it says nothing."""
-    frames = max(0, info.frames - round(config.start * info.rate))
-    if config.duration is not None:
-        frames = min(frames, round(config.duration * info.rate))
-    return min(frames, config.max_frames or frames)
 
 
 def _why_nothing(info: VideoInfo, config: Config, stop: threading.Event) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Synthetic
+from seams import SEAMS
 from stages import gpu
 
 from segmentation.config import Config
@@ -148,6 +149,20 @@ def test_decoders_go_on_from_run_to_run(tmp_path: Path, codec: str, options: dic
     """Many runs for each; the last one is of one frame, or too short to be a run of its own."""
     path = Synthetic(codec=codec, options=options, gop=30, pts=range(count), size=(320, 240))
     assert same(path.write(tmp_path / "a.mkv")) == count
+
+
+@pytest.mark.parametrize("name", SEAMS)
+def test_time_may_step_back(tmp_path: Path, name: str) -> None:
+    assert same(SEAMS[name](tmp_path)) >= 100
+
+
+def test_a_beginning_is_not_looked_for_without_timestamps(tmp_path: Path) -> None:
+    from segmentation.capabilities import nvdec_engines
+
+    path = Synthetic(codec="libx264", pts=range(30), size=(128, 96), format="h264").write(tmp_path / "a.h264")
+    assert same(path) == 30
+    with pytest.raises(LacksEngine, match="--start by timestamps"):
+        nvdec_engines(Config(start=0.5), probe(str(path)))
 
 
 @pytest.mark.parametrize("options", [{"start": 3.0}, {"start": 3.1, "duration": 1.0}, {"max_frames": 37}])

@@ -10,8 +10,9 @@ import av
 import numpy as np
 import pytest
 from conftest import Synthetic, planes
+from seams import SEAMS
 
-from segmentation.decode.packets import Run, begins_anew, exact_keyframe, read, runs, whole
+from segmentation.decode.packets import Run, begins_anew, exact_keyframe, is_hidden, read, runs, whole
 from segmentation.source import open_input, probe
 
 Shown = tuple[int | None, tuple[Any, ...]]
@@ -163,6 +164,43 @@ def test_times_decide_whose_frame_it_is() -> None:
     run = Run(100, threading.Event())
     run.until = 200
     assert [run.shows(pts) for pts in (99, 100, 199, 200, None)] == [False, True, True, False, True]
+
+
+@pytest.mark.parametrize("name", SEAMS)
+def test_time_may_step_back(tmp_path: Path, name: str) -> None:
+    """No frame is lost or shown twice, wherever else the cuts are."""
+    path = SEAMS[name](tmp_path)
+    every = decoded_whole(path)
+    for least in (1, 24, 500):
+        count, frames = decoded_in_runs(path, least)
+        assert frames == every and count > 1
+
+
+def test_where_no_run_may_begin_time_may_step_back_too() -> None:
+    """As at a gradual refresh: the run goes on, and the next one has no limit either."""
+    times = [100, 110, 120, 5, 15, 25, 35, 45]
+    packets: list[Any] = [av.Packet(8) for _ in times]
+    for packet, pts in zip(packets, times, strict=True):
+        packet.pts, packet.is_keyframe = pts, pts in (100, 5, 35)
+    first, second = runs(packets, lambda packet: packet.pts in (100, 35), 1, threading.Event())
+    assert [packet.pts for packet in first.packets()] == times[:6] and [p.pts for p in second.packets()] == times[6:]
+    assert all(first.shows(pts) for pts in times[:6]) and all(second.shows(pts) for pts in times[6:])
+
+
+def test_files_that_cannot_seek_are_read_from_their_beginning(tmp_path: Path) -> None:
+    path = Synthetic(codec="libx264", pts=range(20), format="h264").write(tmp_path / "a.h264")
+    info = probe(str(path))
+    packets = list(read(info, 400_000))
+    assert len(packets) == 20 and all(packet.pts is None for packet in packets)
+
+
+def test_what_vp8_hides_is_known(tmp_path: Path) -> None:
+    path = Synthetic(codec="libvpx", pts=range(20)).write(tmp_path / "a.webm")
+    for packet in read(probe(str(path)), None):
+        data = bytearray(packet)
+        assert not is_hidden("vp8", packet)
+        data[0] &= ~16
+        assert is_hidden("vp8", av.Packet(bytes(data))) and not is_hidden("vp9", av.Packet(bytes(data)))
 
 
 def test_nothing_is_lost_between_variable_frame_rates(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ class Line:
     """Where runs wait for decoders, and their batches for their turn."""
 
     def __init__(self, most: int, size: int, decoders: int) -> None:
-        self.lost = 0  # frames that did not come out of their packets
+        self.lost = 0  # frames that were to come after the last ones of runs that have been given out
         self.closed = threading.Event()
         self._most = most  # batches that may be in the making or waiting, if they are of use
         self._size = size  # frames in a batch
@@ -108,12 +108,12 @@ class Line:
             self._next.notify()
 
     def finish(self, run: Run, batch: Any, lost: int) -> None:
-        """Takes the last batch of a run, or `None`."""
+        """Takes the last batch of a run, or `None`; `lost` frames were to come after it."""
         with self._next:
             if batch is not None:
                 run.decoded.append(batch)
             run.done = True
-            self.lost += lost
+            run.lost = lost
             self._pass_on()
             self._next.notify()
 
@@ -149,5 +149,5 @@ class Line:
     def _pass_on(self) -> None:
         """Ends the turns of runs that have nothing left to give."""
         while self._order and self._order[0].done and not self._order[0].decoded:
-            self._order.popleft()
+            self.lost += self._order.popleft().lost
         self._room.notify_all()

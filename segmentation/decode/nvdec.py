@@ -24,7 +24,7 @@ from numpy import int64, uint64
 from segmentation.capabilities import NVDEC_CODECS, nvdec_engines
 from segmentation.config import Config
 from segmentation.decode.line import Line
-from segmentation.decode.packets import Run, begins_anew, exact_keyframe, read, runs, whole
+from segmentation.decode.packets import Run, begins_anew, exact_keyframe, is_hidden, read, runs, whole
 from segmentation.decode.timeline import Timeline, missing
 from segmentation.driver import Event
 from segmentation.errors import InputError
@@ -61,12 +61,12 @@ class NvdecDecoder:
         self._engines = nvdec_engines(config, info)
         self._kernels = self._gpu.kernels(self._layout)
         self._batch_size = config.batch_size or 1
-        chroma = (self._batch_size, -(-info.height >> self._layout.shift_y), -(-info.width >> self._layout.shift_x))
-        shapes = ((self._batch_size, info.height, info.width), chroma, chroma)
+        shapes = [(self._batch_size, *shape) for shape in self._layout.shapes(info.width, info.height)]
         self._pool = PlanePool(self._gpu, shapes, torch_dtype(self._layout), reader=gpu)
         self._limit = config.max_frames
         self._timeline = Timeline(info, config)
-        most = min(AHEAD, gpu.free_bytes() // 4) // (self._frame_bytes() * self._batch_size)
+        batch_bytes = self._layout.frame_bytes(info.width, info.height) * self._batch_size
+        most = min(AHEAD, gpu.free_bytes() // 4) // batch_bytes
         self._threads: list[threading.Thread] = []
         with open_input(info.path) as container:
             stream = container.streams[info.stream_index]
@@ -103,8 +103,9 @@ class NvdecDecoder:
         """The batches in order, their frames' pts settled, cut to the wanted stretch."""
         count = number = 0
         end = 0  # ticks
-        for planes, times, made in self._line:
+        for planes, times, lost, made in self._line:
             self._stages.wait_event(made)
+            self.damaged += lost
             placed: list[Frame] = []
             for stored, duration in times:
                 pts = self._timeline.place(stored)
@@ -117,9 +118,11 @@ class NvdecDecoder:
                 count += len(placed)
                 number += 1
             if len(placed) < len(times) or count == self._limit:
+                self.damaged += self._line.lost
                 return
         whole = self._timeline.first is None
-        self.damaged = max(self._line.lost, missing(self.info, count, end * self.info.time_base, whole=whole))
+        short = missing(self.info, count, end * self.info.time_base, whole=whole)
+        self.damaged = max(self.damaged + self._line.lost, short)
 
     def _guard(self, work: Any) -> None:
         try:
@@ -147,7 +150,7 @@ class NvdecDecoder:
         before: _Making | None = None  # the run of which the decoder still holds frames
         while True:
             run = self._line.next_run(wait=before is None)
-            if decoder is not None and before is not None and (run is None or not begins_anew(self.info.codec, run)):
+            if decoder is not None and before is not None and (run is None or not self._follows(run, before)):
                 self._take(decoder.decode(nvc.PacketData()), before)  # an empty one: what it still holds
                 self._finish(before)
                 before = None
@@ -160,11 +163,17 @@ class NvdecDecoder:
         if decoder is not None:
             decoder.close()
 
+    def _follows(self, run: Run, before: _Making) -> bool:
+        """Whether a decoder can go on with a run while it holds frames of another: timestamps tell them apart."""
+        first = run.first
+        return first is not None and begins_anew(self.info.codec, run) and all(time < first for time in before.times)
+
     def _decode(self, decoder: _Decoder, run: Run, before: _Making | None) -> _Making:
         """Gives the decoder a run's packets, and takes what comes out."""
         making = _Making(run)
         for packet in run.packets():
-            before = self._sort(decoder.decode(making.data(packet)), before, making)
+            hidden = packet.is_discard or is_hidden(self.info.codec, packet)
+            before = self._sort(decoder.decode(making.data(packet, hidden=hidden)), before, making)
         # A run may be too short to push out all.
         if before is not None and self._sort(decoder.decode(nvc.PacketData()), before, making) is not None:
             self._finish(before)
@@ -201,17 +210,19 @@ class NvdecDecoder:
             self._unpack(surface, planes, len(shown))
             shown.append((pts, duration))
             if len(shown) == self._batch_size:
-                self._line.put(run, self._made(making.filling))
-                making.filling = None
+                self._line.put(run, self._made(making))
 
     def _finish(self, making: _Making) -> None:
         """Gives out the last batch, when nothing more of the run is to come out."""
-        lost = sum(not discarded and making.run.shows(pts) for pts, _, discarded in making.times.values())
-        self._line.finish(making.run, making.filling and self._made(making.filling), lost)
+        last = self._made(making) if making.filling is not None else None
+        self._line.finish(making.run, last, making.lost(None))
 
-    def _made(self, filled: _Batch) -> tuple[Planes, list[_Shown], Event]:
-        """A batch with the event after which its planes are what they are to be."""
-        return *filled, self._gpu.recorded()
+    def _made(self, making: _Making) -> tuple[Planes, list[_Shown], int, Event]:
+        """The batch that was being filled, how many frames are lost before its last one and after those of earlier
+        batches, and the event after which its planes are what they are to be."""
+        assert making.filling is not None
+        (planes, shown), making.filling = making.filling, None
+        return planes, shown, making.lost(shown[-1][0]), self._gpu.recorded()
 
     def _unpack(self, surface: Any, planes: Any, row: int) -> None:
         """Copies a surface into row `row` of the batch."""
@@ -226,11 +237,6 @@ class NvdecDecoder:
         pointer, pitch = uint64(surface.GetPtrToPlane(0)), int64(pitch)
         self._kernels("unpack", (width, height, 1), pointer, pitch, *planes, width, height, row, shift)
 
-    def _frame_bytes(self) -> int:
-        info, layout = self.info, self._layout
-        chroma = -(-info.height >> layout.shift_y) * -(-info.width >> layout.shift_x)
-        return (info.width * info.height + 2 * chroma) * (1 if layout.bits == 8 else 2)
-
 
 @dataclass(slots=True)
 class _Making:
@@ -239,15 +245,25 @@ class _Making:
     run: Run
     times: dict[int, _Times] = field(default_factory=dict)  # of packets whose frame has not come out, by timestamp
     filling: _Batch | None = None  # the batch that is not full yet
+    counted: int = 0  # frames that are known to be lost
 
-    def data(self, packet: Packet[Any]) -> Any:
-        """A packet for NVDEC, whose frame will have the same timestamp.
+    def lost(self, pts: int | None) -> int:
+        """How many more frames are known to be lost than before, once that of this pts, or all (`None`), came out."""
+        before = self.counted
+        self.counted = sum(
+            not discarded and self.run.shows(own) and (pts is None or (own is not None and own < pts))
+            for own, _, discarded in self.times.values()
+        )
+        return self.counted - before
+
+    def data(self, packet: Packet[Any], *, hidden: bool) -> Any:
+        """A packet for NVDEC, whose frame will have the same timestamp; a `hidden` one is not shown.
 
         Times that rise in decoding order are taken for decoding times and given out in their order, which is right for
         AVI: it stores no others.
         """
         timestamp = packet.pts if packet.pts is not None else packet.dts or 0
-        self.times[timestamp] = (packet.pts, packet.duration or 0, packet.is_discard)
+        self.times[timestamp] = (packet.pts, packet.duration or 0, hidden)
         data = nvc.PacketData()
         data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, timestamp
         return data

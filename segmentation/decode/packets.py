@@ -46,6 +46,7 @@ class Run:
         self.begun = 0  # batches that its decoder has begun to fill with what it makes of them
         self.decoded: deque[Any] = deque()  # what its decoder has made of them and nobody has taken yet
         self.done = False  # whether nothing is to follow there
+        self.lost = 0  # frames after the last one that came out
         self._packets: queue.Queue[Packet[Any] | None] = queue.Queue(LONGEST)
         self._stop = stop
 
@@ -84,32 +85,52 @@ def runs(
     packets: Iterable[Packet[Any]], cuttable: Callable[[Packet[Any]], bool], least: int, stop: threading.Event
 ) -> Iterator[Run]:
     """Cuts at keyframes, so that each run has `least` packets or more. A run is given out when its first packet has
-    come, and filled while the next one is asked for."""
+    come, and filled while the next one is asked for.
+
+    Where time steps back, as at the seam of joined recordings or between the entries of an edit list, pts don't tell
+    whose frames are whose: there a run ends whatever its length, and neither of the two has a limit at the seam.
+    """
     run: Run | None = None
     before: Run | None = None  # the run that ends at the beginning of this one, while it may still get frames
+    latest: int | None = None  # the highest pts since time stepped back
+    seam = False  # whether it has, since the last cut
     for packet in packets:
-        if run is None or (before is None and run.length >= least and cuttable(packet)):
-            before, run = run, Run(packet.pts if packet.is_keyframe else None, stop)
+        if packet.pts is not None:
+            if latest is not None and packet.is_keyframe and packet.pts <= latest:
+                latest, seam = packet.pts, True
+            latest = packet.pts if latest is None else max(latest, packet.pts)
+        if run is None or (cuttable(packet) and (seam or (before is None and run.length >= least))):
+            _end(before)
+            before, run = run, Run(packet.pts if packet.is_keyframe and not seam else None, stop)
             run.put(packet)
             key = packet
-            if before is not None:
+            if before is not None and not seam:
                 before.until = packet.pts
                 bridged = False
+            else:
+                _end(before)
+                before = None
+            seam = False
             yield run
             continue
+        if seam:
+            run.first = None
         if before is not None and packet.pts is not None and run.first is not None and packet.pts < run.first:
             if not bridged:
                 before.put(key)
                 bridged = True
             before.put(packet)
             continue
-        if before is not None:
-            before.put(None)
-            before = None
+        _end(before)
+        before = None
         run.put(packet)
-    for last in (before, run):
-        if last is not None:
-            last.put(None)
+    _end(before)
+    _end(run)
+
+
+def _end(run: Run | None) -> None:
+    if run is not None:
+        run.put(None)
 
 
 def whole(packets: Iterable[Packet[Any]], stop: threading.Event) -> Iterator[Run]:
@@ -122,19 +143,14 @@ def whole(packets: Iterable[Packet[Any]], stop: threading.Event) -> Iterator[Run
 
 
 def read(info: VideoInfo, first: int | None) -> Iterator[Packet[Any]]:
-    """The video's packets from the keyframe before the pts `first` on, as a decoder without a container wants them."""
+    """The video's packets from the keyframe before the pts `first` on, as a decoder without a container wants them;
+    all of them, if a seek does not lead there."""
+    sought = first if first is not None and _leads_before(info, first) else None
     with open_input(info.path) as container:
         stream = container.streams[info.stream_index]
         assert isinstance(stream, VideoStream)
-        if first is not None:
-            try:
-                container.seek(first, stream=stream)
-                found = next((p for p in container.demux(stream) if p.pts is not None), None)
-                usable = found is not None and found.is_keyframe and found.pts is not None and found.pts <= first
-                container.seek(first if usable else 0, stream=stream)
-            except av.error.FFmpegError as exc:
-                log.info("%s: can't seek: %s", info.path, exc)
-                container.seek(0, stream=stream)
+        if sought is not None:
+            container.seek(sought, stream=stream)
         filters = _filter(stream)
         try:
             for packet in container.demux(stream):
@@ -142,6 +158,20 @@ def read(info: VideoInfo, first: int | None) -> Iterator[Packet[Any]]:
                     yield from _filtered(packet, filters, info.path)
         except av.error.FFmpegError as exc:
             log.info("%s: reading ended early: %s", info.path, exc)
+
+
+def _leads_before(info: VideoInfo, first: int) -> bool:
+    """Whether a seek to the pts `first` leads to a keyframe that is shown then or before. Not every container that
+    can't seek can go back to its beginning, so this opens it apart."""
+    with open_input(info.path) as container:
+        stream = container.streams[info.stream_index]
+        try:
+            container.seek(first, stream=stream)
+            found = next((p for p in container.demux(stream) if p.pts is not None), None)
+        except av.error.FFmpegError as exc:
+            log.info("%s: can't seek: %s", info.path, exc)
+            return False
+    return found is not None and found.is_keyframe and found.pts is not None and found.pts <= first
 
 
 def _filtered(packet: Packet[Any], filters: BitStreamFilterContext | None, path: str) -> list[Packet[Any]]:
@@ -175,6 +205,12 @@ def begins_anew(codec: str, run: Run) -> bool:
     if codec == "hevc":
         return any(nal >> 1 & 63 in _HEVC_IDR for nal in _nal_bytes(run.head))
     return codec == "h264" and any(nal & 31 == _H264_IDR for nal in _nal_bytes(run.head))
+
+
+def is_hidden(codec: str, packet: Packet[Any]) -> bool:
+    """Whether a packet's frame is there for others to refer to, and never shown: VP8 stores such in packets of their
+    own (`show_frame`, RFC 6386, 9.1)."""
+    return codec == "vp8" and not memoryview(packet)[0] & 16
 
 
 def _is_key(packet: Packet[Any]) -> bool:

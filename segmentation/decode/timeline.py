@@ -57,6 +57,13 @@ class Reorder:
         return heapq.heappop(self._times) if self._times else None
 
 
+def expected(info: VideoInfo, config: Config) -> int:
+    """How many frames will come, as far as the container and the options say; 0 if neither does."""
+    wanted = None if config.duration is None else round(config.duration * info.rate)
+    there = max(0, info.frames - round(config.start * info.rate))
+    return min((n for n in (there, config.max_frames, wanted) if n), default=0)
+
+
 def missing(info: VideoInfo, frames: int, end: Fraction, *, whole: bool) -> int:
     """How many frames the container promised, by its index or by its length, that were not among the `frames` decoded.
 

@@ -17,6 +17,7 @@ from typing import Any
 from av.packet import Packet
 
 from segmentation.config import Config
+from segmentation.decode.timeline import expected
 from segmentation.encode.encoder_process import EncoderProcess
 from segmentation.encode.messages import Encoded, End, Failed, Job, Pictures, Row, Soon, Taken
 from segmentation.encode.x264 import X264Encoder
@@ -71,9 +72,9 @@ class SegmentEncoder(X264Encoder):
             super().__init__(muxer, info, pix_fmt, config, gpu)
             return
         cores = len(os.sched_getaffinity(0))
-        self._frame_bytes = _frame_bytes(info, pix_fmt)
+        self._frame_bytes = FORMATS[pix_fmt].frame_bytes(info.width, info.height)
         shared = self._frame_bytes * (1 + len(config.also))  # outputs of one run share the memory
-        layout = Layout.of(shared, float(info.rate), cores, _expected(info, config))
+        layout = Layout.of(shared, float(info.rate), cores, expected(info, config))
         # One keyframe, at the beginning: a second one could follow the last frame and have the number of the next
         # segment's, which H.264 forbids for neighbours. Cuts still get intra frames.
         extra = {"g": str(2 * layout.frames), "keyint_min": str(layout.frames)}
@@ -258,16 +259,3 @@ class _Clock:
             assert packet.pts is not None and dts <= packet.pts
             packet.dts = dts
         self._last = times[len(times) - self._delay :]
-
-
-def _frame_bytes(info: VideoInfo, pix_fmt: str) -> int:
-    layout = FORMATS[pix_fmt]
-    chroma = -(-info.width >> layout.shift_x) * -(-info.height >> layout.shift_y)
-    return (info.width * info.height + 2 * chroma) * layout.dtype().itemsize
-
-
-def _expected(info: VideoInfo, config: Config) -> int:
-    """How many frames will come, as far as the container and the options say; 0 if neither does."""
-    wanted = None if config.duration is None else round(config.duration * info.rate)
-    known = [n for n in (info.frames, config.max_frames, wanted) if n]
-    return min(known, default=0)

@@ -52,6 +52,7 @@ class Output:
         self.postprocess: Any
         self.encoder: Any
         self.witness: Witness | None = None
+        self.failed = False  # whether a batch could not be encoded
         self._clock = clock
 
     def given(self, batch: FrameBatch, move: Any) -> FrameBatch:
@@ -64,9 +65,13 @@ class Output:
         enter()
         for finished in batches:
             batch = finished.shown.popleft()
-            if batch.memory == "host" and batch.ready is not None:  # the one place where the host waits for the GPU
-                self._clock.call("wait", batch, batch.ready.synchronize)
-            finished.packets.append(self._clock.call("encode", batch, self.encoder.encode, batch))
+            try:
+                if batch.memory == "host" and batch.ready is not None:  # the one place where the host waits for the GPU
+                    self._clock.call("wait", batch, batch.ready.synchronize)
+                finished.packets.append(self._clock.call("encode", batch, self.encoder.encode, batch))
+            except Exception:
+                self.failed = True
+                raise
             yield finished
 
     def write(self, batch: FrameBatch, packets: list[Packet[Any]], masks: Any) -> None:
@@ -75,9 +80,10 @@ class Output:
         if self.witness is not None:
             self.witness.note(batch, masks)
 
-    def finish(self, end: Fraction | None) -> None:
-        """Encodes what the encoder still holds, and puts the file in its place; see `Muxer.finish`."""
-        self.muxer.write(self._clock.call("encode", None, self.encoder.flush))
+    def finish(self, end: Fraction | None, *, flush: bool = True) -> None:
+        """Encodes what the encoder still holds, if it is to, and puts the file in its place; see `Muxer.finish`."""
+        if flush:
+            self.muxer.write(self._clock.call("encode", None, self.encoder.flush))
         self._clock.call("mux", None, self.muxer.finish, end)
 
 
@@ -156,6 +162,18 @@ class Outputs:
         """Completes the files, one after the other; see `Muxer.finish`."""
         for output in self._all:
             output.finish(end)
+
+    def finish_without_gpu(self, end: Fraction | None) -> bool:
+        """The same when the GPU has failed. Returns whether every frame so far is in the files.
+
+        An encoder on the GPU can't be asked for what it still holds. Those before the one that could not go on are
+        ahead, and what they made of the last batches is lost: what they still hold does not follow what is written.
+        """
+        stuck = next((number for number, output in enumerate(self._all) if output.failed), 0)
+        complete = [number >= stuck and output.encoder.memory == "host" for number, output in enumerate(self._all)]
+        for output, flush in zip(self._all, complete, strict=True):
+            output.finish(end, flush=flush)
+        return all(complete)
 
     def check(self, end: Fraction | None) -> list[Verified]:
         """Verifies each output, where that was asked for. Raises `OutputError`."""

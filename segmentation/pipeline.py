@@ -1,5 +1,6 @@
 """The path of a frame, top to bottom: open, plan, loop, close."""
 
+import gc
 import logging
 import threading
 import time
@@ -82,16 +83,11 @@ def segment(
             with tracing(config, source) as trace:
                 return _segment(source, target, config, stop or threading.Event(), progress, trace)
         except Exception as exc:
-            fault = explain(exc)
-            if fault is None:
-                raise
-            half = (config.batch_size or GPU_BATCH) // 2
-            if not isinstance(fault, DeviceMemoryError) or not half:
-                raise fault from exc
-            log.warning("%s: %s; starting again with --batch-size %d", source, fault, half)
-            config = replace(config, batch_size=half)
+            config = _with_half_the_batch(config, source, exc)
         finally:
             give_back()
+        gc.collect()  # what the exception has seen refers to itself, and to all memory of the first attempt
+        give_back()
 
 
 def _segment(
@@ -221,9 +217,11 @@ def _segment(
         if saved is not None and not cut:
             saved.check_end()
         end = (last.pts + last.duration) * info.time_base if cut else None
-        outputs.finish(end)
         if fault is None:
+            outputs.finish(end)
             clock.totals()  # so that the trace has all of it
+        else:
+            complete = outputs.finish_without_gpu(end)
         if trace is not None:
             trace.finish()
         for record in (results, track):
@@ -231,7 +229,8 @@ def _segment(
                 record.finish()
         if fault is not None:
             names = ", ".join([str(target), *also])
-            raise DeviceError(f"{source}: {fault}; the {frames} frames before are in {names}") from fault
+            before = f"the {frames} frames before are" if complete else "what was finished before is"
+            raise DeviceError(f"{source}: {fault}; {before} in {names}") from fault
     verified = outputs.check(end)
 
     seconds = time.perf_counter() - begin
@@ -247,6 +246,18 @@ def _segment(
         stages={stage: round(spent, 3) for stage, spent in clock.totals().items()},
         verified=verified[0] if verified else None,
     )
+
+
+def _with_half_the_batch(config: Config, source: str, exc: Exception) -> Config:
+    """For another attempt, if what went wrong is that the GPU's memory is full. Raises it if that does not help."""
+    fault = explain(exc)
+    if fault is None:
+        raise exc
+    half = (config.batch_size or GPU_BATCH) // 2
+    if not isinstance(fault, DeviceMemoryError) or not half:
+        raise fault from exc
+    log.warning("%s: %s; starting again with --batch-size %d", source, str(fault), half)  # records may be kept
+    return replace(config, batch_size=half)
 
 
 def default_output(input: str, config: Config | None = None) -> Path:

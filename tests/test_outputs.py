@@ -234,6 +234,51 @@ def test_a_device_that_fails_on_the_way_leaves_all_playable(tmp_path: Path, monk
     assert counts[0] == counts[1] > 0 and f"the {counts[0]} frames before" in str(caught.value)
 
 
+def test_an_encoder_that_cannot_go_on_leaves_no_gap_in_those_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first output's encoder is ahead when the second's fails: it ends where what is written ends, but for frames
+    between the last ones that refer to each other."""
+    original = X264Encoder.encode
+    calls: dict[int, int] = {}
+
+    def encode(self: X264Encoder, batch: FrameBatch) -> Any:
+        calls[id(self)] = calls.get(id(self), 0) + 1
+        if list(calls).index(id(self)) == 1:
+            time.sleep(0.02)
+            if calls[id(self)] == 25:
+                raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return original(self, batch)
+
+    monkeypatch.setattr(X264Encoder, "encode", encode)
+    with pytest.raises(DeviceError, match=r"what was finished before is in .*a\.mp4, .*b\.mkv"):
+        run(tmp_path, ("mask", "b.mkv"), output="a.mp4", batch_size=4)
+    assert names(tmp_path) == {"a.mp4", "b.mkv"}
+    source = times(SAMPLE)
+    first, second = (times(tmp_path / name) for name in ("a.mp4", "b.mkv"))
+    assert len(second) == 96 and same_times(second, source[:96], Fraction(1, 1000))
+    assert 24 < len(first) <= 96 and first[-1] <= source[95]
+    assert same_times(first[:-4], source[: len(first) - 4], Fraction(1, 1000))
+
+
+def test_an_encoder_on_a_lost_device_is_asked_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encode, calls = X264Encoder.encode, itertools.count()
+
+    def lost(*_: Any) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    def on_the_gpu(self: X264Encoder, batch: FrameBatch) -> Any:
+        monkeypatch.setattr(self, "memory", "cuda", raising=False)
+        return lost() if next(calls) == 100 else encode(self, batch)
+
+    monkeypatch.setattr(X264Encoder, "encode", on_the_gpu)
+    monkeypatch.setattr(X264Encoder, "flush", lost)
+    with pytest.raises(DeviceError, match=r"illegal memory access .* what was finished before is in .*a\.mp4"):
+        run(tmp_path, output="a.mp4")
+    assert names(tmp_path) == {"a.mp4"}
+    assert 20 < len(times(tmp_path / "a.mp4")) <= 100
+
+
 def test_all_begin_again_where_memory_does_not_suffice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -111,6 +111,8 @@ class TorchFp16Inference:
             # The mode leaves other threads' work alone: decoders allocate when they please.
             with quiet.kept(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 self._found = self._run()
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as exc:
             log.warning("%s can't be captured as a CUDA graph (%s); it runs slower", self._model.name, short(exc))
             return None

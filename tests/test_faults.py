@@ -1,0 +1,70 @@
+"""What GPU libraries raise: what users are told, and what a second attempt finds."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segmentation import DeviceError, segment
+from segmentation.errors import DeviceMemoryError
+from segmentation.faults import explain
+from segmentation.postprocess.opencv import OpenCVPostprocessor
+
+SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("CUDA out of memory. Tried to allocate 2.00 GiB", DeviceMemoryError),
+        ("cuvidCreateDecoder(&m_hDecoder, &info) returned error 2", DeviceMemoryError),
+        ("CUDA_ERROR_OUT_OF_MEMORY where an event is made", DeviceMemoryError),
+        ("cuvidMapVideoFrame returned error 201", DeviceError),
+        ("cuCtxPushCurrent returned error 700 at file NvDecoder.cpp", DeviceError),
+        ("CUDA error: an illegal memory access was encountered", DeviceError),
+        ("cuvidDecodePicture returned error 1", None),
+        ("cuvidMapVideoFrame returned error 205", None),
+        ("shapes don't match", None),
+    ],
+)
+def test_what_is_behind_an_error(text: str, kind: type[DeviceError] | None) -> None:
+    found = explain(RuntimeError(text))
+    assert type(found) is (type(None) if kind is None else kind)
+    assert found is None or "\n" not in str(found)
+
+
+@pytest.fixture
+def rare_collections() -> Iterator[None]:
+    """As in the command."""
+    before = gc.get_threshold()
+    gc.set_threshold(50_000)
+    yield
+    gc.set_threshold(*before)
+
+
+@pytest.mark.usefixtures("rare_collections")
+@pytest.mark.parametrize("own", [False, True], ids=["a library's error", "our own"])
+def test_a_second_attempt_finds_the_memory_of_the_first_one_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    attempts: list[weakref.ref[Any]] = []
+    alive: list[bool] = []
+    make, call = OpenCVPostprocessor.__init__, OpenCVPostprocessor.__call__
+
+    def made(self: Any, *arguments: Any, **options: Any) -> None:
+        alive.append(any(attempt() is not None for attempt in attempts))
+        attempts.append(weakref.ref(self))
+        make(self, *arguments, **options)
+
+    def greedy(self: Any, batch: Any, masks: Any) -> Any:
+        if len(batch) > 2 and batch.number == 2:
+            raise DeviceMemoryError("the GPU's memory is full") if own else RuntimeError("CUDA out of memory")
+        return call(self, batch, masks)
+
+    monkeypatch.setattr(OpenCVPostprocessor, "__init__", made)
+    monkeypatch.setattr(OpenCVPostprocessor, "__call__", greedy)
+    done = segment(SAMPLE, tmp_path / "a.mp4", mode="baseline", infer="onnxruntime", batch_size=4, max_frames=20)
+    assert done.frames == 20 and len(attempts) == 2 and alive == [False, False]

@@ -25,7 +25,7 @@ from segmentation.model import load_model
 from segmentation.outputs import Finished, Outputs, check_names
 from segmentation.overlap import Overlap, opencv_threads
 from segmentation.placement import GPU_BATCH, Composer, Loading, batch_size, give_back, moves, open_gpu, steadying
-from segmentation.plan import Choice, make_plan
+from segmentation.plan import Choice, instead, make_plan
 from segmentation.results import Results
 from segmentation.source import probe
 from segmentation.temporal import steadied
@@ -120,7 +120,7 @@ def _segment(
 
         if plan.decode.on_gpu and pix_fmt != info.pix_fmt.replace("yuvj", "yuv"):
             log.warning("%s: pyav decodes it, because NVDEC converts nothing", source)
-            plan = make_plan(replace(config, decode="pyav"), info)
+            plan = instead(plan, "decode", "pyav", config, info)
         decoder = made(plan.decode, info, pix_fmt, config)
         batches = until(stop, clock.steps("decode", decoder))
         decoded = overlapped(batches, "decoded")  # from here on, while the rest gets ready
@@ -133,7 +133,7 @@ def _segment(
                 if config.infer is not None or config.mode == "optimized":
                     raise
                 log.warning("infer: onnxruntime on the CPU (%s)", exc)
-                plan = make_plan(replace(config, infer="onnxruntime"), info)
+                plan = instead(plan, "infer", "onnxruntime", config, info)
                 infer = made(plan.infer, model, config)
         move = moves(gpu, info, pix_fmt, config)
         averaging = steadying(infer.memory, model, config, gpu) if saved is None else None

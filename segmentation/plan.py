@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -155,6 +155,13 @@ def make_plan(config: Config, info: VideoInfo | None = None, begin: Callable[[An
 def choose_encoder(config: Config, info: VideoInfo | None = None) -> Choice:
     """What encodes the effect of `config`. Raises `BackendError`."""
     return _choose("encode", _TABLES[_mode(config)]["encode"], config, info)
+
+
+def instead(plan: Plan, stage: str, name: str, config: Config, info: VideoInfo) -> Plan:
+    """The plan with another implementation of one stage. Raises `BackendError`."""
+    named: dict[str, Any] = {stage: name}
+    chosen: dict[str, Choice] = {stage: _choose(stage, (), replace(config, **named), info)}
+    return replace(plan, **chosen)
 
 
 def _enter_context(config: Config) -> None:

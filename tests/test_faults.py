@@ -1,4 +1,4 @@
-"""What GPU libraries raise: what users are told, and what a second attempt finds."""
+"""What GPU libraries raise: what users are told, what serves instead, and what a second attempt finds."""
 
 import gc
 import weakref
@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from segmentation import DeviceError, segment
+from segmentation import Config, DeviceError, segment
 from segmentation.errors import DeviceMemoryError
 from segmentation.faults import explain
+from segmentation.plan import instead, make_plan
 from segmentation.postprocess.opencv import OpenCVPostprocessor
+from segmentation.source import probe
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 
@@ -34,6 +36,15 @@ def test_what_is_behind_an_error(text: str, kind: type[DeviceError] | None) -> N
     found = explain(RuntimeError(text))
     assert type(found) is (type(None) if kind is None else kind)
     assert found is None or "\n" not in str(found)
+
+
+def test_one_stage_is_served_by_another_after_all() -> None:
+    """The others stay what they were, also those that were replaced before."""
+    config, info = Config(mode="baseline", infer="onnxruntime"), probe(str(SAMPLE))
+    first = instead(make_plan(config, info), "encode", "x264-segments", config, info)
+    second = instead(first, "infer", "onnxruntime", config, info)
+    assert second.names() == make_plan(config, info).names() | {"encode": "x264-segments"}
+    assert second.decode is first.decode and second.encode is first.encode
 
 
 @pytest.fixture

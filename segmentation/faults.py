@@ -22,7 +22,7 @@ def explain(exc: BaseException) -> DeviceError | None:
     found = _NUMBER.search(lower)
     number = int(found[1]) if found else 0
     if number == _MEMORY or any(words in lower for words in _NO_MEMORY):
-        return DeviceMemoryError(f"the GPU's memory is full ({text}); try a smaller --batch-size")
+        return DeviceMemoryError(f"the GPU's memory is full ({text})")
     named = "cuda error" in lower or "cuda_error" in lower or type(exc).__name__ in ("AcceleratorError", "CUDAError")
     if named or number in _LOST:
         return DeviceError(f"the GPU failed ({text}); see nvidia-smi and the system's log")

@@ -256,6 +256,8 @@ def _with_half_the_batch(config: Config, source: str, exc: Exception) -> Config:
     half = (config.batch_size or GPU_BATCH) // 2
     if not isinstance(fault, DeviceMemoryError) or not half:
         raise fault from exc
+    if config.masks is None and (fixed := load_model(config).batch) is not None:
+        raise DeviceMemoryError(f"{fault}; {config.model} takes {fixed} frames at a time, try one for fewer") from exc
     log.warning("%s: %s; starting again with --batch-size %d", source, str(fault), half)  # records may be kept
     return replace(config, batch_size=half)
 

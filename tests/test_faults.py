@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_model import make_model
 
 from segmentation import Config, DeviceError, segment
 from segmentation.errors import DeviceMemoryError
@@ -79,3 +80,16 @@ def test_a_second_attempt_finds_the_memory_of_the_first_one_free(
     monkeypatch.setattr(OpenCVPostprocessor, "__call__", greedy)
     done = segment(SAMPLE, tmp_path / "a.mp4", mode="baseline", infer="onnxruntime", batch_size=4, max_frames=20)
     assert done.frames == 20 and len(attempts) == 2 and alive == [False, False]
+
+
+def test_a_network_that_fixes_the_batch_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def greedy(*_: Any) -> None:
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(OpenCVPostprocessor, "__call__", greedy)
+    network = make_model(tmp_path / "m.onnx", [[1.0, 0, 0]], batch=4)
+    with pytest.raises(DeviceMemoryError, match=r"memory is full .*m\.onnx takes 4 frames at a time"):
+        segment(SAMPLE, tmp_path / "a.mp4", model=str(network), mode="baseline", infer="onnxruntime")
+    assert "again" not in caplog.text and [path.name for path in tmp_path.iterdir()] == ["m.onnx"]

@@ -55,7 +55,6 @@ class Muxer:
         self._others: dict[int, Stream] = {}
         self._packets: Iterator[Packet[Any]] = iter(())
         self._pending: Packet[Any] | None = None
-        self._last_dts: dict[int, int] = {}
         self._finished = False
 
     def _begin(self) -> OutputContainer:
@@ -126,8 +125,8 @@ class Muxer:
                 log.warning(
                     "%s: stream %d (%s) is left out: one video goes out", self._info.path, stream.index, _kind(stream)
                 )
-            elif _is_chapters(stream, source):
-                continue  # written anew, from the chapters
+            elif _is_chapters(stream, source) or self._is_timecode(stream):
+                continue  # written anew, from the chapters and the video's metadata
             elif not self._can_hold(stream):
                 log.warning(
                     "%s: stream %d (%s) is left out: %s files can't hold it",
@@ -174,7 +173,7 @@ class Muxer:
         return tick
 
     def finish(self, end: Fraction | None) -> None:
-        """Copies what is left of the other streams, up to `end` seconds on the source's clock or all, and puts the
+        """Copies what is left of the other streams, before `end` seconds on the source's clock or all, and puts the
         file in its place."""
         self._copy_until(end)
         try:
@@ -188,7 +187,7 @@ class Muxer:
         while self._pending is not None:
             packet = self._pending
             assert packet.dts is not None
-            if seconds is not None and packet.dts * packet.time_base > seconds:
+            if seconds is not None and packet.dts * packet.time_base >= seconds:
                 return
             packet.stream = self._others[packet.stream_index]
             self._mux(packet)
@@ -218,7 +217,10 @@ class Muxer:
                 if packet.dts is None:  # the empty packet that ends a stream, or one without any time
                     dropped += bool(packet.size)
                     continue
-                if packet.is_corrupt or packet.dts <= last.get(packet.stream_index, packet.dts - 1):
+                before = last.get(packet.stream_index, packet.dts - 1)
+                # Several subtitles may begin together, and in Matroska, whose clock is coarse, short packets of sound.
+                together = packet.stream.type != "audio" or self.container.format.name == "matroska"
+                if packet.is_corrupt or packet.dts < before or (packet.dts == before and not together):
                     dropped += 1
                     continue
                 last[packet.stream_index] = packet.dts
@@ -234,6 +236,10 @@ class Muxer:
             log.warning("%s: its other streams can't be read to the end (%s)", self._info.path, reason(exc))
         if dropped:
             log.warning("%s: %d damaged packets of its other streams are left out", self._info.path, dropped)
+
+    def _is_timecode(self, stream: Stream) -> bool:
+        """Whether this is a track that FFmpeg makes of the video's timecode: it refuses a copy, but only in the end."""
+        return stream.type == "data" and "timecode" in stream.metadata and self.container.format.name in ("mov", "mp4")
 
     def _can_hold(self, stream: Stream) -> bool:
         """Whether the output's format takes this stream: asked by writing its header to nowhere."""
@@ -264,7 +270,8 @@ def _kind(stream: Stream) -> str:
 
 def _is_chapters(stream: Stream, source: InputContainer) -> bool:
     """Whether this is the track by which MP4 keeps its chapters' titles."""
-    return stream.name == "bin_data" and "mp4" in source.format.name and bool(source.chapters())
+    name = getattr(stream, "name", None)  # streams of unknown kinds have none
+    return name == "bin_data" and "mp4" in source.format.name and bool(source.chapters())
 
 
 def _chapters(source: InputContainer, shift: Fraction, end: Fraction | None) -> list[Any]:

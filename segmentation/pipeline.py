@@ -213,10 +213,10 @@ def _segment(
             if config.strict:
                 raise InputError(f"{text[: text.rindex(',')]}; without --strict, what can be decoded is written")
             log.warning(text)
-        cut = fault is not None or stop.is_set() or frames == config.max_frames or config.duration is not None
-        if saved is not None and not cut:
+        stopped = fault is not None or stop.is_set() or frames == config.max_frames
+        if saved is not None and not stopped and config.duration is None:
             saved.check_end()
-        end = (last.pts + last.duration) * info.time_base if cut else None
+        end = (last.pts + last.duration) * info.time_base if stopped else _end(info, config)
         if fault is None:
             outputs.finish(end)
             clock.totals()  # so that the trace has all of it

@@ -103,7 +103,7 @@ def probe(path: str) -> VideoInfo:
             end=None if length is None else (stream.start_time or 0) * time_base + length,
             sample_aspect_ratio=stream.sample_aspect_ratio or None,
             display_matrix=matrix,
-            rotation=round(frame.rotation / 90) * 90 % 360 if matrix else 0,
+            rotation=upright(matrix) if matrix else 0,
             interlaced=frame.interlaced_frame,
         )
 
@@ -138,6 +138,12 @@ def colour_of(frame: VideoFrame) -> Colour:
         primaries=int(frame.color_primaries),
         transfer=int(frame.color_trc),
     )
+
+
+def upright(matrix: tuple[int, ...]) -> int:
+    """How many degrees counter-clockwise, by quarters, stored frames must be turned to stand upright, mirrored or not:
+    players show what lies in the direction (matrix[1], matrix[4]) of the stored frame further down."""
+    return round(math.degrees(math.atan2(-matrix[1], matrix[4])) / 90) * 90 % 360
 
 
 def display_matrix(frame: VideoFrame) -> tuple[int, ...] | None:

@@ -101,7 +101,7 @@ class Witness:
             ("width", found.width, {info.width, padded[0]}),
             ("height", found.height, {info.height, padded[1]}),
             ("pixel format", found.pix_fmt.replace("yuvj", "yuv"), {self._pix_fmt}),
-            ("display matrix", found.display_matrix, {info.display_matrix}),
+            ("display matrix", _turn(found.display_matrix), {_turn(info.display_matrix)}),
             ("sample aspect ratio", found.sample_aspect_ratio or 1, {info.sample_aspect_ratio or 1}),
             ("colour", _stated(found.colour), {_stated(info.colour)}),
         ):
@@ -157,14 +157,18 @@ class Witness:
 
     def _check_sound(self, end: Fraction | None) -> None:
         """Every audio stream must end where the input's does, or where the video was cut."""
-        given, copied = _sound_ends(self._info.path, end), _sound_ends(str(self._muxer.target), None)
+        shift = self._muxer.shift
+        given, copied = _sound_ends(self._info.path, shift, end), _sound_ends(str(self._muxer.target), None, None)
         if len(given) != len(copied):  # the container can't hold them all, which has been said
             return
-        for (wanted, packet), (have, _) in zip(given, copied, strict=True):
-            if abs(have - (wanted - self._muxer.shift)) > packet + ROUNDING:
+        for sound, copy in zip(given, copied, strict=True):
+            if sound is None:  # silent in this stretch
+                continue
+            (wanted, packet), have = sound, copy[0] if copy is not None else Fraction(0)
+            if abs(have - (wanted - shift)) > packet + ROUNDING:
                 video = float(self._ticks[-1] * self._tick)
                 raise self._breach(
-                    f"its sound ends at {float(have):.3f} s, not at {float(wanted - self._muxer.shift):.3f} s "
+                    f"its sound ends at {float(have):.3f} s, not at {float(wanted - shift):.3f} s "
                     f"(the last frame is shown at {video:.3f} s)"
                 )
 
@@ -186,15 +190,21 @@ def _frames(info: VideoInfo, pix_fmt: str, config: Config) -> Iterator[Frame]:
         yield from batch.frames
 
 
-def _sound_ends(path: str, until: Fraction | None) -> list[tuple[Fraction, Fraction]]:
-    """(end, longest packet) of each audio stream in seconds, of the packets that begin before `until`."""
+def _turn(matrix: tuple[int, ...] | None) -> tuple[int, ...]:
+    """How a display matrix turns and mirrors; what else is in it is not kept everywhere."""
+    return (1 << 16, 0, 0, 1 << 16) if matrix is None else (*matrix[:2], *matrix[3:5])
+
+
+def _sound_ends(path: str, after: Fraction | None, until: Fraction | None) -> list[tuple[Fraction, Fraction] | None]:
+    """(end, longest packet) of each audio stream in seconds, of the packets that end after one time and begin before
+    another; `None` where there are none."""
     with open_input(path) as container:
-        ends = {stream.index: (Fraction(0), Fraction(0)) for stream in container.streams.audio}
+        ends: dict[int, tuple[Fraction, Fraction] | None] = {stream.index: None for stream in container.streams.audio}
         for packet in container.demux(*container.streams.audio) if ends else ():
             if packet.pts is None or packet.time_base is None:
                 continue
             begin, length = packet.pts * packet.time_base, (packet.duration or 0) * packet.time_base
-            if until is None or begin < until:
-                end, longest = ends[packet.stream_index]
+            if (after is None or begin + length > after) and (until is None or begin < until):
+                end, longest = ends[packet.stream_index] or (Fraction(0), Fraction(0))
                 ends[packet.stream_index] = (max(end, begin + length), max(longest, length))
         return list(ends.values())

@@ -1,0 +1,109 @@
+"""Streams beside the video that containers treat in ways of their own: timecodes, unknown ones, coarse clocks."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from conftest import Synthetic, chunks, cli
+
+from segmentation import segment
+
+
+def test_a_timecode_is_written_anew(tmp_path: Path) -> None:
+    """FFmpeg makes its track of the video's metadata, and refuses a copy of it, but only when all is done."""
+    clip = Synthetic(codec="libx264", video_tags={"timecode": "01:00:00:00"}).write(tmp_path / "clip.mov")
+    for name, effect in (("a.mov", "blur"), ("a.mp4", "blur"), ("cut.mov", "cutout")):
+        segment(clip, tmp_path / name, mode="baseline", effect=effect)
+        with av.open(str(tmp_path / name)) as container:
+            codes = [(stream.type, stream.metadata.get("timecode")) for stream in container.streams]
+        assert codes == [("video", "01:00:00:00"), ("data", "01:00:00:00")]
+
+
+def test_a_stream_of_an_unknown_kind_is_left_out_with_a_line(tmp_path: Path) -> None:
+    clip = Synthetic(codec="mpeg2video", audio="mp2").write(tmp_path / "clip.ts")
+    clip.write_bytes(with_another_stream(clip.read_bytes()))
+    done = cli(clip, "-o", tmp_path / "a.mp4")
+    assert done.returncode == 0 and "(unknown) is left out" in done.stderr
+    assert len(chunks(tmp_path / "a.mp4", "audio")) == len(chunks(clip, "audio")) > 0
+
+
+def with_another_stream(data: bytes) -> bytes:
+    """A transport stream whose program has one more stream, of DSM-CC sections (ISO/IEC 13818-1, table 2-34)."""
+    made, program = bytearray(data), None
+    for at in range(0, len(made), 188):
+        number = int.from_bytes(made[at + 1 : at + 3], "big") & 0x1FFF
+        table = at + 4 + (1 + made[at + 4] if made[at + 3] & 0x20 else 0)
+        table += 1 + made[table]
+        if number == 0:
+            program = int.from_bytes(made[table + 10 : table + 12], "big") & 0x1FFF
+        elif number == program and made[at + 1] & 0x40:
+            length = (int.from_bytes(made[table + 1 : table + 3], "big") & 0xFFF) + 5
+            section = made[table : table + length - 6] + bytes((0x0B, 0xE1, 0x55, 0xF0, 0))
+            section[1:3] = (0xB000 | length).to_bytes(2, "big")
+            made[table : table + length + 3] = section + crc(section)
+    return bytes(made)
+
+
+def crc(data: bytes) -> bytes:
+    """CRC-32/MPEG-2."""
+    value = 0xFFFFFFFF
+    for byte in data:
+        value ^= byte << 24
+        for _ in range(8):
+            value = (value << 1 ^ (0x04C11DB7 if value & 0x80000000 else 0)) & 0xFFFFFFFF
+    return value.to_bytes(4, "big")
+
+
+def test_subtitles_may_begin_together(tmp_path: Path) -> None:
+    lines = [(0.1, 0.5, "one"), (0.1, 0.5, "another"), (0.1, 0.8, "a sign"), (0.6, 0.9, "later")]
+    clip = Synthetic(codec="libx264", subtitles=lines).write(tmp_path / "clip.mkv")
+    segment(clip, tmp_path / "a.mkv", mode="baseline")
+    assert chunks(tmp_path / "a.mkv", "subtitle") == chunks(clip, "subtitle")
+    assert len(chunks(clip, "subtitle")) == 4
+
+
+def test_packets_of_sound_may_be_shorter_than_a_tick(tmp_path: Path) -> None:
+    """In Matroska times are whole milliseconds, and 40 samples are less."""
+    silent = Synthetic(codec="libx264").write(tmp_path / "silent.mkv")
+    clip = tmp_path / "clip.mkv"
+    with av.open(str(silent)) as source, av.open(str(clip), "w") as container:
+        video = container.add_stream_from_template(source.streams.video[0])
+        sound = container.add_stream("pcm_s16le", rate=48_000, layout="mono")
+        for packet in source.demux(source.streams.video[0]):
+            if packet.size:
+                packet.stream = video
+                container.mux(packet)
+        for number in range(600):
+            frame = av.AudioFrame.from_ndarray(np.full((1, 40), number, np.int16), "s16", "mono")
+            frame.sample_rate, frame.pts, frame.time_base = 48_000, 40 * number, Fraction(1, 48_000)
+            container.mux(sound.encode(frame))
+    segment(clip, tmp_path / "a.mkv", mode="baseline")
+    assert len(chunks(clip, "audio")) == 600
+    assert chunks(tmp_path / "a.mkv", "audio") == chunks(clip, "audio")
+
+
+def test_a_stretch_that_is_longer_than_the_video_keeps_the_sound_after_it(tmp_path: Path) -> None:
+    clip = Synthetic(codec="libx264", audio="aac", pts=range(50)).write(tmp_path / "long.mkv")
+    short = tmp_path / "short.mkv"  # the sound of two seconds, the picture of one
+    with av.open(str(clip)) as source, av.open(str(short), "w") as container:
+        copies = {stream.index: container.add_stream_from_template(stream) for stream in source.streams}
+        for packet in source.demux():
+            if packet.size and (packet.stream.type == "audio" or packet.pts * packet.time_base < 1):
+                packet.stream = copies[packet.stream_index]
+                container.mux(packet)
+    segment(short, tmp_path / "all.mp4", mode="baseline", duration=100, verify=True)
+    assert [c.data for c in chunks(tmp_path / "all.mp4", "audio")] == [c.data for c in chunks(short, "audio")]
+    segment(short, tmp_path / "some.mp4", mode="baseline", duration=0.5, verify=True)
+    assert 20 < len(chunks(tmp_path / "some.mp4", "audio")) < 30  # packets of 1024 samples at 48 kHz, in half a second
+    silent = segment(short, tmp_path / "late.mkv", mode="baseline", start=0.5, duration=0.4, verify=True)
+    assert silent.verified is not None
+
+
+@pytest.mark.parametrize("number", [10, 25])
+def test_what_begins_when_the_video_ends_is_not_copied(tmp_path: Path, number: int) -> None:
+    lines = [(0.1, 0.2, "one"), (0.4, 0.5, "two"), (0.8, 0.9, "three")]
+    clip = Synthetic(codec="libx264", subtitles=lines).write(tmp_path / "clip.mkv")
+    segment(clip, tmp_path / "a.mkv", mode="baseline", max_frames=number)
+    assert len(chunks(tmp_path / "a.mkv", "subtitle")) == (1 if number == 10 else 3)

@@ -46,5 +46,7 @@ def check_target(target: Path, overwrite: bool, option: str) -> None:
         raise OutputError(f"{target}: cannot be written ({reason(exc)})") from exc
     if target.is_dir():
         raise OutputError(f"{target}: is a folder; name a file")
+    if os.path.exists(target) and not target.is_file():  # a device or a pipe would become a file
+        raise OutputError(f"{target}: is no regular file; name another")
     if not overwrite:
         raise OutputError(f"{target}: exists already; use -y to overwrite it, or {option} to name another")

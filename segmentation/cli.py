@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from types import FrameType
 
@@ -21,7 +21,7 @@ from segmentation.capabilities import machine
 from segmentation.cli_jobs import Job, effect_and_file, make_jobs
 from segmentation.config import CODECS, STAGES, Config, seconds
 from segmentation.effect import CHOICES
-from segmentation.errors import ConfigError, SegmentationError
+from segmentation.errors import ConfigError, OutputError, SegmentationError
 from segmentation.pipeline import Report, segment
 from segmentation.plan import IMPLEMENTATIONS, make_plan
 from segmentation.source import probe
@@ -32,8 +32,8 @@ _console = Console(stderr=True, highlight=False, emoji=False)  # names may hold 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit code.
 
-    0 done, 1 failed, 2 wrong usage, 3 what was asked for is not on this machine, 130 or 143 stopped by a signal. With
-    several inputs, all are tried and the first failure gives the code.
+    0 done, 1 failed, 2 wrong usage, 3 what was asked for is not on this machine, 129, 130 or 143 stopped by a signal.
+    With several inputs, all are tried and the first failure gives the code.
     """
     # Libraries make 300,000 objects that stay: looked through each 700, as by default, they take a tenth of the start.
     gc.set_threshold(50_000)
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _print_plan(config, options)
             return 0
         jobs = make_jobs(options.inputs, options.output, config)
-    except SegmentationError as exc:
+    except (SegmentationError, OSError) as exc:
         return _fail(exc)
 
     codes = []
@@ -54,14 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for job in jobs:
             try:
                 report = _run(job, stop, options)
-            except SegmentationError as exc:
+                if options.json:
+                    _print(json.dumps(asdict(report)))
+            except (SegmentationError, OSError) as exc:
                 codes.append(_fail(exc))
             except KeyboardInterrupt:  # the second signal
                 pass
             else:
                 codes.append(0)
-                if options.json:
-                    print(json.dumps(asdict(report)), flush=True)
             if received:
                 return 128 + received[0]
     return next((code for code in codes if code), 0)
@@ -74,7 +74,7 @@ def _print_plan(config: Config, options: argparse.Namespace) -> None:
         job = make_jobs(options.inputs, options.output, config)[0]
         config, info = job.config, probe(job.source)
     plan = make_plan(config, info)
-    print(json.dumps(plan.names()) if options.json else "\n".join([*machine(config), str(plan)]))
+    _print(json.dumps(plan.names()) if options.json else "\n".join([*machine(config), str(plan)]))
 
 
 def _run(job: Job, stop: threading.Event, options: argparse.Namespace) -> Report:
@@ -98,7 +98,8 @@ def _run(job: Job, stop: threading.Event, options: argparse.Namespace) -> Report
 @contextmanager
 def _stdout_for_results() -> Iterator[None]:
     """GPU libraries print to the process's stdout, where only our JSON belongs: meanwhile it leads to stderr."""
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
     try:
         saved = os.dup(1)
         os.dup2(2, 1)
@@ -114,7 +115,8 @@ def _stdout_for_results() -> Iterator[None]:
 
 @contextmanager
 def _signals() -> Iterator[tuple[threading.Event, list[int]]]:
-    """The first SIGINT or SIGTERM sets the event, so that the file is finished; the second one interrupts at once."""
+    """The first SIGINT, SIGTERM or SIGHUP sets the event, so that the file is finished; the second one interrupts at
+    once. Who ignores that the terminal is closed, as under nohup, goes on."""
     stop = threading.Event()
     received: list[int] = []
 
@@ -124,7 +126,10 @@ def _signals() -> Iterator[tuple[threading.Event, list[int]]]:
             raise KeyboardInterrupt
         stop.set()
 
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    previous = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield stop, received
     finally:
@@ -162,12 +167,25 @@ class _ConsoleHandler(logging.Handler):
 
 
 def _say(line: str) -> None:
-    _console.print(line, markup=False, soft_wrap=True)
+    with suppress(OSError):  # nobody listens, which does not make the video worse
+        _console.print(line, markup=False, soft_wrap=True)
 
 
-def _fail(error: SegmentationError) -> int:
-    _say(f"segmentation: error: {error}")
-    return error.exit_code
+def _print(text: str) -> None:
+    """Prints a result on stdout. Raises `OutputError`."""
+    try:
+        print(text, flush=True)
+    except OSError as exc:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python tries again when it ends
+        raise OutputError(f"standard output: cannot be written ({exc.strerror})") from exc
+
+
+def _fail(error: SegmentationError | OSError) -> int:
+    if isinstance(error, SegmentationError):
+        _say(f"segmentation: error: {error}")
+        return error.exit_code
+    _say(f"segmentation: error: {error.filename or 'a file'}: {error.strerror or error}")
+    return 1
 
 
 def _config(options: argparse.Namespace) -> Config:
@@ -180,7 +198,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m segmentation",
         description="Blurs, replaces or masks everything in a video but the people (or other classes) in it.",
-        epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not on this machine, 130 or 143 stopped by a signal.",
+        epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not on this machine, 129, 130, 143 stopped by a signal.",
     )
     add = parser.add_argument
     add("inputs", nargs="*", metavar="INPUT", help="video files, folders of them, patterns, http(s) addresses")

@@ -1,12 +1,14 @@
 """What the command line names, as jobs: which input goes to which files."""
 
 import glob
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from segmentation.config import Config
+from segmentation.containers import CUTOUTS
 from segmentation.effect import Effect
 from segmentation.errors import ConfigError, InputError
 from segmentation.pipeline import default_output
@@ -24,9 +26,15 @@ class Job:
     target: Path
     config: Config
 
+    @property
+    def files(self) -> list[Path]:
+        """What belongs to this run alone: what it writes, and the masks that it reads."""
+        options = (self.config.results, self.config.save_masks, self.config.masks)
+        return [self.target, *(Path(path) for _, path in self.config.also), *(Path(path) for path in options if path)]
+
 
 def make_jobs(inputs: Sequence[str], output: str | None, config: Config) -> list[Job]:
-    """Inputs, folders and patterns as jobs, no output twice. Raises `ConfigError` or `InputError`."""
+    """Inputs, folders and patterns as jobs, no file twice. Raises `ConfigError` or `InputError`."""
     if not inputs:
         raise ConfigError("no input: name a video, a folder, a pattern or an http(s) address; --help shows the options")
     sources = [source for text in inputs for source in expand(text)]
@@ -40,12 +48,14 @@ def make_jobs(inputs: Sequence[str], output: str | None, config: Config) -> list
         target = default_output(source, config)
         if output is not None:
             target = Path(output) / target.name if into_folder else Path(output)
-        if any(target == job.target for job in jobs):
-            raise ConfigError(f"{source}: another input has the output {target} too; process them apart with -o")
         others = [s for s in sources if s != source and not is_url(s)]
-        if target.exists() and any(target.samefile(s) for s in others):
+        if os.path.exists(target) and any(target.samefile(s) for s in others):
             raise ConfigError(f"{source}: its output {target} is an input too; name another with -o")
-        jobs.append(Job(source, target, _named(config, source, target, single=len(sources) == 1)))
+        job = Job(source, target, _named(config, source, target, single=len(sources) == 1))
+        for path in job.files:
+            if any(path in other.files for other in jobs):
+                raise ConfigError(f"{source}: another input has the file {path} too; process them apart")
+        jobs.append(job)
     return jobs
 
 
@@ -60,8 +70,7 @@ def _named(config: Config, source: str, target: Path, *, single: bool) -> Config
         raise ConfigError(f"--{option} {path}: several inputs need a folder that exists")
 
     also = [
-        (effect, within("also", path, f"{target.stem}.{effect.partition(':')[0]}{target.suffix}"))
-        for effect, path in config.also
+        (effect, within("also", path, f"{target.stem}.{_suffixes(effect, target)}")) for effect, path in config.also
     ]
     masks = f"{default_output(source).stem}.masks.mkv"  # by the same name for --save-masks and --masks
     named = {"results": f"{target.stem}.jsonl", "save_masks": masks, "masks": masks}
@@ -71,6 +80,13 @@ def _named(config: Config, source: str, target: Path, *, single: bool) -> Config
         if (path := getattr(config, option)) is not None
     }
     return replace(config, also=also, **paths)
+
+
+def _suffixes(effect: str, target: Path) -> str:
+    """By which another output of a run differs from its first: its effect, and for a cut-out what holds alpha."""
+    kind = effect.partition(":")[0]
+    alike = kind != "cutout" or target.suffix.lower() in CUTOUTS
+    return f"{kind}{target.suffix if alike else '.mov'}"
 
 
 def effect_and_file(text: str) -> tuple[str, str]:

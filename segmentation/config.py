@@ -1,6 +1,5 @@
 """Every option, once. The command line and `segment()` both build a `Config`; it checks itself on creation."""
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from segmentation.errors import ConfigError
 
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
 DEFAULT_SMOOTH = 0.5
+_LONGEST = 1_000_000_000  # seconds, 30 years: times beyond overflow the clocks of containers
 # By codec, best to worst: constant rate factors, but for mjpeg JPEG's own quality.
 QUALITY = {"h264": (0, 51), "hevc": (0, 51), "av1": (0, 63), "ffv1": (0, 0), "mjpeg": (100, 1), "vp9": (0, 63)}
 CODECS = ("h264", "hevc", "av1", "ffv1", "mjpeg")  # to choose from; vp9 is for cut-outs only
@@ -90,10 +90,10 @@ class Config:
             raise ConfigError(f"threshold {self.threshold}: must lie between 0 and 1, both excluded")
         if not 0 <= self.feather <= 500:
             raise ConfigError(f"feather {self.feather}: must lie in 0 (a sharp edge) to 500")
-        if not (math.isfinite(self.start) and self.start >= 0):
-            raise ConfigError(f"start {self.start}: must be 0 or more seconds")
-        if self.duration is not None and not (math.isfinite(self.duration) and self.duration > 0):
-            raise ConfigError(f"duration {self.duration}: must be more than 0 seconds")
+        if not 0 <= self.start <= _LONGEST:
+            raise ConfigError(f"start {self.start}: must be 0 or more seconds, and at most {_LONGEST}")
+        if self.duration is not None and not 0 < self.duration <= _LONGEST:
+            raise ConfigError(f"duration {self.duration}: must be more than 0 seconds, and at most {_LONGEST}")
         if self.quality is not None:
             codec = self.codec or ("vp9" if Effect.parse(self.effect).kind == "cutout" else "h264")
             best, worst = QUALITY[codec]

@@ -83,7 +83,8 @@ class MaskWriter:
             options = {"avoid_negative_ts": "disabled"}
             self._container = av.open(str(self._temporary.absolute()), "w", container_options=options)
         except (av.error.FFmpegError, OSError) as exc:
-            self._temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._temporary.unlink(missing_ok=True)
             raise self._error(exc) from exc
 
     def __enter__(self) -> MaskWriter:

@@ -5,6 +5,7 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 import io
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -72,7 +73,8 @@ class Muxer:
 
     def _remove(self) -> None:
         """Removes what was written aside."""
-        self._temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing could be written
+            self._temporary.unlink(missing_ok=True)
 
     def _put_in_place(self) -> None:
         """Gives it its name. Raises `OSError` or `OutputError`."""

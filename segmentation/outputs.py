@@ -203,7 +203,11 @@ def check_names(source: str, target: Path, config: Config) -> None:
         for read, what in ((source, "the input itself"), (config.masks, "what --masks reads")):
             if read is not None and os.path.exists(path) and os.path.exists(read) and os.path.samefile(path, read):
                 raise ConfigError(f"{option} {path}: is {what}; name another file")
-        if (other := seen.get(path.resolve())) is not None:
+        try:
+            own = path.resolve()
+        except (OSError, RuntimeError) as exc:  # a symlink that leads to itself
+            raise ConfigError(f"{option} {path}: cannot be written ({exc})") from exc
+        if (other := seen.get(own)) is not None:
             what = "the output" if other == "-o" else f"the file of {other}"
             raise ConfigError(f"{option} {path}: is {what} too; name another file")
-        seen[path.resolve()] = option
+        seen[own] = option

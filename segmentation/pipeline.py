@@ -222,9 +222,7 @@ def _segment(
             clock.totals()  # so that the trace has all of it
         else:
             complete = outputs.finish_without_gpu(end)
-        if trace is not None:
-            trace.finish()
-        for record in (results, track):
+        for record in (results, track, trace):
             if record is not None:
                 record.finish()
         if fault is not None:

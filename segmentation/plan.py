@@ -170,7 +170,10 @@ def _enter_context(config: Config) -> None:
 
 
 def _mode(config: Config) -> str:
-    """The table that serves: without a GPU, `auto` is the baseline."""
+    """The table that serves: without a GPU, `auto` is the baseline. Raises `BackendError` if a GPU that is named is not
+    there."""
+    if config.device not in (None, "cpu"):
+        device_index(config)
     without = config.mode == "auto" and (config.device == "cpu" or find_gpu() is None)
     return "baseline" if without else config.mode
 

@@ -35,7 +35,8 @@ class PictureSequence(Muxer):
             raise OutputError(f"{self.target}: needs a place for the number, such as {folder / '%05d.png'}")
         if not folder.is_dir():
             raise OutputError(f"{self.target}: the folder {folder} does not exist")
-        known = re.compile(r"\d+".join(map(re.escape, _NUMBER.sub("\0", name).split("\0"))))
+        parts = _NUMBER.sub("\0", name).replace("%%", "%").split("\0")
+        known = re.compile(r"\d+".join(map(re.escape, parts)))
         there = sorted(path.name for path in folder.iterdir() if known.fullmatch(path.name))
         if there and not self._overwrite:
             raise OutputError(
@@ -44,7 +45,8 @@ class PictureSequence(Muxer):
         self._temporary = folder / f".pictures.{token_hex(4)}.part"
         try:
             self._temporary.mkdir()
-            return av.open(str((self._temporary / name).absolute()), "w", format="image2")
+            aside = str(self._temporary.absolute()).replace("%", "%%")  # only in the name it stands for a number
+            return av.open(f"{aside}/{name}", "w", format="image2")
         except (av.error.FFmpegError, OSError, ValueError) as exc:
             self._remove()
             raise OutputError(f"{self.target}: cannot be written ({reason(exc)})") from exc

@@ -104,9 +104,11 @@ class Trace:
                 if self._fault is not None:
                     raise self._fault
                 put_in_place(self._temporary, self._target, overwrite=self._overwrite)
-            except OSError as exc:
+            except BaseException as exc:
                 self._temporary.unlink(missing_ok=True)
-                raise self._error(exc) from exc
+                if isinstance(exc, OSError):
+                    raise self._error(exc) from exc
+                raise
 
     def _add(self, name: str, track: int, begin: int, value: int, label: Label) -> None:
         if self._finished:

@@ -1,0 +1,112 @@
+"""Names, places and streams that are no ordinary files: one line, and nothing lost."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, TIMEOUT, Synthetic, cli, start, times
+
+SAMPLE = ROOT / "samples" / "astronaut.mp4"
+FEW = ("--max-frames", 3)
+
+
+def shell(line: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """The command with its streams led elsewhere; `{}` in `line` stands for it."""
+    command = subprocess.list2cmdline([sys.executable, "-m", "segmentation", *map(str, arguments)])
+    bash = ["bash", "-o", "pipefail", "-c", line.format(command)]
+    return subprocess.run(bash, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT)
+
+
+@pytest.mark.parametrize("option", ["-o", "--results", "--trace"])
+def test_a_pipe_is_not_made_a_file(tmp_path: Path, option: str) -> None:
+    pipe = tmp_path / "pipe.mp4"
+    os.mkfifo(pipe)
+    output = () if option == "-o" else ("-o", tmp_path / "a.mp4")
+    done = cli(SAMPLE, *output, option, pipe, "-y", *FEW)
+    assert done.returncode == 1 and f"{pipe}: is no regular file" in done.stderr
+    assert stat.S_ISFIFO(pipe.stat().st_mode) and list(tmp_path.iterdir()) == [pipe]
+
+
+@pytest.mark.parametrize("place", ["input", "-o", "--results", "--masks", "--model"])
+def test_names_may_be_too_long(tmp_path: Path, place: str) -> None:
+    name = tmp_path / ("n" * 300 + ".mp4")
+    arguments = (name,) if place == "input" else (SAMPLE, "-o", tmp_path / "a.mp4", place, name)
+    done = cli(*arguments, *FEW)
+    assert done.returncode in (1, 2) and len(done.stderr.splitlines()) == 1 and name.name in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_leads_to_itself(tmp_path: Path) -> None:
+    loop = tmp_path / "loop.mp4"
+    loop.symlink_to(loop)
+    done = cli(SAMPLE, "-o", loop, *FEW)
+    assert done.returncode == 2 and "cannot be written" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("option", ["--start", "--duration"])
+def test_times_have_an_end(tmp_path: Path, option: str) -> None:
+    done = cli(SAMPLE, "-o", tmp_path / "a.mp4", option, "1e13")
+    assert done.returncode == 2 and "at most 1000000000" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("option", "name"), [("--results", "clip.segmented.jsonl"), ("--also", "clip.segmented.mask")])
+def test_no_two_inputs_have_one_file(tmp_path: Path, option: str, name: str) -> None:
+    for folder in ("one", "two", "out"):
+        (tmp_path / folder).mkdir()
+    clips = [Synthetic(codec="libx264").write(tmp_path / folder / "clip.mp4") for folder in ("one", "two")]
+    value = f"mask:{tmp_path / 'out'}" if option == "--also" else tmp_path / "out"
+    done = cli(*clips, option, value)
+    assert done.returncode == 2 and f"another input has the file {tmp_path / 'out' / name}" in done.stderr
+    assert not list((tmp_path / "out").iterdir()) and len(list((tmp_path / "one").iterdir())) == 1
+
+
+def test_a_cutout_beside_another_output_has_a_name_that_holds_alpha(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    done = cli(SAMPLE, "-o", tmp_path / "a.mp4", "--also", f"cutout:{tmp_path / 'out'}", *FEW)
+    assert done.returncode == 0 and [p.name for p in (tmp_path / "out").iterdir()] == ["a.cutout.mov"]
+
+
+def test_folders_of_pictures_may_have_percent_signs(tmp_path: Path) -> None:
+    folder = tmp_path / "50%d"
+    folder.mkdir()
+    for _ in range(2):
+        done = cli(SAMPLE, "--effect", "cutout", "-o", folder / "100%%_%d.png", "-q", *FEW)
+    assert done.returncode == 1 and "100%_1.png: exists already" in done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == [f"100%_{n}.png" for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("line", ["{} >&-", "{} 2>&-", "{} 2>/dev/full", "{} --json | cat"])
+def test_a_video_is_made_whoever_listens(tmp_path: Path, line: str) -> None:
+    done = shell(line, SAMPLE, "-o", tmp_path / "a.mp4", *FEW)
+    assert done.returncode == 0 and "Traceback" not in done.stderr and len(times(tmp_path / "a.mp4")) == 3
+    assert "json" not in line or json.loads(done.stdout)["frames"] == 3
+
+
+@pytest.mark.parametrize(("line", "why"), [("{} >/dev/full", "No space left"), ("{} | true", "Broken pipe")])
+def test_a_report_that_nobody_gets_is_an_error(tmp_path: Path, line: str, why: str) -> None:
+    done = shell(line, SAMPLE, "-o", tmp_path / "a.mp4", "--json", "-q", *FEW)
+    assert done.returncode == 1 and done.stderr.startswith("segmentation: error: standard output: cannot be written")
+    assert why in done.stderr and len(done.stderr.splitlines()) == 1 and len(times(tmp_path / "a.mp4")) == 3
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_closed_terminal_finishes_the_file(corpus: Path, tmp_path: Path, ignored: bool) -> None:
+    def before() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+
+    target = tmp_path / "a.mp4"
+    arguments = (corpus / "nasa_13013.mp4", "-o", target, "--max-frames", 150, "--trace", tmp_path / "t.json")
+    with start(*arguments, before=before) as process:
+        while not any(path.suffix == ".mp4" and path.stat().st_size > 100_000 for path in tmp_path.iterdir()):
+            assert process.poll() is None
+        process.send_signal(signal.SIGHUP)
+        _, stderr = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == (0 if ignored else 129), stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"a.mp4", "t.json"}
+    count = len(times(target))
+    assert count == 150 if ignored else 0 < count < 150

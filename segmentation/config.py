@@ -1,5 +1,6 @@
 """Every option, once. The command line and `segment()` both build a `Config`; it checks itself on creation."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -109,8 +110,10 @@ class Config:
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None and len(values) != 3:
                 raise ConfigError(f"{name} {values}: must be three numbers, for red, green and blue")
-        if self.std is not None and not all(v > 0 for v in self.std):
+        if self.std is not None and not all(0 < v < math.inf for v in self.std):
             raise ConfigError(f"std {self.std}: must be above 0")
+        if self.mean is not None and not all(map(math.isfinite, self.mean)):
+            raise ConfigError(f"mean {self.mean}: must be numbers")
         if self.input_size is not None and not all(8 <= v <= 8192 for v in self.input_size):
             raise ConfigError(f"input size {self.input_size}: height and width must lie in 8 to 8192")
 

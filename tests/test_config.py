@@ -1,5 +1,6 @@
 """Options are checked when they are set, and say what they can be."""
 
+import math
 from typing import Any
 
 import pytest
@@ -61,6 +62,7 @@ def test_effects_are_read(text: str, effect: Effect) -> None:
         ("smooth", 1.5, "0 (off) to 1"),
         ("mean", (0.5,), "three numbers"),
         ("std", (1.0, 0.0, 1.0), "above 0"),
+        ("mean", (math.nan, 0.0, 0.0), "must be numbers"),
         ("input_size", (4, 256), "8 to 8192"),
         ("activation", "relu", "choose none"),
     ],

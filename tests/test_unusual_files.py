@@ -6,6 +6,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,14 @@ def test_a_closed_terminal_finishes_the_file(corpus: Path, tmp_path: Path, ignor
     assert {path.name for path in tmp_path.iterdir()} == {"a.mp4", "t.json"}
     count = len(times(target))
     assert count == 150 if ignored else 0 < count < 150
+
+
+@pytest.mark.parametrize("after", [0.1, 0.3, 0.6])
+def test_an_early_end_is_a_silent_one(tmp_path: Path, after: float) -> None:
+    """While libraries are being imported, or a moment later."""
+    with start(SAMPLE, "-o", tmp_path / "a.mp4") as process:
+        time.sleep(after)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=TIMEOUT)
+    assert process.returncode in (-signal.SIGINT, 1, 130) and "Traceback" not in stderr
+    assert all(path.name == "a.mp4" for path in tmp_path.iterdir())

@@ -1,6 +1,5 @@
 """What a file's suffix means for its codec, and what its format's muxer is told."""
 
-import logging
 from pathlib import Path
 
 from segmentation.config import Config
@@ -8,9 +7,8 @@ from segmentation.effect import Effect
 from segmentation.errors import OutputError
 from segmentation.frames import VideoInfo
 
-log = logging.getLogger(__name__)
-
 CUTOUTS = {".mov": "prores", ".webm": "vp9", ".mkv": "ffv1", ".png": "png"}  # codecs with alpha
+EXACT = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".png")  # what keeps every timestamp and rotation, or needs none
 
 
 def codec_for(target: Path, config: Config) -> str:
@@ -33,8 +31,5 @@ def format_options(target: Path, info: VideoInfo) -> dict[str, str]:
             return {"movflags": "+faststart", "movie_timescale": str(clock)}
         case ".mkv":  # AAC from an MP4 begins before 0; all streams would be shifted for it
             return {"avoid_negative_ts": "disabled"}
-        case ".webm":
-            return {}
-        case suffix:
-            log.warning("%s: %s files don't keep all timestamps and turns; mp4, mov, mkv and webm do", target, suffix)
+        case _:
             return {}

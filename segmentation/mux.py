@@ -20,7 +20,7 @@ from av.video.stream import VideoStream
 
 from segmentation.aside import check_target, put_in_place, temporary_for
 from segmentation.config import Config
-from segmentation.containers import codec_for, format_options
+from segmentation.containers import EXACT, codec_for, format_options
 from segmentation.errors import OutputError
 from segmentation.frames import VideoInfo
 from segmentation.source import open_input, reason
@@ -110,6 +110,8 @@ class Muxer:
 
     def copy_streams(self, *, end: Fraction | None) -> None:
         """Takes over the source's other streams, chapters and metadata, up to `end` seconds on its clock."""
+        if self.target.suffix.lower() not in EXACT:
+            log.warning("%s: %s files don't keep all timestamps and rotations", self.target, self.target.suffix)
         source = self._source = open_input(self._info.path)
         start = self.shift if self.shift else None
         first = source.streams[self._info.stream_index].start_time or 0

@@ -120,7 +120,7 @@ def test_the_plan(capfd: pytest.CaptureFixture[str]) -> None:
         (["*.webm"], 1, "no videos there"),
         (["empty"], 1, "no videos there"),
         (["clip.mp4", "clip.mp4", "-o", "x.mp4"], 2, "need a folder"),
-        (["clip.mp4", "clip.mkv", "-o", "empty"], 2, "has the output"),
+        (["clip.mp4", "clip.mkv", "-o", "empty"], 2, "has the file"),
         (["clip.mp4", "--model", "nothing.onnx"], 1, "no such model"),
         (["clip.mp4", "--classes", "cat"], 1, "choose from person"),
         (["clip.mp4", "--start", "100"], 1, "no frame at --start 100 s"),

@@ -122,3 +122,9 @@ def test_an_early_end_is_a_silent_one(tmp_path: Path, after: float) -> None:
         _, stderr = process.communicate(timeout=TIMEOUT)
     assert process.returncode in (-signal.SIGINT, 1, 130) and "Traceback" not in stderr
     assert all(path.name == "a.mp4" for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("suffix", "said"), [("avi", 1), ("ts", 1), ("mkv", 0), ("mp4", 0)])
+def test_containers_that_keep_less_say_so(tmp_path: Path, suffix: str, said: int) -> None:
+    done = cli(Synthetic(codec="libx264").write(tmp_path / "clip.mkv"), "-o", tmp_path / f"a.{suffix}", *FEW)
+    assert done.returncode == 0 and done.stderr.count("don't keep all timestamps and rotations") == said

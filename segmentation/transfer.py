@@ -33,9 +33,8 @@ class Transfer:
         self._gpu = gpu
         self._layout = layout
         self._dtype = torch_dtype(layout)
-        chroma = (batch_size, -(-info.height >> layout.shift_y), -(-info.width >> layout.shift_x))
         self._values = torch.from_numpy(VALUES).to(gpu.device)
-        self._shapes = ((batch_size, info.height, info.width), chroma, chroma)
+        self._shapes = [(batch_size, *shape) for shape in layout.shapes(info.width, info.height)]
         self._pool = PlanePool(gpu, self._shapes, self._dtype)
 
     def enter(self) -> None:

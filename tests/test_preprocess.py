@@ -16,6 +16,7 @@ from segmentation.frames import FORMATS, FULL, LIMITED, Colour, Frame, FrameBatc
 from segmentation.model import Model
 from segmentation.preprocess.opencv import shrink
 from segmentation.preprocess.tables import shrinking
+from segmentation.source import upright
 
 TOLERANCE = 2  # levels of 8 bits
 SWSCALE_MATRIX = {1: "ITU709", 6: "ITU601", 9: 9}  # 9: BT.2020 by FFmpeg's own number
@@ -183,3 +184,27 @@ def test_the_tables_are_the_steps(size: tuple[int, int], target: tuple[int, int]
         taken = np.take(once, samples, axis=axis)  # (h, places, taps) or (places, taps, w)
         once = np.einsum("hpt,pt->hp" if axis else "ptw,pt->pw", taken, table[:, 1:])
     assert np.abs(once - shrink(plane, target)).max() <= 1.6
+
+
+@pytest.mark.parametrize(
+    ("matrix", "turn"),
+    [
+        ((1, 0, 0, 1), 0),
+        ((0, 1, -1, 0), 270),
+        ((-1, 0, 0, -1), 180),
+        ((0, -1, 1, 0), 90),
+        ((-1, 0, 0, 1), 0),  # mirrored left to right: it stands upright already
+        ((1, 0, 0, -1), 180),
+        ((0, 1, 1, 0), 270),
+        ((0, -1, -1, 0), 90),
+    ],
+)
+def test_frames_stand_upright_also_mirrored(matrix: tuple[int, ...], turn: int) -> None:
+    a, b, c, d = (65536 * n for n in matrix)
+    assert upright((a, b, 0, c, d, 0, 20971520, 0, 1 << 30)) == turn
+    # Whatever is at the top of what players show is at the top of the turned frame.
+    stored, shown = np.array([[1, 2], [3, 4]]), np.zeros((2, 2), int)
+    for y, x in np.ndindex(2, 2):  # from the middle: -1 or 1
+        across, down = (matrix[i] * (2 * x - 1) + matrix[i + 2] * (2 * y - 1) for i in (0, 1))
+        shown[(down + 1) // 2, (across + 1) // 2] = stored[y, x]
+    assert sorted(np.rot90(stored, turn // 90)[0]) == sorted(shown[0])

@@ -22,7 +22,6 @@ from segmentation.encode.x264 import X264Encoder
 from segmentation.frames import Colour, Frame, FrameBatch
 from segmentation.mux import Muxer
 from segmentation.postprocess.edge import Edge
-from segmentation.source import upright
 from segmentation.verify import MOST_MAPS, Witness
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
@@ -249,27 +248,3 @@ def test_what_is_said_to_be_kept_is_kept(rotation: int, threshold: float, feathe
 def test_a_turn_is_compared_and_not_where_the_turned_picture_lies(corpus: Path, tmp_path: Path) -> None:
     """Matroska keeps the one only."""
     assert cli(corpus / "video_90.mov", "-o", tmp_path / "a.mkv", "--max-frames", 3, "--verify").returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("matrix", "turn"),
-    [
-        ((1, 0, 0, 1), 0),
-        ((0, 1, -1, 0), 270),
-        ((-1, 0, 0, -1), 180),
-        ((0, -1, 1, 0), 90),
-        ((-1, 0, 0, 1), 0),  # mirrored left to right: it stands upright already
-        ((1, 0, 0, -1), 180),
-        ((0, 1, 1, 0), 270),
-        ((0, -1, -1, 0), 90),
-    ],
-)
-def test_frames_stand_upright_also_mirrored(matrix: tuple[int, ...], turn: int) -> None:
-    a, b, c, d = (65536 * n for n in matrix)
-    assert upright((a, b, 0, c, d, 0, 20971520, 0, 1 << 30)) == turn
-    # Whatever is at the top of what players show is at the top of the turned frame.
-    stored, shown = np.array([[1, 2], [3, 4]]), np.zeros((2, 2), int)
-    for y, x in np.ndindex(2, 2):  # from the middle: -1 or 1
-        across, down = (matrix[i] * (2 * x - 1) + matrix[i + 2] * (2 * y - 1) for i in (0, 1))
-        shown[(down + 1) // 2, (across + 1) // 2] = stored[y, x]
-    assert sorted(np.rot90(stored, turn // 90)[0]) == sorted(shown[0])

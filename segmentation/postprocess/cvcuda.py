@@ -45,10 +45,9 @@ class CvCudaPostprocessor:
         self._white = self._colour(info.colour.from_rgb((255, 255, 255), bits))
         self._black = info.colour.from_rgb((0, 0, 0), bits)[0]
         count = config.batch_size or 1
-        luma = (count, info.height, info.width)
-        chroma = (count, -(-info.height >> self._layout.shift_y), -(-info.width >> self._layout.shift_x))
-        alpha = [luma] if effect.kind == "cutout" else []
-        self._pool = PlanePool(gpu, [luma, chroma, chroma, *alpha], self._dtype)
+        shapes = [(count, *shape) for shape in self._layout.shapes(*self._size)]
+        alpha = shapes[:1] if effect.kind == "cutout" else []
+        self._pool = PlanePool(gpu, [*shapes, *alpha], self._dtype)
         self._legend = _UploadedLegend(info, pix_fmt, effect, gpu, self._turns) if effect.classes else None
         self._backdrop = _UploadedBackdrop(info, pix_fmt, effect, config, gpu) if effect.file else None
         if effect.kind == "pixelate":

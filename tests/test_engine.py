@@ -4,7 +4,6 @@ None is run here: that needs a GPU (see the tests marked `gpu` in test_inference
 """
 
 import json
-import resource
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from conftest import ROOT, cli
+from conftest import ROOT, TIMEOUT, after, cli, file_limit
 from onnx import TensorProto
 from test_model import RED, broken, make_model
 from test_onnx_graph import RED_ONLY, chain, model_of, node, overflow, portrait, quantized
@@ -52,9 +51,11 @@ def rtx() -> Flavour:
     return choose(None, installed(), "tensorrt_rtx", build=True)
 
 
-def build(*arguments: str | Path, before: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs tools/build_engine.py to its end. Whatever it was given, it must not show a traceback."""
-    done = subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, preexec_fn=before, timeout=240)
+def build(*arguments: str | Path, before: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs tools/build_engine.py to its end, after the statements `before`. Whatever it was given, it must not show a
+    traceback."""
+    command = [*after(before), *PROGRAM[1:], *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
@@ -408,13 +409,7 @@ def test_a_broken_file(rtx: Flavour, tmp_path: Path) -> None:
     ],
 )
 def test_no_space(rtx: Flavour, tmp_path: Path, limit: int, hint: str) -> None:
-    """A file size limit stands for a full disk: writing fails with an OSError in both."""
-
-    def bound() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-    text = one_line(build("person", "-o", tmp_path / "p.engine", before=bound), 1)
+    text = one_line(build("person", "-o", tmp_path / "p.engine", before=file_limit(limit)), 1)
     assert hint in text and "make room" in text
     assert list(tmp_path.iterdir()) == []
 

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from conftest import TIMEOUT, Synthetic, cli, pictures, report, same_times, start, times, video_info
+from conftest import TIMEOUT, Synthetic, cli, pictures, report, running, same_times, times, video_info
 
 from segmentation import Config, ConfigError, InputError, OutputError, segment
 from segmentation.frames import Frame, FrameBatch
@@ -339,13 +338,9 @@ def test_several_inputs_have_theirs_in_a_folder(tmp_path: Path) -> None:
 
 def test_a_signal_leaves_the_masks_of_the_frames_that_are_written(corpus: Path, tmp_path: Path) -> None:
     source, masks = corpus / "04_coffee.mp4", tmp_path / "m.mkv"
-    process = start(source, "-o", tmp_path / "a.mp4", "--save-masks", masks)
-    deadline = time.monotonic() + TIMEOUT
-    while not all(any(p.stat().st_size for p in tmp_path.glob(f".{name}.*")) for name in "am"):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=TIMEOUT)
+    with running(tmp_path, source, "-o", tmp_path / "a.mp4", "--save-masks", masks, files=2) as process:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=TIMEOUT)
     assert process.returncode == 130
     count = len(times(tmp_path / "a.mp4"))
     assert 0 < count < 287 and len(times(masks)) == count

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -18,7 +17,19 @@ from typing import Any
 
 import av
 import pytest
-from conftest import TIMEOUT, Synthetic, chunks, cli, report, same_chunks, same_times, start, times
+from conftest import (
+    TIMEOUT,
+    Synthetic,
+    chunks,
+    cli,
+    file_limit,
+    report,
+    running,
+    same_chunks,
+    same_times,
+    start,
+    times,
+)
 
 from segmentation import OutputError, segment
 from segmentation.decode.pyav import PyAVDecoder
@@ -133,13 +144,8 @@ def test_a_folder_that_takes_no_files(clip: Path) -> None:
 @pytest.mark.parametrize("limit", [0, 3_000, 100_000])
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
 def test_full_disk(limit: int, suffix: str, corpus: Path, tmp_path: Path) -> None:
-    def bound() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-    with start(
-        corpus / "04_coffee.mp4", "--max-frames", "60", "-o", tmp_path / f"out{suffix}", before=bound
-    ) as process:
+    arguments = (corpus / "04_coffee.mp4", "--max-frames", "60", "-o", tmp_path / f"out{suffix}")
+    with start(*arguments, before=file_limit(limit)) as process:
         stdout, stderr = process.communicate(timeout=TIMEOUT)
     fails(subprocess.CompletedProcess([], process.returncode, stdout, stderr), "cannot be written (")
     assert not names(tmp_path)
@@ -167,7 +173,7 @@ def test_unwritable_container(name: str, options: tuple[str, ...], fragment: str
 def test_a_signal_leaves_a_playable_file(number: int, code: int, suffix: str, corpus: Path, tmp_path: Path) -> None:
     target = tmp_path / f"out{suffix}"
     source = corpus / "04_coffee.mp4"
-    with running(source, target) as process:
+    with running(tmp_path, source, "-o", target) as process:
         process.send_signal(number)
         _, stderr = process.communicate(timeout=TIMEOUT)
     assert process.returncode == code, stderr
@@ -183,8 +189,8 @@ def test_a_signal_leaves_a_playable_file(number: int, code: int, suffix: str, co
 
 def test_the_second_signal_ends_at_once(corpus: Path, tmp_path: Path) -> None:
     """The first one would wait for what x265 has begun, some seconds."""
-    slow = ("--codec", "hevc", "--quality", "0")
-    with running(corpus / "05_default_juggle.mp4", tmp_path / "out.mkv", *slow) as process:
+    slow = ("-o", tmp_path / "out.mkv", "--codec", "hevc", "--quality", "0")
+    with running(tmp_path, corpus / "05_default_juggle.mp4", *slow) as process:
         process.send_signal(signal.SIGINT)
         time.sleep(0.05)  # two signals at one moment are one
         process.send_signal(signal.SIGTERM)
@@ -192,20 +198,6 @@ def test_the_second_signal_ends_at_once(corpus: Path, tmp_path: Path) -> None:
         _, stderr = process.communicate(timeout=TIMEOUT)
         assert time.monotonic() - begin < 2
     assert process.returncode == 130 and stderr == "" and not names(tmp_path)
-
-
-@contextmanager
-def running(source: Path, target: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """A run that has begun to write: its temporary file is there, with frames in it."""
-    with start(source, "-o", target, *options) as process:
-        try:
-            deadline = time.monotonic() + TIMEOUT
-            while not any(p.stat().st_size for p in target.parent.glob(".out.*")):
-                assert process.poll() is None and time.monotonic() < deadline
-                time.sleep(0.01)
-            yield process
-        finally:
-            process.kill()
 
 
 class Broken(Exception):

@@ -1,9 +1,7 @@
 """Several outputs of one run: each is what a run of its own would have written."""
 
 import itertools
-import resource
 import signal
-import subprocess
 import time
 from fractions import Fraction
 from pathlib import Path
@@ -12,7 +10,20 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from conftest import TIMEOUT, Synthetic, chunks, cli, pictures, report, same_chunks, same_times, start, times
+from conftest import (
+    TIMEOUT,
+    Synthetic,
+    chunks,
+    cli,
+    file_limit,
+    pictures,
+    report,
+    running,
+    same_chunks,
+    same_times,
+    start,
+    times,
+)
 
 from segmentation import ConfigError, DeviceError, OutputError, segment
 from segmentation.cli_jobs import effect_and_file
@@ -205,12 +216,8 @@ def test_an_error_in_one_leaves_none(which: int, tmp_path: Path, monkeypatch: py
 
 
 def test_a_full_disk_leaves_none(tmp_path: Path) -> None:
-    def bound() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
-
     arguments = (SAMPLE, "-o", tmp_path / "a.mp4", "--also", f"mask:{tmp_path / 'b.mp4'}")
-    with start(*arguments, before=bound) as process:
+    with start(*arguments, before=file_limit(30_000)) as process:
         _, stderr = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1 and "cannot be written (" in stderr and len(stderr.splitlines()) == 1
     assert not names(tmp_path)
@@ -301,9 +308,10 @@ def test_all_begin_again_where_memory_does_not_suffice(
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_leaves_all_playable(number: int, code: int, corpus: Path, tmp_path: Path) -> None:
     source, targets = corpus / "04_coffee.mp4", [tmp_path / "a.mp4", tmp_path / "b.mkv"]
-    process = running(source, targets)
-    process.send_signal(number)
-    _, stderr = process.communicate(timeout=TIMEOUT)
+    arguments = ("-o", targets[0], "--also", f"mask:{targets[1]}")
+    with running(tmp_path, source, *arguments, files=2) as process:
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=TIMEOUT)
     assert process.returncode == code, stderr
     assert names(tmp_path) == {"a.mp4", "b.mkv"}
     first, second = (times(target) for target in targets)
@@ -315,24 +323,13 @@ def test_a_signal_leaves_all_playable(number: int, code: int, corpus: Path, tmp_
 
 
 def test_a_second_signal_leaves_none(corpus: Path, tmp_path: Path) -> None:
-    slow = ("--codec", "hevc", "--quality", "0")
-    process = running(corpus / "05_default_juggle.mp4", [tmp_path / "a.mkv", tmp_path / "b.mkv"], *slow)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.05)  # two signals at one moment are one
-    process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=TIMEOUT)
+    arguments = ("-o", tmp_path / "a.mkv", "--also", f"mask:{tmp_path / 'b.mkv'}", "--codec", "hevc", "--quality", "0")
+    with running(tmp_path, corpus / "05_default_juggle.mp4", *arguments, files=2) as process:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.05)  # two signals at one moment are one
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 130 and stderr == "" and not names(tmp_path)
-
-
-def running(source: Path, targets: list[Path], *options: str) -> subprocess.Popen[str]:
-    """A run that has begun to write all of its outputs."""
-    also = [argument for target in targets[1:] for argument in ("--also", f"mask:{target}")]
-    process = start(source, "-o", targets[0], *also, *options)
-    deadline = time.monotonic() + TIMEOUT
-    while sum(p.stat().st_size > 0 for p in targets[0].parent.glob(".*.part*")) < len(targets):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
-    return process
 
 
 def test_strict_leaves_none(tmp_path: Path) -> None:

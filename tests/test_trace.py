@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Synthetic, cli, start, times
+from conftest import TIMEOUT, Synthetic, cli, start, times
 
 from segmentation import OutputError, segment
 from segmentation.clock import StageClock
@@ -167,12 +167,10 @@ def test_a_run_that_is_stopped_leaves_one(clip: Path, tmp_path: Path) -> None:
 def test_a_signal_leaves_one(tmp_path: Path, number: signal.Signals) -> None:
     clip = Synthetic(codec="libx264", pts=range(800)).write(tmp_path / "clip.mp4")
     path = tmp_path / "a.json"
-    process = start(clip, "-o", tmp_path / "a.mp4", "--trace", path)
-    deadline = time.monotonic() + 60
-    while not any(p.stat().st_size > 10_000 for p in tmp_path.glob(".a.*.json")) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.send_signal(number)
-    _, stderr = process.communicate(timeout=60)
+    with start(clip, "-o", tmp_path / "a.mp4", "--trace", path) as process:
+        process.until(lambda: any(p.stat().st_size > 10_000 for p in tmp_path.glob(".a.*.json")))
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 128 + number and "Traceback" not in stderr
     assert {p.name for p in tmp_path.iterdir()} == {"a.mp4", "a.json", "clip.mp4"}
     assert len(spans(events(path), "encode")) > 10

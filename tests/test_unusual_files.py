@@ -97,14 +97,11 @@ def test_a_report_that_nobody_gets_is_an_error(tmp_path: Path, line: str, why: s
 
 @pytest.mark.parametrize("ignored", [False, True])
 def test_a_closed_terminal_finishes_the_file(corpus: Path, tmp_path: Path, ignored: bool) -> None:
-    def before() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
-
     target = tmp_path / "a.mp4"
     arguments = (corpus / "nasa_13013.mp4", "-o", target, "--max-frames", 150, "--trace", tmp_path / "t.json")
+    before = f"import signal; signal.signal(signal.SIGHUP, signal.{'SIG_IGN' if ignored else 'SIG_DFL'})"
     with start(*arguments, before=before) as process:
-        while not any(path.suffix == ".mp4" and path.stat().st_size > 100_000 for path in tmp_path.iterdir()):
-            assert process.poll() is None
+        process.until(lambda: any(path.stat().st_size > 100_000 for path in tmp_path.glob(".a.*.mp4")))
         process.send_signal(signal.SIGHUP)
         _, stderr = process.communicate(timeout=TIMEOUT)
     assert process.returncode == (0 if ignored else 129), stderr

@@ -95,13 +95,10 @@ class Config:
             raise ConfigError(f"start {self.start}: must be 0 or more seconds, and at most {_LONGEST}")
         if self.duration is not None and not 0 < self.duration <= _LONGEST:
             raise ConfigError(f"duration {self.duration}: must be more than 0 seconds, and at most {_LONGEST}")
-        if self.quality is not None:
-            codec = self.codec or ("vp9" if Effect.parse(self.effect).kind == "cutout" else "h264")
-            best, worst = QUALITY[codec]
-            if not min(best, worst) <= self.quality <= max(best, worst):
-                raise ConfigError(f"quality {self.quality}: {codec} takes {best} (best) to {worst}")
-        if self.preset is not None:
-            check_preset(self.preset, self.codec or "h264", self.encode)
+        by_suffix = ("vp9",) if Effect.parse(self.effect).kind == "cutout" else ("h264", "av1")
+        faults = [self.misfit(codec) for codec in ((self.codec,) if self.codec else by_suffix)]
+        if faults[0] is not None and all(faults):
+            raise ConfigError(faults[0])
         if self.device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
             raise ConfigError(f"device {self.device!r}: write cpu, cuda or cuda:N")
         if self.rle and self.results is None:
@@ -122,6 +119,18 @@ class Config:
         """`smooth`, or what it is by default: saved masks stay as steady as they are."""
         by_default = DEFAULT_SMOOTH if self.masks is None else 0.0
         return by_default if self.smooth is None else self.smooth
+
+    def misfit(self, codec: str) -> str | None:
+        """What `codec` does not take, if there is something: the quality, or the preset."""
+        best, worst = QUALITY[codec]
+        if self.quality is not None and not min(best, worst) <= self.quality <= max(best, worst):
+            return f"quality {self.quality}: {codec} takes {best} (best) to {worst}"
+        nvenc = self.encode == "nvenc"
+        known = NVENC_PRESETS if nvenc else PRESETS.get(codec, ())
+        if self.preset is not None and self.preset not in known:
+            choices = f"choose {', '.join(known)}" if known else f"{codec} has none"
+            return f"preset {self.preset!r} is unknown for {'nvenc' if nvenc else codec}: {choices}"
+        return None
 
     def _check_masks(self) -> None:
         """Refuses what saved masks leave nothing to do for."""
@@ -157,14 +166,6 @@ class Config:
             raise ConfigError(f"codec {self.codec!r}: --encode jpeg makes mjpeg only")
         if self.codec == "mjpeg" and self.verify:
             raise ConfigError("verify: can't check mjpeg, whose colours and layout are JPEG's own; leave out --verify")
-
-
-def check_preset(preset: str, codec: str, encode: str | None) -> None:
-    """Raises `ConfigError` unless the encoder that makes `codec` knows the preset."""
-    known = NVENC_PRESETS if encode == "nvenc" else PRESETS[codec]
-    if preset not in known:
-        choices = f"choose {', '.join(known)}" if known else f"{codec} has none"
-        raise ConfigError(f"preset {preset!r} is unknown for {encode if encode == 'nvenc' else codec}: {choices}")
 
 
 def seconds(text: str) -> float:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from segmentation.config import Config
 from segmentation.effect import Effect
-from segmentation.errors import OutputError
+from segmentation.errors import ConfigError, OutputError
 from segmentation.frames import VideoInfo
 
 CUTOUTS = {".mov": "prores", ".webm": "vp9", ".mkv": "ffv1", ".png": "png"}  # codecs with alpha
@@ -12,10 +12,14 @@ EXACT = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".png")  # what keeps every ti
 
 
 def codec_for(target: Path, config: Config) -> str:
-    """The codec of a file of this suffix, unless the user says. Raises `OutputError` where it can't hold alpha."""
+    """The codec of a file of this suffix, unless the user says. Raises `OutputError` where it can't hold alpha, and
+    `ConfigError` where quality or preset are those of another codec."""
     suffix = target.suffix.lower()
     if Effect.parse(config.effect).kind != "cutout":
-        return "av1" if suffix == ".webm" else "h264"
+        codec = "av1" if suffix == ".webm" else "h264"
+        if fault := config.misfit(codec):
+            raise ConfigError(fault)
+        return codec
     if suffix not in CUTOUTS:
         raise OutputError(f"{target}: can't hold a cutout's alpha; name a .mov, .webm or .mkv, or FOLDER/%05d.png")
     return CUTOUTS[suffix]

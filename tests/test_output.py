@@ -18,6 +18,7 @@ from typing import Any
 import av
 import pytest
 from conftest import (
+    ROOT,
     TIMEOUT,
     Synthetic,
     chunks,
@@ -166,6 +167,23 @@ def test_full_disk(limit: int, suffix: str, corpus: Path, tmp_path: Path) -> Non
 def test_unwritable_container(name: str, options: tuple[str, ...], fragment: str, clip: Path) -> None:
     fails(cli(*options, clip, "-o", clip.with_name(name)), fragment)
     assert names(clip.parent) == {"clip.mp4"}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "options", "fragment"),
+    [
+        (".webm", ("--quality", "60", "--preset", "12"), None),
+        (".mp4", ("--quality", "60"), "quality 60: h264 takes 0 (best) to 51"),
+        (".mp4", ("--preset", "12"), "preset '12' is unknown for h264"),
+        (".webm", ("--preset", "fast"), "preset 'fast' is unknown for av1"),
+    ],
+)
+def test_the_suffix_decides_what_a_codec_takes(
+    suffix: str, options: tuple[str, ...], fragment: str | None, tmp_path: Path
+) -> None:
+    done = cli(ROOT / "samples" / "astronaut.mp4", "-o", tmp_path / f"a{suffix}", "--max-frames", "3", *options)
+    assert done.returncode == (0 if fragment is None else 2) and (fragment or "") in done.stderr
+    assert names(tmp_path) == ({"a.webm"} if fragment is None else set())
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

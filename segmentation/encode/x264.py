@@ -13,7 +13,7 @@ from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 
-from segmentation.config import Config, check_preset
+from segmentation.config import Config
 from segmentation.encode.coding import Coding, describe_context
 from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
@@ -139,7 +139,6 @@ def _options(name: str, config: Config, extra: dict[str, str]) -> dict[str, str]
     codec = _CODECS[name]
     options = dict(codec.options)
     if config.preset is not None:
-        check_preset(config.preset, name, None)  # in .webm the codec was chosen after the config
         options["preset"] = config.preset
         options.pop("x264-params", None)  # what was tuned together with the default preset
     quality = codec.quality if config.quality is None else config.quality

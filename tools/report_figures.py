@@ -51,8 +51,8 @@ def figures(machine: Measured) -> Iterator[Figure]:
     count = machine.rows["ladder"][0]["frames"]
     yield Figure(
         "ladder", f"The ladder: {count:,} frames, 1080p",
-        f"{'Seconds for the whole file' if machine.gpu else 'CPU seconds for 1,000 frames'}, and how many times "
-        "--baseline that is. A + moves one stage more to its optimized form. Grey: what others do.", ladder(machine),
+        f"{'Seconds for the whole file, speed' if machine.gpu else 'CPU seconds for 1,000 frames, frames per CPU s'} "
+        "(--baseline = 1). A + moves one stage more to its optimized form. Grey: what others do.", ladder(machine),
     )  # fmt: skip
     yield Figure(
         "work", "The same rungs: how long their stages are busy",

@@ -149,6 +149,8 @@ def make_plan(config: Config, info: VideoInfo | None = None, begin: Callable[[An
         choice: Choice = getattr(plan, stage)
         if choice.instead_of and mode != "baseline" and not choice.on_gpu:
             log.warning("%s: %s on the CPU (%s)", stage, choice.name, choice.instead_of)
+    if config.compile and plan.infer.name != "torch-fp16":
+        log.warning("infer: --compile is for torch-fp16 only, %s runs as it is", plan.infer.name)
     return plan
 
 

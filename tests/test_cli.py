@@ -174,6 +174,11 @@ def test_verbose_says_what_was_assumed(clip: Path, capfd: pytest.CaptureFixture[
     assert "plan:" in err and "onnxruntime" in err
 
 
+def test_what_compile_is_not_for_is_said(clip: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([str(clip), "--max-frames", "1", "--baseline", "--compile"]) == 0
+    assert "--compile is for torch-fp16 only" in capfd.readouterr().err
+
+
 def test_a_progress_bar_on_a_terminal(clip: Path) -> None:
     """What a person sees: frames, speed and time left, gone when it is done."""
     master, slave = pty.openpty()

@@ -2,7 +2,7 @@
 
 import re
 
-from segmentation.errors import DeviceError, DeviceMemoryError
+from segmentation.errors import DeviceError, DeviceMemoryError, SegmentationError
 from segmentation.model import short
 
 _NO_MEMORY = ("out of memory", "out_of_memory")
@@ -15,8 +15,8 @@ def explain(exc: BaseException) -> DeviceError | None:
     """The error behind an exception of a GPU library; `None` for any other exception."""
     if isinstance(exc, DeviceError):
         return exc
-    if not isinstance(exc, Exception):
-        return None
+    if not isinstance(exc, Exception) or isinstance(exc, (SegmentationError, OSError)):
+        return None  # ours, and the system's, quote names of files, which may hold any words
     text = short(exc)
     lower = text.lower()
     found = _NUMBER.search(lower)

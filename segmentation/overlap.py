@@ -51,8 +51,8 @@ class Overlap:
         items: queue.Queue[T] = queue.Queue(self._depth)
         failures: list[BaseException] = []
         thread = threading.Thread(target=self._work, args=(source, name, items, failures), daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)
         return self._consume(thread, name, items, failures)
 
     def map(self, function: Callable[[T], R], source: Iterable[T], workers: int) -> Generator[R, None, None]:
@@ -86,6 +86,7 @@ class Overlap:
                     return
         except BaseException as exc:  # raised again by the consumer
             failures.append(exc)
+        del source, items, failures  # or the exception, which knows this frame, would refer to itself, and to them
 
     def _consume(
         self, thread: threading.Thread, name: str, items: "queue.Queue[T]", failures: list[BaseException]
@@ -98,7 +99,7 @@ class Overlap:
             self._tell(name, items)
             yield item
         if failures:
-            raise failures[0]
+            raise failures.pop()
 
     def _tell(self, name: str, items: "queue.Queue[T]") -> None:
         if self._watch is not None:

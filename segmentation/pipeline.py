@@ -24,7 +24,16 @@ from segmentation.mask_track import MaskReader, MaskWriter
 from segmentation.model import load_model
 from segmentation.outputs import Finished, Outputs, check_names
 from segmentation.overlap import Overlap, opencv_threads
-from segmentation.placement import GPU_BATCH, Composer, Loading, batch_size, give_back, moves, open_gpu, steadying
+from segmentation.placement import (
+    Composer,
+    Loading,
+    batch_size,
+    give_back,
+    moves,
+    open_gpu,
+    steadying,
+    with_half_the_batch,
+)
 from segmentation.plan import Choice, instead, make_plan
 from segmentation.results import Results
 from segmentation.source import probe
@@ -68,7 +77,8 @@ def segment(
 
     `input` is a file or an http(s) address, `output` defaults to `default_output(input)`. Options are the fields of
     `Config`, given as one object or as keywords (keywords win). Setting `stop` ends the run early with playable
-    files of the frames so far. `progress` is called after each batch, in this thread.
+    files of the frames so far; before the first one that is an `InputError`. `progress` is called after each batch, in
+    this thread; what it raises ends the run and leaves nothing.
 
     Raises `ConfigError`, `InputError`, `ModelError`, `EngineError`, `BackendError` or `OutputError`; then nothing is
     left behind but outputs that are complete. Raises `DeviceError` if the GPU fails on the way; what was finished
@@ -78,12 +88,15 @@ def segment(
     source = str(input)
     target = Path(output) if output is not None else default_output(source, config)
     check_names(source, target, config)
+    tell = _Teller(progress)
     while True:
         try:
             with tracing(config, source) as trace:
-                return _segment(source, target, config, stop or threading.Event(), progress, trace)
+                return _segment(source, target, config, stop or threading.Event(), tell, trace)
         except Exception as exc:
-            config = _with_half_the_batch(config, source, exc)
+            if tell.failed or explain(exc) is None:
+                raise
+            config = with_half_the_batch(config, source, exc)
         finally:
             give_back()
         gc.collect()  # what the exception has seen refers to itself, and to all memory of the first attempt
@@ -91,7 +104,7 @@ def segment(
 
 
 def _segment(
-    source: str, target: Path, config: Config, stop: threading.Event, progress: Progress | None, trace: Trace | None
+    source: str, target: Path, config: Config, stop: threading.Event, tell: "_Teller", trace: Trace | None
 ) -> Report:
     begin = time.perf_counter()
     also = tuple(str(path) for _, path in config.also)
@@ -190,21 +203,25 @@ def _segment(
         frames = 0
         last = None
         fault = None
-        try:
-            for finished in encoded:
-                outputs.write(finished)
-                if results is not None:
-                    results.note(finished.batch, finished.masks)
-                if track is not None:
-                    track.note(finished.batch, finished.levels)
-                frames += len(finished.batch)
-                last = finished.batch.frames[-1]
-                if progress is not None:
-                    progress(frames, expected(info, config))
-        except Exception as exc:
-            fault = explain(exc)
-            if last is None or fault is None or (isinstance(fault, DeviceMemoryError) and config.batch_size != 1):
-                raise
+        while True:
+            try:
+                finished = next(encoded, None)
+            except Exception as exc:
+                fault = explain(exc)
+                fewer = config.batch_size != 1 and (model is None or model.batch is None)
+                if last is None or fault is None or (isinstance(fault, DeviceMemoryError) and fewer):
+                    raise
+                break
+            if finished is None:
+                break
+            outputs.write(finished)
+            if results is not None:
+                results.note(finished.batch, finished.masks)
+            if track is not None:
+                track.note(finished.batch, finished.levels)
+            frames += len(finished.batch)
+            last = finished.batch.frames[-1]
+            tell(frames, expected(info, config))
         damaged: int = decoder.damaged
         if last is None:
             raise InputError(f"{source}: {_why_nothing(info, config, stop)}; nothing was written")
@@ -246,18 +263,21 @@ def _segment(
     )
 
 
-def _with_half_the_batch(config: Config, source: str, exc: Exception) -> Config:
-    """For another attempt, if what went wrong is that the GPU's memory is full. Raises it if that does not help."""
-    fault = explain(exc)
-    if fault is None:
-        raise exc
-    half = (config.batch_size or GPU_BATCH) // 2
-    if not isinstance(fault, DeviceMemoryError) or not half:
-        raise fault from exc
-    if config.masks is None and (fixed := load_model(config).batch) is not None:
-        raise DeviceMemoryError(f"{fault}; {config.model} takes {fixed} frames at a time, try one for fewer") from exc
-    log.warning("%s: %s; starting again with --batch-size %d", source, str(fault), half)  # records may be kept
-    return replace(config, batch_size=half)
+class _Teller:
+    """Tells of progress, if anybody wants to know. What they raise is not ours to explain."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self.failed = False
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._progress is None:
+            return
+        try:
+            self._progress(done, total)
+        except Exception:
+            self.failed = True
+            raise
 
 
 def default_output(input: str, config: Config | None = None) -> Path:
@@ -268,9 +288,8 @@ def default_output(input: str, config: Config | None = None) -> Path:
     if Effect.parse(config.effect).kind == "cutout":
         suffix = ".mov"
     if input.startswith(("http://", "https://")):
-        name = Path(input.partition("?")[0].rstrip("/")).stem
-        return Path(f"{name or 'video'}.segmented{suffix}")
-    return Path(input).with_name(f"{Path(input).stem}.segmented{suffix}")
+        input = Path(input.partition("?")[0].rstrip("/")).name
+    return Path(input).parent / f"{Path(input).stem or 'video'}.segmented{suffix}"
 
 
 def until(stop: threading.Event, source: Iterable[T]) -> Generator[T, None, None]:

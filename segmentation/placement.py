@@ -3,6 +3,7 @@
 Nothing here needs the GPU's libraries until there is a GPU.
 """
 
+import logging
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,12 +13,16 @@ from typing import Any
 
 from segmentation.capabilities import device_index
 from segmentation.config import Config
+from segmentation.errors import DeviceMemoryError
+from segmentation.faults import explain
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.mask_track import rounded
-from segmentation.model import Model
+from segmentation.model import Model, load_model
 from segmentation.quiet import quiet
 from segmentation.refine import Refiner
 from segmentation.temporal import Averaging, HostAveraging
+
+log = logging.getLogger(__name__)
 
 GPU_BATCH = 16  # frames at a time: fewer leave the GPU waiting for the host, more only take memory
 
@@ -42,6 +47,23 @@ def batch_size(config: Config, model: Model | None, *, on_gpu: bool) -> int:
     if on_gpu and model is not None and model.batch is not None:
         return model.batch
     return config.batch_size or (GPU_BATCH if on_gpu else 1)
+
+
+def with_half_the_batch(config: Config, source: str, exc: Exception) -> Config:
+    """For another attempt, if a GPU's memory was full. Raises what was wrong if that does not help."""
+    fault = explain(exc) or exc
+    half = (config.batch_size or GPU_BATCH) // 2
+    try:
+        if not isinstance(fault, DeviceMemoryError) or not half:
+            raise fault from (exc if fault is not exc else exc.__cause__)
+        if config.masks is None and (fixed := load_model(config).batch) is not None:
+            raise DeviceMemoryError(
+                f"{fault}; {config.model} takes {fixed} frames at a time, try one for fewer"
+            ) from exc
+        log.warning("%s: %s; starting again with --batch-size %d", source, str(fault), half)  # records may be kept
+    finally:
+        del fault, exc  # or they, who know this frame, would refer to themselves, and to all of the run
+    return replace(config, batch_size=half)
 
 
 class Loading:

@@ -1,15 +1,17 @@
 """What GPU libraries raise: what users are told, what serves instead, and what a second attempt finds."""
 
 import gc
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import times
 from test_model import make_model
 
-from segmentation import Config, DeviceError, segment
+from segmentation import Config, DeviceError, InputError, OutputError, segment
 from segmentation.errors import DeviceMemoryError
 from segmentation.faults import explain
 from segmentation.plan import instead, make_plan
@@ -37,6 +39,67 @@ def test_what_is_behind_an_error(text: str, kind: type[DeviceError] | None) -> N
     found = explain(RuntimeError(text))
     assert type(found) is (type(None) if kind is None else kind)
     assert found is None or "\n" not in str(found)
+
+
+@pytest.mark.parametrize("name", ["CUDA error", "out of memory", "returned error 2"])
+def test_names_of_files_are_no_words_of_the_gpu(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        segment(tmp_path / f"{name}.mp4", tmp_path / "a.mp4")
+    target = tmp_path / f"{name}.mp4"
+    target.touch()
+    with pytest.raises(OutputError, match="exists already"):
+        segment(SAMPLE, target)
+    assert "again" not in caplog.text
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_what_the_caller_raises_is_not_explained(tmp_path: Path, batch_size: int) -> None:
+    told: list[int] = []
+
+    def progress(done: int, total: int) -> None:
+        told.append(done)
+        if done >= 8:
+            raise RuntimeError("CUDA error: out of memory")  # of the caller's own use of a GPU
+
+    with pytest.raises(RuntimeError, match=r"^CUDA error: out of memory$"):
+        segment(SAMPLE, tmp_path / "a.mp4", mode="baseline", batch_size=batch_size, progress=progress)
+    assert told == list(range(batch_size, 9, batch_size)) and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("where", ["progress", "postprocess", "output"])
+def test_a_failed_run_is_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Without waiting for the collector, which may not come for long: it does not see how large frames are."""
+    made: list[weakref.ref[Any]] = []
+    make, call = OpenCVPostprocessor.__init__, OpenCVPostprocessor.__call__
+
+    def remembered(self: Any, *arguments: Any, **options: Any) -> None:
+        make(self, *arguments, **options)
+        made.append(weakref.ref(self))
+
+    def failing(self: Any, batch: Any, masks: Any) -> Any:
+        if where == "postprocess" and batch.number == 5:
+            raise ValueError("on purpose")
+        return call(self, batch, masks)
+
+    def progress(done: int, total: int) -> None:
+        if where == "progress" and done >= 5:
+            raise ValueError("on purpose")
+        if where == "output" and done >= 5:
+            (tmp_path / "a.mp4").touch()
+
+    monkeypatch.setattr(OpenCVPostprocessor, "__init__", remembered)
+    monkeypatch.setattr(OpenCVPostprocessor, "__call__", failing)
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises((ValueError, OutputError), match=r"on purpose|came into being"):
+            segment(SAMPLE, tmp_path / "a.mp4", mode="baseline", max_frames=20, progress=progress)
+        deadline = time.monotonic() + 10  # threads may be at their last item
+        while any(one() is not None for one in made) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert made and all(one() is None for one in made)
+    finally:
+        gc.enable()
 
 
 def test_one_stage_is_served_by_another_after_all() -> None:
@@ -93,3 +156,18 @@ def test_a_network_that_fixes_the_batch_is_not_tried_again(
     with pytest.raises(DeviceMemoryError, match=r"memory is full .*m\.onnx takes 4 frames at a time"):
         segment(SAMPLE, tmp_path / "a.mp4", model=str(network), mode="baseline", infer="onnxruntime")
     assert "again" not in caplog.text and [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_with_a_fixed_batch_what_was_finished_before_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = OpenCVPostprocessor.__call__
+
+    def greedy(self: Any, batch: Any, masks: Any) -> Any:
+        if batch.number == 4:
+            raise RuntimeError("CUDA out of memory")
+        return call(self, batch, masks)
+
+    monkeypatch.setattr(OpenCVPostprocessor, "__call__", greedy)
+    network = make_model(tmp_path / "m.onnx", [[1.0, 0, 0]], batch=4)
+    with pytest.raises(DeviceError, match=r"memory is full .*; the 16 frames before are in .*a\.mp4"):
+        segment(SAMPLE, tmp_path / "a.mp4", model=str(network), mode="baseline", infer="onnxruntime", batch_size=4)
+    assert len(times(tmp_path / "a.mp4")) == 16

@@ -16,6 +16,7 @@ from torchvision.io import encode_jpeg
 from segmentation.config import Config
 from segmentation.encode.x264 import describe_stream
 from segmentation.errors import BackendError, OutputError
+from segmentation.faults import explain
 from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, VideoInfo
 from segmentation.mux import Muxer
 from segmentation.source import reason
@@ -110,6 +111,8 @@ class JpegEncoder:
             try:
                 files: list[torch.Tensor] = encode_jpeg(images, self._quality)
             except RuntimeError as exc:
+                if (fault := explain(exc)) is not None:
+                    raise fault from exc
                 size = f"{self._info.width}x{self._info.height}"
                 raise OutputError(f"nvJPEG can't encode {size} ({str(exc).splitlines()[0]})") from exc
         return files

@@ -11,7 +11,7 @@ from segmentation.config import Config
 from segmentation.containers import CUTOUTS
 from segmentation.effect import Effect
 from segmentation.errors import ConfigError, InputError
-from segmentation.pipeline import default_output
+from segmentation.outputs import default_output
 from segmentation.source import is_url
 
 _VIDEO_SUFFIXES = frozenset(".mp4 .m4v .mov .mkv .webm .avi .ts .mts .m2ts .mpg .mpeg .flv .wmv .3gp .ogv".split())

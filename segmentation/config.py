@@ -3,12 +3,13 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
 from segmentation.effect import Effect, number
 from segmentation.errors import ConfigError
+from segmentation.option_types import fitted
 
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
 DEFAULT_SMOOTH = 0.5
@@ -25,10 +26,11 @@ NVENC_PRESETS = ("p1", "p2", "p3", "p4", "p5", "p6", "p7")
 class Config:
     """Options of one run.
 
-    Raises `ConfigError` if a value is out of range. Times are in seconds. `None` means: let the program choose.
+    Raises `ConfigError` if a value is of another type or out of range. Times are in seconds. `None` means: let the
+    program choose.
     """
 
-    model: str = "person"  # the built-in model's name or the path of an .onnx or .engine file
+    model: str | Path = "person"  # the built-in model's name or the path of an .onnx or .engine file
     classes: tuple[str, ...] | None = None  # labels to keep; default: person, or all but background
     effect: str = "blur"
     also: Sequence[tuple[str, str | Path]] = ()  # further outputs of the same run: (effect, file)
@@ -71,6 +73,8 @@ class Config:
     activation: Literal["none", "sigmoid", "softmax"] | None = None  # still to be applied to the output
 
     def __post_init__(self) -> None:
+        for option in fields(self):  # before anybody can see the frozen object
+            object.__setattr__(self, option.name, fitted(option.name, getattr(self, option.name), option.type))
         for effect, _ in self.also:
             Effect.parse(effect)
         if Effect.parse(self.effect).kind == "cutout":
@@ -157,7 +161,7 @@ class Config:
     def _check_jpeg(self) -> None:
         """Completes or refuses the pair of codec and encoder: the GPU's JPEG encoder is the only one of its codec."""
         if self.codec == "mjpeg" and self.encode is None:
-            object.__setattr__(self, "encode", "jpeg")  # before anybody can see the frozen object
+            object.__setattr__(self, "encode", "jpeg")
         elif self.codec is None and self.encode == "jpeg":
             object.__setattr__(self, "codec", "mjpeg")
         elif self.codec == "mjpeg" and self.encode != "jpeg":

@@ -66,7 +66,7 @@ class Model:
 
 def load_model(config: Config) -> Model:
     """Reads the model that `config` names and settles what it means. Raises `ModelError`."""
-    path = BUILT_IN.get(config.model, Path(config.model))
+    path = BUILT_IN.get(str(config.model), Path(config.model))
     if path.suffix == ENGINE:
         return _load_engine(path, config)
     session = open_session(path)
@@ -134,14 +134,14 @@ def _model(config: Config, path: Path, meaning: dict[str, Any], *, channels: int
     if len(labels) != channels:
         raise ModelError(f"{path}: {len(labels)} labels for {channels} output channels; give --labels, one for each")
     return Model(
-        name=config.model,
+        name=str(config.model),
         path=path,
         mean=_three(meaning["mean"], "mean", path),
         std=_three(meaning["std"], "std", path),
         channel_order=str(meaning["channel_order"]).lower(),
         labels=labels,
         activation=str(meaning["activation"]).lower(),
-        keep=_kept(labels, config.classes, config.model),
+        keep=_kept(labels, config.classes, str(config.model)),
         **facts,
     )
 

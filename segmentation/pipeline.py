@@ -15,14 +15,13 @@ from typing import Any, TypeVar
 from segmentation.clock import StageClock
 from segmentation.config import Config
 from segmentation.decode.timeline import expected
-from segmentation.effect import Effect
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError, UnknownOperator
 from segmentation.faults import explain
 from segmentation.frames import FrameBatch, VideoInfo
 from segmentation.inference import Found
 from segmentation.mask_track import MaskReader, MaskWriter
 from segmentation.model import load_model
-from segmentation.outputs import Finished, Outputs, check_names
+from segmentation.outputs import Finished, Outputs, check_names, default_output
 from segmentation.overlap import Overlap, opencv_threads
 from segmentation.placement import (
     Composer,
@@ -278,18 +277,6 @@ class _Teller:
         except Exception:
             self.failed = True
             raise
-
-
-def default_output(input: str, config: Config | None = None) -> Path:
-    """`<stem>.segmented.mp4` beside the input, `.mkv` for ffv1, `.mov` for cut-outs; for an address, in the current
-    folder."""
-    config = config or Config()
-    suffix = ".mkv" if config.codec == "ffv1" else ".mp4"
-    if Effect.parse(config.effect).kind == "cutout":
-        suffix = ".mov"
-    if input.startswith(("http://", "https://")):
-        input = Path(input.partition("?")[0].rstrip("/")).name
-    return Path(input).parent / f"{Path(input).stem or 'video'}.segmented{suffix}"
 
 
 def until(stop: threading.Event, source: Iterable[T]) -> Generator[T, None, None]:

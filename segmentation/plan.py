@@ -190,7 +190,7 @@ def _choose(stage: str, candidates: tuple[str, ...], config: Config, info: Video
     if wanted is not None and wanted not in known:
         raise ConfigError(f"--{stage} {wanted}: choose from {', '.join(known)}")
     candidates = (wanted,) if wanted is not None else candidates
-    if stage == "infer" and config.model.endswith(ENGINE):
+    if stage == "infer" and str(config.model).endswith(ENGINE):
         if wanted not in (None, "tensorrt"):
             raise ConfigError(
                 f"--infer {wanted}: can't run the engine {config.model}; use --infer tensorrt or the ONNX"

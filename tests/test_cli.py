@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from conftest import pictures
 
-from segmentation import Config, Report, segment
+from segmentation import Config, InputError, Report, segment
 from segmentation.cli import _config, _parser, main
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
@@ -172,6 +172,14 @@ def test_verbose_says_what_was_assumed(clip: Path, capfd: pytest.CaptureFixture[
     assert main([str(clip), "--max-frames", "1", "-v"]) == 0
     err = capfd.readouterr().err
     assert "plan:" in err and "onnxruntime" in err
+
+
+@pytest.mark.parametrize("source", [".", "/", ""])
+def test_what_has_no_name_is_no_video(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError):
+        segment(source)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_compile_is_not_for_is_said(clip: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,11 @@
 """Options are checked when they are set, and say what they can be."""
 
 import math
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from segmentation import Config, ConfigError, Effect
@@ -73,6 +76,87 @@ def test_what_an_option_cannot_be(option: str, value: Any, hint: str) -> None:
     message = str(caught.value)
     assert hint in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "line"),
+    [
+        ("threshold", "0.5", "threshold '0.5': must be a number"),
+        ("threshold", True, "threshold True: must be a number"),
+        pytest.param("threshold", 10**400, "must be a number", id="huge"),
+        ("start", None, "start None: must be a number"),
+        ("duration", "5", "duration '5': must be a number"),
+        ("max_frames", "10", "max frames '10': must be a whole number"),
+        ("max_frames", 2.5, "max frames 2.5: must be a whole number"),
+        ("max_frames", True, "max frames True: must be a whole number"),
+        ("batch_size", 2.5, "batch size 2.5: must be a whole number"),
+        ("quality", "20", "quality '20': must be a whole number"),
+        ("refine", "no", "refine 'no': must be True or False"),
+        ("verify", None, "verify None: must be True or False"),
+        ("effect", None, "effect None: must be text"),
+        ("codec", 264, "codec 264: must be text"),
+        ("codec", np.zeros((2, 2)), "codec array([[0., 0.], [0., 0.]]): must be text"),
+        ("mode", None, "mode None is unknown: choose auto"),
+        ("device", 0, "device 0: must be text"),
+        ("model", None, "model None: must be the name of a file"),
+        ("model", "", "model '': must be the name of a file"),
+        ("results", "", "results '': must be the name of a file"),
+        ("save_masks", "", "save masks '': must be the name of a file"),
+        ("masks", b"m.mkv", "masks b'm.mkv': must be the name of a file"),
+        ("trace", True, "trace True: must be the name of a file"),
+        ("classes", "person", "classes 'person': must be a list of texts"),
+        ("labels", "a", "labels 'a': must be a list of texts"),
+        ("labels", (1, 2), "labels (1, 2): must be a list of texts"),
+        ("mean", 0.5, "mean 0.5: must be a list of numbers"),
+        ("std", ("1", "1", "1"), "must be a list of numbers"),
+        ("input_size", 256, "input size 256: must be two whole numbers, height and width"),
+        ("input_size", (256, 256, 3), "must be two whole numbers"),
+        ("input_size", (256.0, 256), "must be two whole numbers"),
+        ("also", None, "also None: must be a list of pairs, each an effect and a file"),
+        ("also", ["mask:x.mkv"], "also ['mask:x.mkv']: must be a list of pairs"),
+        ("also", ["mx"], "also ['mx']: must be a list of pairs"),
+        ("also", {"mask": "x"}, "also {'mask': 'x'}: must be a list of pairs"),
+        ("also", ("mask", "x.mkv"), "also ('mask', 'x.mkv'): must be a list of pairs"),
+        ("also", [("mask", "")], "must be a list of pairs"),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_one_line(option: str, value: Any, line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Config(**{option: value})
+    message = str(caught.value)
+    assert line in message and message.startswith(option.replace("_", " ")) and "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "taken"),
+    [
+        ("start", np.float32(1), 1.0),
+        ("duration", 5, 5.0),
+        ("max_frames", np.int64(10), 10),
+        ("refine", np.bool_(False), False),
+        ("model", Path("x.onnx"), "x.onnx"),
+        ("results", Path("x.jsonl"), "x.jsonl"),
+        ("classes", ["person"], ("person",)),
+        ("mean", np.zeros(3, np.float32), (0.0, 0.0, 0.0)),
+        ("input_size", [np.int32(256), 320], (256, 320)),
+        ("also", zip(["mask", "blur"], ["a.mkv", Path("b.mkv")], strict=True), (("mask", "a.mkv"), ("blur", "b.mkv"))),
+        ("also", (pair for pair in [["mask", "a.mkv"]]), (("mask", "a.mkv"),)),
+    ],
+)
+def test_what_stands_for_an_option_becomes_it(option: str, value: Any, taken: Any) -> None:
+    config = Config(**{option: value})
+    assert replace(config) == config and hash(replace(config)) == hash(config)
+    found = getattr(config, option)
+    assert found == taken and type(found) is type(taken)
+    if isinstance(taken, tuple):
+        assert list(map(type, found)) == list(map(type, taken))
+
+
+def test_options_stay_as_they_were_checked() -> None:
+    also = [("mask", "a.mkv")]
+    config = Config(also=also)
+    also.append(("sparkle", "b.mkv"))
+    assert config.also == (("mask", "a.mkv"),)
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,40 @@ def test_time_may_step_back(tmp_path: Path, name: str) -> None:
     assert same(SEAMS[name](tmp_path)) >= 100
 
 
+@pytest.mark.parametrize("start", [1.0, 3.0])
+@pytest.mark.parametrize("name", SEAMS)
+def test_a_beginning_where_time_steps_back(tmp_path: Path, name: str, start: float) -> None:
+    """Before it or after it: what counts is when frames are shown, not what the file says."""
+    assert same(SEAMS[name](tmp_path), start=start) >= 20
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts"])
+def test_a_beginning_at_a_recovery_point(tmp_path: Path, suffix: str) -> None:
+    options = {"x264-params": "keyint=30:min-keyint=30:scenecut=0:bframes=3:open-gop=1"}
+    path = Synthetic(codec="libx264", options=options, pts=range(150), size=(128, 96))
+    assert same(path.write(tmp_path / f"a.{suffix}"), start=2.0) == 100
+
+
+def test_what_is_not_wanted_any_more_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from segmentation.decode import nvdec
+
+    counted = []
+
+    def slowly(info: VideoInfo, first: int | None) -> Iterator[Any]:
+        for packet in read(info, first):
+            time.sleep(0.002)
+            counted.append(packet.pts)
+            yield packet
+
+    read = nvdec.read
+    monkeypatch.setattr(nvdec, "read", slowly)
+    path = Synthetic(codec="libx264", pts=range(2000), size=(128, 96)).write(tmp_path / "a.mp4")
+    stage = decoder(probe(str(path)), max_frames=8)
+    assert sum(len(batch) for batch in stage) == 8
+    stage.close()
+    assert 8 <= len(counted) < 1000
+
+
 def test_a_beginning_is_not_looked_for_without_timestamps(tmp_path: Path) -> None:
     from segmentation.capabilities import nvdec_engines
 

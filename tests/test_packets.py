@@ -129,6 +129,43 @@ def test_what_is_not_all_there_begins_nothing_anew(tmp_path: Path) -> None:
     assert first.ended and not second.ended and not third.ended
 
 
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+def test_decoding_may_begin_at_a_recovery_point(tmp_path: Path, suffix: str) -> None:
+    """H.264's open groups have no IDR picture but the first, and containers have the parameter sets apart."""
+    options = {"x264-params": "keyint=30:min-keyint=30:scenecut=0:bframes=3:open-gop=1"}
+    path = Synthetic(codec="libx264", options=options, gop=30, pts=range(90), size=(128, 96)).write(
+        tmp_path / f"a.{suffix}"
+    )
+    every = decoded_whole(path)
+    wanted = every[40][0]
+    assert wanted is not None
+    _, frames = decoded_in_runs(path, least=8, first=wanted)
+    assert [frame for frame in frames if frame[0] is not None and frame[0] >= wanted] == every[40:]
+
+
+def test_a_seek_to_what_an_edit_list_leaves_out_leads_nowhere(tmp_path: Path) -> None:
+    info = probe(str(SEAMS["left_out"](tmp_path)))
+    first = next(read(info, round(1 / info.time_base)))
+    assert not first.is_discard and first.pts == 0
+
+
+def test_packets_without_a_time_end_the_cutting(tmp_path: Path) -> None:
+    """They may be shown before the keyframe that they follow."""
+    path = Synthetic(codec="libx264", options=IDR["libx264"], pts=range(90), size=(128, 96)).write(tmp_path / "a.mkv")
+    info = probe(str(path))
+    packets = list(read(info, None))
+    packets[25].pts = None
+    cut = list(runs(packets, exact_keyframe("h264"), 8, threading.Event()))
+    assert [run.length for run in cut] == [10, 10, 70]
+
+
+@pytest.mark.parametrize("name", SEAMS)
+def test_runs_know_whether_time_has_stepped_back(tmp_path: Path, name: str) -> None:
+    info = probe(str(SEAMS[name](tmp_path)))
+    cut = [run.joined for run in runs(read(info, None), exact_keyframe(info.codec), 24, threading.Event())]
+    assert cut == sorted(cut) and not cut[0] and cut[-1]
+
+
 def test_a_run_begins_before_the_wanted_time(tmp_path: Path) -> None:
     options = {"x264-params": "keyint=10:min-keyint=10:scenecut=0"}
     path = Synthetic(codec="libx264", options=options, gop=10, pts=range(60)).write(tmp_path / "a.mp4")

@@ -18,6 +18,7 @@ class Line:
 
     def __init__(self, most: int, size: int, decoders: int) -> None:
         self.lost = 0  # frames that were to come after the last ones of runs that have been given out
+        self.passed: int | None = None  # the pts of the last frame that such runs left out before the wanted stretch
         self.closed = threading.Event()
         self._most = most  # batches that may be in the making or waiting, if they are of use
         self._size = size  # frames in a batch
@@ -149,5 +150,7 @@ class Line:
     def _pass_on(self) -> None:
         """Ends the turns of runs that have nothing left to give."""
         while self._order and self._order[0].done and not self._order[0].decoded:
-            self.lost += self._order.popleft().lost
+            run = self._order.popleft()
+            self.lost += run.lost
+            self.passed = self.passed if run.passed is None else run.passed
         self._room.notify_all()

@@ -12,8 +12,8 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 
 import threading
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import PyNvVideoCodec as nvc
@@ -21,18 +21,17 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 from numpy import int64, uint64
 
-from segmentation.capabilities import NVDEC_CODECS, nvdec_engines
+from segmentation.capabilities import nvdec_engines
 from segmentation.config import Config
 from segmentation.decode.line import Line
+from segmentation.decode.nvdec_decoder import Decoder
 from segmentation.decode.packets import Run, begins_anew, exact_keyframe, is_hidden, read, runs, whole
 from segmentation.decode.timeline import Timeline, missing
 from segmentation.driver import Event
 from segmentation.errors import InputError
-from segmentation.faults import explain
 from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, VideoInfo
 from segmentation.gpu import Gpu, torch_dtype
 from segmentation.pool import PlanePool, Planes
-from segmentation.quiet import quiet
 from segmentation.source import open_input
 
 _Times = tuple[int | None, int, bool]  # pts, duration, whether it is decoded only because others refer to it
@@ -103,26 +102,40 @@ class NvdecDecoder:
         """The batches in order, their frames' pts settled, cut to the wanted stretch."""
         count = number = 0
         end = 0  # ticks
+        self._stages.enter()
         for planes, times, lost, made in self._line:
             self._stages.wait_event(made)
             self.damaged += lost
+            self._timeline.passed(self._line.passed)
             placed: list[Frame] = []
+            early = 0  # frames before the wanted stretch, of joined runs
             for stored, duration in times:
                 pts = self._timeline.place(stored)
                 end = max(end, pts + duration)
+                if not self._timeline.begun(pts):
+                    early += 1
+                    continue
                 if self._timeline.over(pts) or count + len(placed) == self._limit:
                     break
                 placed.append(Frame(planes=ON_GPU, pts=pts, duration=duration))
             if placed:
+                if early:
+                    self._move_up(planes, early, len(placed))
                 yield FrameBatch(frames=tuple(placed), index=count, number=number, planes=planes)
                 count += len(placed)
                 number += 1
-            if len(placed) < len(times) or count == self._limit:
+            if early + len(placed) < len(times) or count == self._limit:
                 self.damaged += self._line.lost
                 return
         whole = self._timeline.first is None
         short = missing(self.info, count, end * self.info.time_base, whole=whole)
         self.damaged = max(self.damaged + self._line.lost, short)
+
+    def _move_up(self, planes: Planes, early: int, count: int) -> None:
+        """Brings `count` rows after the first `early` ones to the beginning."""
+        for row in range(count):
+            for plane in planes:
+                self._stages.copy(plane[row], plane[row + early])
 
     def _guard(self, work: Any) -> None:
         try:
@@ -133,7 +146,7 @@ class NvdecDecoder:
 
     def _read(self) -> None:
         """Reads packets and hands out runs."""
-        packets = read(self.info, self._timeline.first)
+        packets = takewhile(lambda _: not self._line.closed.is_set(), read(self.info, self._timeline.first))
         if self._stored_in_decoding_order:  # times don't tell which run a frame belongs to
             cut = whole(packets, self._line.closed)
         else:
@@ -146,7 +159,7 @@ class NvdecDecoder:
         """Decodes one run after the other. Where the next one is there already and begins anew, its packets follow at
         once and push out the frames that the decoder still holds: if it were emptied first, its engine would stand
         idle."""
-        decoder: _Decoder | None = None
+        decoder: Decoder | None = None
         before: _Making | None = None  # the run of which the decoder still holds frames
         while True:
             run = self._line.next_run(wait=before is None)
@@ -157,7 +170,7 @@ class NvdecDecoder:
             elif run is None:
                 break
             if run is not None:
-                decoder = decoder or _Decoder(self.info, self._gpu)
+                decoder = decoder or Decoder(self.info, self._gpu)
                 before = self._decode(decoder, run, before)
         self._line.closed.wait()  # while one decoder is being destroyed, no other gets on
         if decoder is not None:
@@ -165,10 +178,12 @@ class NvdecDecoder:
 
     def _follows(self, run: Run, before: _Making) -> bool:
         """Whether a decoder can go on with a run while it holds frames of another: timestamps tell them apart."""
-        first = run.first
-        return first is not None and begins_anew(self.info.codec, run) and all(time < first for time in before.times)
+        if not begins_anew(self.info.codec, run):
+            return False
+        first = run.first  # as it stays, now that all of the run is there
+        return first is not None and all(time < first for time in before.times)
 
-    def _decode(self, decoder: _Decoder, run: Run, before: _Making | None) -> _Making:
+    def _decode(self, decoder: Decoder, run: Run, before: _Making | None) -> _Making:
         """Gives the decoder a run's packets, and takes what comes out."""
         making = _Making(run)
         for packet in run.packets():
@@ -201,7 +216,11 @@ class NvdecDecoder:
             return
         for surface in surfaces:
             pts, duration, discarded = making.times.pop(surface.timestamp, (None, 0, False))
-            if discarded or not run.shows(pts) or (pts is not None and not self._timeline.begun(pts)):
+            if discarded or not run.shows(pts):
+                continue
+            making.latest = latest = making.latest if pts is None else pts
+            if latest is not None and not run.joined and not self._timeline.begun(latest):
+                run.passed = latest
                 continue
             if making.filling is None:
                 self._line.admit(run)
@@ -222,7 +241,8 @@ class NvdecDecoder:
         batches, and the event after which its planes are what they are to be."""
         assert making.filling is not None
         (planes, shown), making.filling = making.filling, None
-        return planes, shown, making.lost(shown[-1][0]), self._gpu.recorded()
+        last = shown[-1][0]  # without a time it does not tell what was to come before
+        return planes, shown, 0 if last is None else making.lost(last), self._gpu.recorded()
 
     def _unpack(self, surface: Any, planes: Any, row: int) -> None:
         """Copies a surface into row `row` of the batch."""
@@ -245,6 +265,7 @@ class _Making:
     run: Run
     times: dict[int, _Times] = field(default_factory=dict)  # of packets whose frame has not come out, by timestamp
     filling: _Batch | None = None  # the batch that is not full yet
+    latest: int | None = None  # the pts of the last frame that came out, if it had one, else of one before
     counted: int = 0  # frames that are known to be lost
 
     def lost(self, pts: int | None) -> int:
@@ -267,35 +288,3 @@ class _Making:
         data = nvc.PacketData()
         data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, timestamp
         return data
-
-
-class _Decoder:
-    """One decoder of NVDEC's, whose beginning and end don't spoil captures of CUDA graphs."""
-
-    def __init__(self, info: VideoInfo, gpu: Gpu) -> None:
-        self._path = info.path
-        self._begun = False  # whether a picture has come: what it needs is made only when it sees the first packets
-        with quiet.broken():
-            self._decoder: Any = nvc.CreateDecoder(
-                gpuid=gpu.index,
-                codec=getattr(nvc.cudaVideoCodec, NVDEC_CODECS[info.codec]),
-                cudastream=gpu.stream.cuda_stream,
-                usedevicememory=True,
-            )
-
-    def decode(self, data: Any) -> list[Any]:
-        """The surfaces that are ready after one more packet."""
-        try:
-            with nullcontext() if self._begun else quiet.broken():
-                surfaces: list[Any] = self._decoder.Decode(data)
-        except nvc.PyNvVCException as exc:
-            if (fault := explain(exc)) is not None:
-                raise fault from exc
-            reason = " ".join(str(exc).split())
-            raise InputError(f"{self._path}: NVDEC can't decode it ({reason}); use --decode pyav") from exc
-        self._begun = self._begun or bool(surfaces)
-        return surfaces
-
-    def close(self) -> None:
-        with quiet.broken():
-            self._decoder = None

@@ -40,6 +40,8 @@ class Run:
     def __init__(self, first: int | None, stop: threading.Event) -> None:
         self.first = first
         self.until: int | None = None
+        self.joined = False  # whether time has stepped back before it, so that its pts don't tell when it is shown
+        self.passed: int | None = None  # the pts of the last of its frames that was left out before the wanted stretch
         self.head: Packet[Any] | None = None  # its first packet
         self.length = 0  # packets so far
         self.ended = False  # whether all of them are there
@@ -88,20 +90,25 @@ def runs(
     come, and filled while the next one is asked for.
 
     Where time steps back, as at the seam of joined recordings or between the entries of an edit list, pts don't tell
-    whose frames are whose: there a run ends whatever its length, and neither of the two has a limit at the seam.
+    whose frames are whose: there a run ends whatever its length, and neither of the two has a limit at the seam. Nor do
+    they where packets have none, so from the first such packet on there are no cuts but those.
     """
     run: Run | None = None
     before: Run | None = None  # the run that ends at the beginning of this one, while it may still get frames
     latest: int | None = None  # the highest pts since time stepped back
-    seam = False  # whether it has, since the last cut
+    seam = joined = False  # whether it has, since the last cut; and at all
+    timed = True  # whether all packets have a pts
     for packet in packets:
-        if packet.pts is not None:
+        if packet.pts is None:
+            timed = False
+        else:
             if latest is not None and packet.is_keyframe and packet.pts <= latest:
-                latest, seam = packet.pts, True
+                latest, seam, joined = packet.pts, True, True
             latest = packet.pts if latest is None else max(latest, packet.pts)
-        if run is None or (cuttable(packet) and (seam or (before is None and run.length >= least))):
+        if run is None or (cuttable(packet) and (seam or (before is None and timed and run.length >= least))):
             _end(before)
             before, run = run, Run(packet.pts if packet.is_keyframe and not seam else None, stop)
+            run.joined = joined
             run.put(packet)
             key = packet
             if before is not None and not seam:
@@ -114,7 +121,7 @@ def runs(
             yield run
             continue
         if seam:
-            run.first = None
+            run.first, run.joined = None, True
         if before is not None and packet.pts is not None and run.first is not None and packet.pts < run.first:
             if not bridged:
                 before.put(key)
@@ -171,7 +178,9 @@ def _leads_before(info: VideoInfo, first: int) -> bool:
         except av.error.FFmpegError as exc:
             log.info("%s: can't seek: %s", info.path, exc)
             return False
-    return found is not None and found.is_keyframe and found.pts is not None and found.pts <= first
+    if found is None or found.pts is None or found.is_discard:  # those of another entry of the edit list are not shown
+        return False
+    return found.is_keyframe and found.pts <= first
 
 
 def _filtered(packet: Packet[Any], filters: BitStreamFilterContext | None, path: str) -> list[Packet[Any]]:
@@ -230,5 +239,6 @@ def _filter(stream: VideoStream) -> BitStreamFilterContext | None:
     """What makes the packets of a container understandable without it."""
     codec, extradata = stream.codec_context.name, stream.codec_context.extradata
     if codec in ("h264", "hevc") and extradata and extradata[0] == 1:
-        return BitStreamFilterContext(f"{codec}_mp4toannexb", stream)
+        # The first one puts the parameter sets before IDR pictures only, and H.264 may begin with another keyframe.
+        return BitStreamFilterContext(f"{codec}_mp4toannexb,dump_extra", stream)
     return BitStreamFilterContext("dump_extra", stream) if codec in _REPEATED and extradata else None

@@ -27,6 +27,11 @@ class Timeline:
         self._last = pts
         return pts
 
+    def passed(self, pts: int | None) -> None:
+        """Takes note of the last frame before the wanted stretch, where frames are left out without being placed."""
+        if pts is not None and (self._last is None or pts > self._last):
+            self._last = pts
+
     def over(self, pts: int) -> bool:
         """Whether the wanted stretch ends before `pts`."""
         return self.end is not None and pts >= self.end

@@ -1,0 +1,45 @@
+"""One decoder of NVDEC's."""
+
+from contextlib import nullcontext
+from typing import Any
+
+import PyNvVideoCodec as nvc
+
+from segmentation.capabilities import NVDEC_CODECS
+from segmentation.errors import InputError
+from segmentation.faults import explain
+from segmentation.frames import VideoInfo
+from segmentation.gpu import Gpu
+from segmentation.quiet import quiet
+
+
+class Decoder:
+    """Packets in, surfaces out. Its beginning and end don't spoil captures of CUDA graphs."""
+
+    def __init__(self, info: VideoInfo, gpu: Gpu) -> None:
+        self._path = info.path
+        self._begun = False  # whether a picture has come: what it needs is made only when it sees the first packets
+        with quiet.broken():
+            self._decoder: Any = nvc.CreateDecoder(
+                gpuid=gpu.index,
+                codec=getattr(nvc.cudaVideoCodec, NVDEC_CODECS[info.codec]),
+                cudastream=gpu.stream.cuda_stream,
+                usedevicememory=True,
+            )
+
+    def decode(self, data: Any) -> list[Any]:
+        """The surfaces that are ready after one more packet."""
+        try:
+            with nullcontext() if self._begun else quiet.broken():
+                surfaces: list[Any] = self._decoder.Decode(data)
+        except (nvc.PyNvVCException, nvc.PyNvVCExceptionUnsupported) as exc:
+            if (fault := explain(exc)) is not None:
+                raise fault from exc
+            reason = " ".join(str(exc).split())
+            raise InputError(f"{self._path}: NVDEC can't decode it ({reason}); use --decode pyav") from exc
+        self._begun = self._begun or bool(surfaces)
+        return surfaces
+
+    def close(self) -> None:
+        with quiet.broken():
+            self._decoder = None

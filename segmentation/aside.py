@@ -1,6 +1,7 @@
 """Files that appear whole or not at all: written under another name beside their target, then renamed."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 
@@ -9,26 +10,33 @@ from segmentation.source import reason
 
 
 def temporary_for(target: Path) -> Path:
-    """Another name beside `target`, with its suffix."""
+    """Another name beside `target`, with its suffix. It is absolute: the current folder may change until it is used."""
     # Not the process id: in containers it comes again. Not the whole name: it may be as long as names can be.
-    return target.with_name(f".{target.stem[:40]}.{token_hex(4)}.part{target.suffix}")
+    return target.absolute().with_name(f".{target.stem[:40]}.{token_hex(4)}.part{target.suffix}")
 
 
 def put_in_place(temporary: Path, target: Path, *, overwrite: bool) -> None:
-    """Flushes `temporary` to the disk and gives it its name. Raises `OSError`, and `OutputError` if without `overwrite`
-    the target has come into being."""
+    """Flushes `temporary` to the disk and gives it the name of the target, beside which it was made. Raises `OSError`,
+    and `OutputError` if without `overwrite` the target has come into being."""
     with temporary.open("rb+") as file:
         os.fsync(file.fileno())
+    place = temporary.with_name(target.name)  # `target` itself may be relative to another folder by now
     if overwrite:
-        temporary.replace(target)
+        temporary.replace(place)
         return
     try:  # unlike a rename, a link never replaces a file that has come into being in the meantime
-        os.link(temporary, target)
+        os.link(temporary, place)
     except FileExistsError:
         raise OutputError(f"{target}: came into being in the meantime; use -y to overwrite it") from None
     except OSError:  # no hard links on this file system
-        temporary.rename(target)
+        temporary.rename(place)
     temporary.unlink(missing_ok=True)
+
+
+def remove(temporary: Path) -> None:
+    """Removes what was written aside, if it is there."""
+    with suppress(OSError):  # where nothing could be written
+        temporary.unlink(missing_ok=True)
 
 
 def check_target(target: Path, overwrite: bool, option: str) -> None:

@@ -24,7 +24,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from segmentation.aside import check_target, put_in_place, temporary_for
+from segmentation.aside import check_target, put_in_place, remove, temporary_for
 from segmentation.config import Config
 from segmentation.errors import ConfigError, InputError, OutputError
 from segmentation.frames import FULL, FrameBatch, VideoInfo
@@ -81,18 +81,19 @@ class MaskWriter:
             self._temporary.touch(exist_ok=False)
             # Else a track that begins later than 0 would be moved there.
             options = {"avoid_negative_ts": "disabled"}
-            self._container = av.open(str(self._temporary.absolute()), "w", container_options=options)
-        except (av.error.FFmpegError, OSError) as exc:
-            with suppress(OSError):
-                self._temporary.unlink(missing_ok=True)
-            raise self._error(exc) from exc
+            self._container = av.open(str(self._temporary), "w", container_options=options)
+        except BaseException as exc:  # an interrupt too: nobody would call `__exit__`
+            remove(self._temporary)
+            if isinstance(exc, (av.error.FFmpegError, OSError)):
+                raise self._error(exc) from exc
+            raise
 
     def __enter__(self) -> MaskWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if not self._finished:
-            self._temporary.unlink(missing_ok=True)
+            remove(self._temporary)
             with suppress(av.error.FFmpegError, OSError):  # what was still to be written is not wanted any more
                 self._container.close()
 

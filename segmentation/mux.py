@@ -5,7 +5,6 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 import io
 import logging
 from collections.abc import Iterator
-from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +17,7 @@ from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
-from segmentation.aside import check_target, put_in_place, temporary_for
+from segmentation.aside import check_target, put_in_place, remove, temporary_for
 from segmentation.config import Config
 from segmentation.containers import EXACT, codec_for, format_options
 from segmentation.errors import OutputError
@@ -43,38 +42,39 @@ class Muxer:
 
     def __init__(self, target: Path, info: VideoInfo, config: Config, option: str = "-o") -> None:
         """`option` is what names another target."""
-        self.target = target
+        self.target, self.place = target, target.absolute()  # as it was given, and wherever the current folder is later
         self.codec: str = config.codec or codec_for(target, config)
-        self._info = info
-        self._overwrite = config.overwrite
-        self._option = option
+        self._info, self._overwrite, self._option = info, config.overwrite, option
         # What was at `shift` seconds on the source's clock is at 0 in the output. Unless a stretch was asked for, the
         # source's timestamps are kept.
         self.shift = info.start + Fraction(config.start) if config.start else Fraction(0)
-        self.container = self._begin()
         self._source: InputContainer | None = None
         self._others: dict[int, Stream] = {}
         self._packets: Iterator[Packet[Any]] = iter(())
         self._pending: Packet[Any] | None = None
         self._finished = False
+        self._check()
+        self._temporary = temporary_for(self.place)
+        try:
+            self.container = self._begin()
+        except BaseException as exc:  # an interrupt too: nobody would call `__exit__`
+            self._remove()
+            if isinstance(exc, (av.error.FFmpegError, OSError, ValueError)):
+                raise self._error(exc) from exc
+            raise
+
+    def _check(self) -> None:
+        """Raises `OutputError` if the target must not or can't be written."""
+        check_target(self.target, self._overwrite, self._option)
 
     def _begin(self) -> OutputContainer:
-        """Checks the target and opens what is written aside."""
-        check_target(self.target, self._overwrite, self._option)
-        self._temporary = temporary_for(self.target)
-        try:
-            self._temporary.touch(exist_ok=False)
-            return av.open(
-                str(self._temporary.absolute()), "w", container_options=format_options(self.target, self._info)
-            )
-        except (av.error.FFmpegError, OSError, ValueError) as exc:
-            self._remove()
-            raise self._error(exc) from exc
+        """Opens what is written aside."""
+        self._temporary.touch(exist_ok=False)
+        return av.open(str(self._temporary), "w", container_options=format_options(self.target, self._info))
 
     def _remove(self) -> None:
         """Removes what was written aside."""
-        with suppress(OSError):  # where nothing could be written
-            self._temporary.unlink(missing_ok=True)
+        remove(self._temporary)
 
     def _put_in_place(self) -> None:
         """Gives it its name. Raises `OSError` or `OutputError`."""
@@ -86,8 +86,6 @@ class Muxer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._source is not None:
-            self._source.close()
         if not self._finished:
             # Removed first: closing would otherwise move the index of a large file to its beginning, for nobody.
             self._remove()
@@ -95,6 +93,8 @@ class Muxer:
                 self.container.close()
             except (av.error.FFmpegError, OSError) as exc:
                 log.debug("closing %s: %s", self._temporary, exc)
+        if self._source is not None:
+            self._source.close()
 
     def add_video(self, codec: str, info: VideoInfo, options: dict[str, str]) -> VideoStream:
         """The stream for the encoder's packets; the caller sets the rest on its codec context."""

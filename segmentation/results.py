@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.aside import check_target, put_in_place, temporary_for
+from segmentation.aside import check_target, put_in_place, remove, temporary_for
 from segmentation.config import Config
 from segmentation.errors import OutputError
 from segmentation.frames import FrameBatch, VideoInfo
@@ -49,15 +49,18 @@ class Results:
         self._temporary = temporary_for(self.target)
         try:
             self._file = self._temporary.open("x", encoding="utf-8")
-        except OSError as exc:
-            raise self._error(exc) from exc
+        except BaseException as exc:  # an interrupt too: nobody would call `__exit__`
+            remove(self._temporary)
+            if isinstance(exc, OSError):
+                raise self._error(exc) from exc
+            raise
 
     def __enter__(self) -> "Results":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if not self._finished:
-            self._temporary.unlink(missing_ok=True)
+            remove(self._temporary)
             with suppress(OSError):  # what was still to be written is not wanted any more
                 self._file.close()
 

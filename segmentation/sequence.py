@@ -3,18 +3,16 @@
 import re
 import shutil
 from pathlib import Path
-from secrets import token_hex
 
 import av
-import av.error
 from av.container import OutputContainer
 from av.stream import Stream
 
+from segmentation.aside import temporary_for
 from segmentation.config import Config
 from segmentation.errors import OutputError
 from segmentation.frames import VideoInfo
 from segmentation.mux import Muxer
-from segmentation.source import reason
 
 _NUMBER = re.compile(r"%(0\d+)?d")
 
@@ -27,7 +25,7 @@ def open_output(target: Path, info: VideoInfo, config: Config, option: str = "-o
 class PictureSequence(Muxer):
     """Writes `FOLDER/%05d.png`, numbered from 1. What else is in the source, such as sound, is left out with a line."""
 
-    def _begin(self) -> OutputContainer:
+    def _check(self) -> None:
         folder, name = self.target.parent, self.target.name
         if self.codec != "png":
             raise OutputError(f"{self.target}: pictures are written of --effect cutout only; name a video file")
@@ -42,21 +40,19 @@ class PictureSequence(Muxer):
             raise OutputError(
                 f"{folder / there[0]}: exists already; use -y to overwrite it, or {self._option} to name others"
             )
-        self._temporary = folder / f".pictures.{token_hex(4)}.part"
-        try:
-            self._temporary.mkdir()
-            aside = str(self._temporary.absolute()).replace("%", "%%")  # only in the name it stands for a number
-            return av.open(f"{aside}/{name}", "w", format="image2")
-        except (av.error.FFmpegError, OSError, ValueError) as exc:
-            self._remove()
-            raise OutputError(f"{self.target}: cannot be written ({reason(exc)})") from exc
+
+    def _begin(self) -> OutputContainer:
+        self._temporary = temporary_for(self.place.with_name("pictures"))
+        self._temporary.mkdir()
+        aside = str(self._temporary).replace("%", "%%")  # only in the name it stands for a number
+        return av.open(f"{aside}/{self.target.name}", "w", format="image2")
 
     def _remove(self) -> None:
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _put_in_place(self) -> None:
         for picture in sorted(self._temporary.iterdir()):
-            picture.replace(self.target.parent / picture.name)
+            picture.replace(self._temporary.with_name(picture.name))
         self._temporary.rmdir()
 
     def _can_hold(self, stream: Stream) -> bool:

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from segmentation.errors import OutputError
+
 _SPACE = 1 << 36  # bytes of addresses, not of memory: who uses the blocks bounds how much of it they take
 _ALIGNED = 64  # bytes: planes begin at multiples of it
 Spot = tuple[int, tuple[int, ...]]  # a plane: bytes from the beginning of the file, shape (N, h, w)
@@ -27,10 +29,18 @@ class BlockPool:
     """Gives out blocks. A block is given out again when nobody refers to it any more, nor to arrays in it."""
 
     def __init__(self) -> None:
+        """Raises `OutputError` where the process is not allowed so much."""
         self.size = _SPACE
         self.file = os.memfd_create("segmentation frames")
-        os.ftruncate(self.file, self.size)
-        self._map: mmap.mmap | None = mmap.mmap(self.file, self.size)
+        try:
+            os.ftruncate(self.file, self.size)
+            self._map: mmap.mmap | None = mmap.mmap(self.file, self.size)
+        except OSError as exc:
+            os.close(self.file)
+            raise OutputError(
+                f"encoding in segments needs {self.size >> 30} GiB of addresses (of memory far less) and does not get "
+                f"them ({exc.strerror}), as under ulimit -v or -f; --encode x264 does without"
+            ) from exc
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self._lock = threading.Lock()
         self._end = 0  # bytes that were ever given out

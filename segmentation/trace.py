@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from segmentation.aside import check_target, put_in_place, temporary_for
+from segmentation.aside import check_target, put_in_place, remove, temporary_for
 from segmentation.config import Config
 from segmentation.errors import OutputError
 from segmentation.frames import FrameBatch
@@ -56,9 +56,12 @@ class Trace:
         self._temporary = temporary_for(target)
         try:
             self._file: TextIO = self._temporary.open("x", encoding="utf-8")
-        except OSError as exc:
-            raise self._error(exc) from exc
-        self._file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
+            self._file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
+        except BaseException as exc:  # an interrupt too: nobody would call `__exit__`
+            remove(self._temporary)
+            if isinstance(exc, OSError):
+                raise self._error(exc) from exc
+            raise
 
     def __enter__(self) -> "Trace":
         return self
@@ -67,10 +70,8 @@ class Trace:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._lock:
-            if self._finished:
-                return
             self._finished = True  # a thread that ends late adds nothing more
-            self._temporary.unlink(missing_ok=True)
+            remove(self._temporary)  # which is not there any more, if `finish` came to its end
             try:
                 self._file.close()
             except OSError as exc:
@@ -104,11 +105,8 @@ class Trace:
                 if self._fault is not None:
                     raise self._fault
                 put_in_place(self._temporary, self._target, overwrite=self._overwrite)
-            except BaseException as exc:
-                self._temporary.unlink(missing_ok=True)
-                if isinstance(exc, OSError):
-                    raise self._error(exc) from exc
-                raise
+            except OSError as exc:
+                raise self._error(exc) from exc
 
     def _add(self, name: str, track: int, begin: int, value: int, label: Label) -> None:
         if self._finished:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import zip_longest
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -24,7 +25,7 @@ from segmentation.errors import InputError, OutputError
 from segmentation.frames import FORMATS, LIMITED, Colour, Frame, FrameBatch, Planes, VideoInfo
 from segmentation.mux import Muxer
 from segmentation.postprocess.edge import Edge
-from segmentation.source import open_input, probe
+from segmentation.source import is_url, open_input, probe
 
 MOST_MAPS = 32  # frames whose kept pixels are remembered, 8 KiB each at 256x256
 # Least PSNR of kept pixels in dB, of a frame's worst plane. By default the worst frame of 24 real clips keeps 43.5; a
@@ -50,7 +51,9 @@ class Witness:
     """Remembers what a run puts out, in 8 bytes a frame and at most `MOST_MAPS` maps; checks it afterwards."""
 
     def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, decoder: str) -> None:
-        self._muxer, self._info, self._pix_fmt, self._config = muxer, info, pix_fmt, config
+        # It is opened again when the run is over, wherever the current folder is by then.
+        self._info = info if is_url(info.path) else replace(info, path=str(Path(info.path).absolute()))
+        self._muxer, self._pix_fmt, self._config = muxer, pix_fmt, config
         self._decoded_alike = decoder == "pyav" or info.codec not in ROUNDED
         self._ticks = array("q")  # of the output
         self._tick = Fraction(1)
@@ -80,7 +83,7 @@ class Witness:
         Raises `OutputError` with the first figure that is wrong; the file stays.
         """
         try:
-            found = probe(str(self._muxer.target))
+            found = probe(str(self._muxer.place))
             self._check_picture(found)
             psnrs = list(self._compare(found))
             self._check_sound(end)
@@ -158,7 +161,7 @@ class Witness:
     def _check_sound(self, end: Fraction | None) -> None:
         """Every audio stream must end where the input's does, or where the video was cut."""
         shift = self._muxer.shift
-        given, copied = _sound_ends(self._info.path, shift, end), _sound_ends(str(self._muxer.target), None, None)
+        given, copied = _sound_ends(self._info.path, shift, end), _sound_ends(str(self._muxer.place), None, None)
         if len(given) != len(copied):  # the container can't hold them all, which has been said
             return
         for sound, copy in zip(given, copied, strict=True):

@@ -5,14 +5,17 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import av
@@ -30,15 +33,19 @@ from conftest import (
     same_times,
     start,
     times,
+    video_info,
 )
 
-from segmentation import OutputError, segment
+from segmentation import Config, OutputError, aside, mask_track, mux, results, segment, sequence, trace
 from segmentation.decode.pyav import PyAVDecoder
 from segmentation.encode.x264 import X264Encoder
+from segmentation.frames import VideoInfo
 from segmentation.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.plan import IMPLEMENTATIONS
 from segmentation.postprocess.opencv import OpenCVPostprocessor
 from segmentation.preprocess.opencv import OpenCVPreprocessor
+
+SAMPLE = ROOT / "samples" / "astronaut.mp4"
 
 
 @pytest.fixture
@@ -181,7 +188,7 @@ def test_unwritable_container(name: str, options: tuple[str, ...], fragment: str
 def test_the_suffix_decides_what_a_codec_takes(
     suffix: str, options: tuple[str, ...], fragment: str | None, tmp_path: Path
 ) -> None:
-    done = cli(ROOT / "samples" / "astronaut.mp4", "-o", tmp_path / f"a{suffix}", "--max-frames", "3", *options)
+    done = cli(SAMPLE, "-o", tmp_path / f"a{suffix}", "--max-frames", "3", *options)
     assert done.returncode == (0 if fragment is None else 2) and (fragment or "") in done.stderr
     assert names(tmp_path) == ({"a.webm"} if fragment is None else set())
 
@@ -216,6 +223,58 @@ def test_the_second_signal_ends_at_once(corpus: Path, tmp_path: Path) -> None:
         _, stderr = process.communicate(timeout=TIMEOUT)
         assert time.monotonic() - begin < 2
     assert process.returncode == 130 and stderr == "" and not names(tmp_path)
+
+
+def interrupted(call: Callable[[], object], at: int) -> bool:
+    """Calls it, interrupted when the `at`-th call from the modules of outputs returns: that is when Python looks for
+    signals. Returns whether it came so far. What takes back is not interrupted."""
+    ours = {module.__file__ for module in (aside, mask_track, mux, results, sequence, trace)}
+    calls = itertools.count()
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        caller = frame.f_back if event == "return" else frame if event == "c_return" else None
+        if caller is None or caller.f_code.co_filename not in ours:
+            return
+        if caller.f_code.co_name not in ("__exit__", "_remove", "remove") and next(calls) == at:
+            raise KeyboardInterrupt
+
+    sys.setprofile(watch)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+
+NOBODY: Any = SimpleNamespace(seconds=None)  # who is asked only when there are frames
+RECORDS: dict[str, Callable[[VideoInfo, Config], Any]] = {
+    "a.mp4": lambda info, config: mux.Muxer(Path("a.mp4"), info, config),
+    "%d.png": lambda info, config: sequence.PictureSequence(Path("%d.png"), info, replace(config, effect="cutout")),
+    "a.json": lambda info, config: trace.Trace(Path("a.json"), info.path, overwrite=False),
+    "a.jsonl": lambda info, config: results.Results(NOBODY, info, [], replace(config, results="a.jsonl")),
+    "a.mkv": lambda info, config: mask_track.MaskWriter(info, NOBODY, replace(config, save_masks="a.mkv")),
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_an_interrupt_leaves_nothing_unfinished(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    alone = name in ("a.json", "a.jsonl")  # complete without any frame
+
+    def made() -> None:
+        with RECORDS[name](video_info(), Config()) as record:
+            if alone:
+                record.finish()
+
+    for at in itertools.count():
+        came = interrupted(made, at)
+        assert names(tmp_path) <= ({name} if alone else set()), at
+        if not came:
+            break
+        (tmp_path / name).unlink(missing_ok=True)  # it was in its place already
+    assert at > 10 and names(tmp_path) == ({name} if alone else set())
 
 
 class Broken(Exception):

@@ -142,6 +142,37 @@ def test_no_file_is_written_twice_or_over_the_input(arguments: tuple[str, ...], 
     assert names(tmp_path) == {"in.mp4", "link.mp4"} and (tmp_path / "in.mp4").read_bytes() == SAMPLE.read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("output", "options", "line"),
+    [
+        ("bg.mp4", {"effect": "video:bg.mp4"}, "-o bg.mp4: is what --effect reads; name another file"),
+        ("link.mp4", {"effect": "image:bg.mp4,contain"}, "-o link.mp4: is what --effect reads; name another file"),
+        ("bg.mp4", {"also": [("video:bg.mp4", "a.mp4")]}, "-o bg.mp4: is what --also reads; name another file"),
+        ("a.mp4", {"effect": "video:bg.mp4", "results": "bg.mp4"}, "--results bg.mp4: is what --effect reads"),
+    ],
+)
+def test_what_effects_read_stays(
+    output: str, options: dict[str, Any], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bg.mp4").write_bytes(SAMPLE.read_bytes())
+    Path("link.mp4").symlink_to("bg.mp4")
+    with pytest.raises(ConfigError, match=line):
+        segment(SAMPLE, output, overwrite=True, max_frames=1, **options, **CPU)
+    assert names(tmp_path) == {"bg.mp4", "link.mp4"} and Path("bg.mp4").read_bytes() == SAMPLE.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["a\0b.mp4", "a\ud800b.mp4"], ids=ascii)
+@pytest.mark.parametrize("option", ["output", "also", "results", "save_masks", "trace"])
+def test_a_name_that_no_file_can_have_is_one_line(name: str, option: str, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"output": tmp_path / "a.mp4", option: tmp_path / name}
+    if option == "also":
+        given["also"] = [("mask", tmp_path / name)]
+    with pytest.raises(ConfigError, match=r"b\.mp4: cannot be written \(") as caught:
+        segment(SAMPLE, **given, **CPU)
+    assert "\n" not in str(caught.value) and not names(tmp_path)
+
+
 def test_existing_files_stay(tmp_path: Path) -> None:
     (tmp_path / "mask.mp4").write_text("mine")
     with pytest.raises(
@@ -378,3 +409,60 @@ def test_a_cutout_beside_another_effect(main: str, tmp_path: Path) -> None:
 def layout(path: Path) -> str | None:
     with av.open(str(path)) as container:
         return container.streams.video[0].codec_context.pix_fmt
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_the_current_folder_may_change_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
+) -> None:
+    """All is beside what the names meant in the beginning, and none of it is lost; messages keep these names."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+    (here / "in.mp4").write_bytes(SAMPLE.read_bytes())
+    monkeypatch.chdir(here)
+    wanted = {"o.mp4", "m.mkv", "r.jsonl", "t.json", "s.mkv"}
+    if overwrite:
+        for name in wanted:
+            (here / name).write_text("old")
+    records: dict[str, Any] = {"results": "r.jsonl", "trace": "t.json", "save_masks": "s.mkv"}
+
+    def away(done: int, expected: int) -> None:
+        monkeypatch.chdir(there)
+
+    options: dict[str, Any] = {"max_frames": 6, "overwrite": overwrite, **records, **CPU}
+    done = segment("in.mp4", "o.mp4", also=[("mask", "m.mkv")], verify=True, progress=away, **options)
+    assert done.frames == 6 and done.verified is not None and done.verified.compared == 6
+    assert done.output == "o.mp4" and names(here) == {"in.mp4", *wanted} and not names(there)
+    assert len(times(here / "o.mp4")) == len(times(here / "m.mkv")) == 6
+    assert all((here / name).read_bytes() != b"old" for name in wanted)
+
+
+def test_pictures_and_messages_when_the_current_folder_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here / "50%d", there):
+        folder.mkdir(parents=True)
+
+    def away(done: int, expected: int) -> None:
+        (here / "m.mkv").write_text("precious")
+        monkeypatch.chdir(there)
+
+    monkeypatch.chdir(here)
+    options: dict[str, Any] = {"effect": "cutout", "max_frames": 3, "progress": away, **CPU}
+    with pytest.raises(OutputError, match=r"^m\.mkv: came into being in the meantime"):
+        segment(SAMPLE, "50%d/%02d.png", also=[("mask", "m.mkv")], **options)
+    assert names(here / "50%d") == {"01.png", "02.png", "03.png"} and not names(there)
+    assert names(here) == {"50%d", "m.mkv"} and (here / "m.mkv").read_text() == "precious"
+
+
+def test_names_lead_over_links_and_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`..` behind a link to a folder is that folder's parent; a link to a file is replaced, not what it leads to."""
+    (tmp_path / "far" / "deep").mkdir(parents=True)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "link").symlink_to(tmp_path / "far" / "deep")
+    (tmp_path / "far" / "old.mp4").write_text("precious")
+    (tmp_path / "here" / "b.mp4").symlink_to(tmp_path / "far" / "old.mp4")
+    monkeypatch.chdir(tmp_path / "here")
+    segment(SAMPLE, "link/../a.mp4", also=[("mask", "b.mp4")], max_frames=2, overwrite=True, **CPU)
+    assert names(tmp_path / "far") == {"deep", "old.mp4", "a.mp4"} and names(tmp_path / "here") == {"link", "b.mp4"}
+    assert (tmp_path / "far" / "old.mp4").read_text() == "precious" and not (tmp_path / "here" / "b.mp4").is_symlink()

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import ROOT, TIMEOUT, start
 
+from segmentation import OutputError
 from segmentation.shared_memory import BlockPool, planes_size
 
+SAMPLE = ROOT / "samples" / "astronaut.mp4"
 SHAPES = [(4, 64, 96), (4, 32, 48), (4, 32, 48)]
 
 
@@ -143,3 +146,21 @@ def test_memory_is_taken_when_it_is_written_to() -> None:
 def test_more_than_there_are_addresses_for(pool: BlockPool) -> None:
     with pytest.raises(MemoryError, match="are held"):
         pool.take(pool.size + 1)
+
+
+def test_addresses_that_cannot_be_had_are_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmentation.shared_memory._SPACE", 1 << 62)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OutputError, match=r"does not get them .*; --encode x264 does without"):
+        BlockPool()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("limit", ["RLIMIT_AS", "RLIMIT_FSIZE"])
+def test_under_a_limit_segments_refuse_and_leave_nothing(tmp_path: Path, limit: str) -> None:
+    before = f"import resource; resource.setrlimit(resource.{limit}, (16 << 30, 16 << 30))"
+    with start(SAMPLE, "-o", tmp_path / "a.mp4", "--encode", "x264-segments", before=before) as process:
+        _, stderr = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 1 and len(stderr.splitlines()) == 1, stderr
+    assert "needs 64 GiB of addresses" in stderr and "--encode x264 does without" in stderr
+    assert not list(tmp_path.iterdir())

@@ -18,7 +18,7 @@ def codec_for(target: Path, config: Config) -> str:
     if Effect.parse(config.effect).kind != "cutout":
         codec = "av1" if suffix == ".webm" else "h264"
         if fault := config.misfit(codec):
-            raise ConfigError(fault)
+            raise ConfigError(f"{target}: {fault}")
         return codec
     if suffix not in CUTOUTS:
         raise OutputError(f"{target}: can't hold a cutout's alpha; name a .mov, .webm or .mkv, or FOLDER/%05d.png")

@@ -1,6 +1,8 @@
 """The type of an option's value: each kind of option once, with what makes the value one and with what to call it."""
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from numbers import Integral, Real
 from os import PathLike, fspath
 from pathlib import Path
@@ -24,11 +26,18 @@ def fitted(name: str, value: Any, annotation: Any) -> Any:
     try:
         return read(value)
     except (TypeError, ValueError, OverflowError) as exc:
-        line = " ".join(repr(value).split())  # an array's has several
-        raise ConfigError(f"{name.replace('_', ' ')} {line}: must be {what}") from exc
+        raise ConfigError(f"{name.replace('_', ' ')} {_line(value)}: must be {what}") from exc
 
 
-def _one(accepted: Any, become: type) -> Read:
+def _line(value: Any) -> str:
+    """What is wrong, in one short line: an array's `repr` has several, and that of a list has no end."""
+    try:
+        return " ".join(reprlib.repr(value).split())
+    except ValueError:  # thousands of digits
+        return f"of type {type(value).__name__}"
+
+
+def _one(accepted: Any, become: Read) -> Read:
     def read(value: Any) -> Any:
         if not isinstance(value, accepted) or (isinstance(value, bool) and become is not bool):  # bool is an int too
             raise TypeError
@@ -37,11 +46,15 @@ def _one(accepted: Any, become: type) -> Read:
     return read
 
 
+def _inexact(value: Real) -> Any:
+    return value if isinstance(value, Fraction) else float(value)  # times may be given exactly
+
+
 def _file(value: str | PathLike[str]) -> str:
     name = fspath(value)
     if not name or not isinstance(name, str):
         raise ValueError
-    return name
+    return str.__str__(name)
 
 
 def _items(value: Any) -> tuple[Any, ...]:
@@ -58,7 +71,8 @@ def _pair(first: Read, second: Read) -> Read:
     return lambda value: tuple(read(item) for read, item in zip((first, second), _items(value), strict=True))
 
 
-_whole, _number, _text = _one(Integral, int), _one(Real, float), _one(str, str)
+# `str` would make the name of a class's member of that member, where the class is a `str` and an `Enum`.
+_whole, _number, _text = _one(Integral, int), _one(Real, _inexact), _one(str, str.__str__)
 _KINDS: dict[Any, tuple[Read, str]] = {
     bool: (_one(bool | np.bool_, bool), "True or False"),
     int: (_whole, "a whole number"),

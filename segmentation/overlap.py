@@ -106,6 +106,14 @@ class Overlap:
             self._watch(name, items.qsize())
 
 
+def until(stop: threading.Event, source: Iterable[T]) -> Generator[T, None, None]:
+    """The items of `source` until `stop` is set."""
+    for item in source:
+        if stop.is_set():
+            return
+        yield item
+
+
 class _OpenCvThreads:
     """OpenCV's number of threads, which it has once for the whole process: of all runs in it together."""
 

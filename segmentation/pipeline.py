@@ -5,12 +5,12 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from segmentation.clock import StageClock
 from segmentation.config import Config
@@ -22,7 +22,7 @@ from segmentation.inference import Found
 from segmentation.mask_track import MaskReader, MaskWriter
 from segmentation.model import load_model
 from segmentation.outputs import Finished, Outputs, check_names, default_output
-from segmentation.overlap import Overlap, opencv_threads
+from segmentation.overlap import Overlap, opencv_threads, until
 from segmentation.placement import (
     Composer,
     Loading,
@@ -42,7 +42,6 @@ from segmentation.verify import Verified
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 Progress = Callable[[int, int], None]  # (frames done, frames expected or 0)
 
 
@@ -93,10 +92,12 @@ def segment(
             with tracing(config, source) as trace:
                 return _segment(source, target, config, stop or threading.Event(), tell, trace)
         except Exception as exc:
-            if tell.failed or explain(exc) is None:
+            fault = None if tell.failed else explain(exc)
+            if fault is None:
                 raise
-            config = with_half_the_batch(config, source, exc)
+            config = with_half_the_batch(config, source, fault, exc)
         finally:
+            fault = None  # which knows this frame
             give_back()
         gc.collect()  # what the exception has seen refers to itself, and to all memory of the first attempt
         give_back()
@@ -209,6 +210,7 @@ def _segment(
                 fault = explain(exc)
                 fewer = config.batch_size != 1 and (model is None or model.batch is None)
                 if last is None or fault is None or (isinstance(fault, DeviceMemoryError) and fewer):
+                    fault = None  # or it, who knows this frame, would refer to itself, and to all of the run
                     raise
                 break
             if finished is None:
@@ -244,7 +246,10 @@ def _segment(
         if fault is not None:
             names = ", ".join([str(target), *also])
             before = f"the {frames} frames before are" if complete else "what was finished before is"
-            raise DeviceError(f"{source}: {fault}; {before} in {names}") from fault
+            try:
+                raise DeviceError(f"{source}: {fault}; {before} in {names}") from fault
+            finally:
+                fault = None  # which knows this frame
     verified = outputs.check(end)
 
     seconds = time.perf_counter() - begin
@@ -277,14 +282,6 @@ class _Teller:
         except Exception:
             self.failed = True
             raise
-
-
-def until(stop: threading.Event, source: Iterable[T]) -> Generator[T, None, None]:
-    """The items of `source` until `stop` is set."""
-    for item in source:
-        if stop.is_set():
-            return
-        yield item
 
 
 def _end(info: VideoInfo, config: Config) -> Fraction | None:

@@ -13,8 +13,7 @@ from typing import Any
 
 from segmentation.capabilities import device_index
 from segmentation.config import Config
-from segmentation.errors import DeviceMemoryError
-from segmentation.faults import explain
+from segmentation.errors import DeviceError, DeviceMemoryError
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.mask_track import rounded
 from segmentation.model import Model, load_model
@@ -49,9 +48,8 @@ def batch_size(config: Config, model: Model | None, *, on_gpu: bool) -> int:
     return config.batch_size or (GPU_BATCH if on_gpu else 1)
 
 
-def with_half_the_batch(config: Config, source: str, exc: Exception) -> Config:
-    """For another attempt, if a GPU's memory was full. Raises what was wrong if that does not help."""
-    fault = explain(exc) or exc
+def with_half_the_batch(config: Config, source: str, fault: DeviceError, exc: Exception) -> Config:
+    """For another attempt, if a GPU's memory was full. Raises the fault behind `exc` if that does not help."""
     half = (config.batch_size or GPU_BATCH) // 2
     try:
         if not isinstance(fault, DeviceMemoryError) or not half:

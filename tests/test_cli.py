@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import pictures
+from conftest import Program, pictures
 
 import segmentation
 from segmentation import Config, InputError, Report, segment
@@ -193,19 +193,19 @@ def test_a_progress_bar_on_a_terminal(clip: Path) -> None:
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "segmentation", str(clip)]
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
-    process = subprocess.Popen(command, stderr=slave, stdout=subprocess.DEVNULL, env=environment)
-    os.close(slave)
-    seen = b""
-    while True:
-        try:
-            chunk = os.read(master, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not chunk:
-            break
-        seen += chunk
-    os.close(master)
-    assert process.wait(60) == 0
+    with Program(command, stderr=slave, stdout=subprocess.DEVNULL, env=environment) as process:
+        os.close(slave)
+        seen = b""
+        while True:
+            try:
+                chunk = os.read(master, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not chunk:
+                break
+            seen += chunk
+        os.close(master)
+        assert process.wait(60) == 0
     assert b"clip.mp4" in seen and b"fps" in seen and b"/150" in seen and b"0:00:" in seen
 
 

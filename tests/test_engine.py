@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from conftest import ROOT, TIMEOUT, after, cli, file_limit
+from conftest import ROOT, TIMEOUT, Program, after, cli, file_limit
 from onnx import TensorProto
 from test_model import RED, broken, make_model
 from test_onnx_graph import RED_ONLY, chain, model_of, node, overflow, portrait, quantized
@@ -58,6 +58,10 @@ def build(*arguments: str | Path, before: str = "") -> subprocess.CompletedProce
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
     assert "Traceback" not in done.stderr, done.stderr
     return done
+
+
+def piped(command: Sequence[str | Path]) -> Program:
+    return Program(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def job(rtx: Flavour, model: Path | str = BRIGHT, **options: Any) -> Job:
@@ -243,9 +247,9 @@ def test_an_engine_that_was_built_otherwise_is_built_again(
 
 def test_two_processes_make_one_engine(rtx: Flavour, folder: Path) -> None:
     command = [*PROGRAM, "person", "-v"]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    texts = [process.communicate(timeout=240) for process in both]
-    assert [process.returncode for process in both] == [0, 0], texts
+    with piped(command) as one, piped(command) as other:
+        texts = [process.communicate(timeout=TIMEOUT) for process in (one, other)]
+    assert (one.returncode, other.returncode) == (0, 0), texts
     assert texts[0][0] == texts[1][0]
     assert sum("build: TensorRT-RTX" in stderr for _, stderr in texts) == 1, texts
     assert sum("is there already" in stderr for _, stderr in texts) == 1, texts
@@ -259,30 +263,30 @@ def test_a_waiting_process_takes_what_the_other_has_built(rtx: Flavour, folder: 
     target = folder / "slow.engine"
     folder.mkdir()
     command = [*PROGRAM, BRIGHT, "-v", "-o", target]
-    with locked(target):
-        waiting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert waiting.stderr is not None
-        seen = ""
-        while "waiting" not in seen:
-            line = waiting.stderr.readline()
-            assert line, seen
-            seen += line
-        time.sleep(0.2)
-        assert waiting.poll() is None and not target.exists()
-    _, rest = waiting.communicate(timeout=240)
+    with piped(command) as waiting:
+        with locked(target):
+            assert waiting.stderr is not None
+            seen = ""
+            while "waiting" not in seen:
+                line = waiting.stderr.readline()
+                assert line, seen
+                seen += line
+            time.sleep(0.2)
+            assert waiting.poll() is None and not target.exists()
+        _, rest = waiting.communicate(timeout=TIMEOUT)
     assert waiting.returncode == 0 and target.is_file(), seen + rest
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_build_leaves_no_engine(rtx: Flavour, folder: Path, number: signal.Signals) -> None:
     command = [*PROGRAM, "person", "-v"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    while line := process.stderr.readline():
-        if "fold:" in line:  # then FP16 is compared and the plan built, for half a second
-            process.send_signal(number)
-            break
-    _, stderr = process.communicate(timeout=60)
+    with piped(command) as process:
+        assert process.stderr is not None
+        while line := process.stderr.readline():
+            if "fold:" in line:  # then FP16 is compared and the plan built, for half a second
+                process.send_signal(number)
+                break
+        _, stderr = process.communicate(timeout=TIMEOUT)
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), stderr
     assert "Traceback" not in stderr
     left = [p.name for p in folder.iterdir()]

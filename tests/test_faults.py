@@ -30,6 +30,7 @@ SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
         ("cuvidMapVideoFrame returned error 201", DeviceError),
         ("cuCtxPushCurrent returned error 700 at file NvDecoder.cpp", DeviceError),
         ("CUDA error: an illegal memory access was encountered", DeviceError),
+        ("IExecutionContext::enqueueV3: Error Code 1: Cuda Runtime (out of memory)", DeviceMemoryError),
         ("cuvidDecodePicture returned error 1", None),
         ("cuvidMapVideoFrame returned error 205", None),
         ("shapes don't match", None),
@@ -66,7 +67,7 @@ def test_what_the_caller_raises_is_not_explained(tmp_path: Path, batch_size: int
     assert told == list(range(batch_size, 9, batch_size)) and not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("where", ["progress", "postprocess", "output"])
+@pytest.mark.parametrize("where", ["progress", "postprocess", "output", "device", "device at once"])
 def test_a_failed_run_is_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """Without waiting for the collector, which may not come for long: it does not see how large frames are."""
     made: list[weakref.ref[Any]] = []
@@ -79,6 +80,8 @@ def test_a_failed_run_is_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def failing(self: Any, batch: Any, masks: Any) -> Any:
         if where == "postprocess" and batch.number == 5:
             raise ValueError("on purpose")
+        if (where == "device" and batch.number == 5) or where == "device at once":
+            raise DeviceError("on purpose")
         return call(self, batch, masks)
 
     def progress(done: int, total: int) -> None:
@@ -92,7 +95,7 @@ def test_a_failed_run_is_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     gc.collect()
     gc.disable()
     try:
-        with pytest.raises((ValueError, OutputError), match=r"on purpose|came into being"):
+        with pytest.raises((ValueError, DeviceError, OutputError), match=r"on purpose|came into being"):
             segment(SAMPLE, tmp_path / "a.mp4", mode="baseline", max_frames=20, progress=progress)
         deadline = time.monotonic() + 10  # threads may be at their last item
         while any(one() is not None for one in made) and time.monotonic() < deadline:

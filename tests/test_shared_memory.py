@@ -159,7 +159,7 @@ def test_addresses_that_cannot_be_had_are_told_in_one_line(monkeypatch: pytest.M
 @pytest.mark.parametrize("limit", ["RLIMIT_AS", "RLIMIT_FSIZE"])
 def test_under_a_limit_segments_refuse_and_leave_nothing(tmp_path: Path, limit: str) -> None:
     before = f"import resource; resource.setrlimit(resource.{limit}, (16 << 30, 16 << 30))"
-    with start(SAMPLE, "-o", tmp_path / "a.mp4", "--encode", "x264-segments", before=before) as process:
+    with start(SAMPLE, "-o", tmp_path / "a.mp4", "--baseline", "--encode", "x264-segments", before=before) as process:
         _, stderr = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1 and len(stderr.splitlines()) == 1, stderr
     assert "needs 64 GiB of addresses" in stderr and "--encode x264 does without" in stderr

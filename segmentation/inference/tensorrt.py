@@ -18,6 +18,7 @@ from segmentation.config import Config
 from segmentation.engine import obtain
 from segmentation.engine_job import EngineOptions, Job, check_machine
 from segmentation.errors import BackendError, EngineError
+from segmentation.faults import explain
 from segmentation.flavour import Flavour, choose, find_gpu, installed, logger
 from segmentation.flavour import Gpu as Device
 from segmentation.frames import VideoInfo
@@ -71,7 +72,7 @@ class Network:
         self._engine = self._runtime.deserialize_cuda_engine(plan)
         if self._engine is None:
             reason = messages.errors[-1] if messages.errors else "it gave no reason"
-            raise EngineError(
+            raise explain(RuntimeError(reason)) or EngineError(
                 f"the engine can't be loaded by {sidecar.flavour} {sidecar.flavour_version} on this GPU "
                 f"({short(Exception(reason))}); build it again here"
             )
@@ -113,9 +114,8 @@ class Network:
     def _execute(self, context: Any) -> None:
         if not context.execute_async_v3(self.stream.cuda_stream):
             errors = logger(self._trt).errors
-            raise EngineError(
-                f"the engine does not run ({short(Exception(errors[-1] if errors else 'no reason given'))})"
-            )
+            reason = RuntimeError(errors[-1] if errors else "no reason given")
+            raise explain(reason) or EngineError(f"the engine does not run ({short(reason)})")
 
     def _context(self, size: int) -> Any:
         """A context for batches of `size`, bound to the buffers."""

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 
 import av.error
 import cv2
@@ -66,6 +67,8 @@ class Backdrop:
         """`workers` threads may each be at work on a batch, so that pictures are not asked for in their order."""
         self._info, self._own = info, _probed(effect)
         self._effect = effect
+        assert effect.file is not None
+        self._file = str(Path(effect.file).absolute())  # it is opened again, wherever the current folder is then
         self._fit = _Fit(info, self._own, pix_fmt, contain=effect.contain)
         self._begin = info.start + Fraction(config.start)
         self._lock = threading.Lock()
@@ -135,7 +138,7 @@ class Backdrop:
 
     def _open(self) -> None:
         self.close()
-        self._container = open_input(self._effect.file)
+        self._container = open_input(self._file)
         stream = self._container.streams[self._own.stream_index]
         assert isinstance(stream, VideoStream)
         stream.thread_type = "AUTO"

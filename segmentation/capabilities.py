@@ -79,6 +79,17 @@ def enter_context(index: int) -> None:
         cuda.cuCtxSetCurrent(context)
 
 
+def require_torch() -> None:
+    """Raises `BackendError` where PyTorch can't use the GPU that the driver shows."""
+    import torch
+
+    if not torch.cuda.is_available():
+        built = (
+            f"CUDA {torch.version.cuda}, which may be newer than the driver" if torch.version.cuda else "the CPU only"
+        )
+        raise BackendError(f"PyTorch finds no GPU: it was built for {built}; install another build from pytorch.org")
+
+
 def require_video_libraries() -> None:
     """Raises `BackendError` where the driver's libraries for NVDEC and NVENC are not to be seen."""
     absent = [name for name in _VIDEO if not _loads(name)]

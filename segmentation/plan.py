@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
-from segmentation.capabilities import device_index, enter_context, require_video_libraries
+from segmentation.capabilities import device_index, enter_context, require_torch, require_video_libraries
 from segmentation.config import STAGES, Config
 from segmentation.effect import Effect
 from segmentation.encode.nvenc_probe import nvenc_engine
@@ -231,4 +231,6 @@ def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) ->
         raise BackendError(f"the package {exc.name} is not installed; pip install 'video-segmentation[gpu]'") from exc
     except Exception as exc:  # what else keeps a GPU library from being loaded has no common class
         raise BackendError(f"{module} can't be loaded ({short(exc)})") from exc
+    if name in _ON_GPU:
+        require_torch()
     return implementation, implementation.describe(config, info)

@@ -1,6 +1,7 @@
 """Every implementation of inference gives the same masks."""
 
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ import pytest
 from numpy.typing import NDArray
 from test_model import make_model
 
-from segmentation import Config
+from segmentation import BackendError, Config
+from segmentation.capabilities import require_torch
 from segmentation.decode.pyav import PyAVDecoder
 from segmentation.inference import Inference
 from segmentation.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.model import Model, load_model
+from segmentation.plan import make_plan
 from segmentation.preprocess.opencv import OpenCVPreprocessor
 from segmentation.source import probe
 
@@ -40,7 +43,8 @@ def pictures(model: Model) -> NDArray[np.float32]:
 def torch_inference(model: Model, device: str) -> Inference:
     if device == "cpu":  # on a GPU machine a missing package is a failure
         pytest.importorskip("torch", reason="PyTorch is not installed")
-        pytest.importorskip("onnx2torch", reason="onnx2torch is not installed", exc_type=ImportError)
+        if find_spec("onnx2torch") is None:  # which is not imported as it is, see `onnx_to_torch`
+            pytest.skip("onnx2torch is not installed")
     from segmentation.inference.torch import TorchInference
 
     return TorchInference(model, replace(CONFIG, infer="torch", device=device))
@@ -54,6 +58,22 @@ def test_torch_agrees_with_onnx_runtime(model: Model, pictures: NDArray[np.float
     assert 0.02 < (expected > 0.5).mean() < 0.98  # or agreement would mean nothing
     assert ((masks > 0.5) == (expected > 0.5)).mean() > 0.995
     assert np.abs(masks - expected).max() < (1e-3 if device == "cpu" else 0.05)  # CUDA convolves in TF32
+
+
+def test_without_a_gpu_pytorch_infers_only_when_asked() -> None:
+    pytest.importorskip("torch", minversion="2")
+    config = Config(mode="baseline", device="cpu")
+    assert make_plan(config).infer.name == "onnxruntime"
+    assert make_plan(replace(config, infer="torch")).infer.name == "torch"
+
+
+def test_a_pytorch_that_finds_no_gpu_serves_no_stage_there() -> None:
+    torch = pytest.importorskip("torch", minversion="2")
+    if torch.cuda.is_available():
+        require_torch()
+        return
+    with pytest.raises(BackendError, match="PyTorch finds no GPU: it was built for"):
+        require_torch()
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])

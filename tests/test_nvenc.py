@@ -262,7 +262,7 @@ def test_the_whole_way_with_another_encoder(
     info, pts = video_info(size), [0, 1, 4, 5, 6, 30, 31, 33, 34, 35]
     write(nvenc, tmp_path / "out.mp4", info, "yuv420p", pts, gpu, Config())
     same(tmp_path / "out.mp4", info, "yuv420p", pts, 0)
-    assert taken[0][0] == "h264_nvenc" and taken[0][1]["cq"] == "23"
+    assert taken[0][0] == "h264_nvenc" and taken[0][1]["cq"] == "19"
 
 
 def real_gpu() -> Any:

@@ -134,6 +134,7 @@ def refused(check: Callable[[], object]) -> str:
 
 
 def test_without_a_gpu_it_is_refused_in_one_line() -> None:
+    pytest.importorskip("cvcuda", reason="CV-CUDA is not installed")
     from segmentation.inference.tensorrt import TensorRTInference
 
     assert "use --device cuda:0" in refused(lambda: TensorRTInference.describe(Config(device="cpu")))

@@ -29,6 +29,8 @@ class TorchInference:
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
         device = _device(config)
+        if device.type == "cpu" and config.infer is None:
+            raise BackendError("without a GPU, PyTorch is slower than ONNX Runtime; --infer torch asks for it")
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
         return f"PyTorch {torch.__version__}, {name}, eager FP32"
 

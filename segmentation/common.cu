@@ -7,15 +7,15 @@ using sample = SAMPLE;
 __device__ int clamp(int value, int low, int high) { return min(max(value, low), high); }
 
 // Where pixel (column, row) of a stored picture (height, width) lies when the picture stands upright.
-__device__ long long upright(int column, int row, int width, int height) {
+__device__ int upright(int column, int row, int width, int height) {
 #if TURNS == 0
-    return (long long)row * width + column;
+    return row * width + column;
 #elif TURNS == 1
-    return (long long)(width - 1 - column) * height + row;
+    return (width - 1 - column) * height + row;
 #elif TURNS == 2
-    return (long long)(height - 1 - row) * width + (width - 1 - column);
+    return (height - 1 - row) * width + (width - 1 - column);
 #else
-    return (long long)column * height + (height - 1 - row);
+    return column * height + (height - 1 - row);
 #endif
 }
 

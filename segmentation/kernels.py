@@ -18,6 +18,7 @@ _FOLDER = Path(__file__).parent
 COMMON = "common.cu"  # what the others begin with
 MASKS = "masks.cu"
 THREADS = (32, 8)  # of a block: a warp along a row, so that it reads neighbouring samples
+ROWS = 4  # chroma samples below each other that a thread composites: they share what they read of mask and background
 _FORMATS = {int: "i", np.float32: "f", np.int64: "q", np.uint64: "Q"}  # of arguments that are no tensors
 
 
@@ -67,7 +68,7 @@ def source_of(name: str) -> str:
 def macros_of(source: str, layout: PixelFormat, turns: int) -> dict[str, str]:
     """What a file is compiled for, as its head says."""
     sample = "unsigned char" if layout.bits == 8 else "unsigned short"
-    values: dict[str, object] = {"SHIFT_X": layout.shift_x, "SHIFT_Y": layout.shift_y, "TURNS": turns}
+    values: dict[str, object] = {"SHIFT_X": layout.shift_x, "SHIFT_Y": layout.shift_y, "TURNS": turns, "ROWS": ROWS}
     if source == MASKS:
         names = ("REACH", "BLOCK", "CHANGE", "CHANGE_BOX", "DOUBT", "DOUBT_BOX", "CUT")
         values |= {name: getattr(temporal, name) for name in names}

@@ -57,9 +57,9 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def no_gpu() -> Any:
     import torch
 
-    def kernel(name: str, size: Any, y: Any, u: Any, v: Any, rgb: Any, width: int, height: int, matrix: Any) -> None:
-        assert (name, size) == ("to_rgb", (width, height, len(rgb)))
-        rgb[:] = reference_rgb(*(plane[: len(rgb)] for plane in (y, u, v)), matrix)
+    def kernel(name: str, size: Any, y: Any, u: Any, v: Any, rgb: Any, width: int, height: int, *matrix: Any) -> None:
+        assert (name, size) == ("to_rgb", (*u.shape[:0:-1], len(rgb)))
+        rgb[:] = reference_rgb(*(plane[: len(rgb)] for plane in (y, u, v)), torch.tensor(matrix).view(3, 4))
 
     event = SimpleNamespace(synchronize=lambda: None)
     return SimpleNamespace(
@@ -292,8 +292,8 @@ def test_the_kernel_gives_the_same_colours(pix_fmt: str, size: tuple[int, int]) 
     ]
     matrix = torch.from_numpy(Colour(1, LIMITED).yuv_to_rgb(layout.bits) * 255)
     rgb = stages.gpu().empty((3, 3, height, width), torch.uint8)
-    moved = [plane.to(stages.gpu().device) for plane in (*planes, matrix)]
-    stages.gpu().kernels(layout)("to_rgb", (width, height, 3), *moved[:3], rgb, width, height, moved[3])
+    moved = [plane.to(stages.gpu().device) for plane in planes]
+    stages.gpu().kernels(layout)("to_rgb", (*chroma[:0:-1], 3), *moved, rgb, width, height, *matrix.numpy().ravel())
     stages.gpu().stream.synchronize()
     difference = np.abs(rgb.cpu().numpy().astype(int) - reference_rgb(*planes, matrix).numpy())
     assert difference.max() <= 1

@@ -255,7 +255,7 @@ class NvdecDecoder:
             )
         shift = 0 if self._layout.bits == 8 else 6
         pointer, pitch = uint64(surface.GetPtrToPlane(0)), int64(pitch)
-        self._kernels("unpack", (width, height, 1), pointer, pitch, *planes, width, height, row, shift)
+        self._kernels("unpack", (-(-width // 4), height, 1), pointer, pitch, *planes, width, height, row, shift)
 
 
 @dataclass(slots=True)

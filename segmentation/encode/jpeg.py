@@ -41,7 +41,7 @@ class JpegEncoder:
         # Its own stream, as the pipeline's has batches queued that this one would wait for.
         self._gpu = gpu.beside()
         self._kernels = self._gpu.kernels(layout)
-        self._matrix = torch.from_numpy(info.colour.yuv_to_rgb(layout.bits) * 255).to(gpu.device)
+        self._matrix = (info.colour.yuv_to_rgb(layout.bits) * 255).ravel()
         self._quality = _QUALITY if config.quality is None else config.quality
         self._converted: tuple[list[torch.Tensor], Any, FrameBatch] | None = None  # waiting for nvJPEG
         self._copying = ThreadPoolExecutor(1, "JPEG to the host")
@@ -87,7 +87,9 @@ class JpegEncoder:
         if batch.ready is not None:
             self._gpu.wait_event(batch.ready)
         rgb = self._gpu.empty((len(batch), 3, height, width), torch.uint8)
-        self._kernels("to_rgb", (width, height, len(batch)), *batch.planes, rgb, width, height, self._matrix)
+        chroma_height, chroma_width = batch.planes[1].shape[1:]
+        size = (chroma_width, chroma_height, len(batch))
+        self._kernels("to_rgb", size, *batch.planes, rgb, width, height, *self._matrix)
         return list(rgb)
 
     def _encode_converted(self) -> None:

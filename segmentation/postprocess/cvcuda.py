@@ -12,7 +12,7 @@ from segmentation.config import Config
 from segmentation.effect import Effect
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.gpu import Gpu, torch_dtype
-from segmentation.kernels import THREADS
+from segmentation.kernels import ROWS, THREADS
 from segmentation.pool import PlanePool
 from segmentation.postprocess import OLD_BACKGROUND, block_side, blur_scale, gaussian_side
 from segmentation.postprocess.backdrop import Backdrop, check_backdrop
@@ -84,6 +84,7 @@ class CvCudaPostprocessor:
                 white = kind == "mask"
                 foreground = (*(self._white if white else batch.planes), int(white), *self._size)
                 tint = int(kind == "overlay")
+                size = (chroma_width, -(-chroma_height // ROWS), len(batch))
                 self._kernels("composite", size, *foreground, *mask, *self._behind(batch, mask), tint, *shown)
                 if self._legend is not None:
                     self._legend.write(shown)
@@ -99,7 +100,7 @@ class CvCudaPostprocessor:
 
     def _feathered(self, masks: torch.Tensor) -> torch.Tensor:
         """Masks sharpened and blurred, at the size where their blur needs no more pixels."""
-        sharp = self._soften.source[: len(masks), ..., 0]
+        sharp = self._soften.buffer[: len(masks), ..., 0]
         with torch.cuda.stream(self._gpu.stream):
             sharp.copy_(sharpened(masks, (sharp.shape[2], sharp.shape[1]), self._edge))
         return self._soften()[..., 0]
@@ -132,21 +133,23 @@ def sharpened(masks: torch.Tensor, size: tuple[int, int], edge: Edge) -> torch.T
 
 
 class _Gaussian:
-    """A Gaussian blur of what is in `source`, (N, h, w, channels) float32; the next call writes its result again.
+    """A Gaussian blur of what is in `buffer`, (N, h, w, channels) float32, which then has the result.
 
-    Both buffers are wrapped for CV-CUDA once: each time it waits for the whole device.
+    Along rows first, then along columns, for CV-CUDA takes a sample for each place of a square otherwise. Both buffers
+    are wrapped for it once: each time it waits for the whole device.
     """
 
     def __init__(self, gpu: Gpu, shape: tuple[int, ...], sigma: float) -> None:
-        self.source, self._target = (gpu.empty(shape, torch.float32) for _ in range(2))
-        self._wrapped = [cvcuda.as_tensor(buffer, "NHWC") for buffer in (self._target, self.source)]
-        side = gaussian_side(sigma)
-        self._options: Any = ((side, side), (sigma, sigma), cvcuda.Border.REFLECT101)
+        self.buffer, between = (gpu.empty(shape, torch.float32) for _ in range(2))
+        self._wrapped = [cvcuda.as_tensor(tensor, "NHWC") for tensor in (self.buffer, between)]
+        self._side, self._sigma = gaussian_side(sigma), (sigma, sigma)
         self._stream = gpu.cvcuda_stream
 
     def __call__(self) -> torch.Tensor:
-        cvcuda.gaussian_into(*self._wrapped, *self._options, stream=self._stream)
-        return self._target
+        buffer, between = self._wrapped
+        for target, source, sides in ((between, buffer, (self._side, 1)), (buffer, between, (1, self._side))):
+            cvcuda.gaussian_into(target, source, sides, self._sigma, cvcuda.Border.REFLECT101, stream=self._stream)
+        return self.buffer
 
 
 class _Blur:
@@ -161,7 +164,7 @@ class _Blur:
 
     def __call__(self, owner: CvCudaPostprocessor, batch: FrameBatch, mask: tuple[Any, ...]) -> Behind:
         size = (*self._size, len(batch))
-        owner._kernels("reduce", size, *batch.planes, *owner._size, *mask, self._gaussian.source, *self._size)
+        owner._kernels("reduce", size, *batch.planes, *owner._size, *mask, self._gaussian.buffer, *self._size)
         owner._kernels("divide", size, self._gaussian(), *self._small, *self._size)
         y, u, v = self._small
         return y, u, v, *self._size, 0, 0

@@ -45,13 +45,19 @@ class Comparison:
     kept_in_fp32: tuple[str, ...] = ()  # nodes in which FP16 departs
 
 
-def to_half(graph: onnx.ModelProto, model: Model, pictures: NDArray[np.float32]) -> tuple[onnx.ModelProto, Comparison]:
+def to_half(
+    graph: onnx.ModelProto, model: Model, pictures: NDArray[np.float32], alike: onnx.ModelProto | None = None
+) -> tuple[onnx.ModelProto, Comparison]:
     """The graph in FP16, with its input and output as they were, and how its masks compare on `pictures`.
 
     `pictures` (N, 3, H, W) are inputs of the network. Nodes whose values come near FP16's limit, or in which FP16
-    departs, are named in a warning and stay in FP32. Raises `EngineError` if the masks do not agree even so.
+    departs, are named in a warning and stay in FP32. `alike` is the same network for a smaller batch: where it has the
+    same nodes it is run instead, for every value of a large batch together takes gigabytes. Raises `EngineError` if the
+    masks do not agree even so.
     """
-    graph = _named(graph)
+    whole = graph = _named(graph)
+    if alike is not None and _nodes(alike := _named(alike)) == _nodes(whole):
+        graph = alike
     kept = _too_large(graph, pictures)
     if kept:
         text = "%s: %d nodes, the first is %s, have values near FP16's limit or above it, and stay in FP32"
@@ -75,7 +81,7 @@ def to_half(graph: onnx.ModelProto, model: Model, pictures: NDArray[np.float32])
         )
         kept.append(departed)
     try:
-        half = convert_float_to_float16(graph, keep_io_types=True, node_block_list=kept)
+        half = convert_float_to_float16(whole, keep_io_types=True, node_block_list=kept)
         _drop_twins(half)
         OnnxModel(half).topological_sort()  # the converter appends its casts
         onnx.checker.check_model(half, full_check=True)
@@ -128,6 +134,10 @@ def _named(graph: onnx.ModelProto) -> onnx.ModelProto:
             node.name = f"{node.op_type}_{number}"
         seen.add(node.name)
     return graph
+
+
+def _nodes(graph: onnx.ModelProto) -> list[tuple[str, str]]:
+    return [(node.name, node.op_type) for node in graph.graph.node]
 
 
 def _drop_twins(graph: onnx.ModelProto) -> None:

@@ -41,7 +41,7 @@ def _converted(model: Model, batch: int) -> bytes:
 
     graph = prepare(model, batch)
     if model.dtype is not np.float16 and not is_quantized(graph):
-        graph, comparison = to_half(graph, model, reference_pictures(model))
+        graph, comparison = to_half(graph, model, reference_pictures(model), prepare(model, 1))
         log.info("%s in FP16: mask IoU %.4f with FP32", model.name, comparison.iou)
     if graph.opset_import[0].version < _OPSET:
         graph = version_converter.convert_version(graph, _OPSET)

@@ -244,6 +244,25 @@ def test_a_value_that_vanishes_is_found_too(tmp_path: Path, caplog: pytest.LogCa
     assert "node /dust/Mul departs in FP16 (mask IoU 0.0000) and stays in FP32" in caplog.text
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_large_batches_are_judged_by_one_picture_at_a_time(
+    same: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [node("Conv", "x kernel", "raw"), node("Mul", "raw large", "huge"), node("Sub", "huge half", "y")]
+    weights = {"kernel": RED_ONLY, "large": np.float32(1e5), "half": np.float32(0.5)}
+    model = model_of(chain(tmp_path / "m.onnx", nodes, weights), activation="sigmoid")
+    graph, alike, pictures = prepare(model, 16), prepare(model, 1), reference_pictures(model)
+    expected = to_half(graph, model, pictures)
+    assert expected[1].kept_in_fp32
+    if not same:  # then it tells nothing about the graph
+        alike.graph.node[0].name = "another"
+    seen: list[int] = []
+    monkeypatch.setattr("segmentation.half.run", lambda session, batch: seen.append(len(batch)) or run(session, batch))
+    half, comparison = to_half(graph, model, pictures, alike)
+    assert set(seen) == {1 if same else 16}
+    assert (half.SerializeToString(), comparison) == (expected[0].SerializeToString(), expected[1])
+
+
 def test_where_no_node_is_to_blame_fp32_is_the_way_out(tmp_path: Path) -> None:
     """Nearly equal numbers are subtracted: each is right to FP16's last digit, the mask is decided below it."""
     nodes = [

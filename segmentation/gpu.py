@@ -14,7 +14,7 @@ from cuda.core import Device
 
 from segmentation import driver
 from segmentation.frames import PixelFormat
-from segmentation.kernels import Kernels, compiled
+from segmentation.kernels import FRAMES, Kernels, compiled
 
 _ALIGNED = 512  # samples: libraries read many bytes at a time, from addresses that are multiples of that
 
@@ -73,8 +73,8 @@ class Gpu:
         assert target.dtype is source.dtype and source.nbytes <= target.nbytes
         driver.copy(target.data_ptr(), source.data_ptr(), source.nbytes, self.stream.cuda_stream)
 
-    def kernels(self, layout: PixelFormat, turns: int = 0, source: str = "kernels.cu") -> Kernels:
-        """The kernels of a file for frames of this layout that stand upright after `turns` quarter turns."""
+    def kernels(self, layout: PixelFormat, turns: int = 0, source: tuple[str, ...] = FRAMES) -> Kernels:
+        """The kernels of a program for frames of this layout that stand upright after `turns` quarter turns."""
         return Kernels(self.stream.cuda_stream, compiled(Device(self.index).arch, layout, turns, source))
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The project's own CUDA kernels, `kernels.cu` and `masks.cu`: compiling and launching. Compiling needs no GPU."""
+"""The project's own CUDA kernels, in files ending with .cu: compiling and launching. Compiling needs no GPU."""
 
 import ctypes
 import struct
@@ -15,15 +15,16 @@ from segmentation.folders import engine_folder
 from segmentation.frames import PixelFormat
 
 _FOLDER = Path(__file__).parent
-COMMON = "common.cu"  # what the others begin with
-MASKS = "masks.cu"
+COMMON = "common.cu"  # what both programs begin with
+FRAMES = ("frames.cu", "background.cu", "composite.cu")
+MASKS = ("masks.cu",)
 THREADS = (32, 8)  # of a block: a warp along a row, so that it reads neighbouring samples
 ROWS = 4  # chroma samples below each other that a thread composites: they share what they read of mask and background
 _FORMATS = {int: "i", np.float32: "f", np.int64: "q", np.uint64: "Q"}  # of arguments that are no tensors
 
 
 class Kernels:
-    """The functions of one of the files, queued by name: `kernels("reduce", (width, height, count), *arguments)`."""
+    """The functions of one of the programs, queued by name: `kernels("reduce", (width, height, count), *arguments)`."""
 
     def __init__(self, stream: int, program: Any) -> None:
         self._stream = stream
@@ -51,22 +52,21 @@ def _form(types: tuple[type, ...]) -> tuple[struct.Struct, Any]:
 
 
 @cache
-def compiled(arch: str, layout: PixelFormat, turns: int, source: str = "kernels.cu") -> Any:
-    """The kernels of a file as machine code: compiling takes a quarter of a second, so it is kept."""
+def compiled(arch: str, layout: PixelFormat, turns: int, source: tuple[str, ...] = FRAMES) -> Any:
+    """The kernels of a program as machine code: compiling takes a quarter of a second, so it is kept."""
     macros: list[Any] = list(macros_of(source, layout, turns).items())
     options = ProgramOptions(arch=f"sm_{arch}", std="c++17", define_macro=macros, lineinfo=True)
     program = Program(source_of(source), "c++", options)
     return program.compile("cubin", cache=FileStreamProgramCache(engine_folder() / "kernels"))
 
 
-def source_of(name: str) -> str:
-    """A file's text, behind what they have in common; the compiler counts its lines from 1."""
-    common, own = ((_FOLDER / part).read_text(encoding="utf-8") for part in (COMMON, name))
-    return f'{common}#line 1 "{name}"\n{own}'
+def source_of(files: tuple[str, ...]) -> str:
+    """A program's text, behind what they have in common; the compiler counts each file's lines from 1."""
+    return "".join(f'#line 1 "{name}"\n{(_FOLDER / name).read_text(encoding="utf-8")}' for name in (COMMON, *files))
 
 
-def macros_of(source: str, layout: PixelFormat, turns: int) -> dict[str, str]:
-    """What a file is compiled for, as its head says."""
+def macros_of(source: tuple[str, ...], layout: PixelFormat, turns: int) -> dict[str, str]:
+    """What a program is compiled for, as the heads of its files say."""
     sample = "unsigned char" if layout.bits == 8 else "unsigned short"
     values: dict[str, object] = {"SHIFT_X": layout.shift_x, "SHIFT_Y": layout.shift_y, "TURNS": turns, "ROWS": ROWS}
     if source == MASKS:

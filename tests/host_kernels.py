@@ -95,6 +95,6 @@ class HostGpu:
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return torch.full(shape, float("nan"), dtype=dtype)  # what is read before it is written shows
 
-    def kernels(self, layout: PixelFormat, turns: int = 0, source: str = "") -> HostKernels:
+    def kernels(self, layout: PixelFormat, turns: int = 0, source: tuple[str, ...] = ()) -> HostKernels:
         assert source == kernels.MASKS
         return HostKernels(tuple(kernels.macros_of(source, layout, turns).items()))

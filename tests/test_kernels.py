@@ -7,10 +7,10 @@ import pytest
 from segmentation.frames import FORMATS
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
-from segmentation.kernels import MASKS, compiled
+from segmentation.kernels import FRAMES, MASKS, compiled
 
 NAMES = {
-    "kernels.cu": ("unpack", "preprocess", "reduce", "divide", "pixelate", "composite", "replace", "cut_out", "to_rgb"),
+    FRAMES: ("unpack", "preprocess", "reduce", "divide", "pixelate", "composite", "replace", "cut_out", "to_rgb"),
     MASKS: (
         *("keep", "change", "weigh", "average"),
         *("guide", "shrink", "fit", "gather", "draw"),
@@ -20,7 +20,7 @@ NAMES = {
 
 @pytest.mark.parametrize("arch", ["75", "80", "86", "89", "90", "100", "120"])
 @pytest.mark.parametrize("source", NAMES)
-def test_every_gpu(arch: str, source: str, folder: Path) -> None:
+def test_every_gpu(arch: str, source: tuple[str, ...], folder: Path) -> None:
     code = bytes(compiled(arch, FORMATS["yuv420p"], 0, source).code)
     assert all(name.encode() in code for name in NAMES[source])
 
@@ -28,7 +28,7 @@ def test_every_gpu(arch: str, source: str, folder: Path) -> None:
 @pytest.mark.parametrize("turns", range(4))
 @pytest.mark.parametrize("layout", FORMATS)
 @pytest.mark.parametrize("source", NAMES)
-def test_every_layout(layout: str, turns: int, source: str, folder: Path) -> None:
+def test_every_layout(layout: str, turns: int, source: tuple[str, ...], folder: Path) -> None:
     assert len(bytes(compiled("90", FORMATS[layout], turns, source).code)) > 10_000
 
 

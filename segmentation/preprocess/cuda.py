@@ -53,7 +53,7 @@ class CudaPreprocessor:
 
 
 def _to_input(info: VideoInfo, bits: int, model: Model) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-    """`ToRgb` of kernels.cu: the matrix (3, 4) from YUV to RGB, then scale and offset of each channel, in the network's
+    """`ToRgb` of frames.cu: the matrix (3, 4) from YUV to RGB, then scale and offset of each channel, in the network's
     channel order."""
     order = [2, 1, 0] if model.channel_order == "bgr" else [0, 1, 2]
     matrix = info.colour.yuv_to_rgb(bits)[order]

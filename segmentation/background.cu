@@ -1,0 +1,175 @@
+// What frames are composited with, behind frames.cu: the mask, enlarged, and the background, blurred or in blocks.
+
+// Where a pixel reads a smaller layer, along one axis: between two of its places.
+struct Span {
+    int first, second;
+    float part;  // of the second
+};
+
+// How the pixels of one axis read a layer: enlarged bilinearly, or, unless `each` is 0, that many the same place.
+struct Stretch {
+    float scale;
+    int last, each;
+
+    __device__ Stretch(int places, int pixels, int each = 0)
+        : scale((float)places / pixels), last(places - 1), each(each) {}
+
+    __device__ Span at(int pixel) const {
+        if (each) return {pixel / each, pixel / each, 0};
+        const float place = (pixel + 0.5f) * scale - 0.5f;
+        const int before = (int)floorf(place);
+        return {clamp(before, 0, last), clamp(before + 1, 0, last), place - before};
+    }
+};
+
+__device__ float mixed(float first, float second, float part) { return first + part * (second - first); }
+
+// What a layer has between its places, rounded.
+template <typename Layer>
+__device__ float enlarged(const Layer &layer, const Span &x, const Span &y) {
+    const float upper = mixed(layer.tap(x.first, y.first), layer.tap(x.second, y.first), x.part);
+    const float lower = mixed(layer.tap(x.first, y.second), layer.tap(x.second, y.second), x.part);
+    return floorf(mixed(upper, lower, y.part) + 0.5f);
+}
+
+// A mask, upright, that frames (height, width) are composited by: enlarged first, then put through a ramp, so that the
+// edge is a smooth line, not the steps of the small mask.
+struct Mask {
+    const float *values;  // 0..1
+    int width, height;    // as stored: those of the upright mask, swapped where the frame lies on its side
+    Stretch across, down;
+    float gain, bias;  // from the enlarged mask, 0..255, to alpha, see postprocess/edge.py
+
+    __device__ float tap(int column, int row) const {
+        return floorf(values[upright(column, row, width, height)] * 255 + 0.5f);
+    }
+
+    __device__ int alpha(const Span &x, const Span &y) const {
+        return clamp((int)rintf(gain * enlarged(*this, x, y) + bias), 0, 255);
+    }
+};
+
+__device__ Mask mask_of(const float *masks, int mask_width, int mask_height, int width, int height, float gain,
+                        float bias) {
+    return Mask{masks + place(0, 0, mask_width, mask_height),
+                mask_width, mask_height, {mask_width, width}, {mask_height, height}, gain, bias};
+}
+
+// Where the luma samples that share a chroma sample read a layer; those outside a frame (height, width), as the last ones in it.
+struct Spans {
+    Span x[ACROSS], y[DOWN];
+};
+
+template <typename Layer>
+__device__ Spans spans_of(const Layer &layer, int column, int row, int width, int height) {
+    Spans found;
+    for (int i = 0; i < ACROSS; i++) found.x[i] = layer.across.at(min(ACROSS * column + i, width - 1));
+    for (int j = 0; j < DOWN; j++) found.y[j] = layer.down.at(min(DOWN * row + j, height - 1));
+    return found;
+}
+
+// Their alphas. Chroma takes the largest, so that a kept pixel keeps both.
+struct Alphas {
+    int of[DOWN][ACROSS], least, largest;
+};
+
+__device__ Alphas alphas_at(const Mask &mask, int column, int row, int width, int height) {
+    const Spans spans = spans_of(mask, column, row, width, height);
+    Alphas found{{}, 255, 0};
+    for (int j = 0; j < DOWN; j++)
+        for (int i = 0; i < ACROSS; i++) {
+            const int alpha = found.of[j][i] = mask.alpha(spans.x[i], spans.y[j]);
+            found.least = min(found.least, alpha), found.largest = max(found.largest, alpha);
+        }
+    return found;
+}
+
+// Mean of a plane over the box that one small pixel covers.
+__device__ float mean(const sample *plane, int width, int left, int right, int top, int bottom) {
+    int sum = 0;
+    for (int row = top; row < bottom; row++)
+        for (int column = left; column < right; column++) sum += plane[(long long)row * width + column];
+    return (float)sum / ((right - left) * (bottom - top));
+}
+
+// The background at reduced size (N, small_height, small_width, 4): (1 - alpha) * (1, Y, U, V), each a box's mean.
+extern "C" __global__ void reduce(const sample *y, const sample *u, const sample *v, int width, int height,
+                                  const float *masks, int mask_width, int mask_height, float gain, float bias,
+                                  float4 *target, int small_width, int small_height) {
+    const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+    if (column >= small_width || row >= small_height) return;
+    const Mask mask = mask_of(masks, mask_width, mask_height, width, height, gain, bias);
+    const int left = (long long)column * width / small_width, right = (long long)(column + 1) * width / small_width;
+    const int top = (long long)row * height / small_height, bottom = (long long)(row + 1) * height / small_height;
+    int sum = 0;
+    for (int j = top; j < bottom; j++) {
+        const Span line = mask.down.at(j);
+        for (int i = left; i < right; i++) sum += mask.alpha(mask.across.at(i), line);
+    }
+    const float weight = 1 - sum / (255.0f * (right - left) * (bottom - top));
+
+    const int chroma_width = -(-width >> SHIFT_X), chroma_height = -(-height >> SHIFT_Y);
+    const int l = left >> SHIFT_X, r = max(l + 1, right >> SHIFT_X);
+    const int t = top >> SHIFT_Y, b = max(t + 1, bottom >> SHIFT_Y);
+    const long long luma = place(0, 0, width, height);
+    const long long chroma = place(0, 0, chroma_width, chroma_height);
+    target[place(column, row, small_width, small_height)] =
+        make_float4(weight, weight * mean(y + luma, width, left, right, top, bottom),
+                    weight * mean(u + chroma, chroma_width, l, r, t, b),
+                    weight * mean(v + chroma, chroma_width, l, r, t, b));
+}
+
+// blur(I * (1 - a)) / blur(1 - a): what `reduce` made, blurred, becomes the small planes of the blurred background.
+extern "C" __global__ void divide(const float4 *blurred, sample *y, sample *u, sample *v, int width, int height) {
+    const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+    if (column >= width || row >= height) return;
+    const long long i = place(column, row, width, height);
+    const float4 sum = blurred[i];
+    const float scale = 1 / (sum.x + 1e-6f);  // far inside the foreground it is 0 / 0; nothing of it shows
+    y[i] = (sample)(sum.y * scale + 0.5f);
+    u[i] = (sample)(sum.z * scale + 0.5f);
+    v[i] = (sample)(sum.w * scale + 0.5f);
+}
+
+// The background in blocks of `side` x `side` luma samples, as small planes (N, small_height, small_width): its mean
+// colour sum(I * (1 - a)) / sum(1 - a) in each. One block of threads makes one block of the picture.
+extern "C" __global__ void pixelate(const sample *y, const sample *u, const sample *v, int width, int height,
+                                    const float *masks, int mask_width, int mask_height, float gain, float bias,
+                                    int side, sample *small_y, sample *small_u, sample *small_v, int small_width,
+                                    int small_height) {
+    __shared__ unsigned long long sums[5];  // of weights and weighted samples, of luma (0, 1) and chroma (2, 3, 4)
+    const int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
+    for (int i = thread; i < 5; i += threads) sums[i] = 0;
+    __syncthreads();
+    const Mask mask = mask_of(masks, mask_width, mask_height, width, height, gain, bias);
+    const int chroma_width = -(-width >> SHIFT_X), chroma_height = -(-height >> SHIFT_Y);
+    const long long luma = place(0, 0, width, height);
+    const long long chroma = place(0, 0, chroma_width, chroma_height);
+    const int across = side >> SHIFT_X, down = side >> SHIFT_Y;  // chroma samples
+    unsigned long long found[5] = {0, 0, 0, 0, 0};
+    for (int i = thread; i < across * down; i += threads) {
+        const int column = blockIdx.x * across + i % across, row = blockIdx.y * down + i / across;
+        if (column >= chroma_width || row >= chroma_height) continue;
+        const Alphas alphas = alphas_at(mask, column, row, width, height);
+        for (int j = 0; j < DOWN; j++)
+            for (int k = 0; k < ACROSS; k++) {
+                const int x = ACROSS * column + k, below = DOWN * row + j, weight = 255 - alphas.of[j][k];
+                if (x >= width || below >= height) continue;
+                found[0] += weight;
+                found[1] += weight * y[luma + (long long)below * width + x];
+            }
+        const long long at = chroma + (long long)row * chroma_width + column;
+        const int weight = 255 - alphas.largest;
+        found[2] += weight;
+        found[3] += weight * u[at];
+        found[4] += weight * v[at];
+    }
+    for (int i = 0; i < 5; i++) atomicAdd(&sums[i], found[i]);
+    __syncthreads();
+    if (thread) return;
+    const long long at = place(blockIdx.x, blockIdx.y, small_width, small_height);
+    const float weight = max(sums[0], 1ull), chroma_weight = max(sums[2], 1ull);  // where there is none, none shows
+    small_y[at] = (sample)(sums[1] / weight + 0.5f);
+    small_u[at] = (sample)(sums[3] / chroma_weight + 0.5f);
+    small_v[at] = (sample)(sums[4] / chroma_weight + 0.5f);
+}

@@ -1,11 +1,12 @@
-"""The kernels of masks.cu on the CPU: the same source through the host's C++ compiler, one thread after the other, so
-that what they compute is tested where there is no GPU. What the CUDA compiler and a GPU make of them, tests marked
-`gpu` show.
+"""The GPU's kernels on the CPU: the same source through the host's C++ compiler, one thread after the other, and OpenCV
+in CV-CUDA's place, so that what the stages compute is tested where there is no GPU. What the CUDA compiler and a GPU
+make of it, tests marked `gpu` show.
 
 `CXXFLAGS` is given to the compiler. So AddressSanitizer sees every access:
 
     export CXXFLAGS="-fsanitize=address,undefined -fno-sanitize-recover" ASAN_OPTIONS=detect_leaks=0
-    LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so)" pytest tests/test_masks_cuda.py
+    export LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so)"
+    pytest tests/test_parity.py tests/test_masks_cuda.py tests/test_jpeg.py -k "host or surfaces"
 """
 
 import ctypes
@@ -14,12 +15,16 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
+from collections.abc import Sequence
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import numpy as np
+import cv2
 import pytest
 import torch
 
@@ -29,72 +34,146 @@ from segmentation.frames import PixelFormat
 _BEFORE = """
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 using std::max; using std::min;
 #define __global__
 #define __device__
+#define __shared__ static
 struct Index { int x, y, z; };
 static const Index threadIdx{0, 0, 0}, blockDim{1, 1, 1};
 static thread_local Index blockIdx, gridDim;
+struct alignas(16) float4 { float x, y, z, w; };
+static float4 make_float4(float x, float y, float z, float w) { return float4{x, y, z, w}; }
 static float __saturatef(float value) { return fminf(fmaxf(value, 0), 1); }
+static void __syncthreads() {}
+static void atomicAdd(unsigned long long *sum, unsigned long long value) { *sum += value; }
 """
 _RUN = """
-extern "C" void run_{name}(int width, int height, int count, {parameters}) {{
+extern "C" void run_{name}(int width, int height, int count, const void *packed) {{
+    struct Arguments {{ {members} }};
+    const Arguments &a = *(const Arguments *)packed;
     gridDim = Index{{width, height, count}};
     for (int z = 0; z < count; z++)
         for (int y = 0; y < height; y++)
-            for (int x = 0; x < width; x++) {{ blockIdx = Index{{x, y, z}}; {name}({names}); }}
+            for (int x = 0; x < width; x++) {{ blockIdx = Index{{x, y, z}}; {name}({values}); }}
 }}
 """
 
 
 @cache
-def _library(macros: tuple[tuple[str, str], ...]) -> ctypes.CDLL:
+def _library(source: tuple[str, ...], macros: tuple[tuple[str, str], ...]) -> ctypes.CDLL:
     compiler = shutil.which("c++")
     if compiler is None:
         pytest.skip("there is no C++ compiler")
-    source = kernels.source_of(kernels.MASKS)
+    text = kernels.source_of(source)
     runs = ""
-    for name, parameters in re.findall(r'extern "C" __global__ void (\w+)\(([^)]*)\)', source):
-        names = ", ".join(parameter.split()[-1].lstrip("*") for parameter in parameters.split(","))
-        runs += _RUN.format(name=name, parameters=parameters.replace("width", "width_").replace("height", "height_"),
-                            names=names.replace("width", "width_").replace("height", "height_"))  # fmt: skip
+    for name, parameters in re.findall(r'extern "C" __global__ void (\w+)\(([^)]*)\)', text):
+        members = [" ".join(parameter.split()).replace("__restrict__ ", "") for parameter in parameters.split(",")]
+        values = ", ".join("a." + member.split()[-1].lstrip("*") for member in members)
+        runs += _RUN.format(name=name, members="; ".join(members) + ";", values=values)
     defines = [f"-D{name}={value}" for name, value in macros]
     flags = ["-std=c++17", "-O2", "-shared", "-fPIC", *shlex.split(os.environ.get("CXXFLAGS", ""))]
-    command = [compiler, *flags, *defines, "masks.cpp", "-o", "masks.so"]
+    command = [compiler, *flags, *defines, "kernels.cpp", "-o", "kernels.so"]
     with TemporaryDirectory() as folder:
-        Path(folder, "masks.cpp").write_text(_BEFORE + source + runs)
+        Path(folder, "kernels.cpp").write_text(_BEFORE + text + runs)
         subprocess.run(command, cwd=folder, check=True)
-        return ctypes.CDLL(str(Path(folder, "masks.so")))
+        return ctypes.CDLL(str(Path(folder, "kernels.so")))
 
 
 class HostKernels:
-    """As `kernels.Kernels`, on tensors in the host's memory."""
+    """As `kernels.Kernels`, on tensors in the host's memory. A block of threads is one thread."""
 
-    def __init__(self, macros: tuple[tuple[str, str], ...]) -> None:
-        self._library = _library(macros)
+    def __init__(self, source: tuple[str, ...], macros: tuple[tuple[str, str], ...]) -> None:
+        self._library = _library(source, macros)
 
     def __call__(self, name: str, size: tuple[int, int, int], *arguments: Any) -> None:
-        getattr(self._library, f"run_{name}")(*map(ctypes.c_int, size), *map(_argument, arguments))
-
-
-def _argument(value: Any) -> Any:
-    if hasattr(value, "data_ptr"):
-        assert value.is_contiguous()
-        return ctypes.c_void_p(value.data_ptr())
-    return ctypes.c_float(value) if isinstance(value, np.floating) else ctypes.c_int(value)
+        if name == "pixelate":  # a block for each of the picture's
+            size = (size[0] // kernels.THREADS[0], size[1] // kernels.THREADS[1], size[2])
+        assert all(value.is_contiguous() for value in arguments if isinstance(value, torch.Tensor))
+        form, _ = kernels._form(tuple(map(type, arguments)))
+        packed = form.pack(*(value.data_ptr() if isinstance(value, torch.Tensor) else value for value in arguments))
+        getattr(self._library, f"run_{name}")(*size, packed)
 
 
 class HostGpu:
-    """What the masks' stages ask of a `gpu.Gpu`, in the host's memory."""
+    """What stages ask of a `gpu.Gpu`, in the host's memory."""
 
     device = torch.device("cpu")
-    stream = None
+    stream = cvcuda_stream = None
 
     def enter(self) -> None: ...
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        return torch.full(shape, float("nan"), dtype=dtype)  # what is read before it is written shows
+        # What is read before it is written shows: NaN, or noise.
+        return torch.full(shape, float("nan")) if dtype.is_floating_point else torch.randint(0, 256, shape).to(dtype)
 
-    def kernels(self, layout: PixelFormat, turns: int = 0, source: tuple[str, ...] = ()) -> HostKernels:
-        assert source == kernels.MASKS
-        return HostKernels(tuple(kernels.macros_of(source, layout, turns).items()))
+    def planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.zeros(shape, dtype=dtype) for shape in shapes)
+
+    def recorded(self) -> Any:
+        return SimpleNamespace(synchronize=lambda: None)
+
+    def kernels(self, layout: PixelFormat, turns: int = 0, source: tuple[str, ...] = kernels.FRAMES) -> HostKernels:
+        return HostKernels(source, tuple(kernels.macros_of(source, layout, turns).items()))
+
+
+class HostCvCuda(ModuleType):
+    """What the stages ask of CV-CUDA, by OpenCV."""
+
+    __version__ = f"OpenCV {cv2.__version__}"
+    Border = SimpleNamespace(REFLECT101=cv2.BORDER_REFLECT_101)
+
+    @staticmethod
+    def as_tensor(tensor: torch.Tensor, layout: str) -> torch.Tensor:
+        assert layout == "NHWC"
+        return tensor
+
+    @staticmethod
+    def gaussian_into(
+        target: torch.Tensor,
+        source: torch.Tensor,
+        size: tuple[int, int],
+        sigma: tuple[float, float],
+        border: int,
+        *,
+        stream: None,
+    ) -> None:
+        for shown, picture in zip(target.numpy(), source.numpy(), strict=True):
+            blurred = cv2.GaussianBlur(picture, size, sigma[0], sigmaY=sigma[1], borderType=border)
+            shown[:] = blurred.reshape(shown.shape)
+
+
+@cache
+def host_stages() -> SimpleNamespace:
+    """`CvCudaPostprocessor`, `CudaPreprocessor` and `Transfer`, as they are with OpenCV in CV-CUDA's place."""
+    names = (
+        "segmentation.gpu",
+        "segmentation.transfer",
+        "segmentation.preprocess.cuda",
+        "segmentation.postprocess.cvcuda",
+    )
+    kept = {name: sys.modules.pop(name, None) for name in ("cvcuda", *names)}
+    sys.modules["cvcuda"] = HostCvCuda("cvcuda")
+    try:
+        _, transfer, preprocess, postprocess = map(import_module, names)
+    finally:
+        for name, module in kept.items():
+            sys.modules.pop(name)
+            if module is not None:
+                sys.modules[name] = module
+
+    class HostTransfer(transfer.Transfer):  # type: ignore[misc,name-defined]
+        """Page-locks nothing."""
+
+        def _pinned(self, shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
+            return [torch.empty(shape, dtype=self._dtype) for shape in shapes]
+
+        def rows(self, array: Any, memory: str, count: int) -> Any:
+            return torch.from_numpy(array.copy()) if memory == "cuda" else array[:count].numpy()
+
+    postprocess.Transfer = HostTransfer
+    return SimpleNamespace(
+        CvCudaPostprocessor=postprocess.CvCudaPostprocessor,
+        CudaPreprocessor=preprocess.CudaPreprocessor,
+        Transfer=HostTransfer,
+    )

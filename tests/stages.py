@@ -1,6 +1,10 @@
-"""Stages as the tests call them: host memory in, host memory out, whichever side computes."""
+"""Stages as the tests call them: host memory in, host memory out, whichever side computes.
+
+Sides are "opencv", "cuda", and "host": the GPU's stages with their kernels compiled for the CPU, see host_kernels.
+"""
 
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +17,8 @@ from segmentation.model import Model
 from segmentation.postprocess.opencv import OpenCVPostprocessor
 from segmentation.preprocess.opencv import OpenCVPreprocessor
 
-SIDES = ["opencv", pytest.param("cuda", marks=pytest.mark.gpu)]
+GPU_SIDES = ["host", pytest.param("cuda", marks=pytest.mark.gpu)]
+SIDES = ["opencv", *GPU_SIDES]
 BATCH = 4  # pictures that the GPU's buffers hold: more than most tests fill
 
 
@@ -25,15 +30,29 @@ def gpu() -> Any:
     return Gpu()
 
 
+def gpu_stages(side: str) -> tuple[Any, Any]:
+    """The GPU of a side, and `CvCudaPostprocessor`, `CudaPreprocessor` and `Transfer` as they are there."""
+    if side == "cuda":
+        from segmentation.postprocess.cvcuda import CvCudaPostprocessor
+        from segmentation.preprocess.cuda import CudaPreprocessor
+        from segmentation.transfer import Transfer
+
+        stages = (CvCudaPostprocessor, CudaPreprocessor, Transfer)
+        return gpu(), SimpleNamespace(**{stage.__name__: stage for stage in stages})
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("cuda.core", reason="cuda-core is not installed")
+    from host_kernels import HostGpu, host_stages
+
+    return HostGpu(), host_stages()
+
+
 def preprocess(side: str, info: VideoInfo, pix_fmt: str, model: Model, batch: FrameBatch) -> NDArray[Any]:
     """The network's input (N, 3, H, W)."""
     if side == "opencv":
         return OpenCVPreprocessor(info, pix_fmt, model, Config())(batch)
-    from segmentation.preprocess.cuda import CudaPreprocessor
-    from segmentation.transfer import Transfer
-
-    transfer = Transfer(gpu(), info, FORMATS[pix_fmt], BATCH)
-    stage = CudaPreprocessor(info, pix_fmt, model, Config(batch_size=BATCH), gpu())
+    device, there = gpu_stages(side)
+    transfer = there.Transfer(device, info, FORMATS[pix_fmt], BATCH)
+    stage = there.CudaPreprocessor(info, pix_fmt, model, Config(batch_size=BATCH), device)
     return transfer.rows(stage(transfer.frames(batch, "cuda")), "host", len(batch))
 
 
@@ -52,11 +71,9 @@ def postprocess(
     config = Config(effect=effect, batch_size=BATCH, **options)
     if side == "opencv":
         return OpenCVPostprocessor(info, pix_fmt, chosen, config)(batch, masks)
-    from segmentation.postprocess.cvcuda import CvCudaPostprocessor
-    from segmentation.transfer import Transfer
-
-    transfer = Transfer(gpu(), info, FORMATS[pix_fmt], BATCH)
-    stage = CvCudaPostprocessor(info, pix_fmt, chosen, config, gpu())
+    device, there = gpu_stages(side)
+    transfer = there.Transfer(device, info, FORMATS[pix_fmt], BATCH)
+    stage = there.CvCudaPostprocessor(info, pix_fmt, chosen, config, device)
     batch = transfer.which(batch, "cuda")
     moved = transfer.frames(batch, "cuda"), transfer.rows(masks, "cuda", len(batch))
     return transfer.frames(stage(*moved), "host")

@@ -117,7 +117,7 @@ def test_overlays_look_the_same(pix_fmt: str, rotation: int) -> None:
     which = np.random.default_rng(2).integers(0, 3, (2, 8, 12), np.uint8).repeat(8, axis=1).repeat(8, axis=2)
     batch = replace(batch_of(noise(pix_fmt, 641, 359), noise(pix_fmt, 641, 359, seed=1)), which=which)
     args = make_info(641, 359, HD, rotation), pix_fmt, "overlay", batch, soft_mask(64, 96), CLASSES
-    compare(postprocess("cvcuda", *args), postprocess("opencv", *args), pix_fmt, most=6)
+    compare(postprocess("cuda", *args), postprocess("opencv", *args), pix_fmt, most=6)
 
 
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])

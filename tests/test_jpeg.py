@@ -277,10 +277,11 @@ def test_chroma_is_enlarged_from_its_place(module: Any) -> None:
     assert [row[0] for row in enlarged] == [0, 20, 60, 80]  # a quarter and three quarters of the way
 
 
-@pytest.mark.gpu
+@pytest.mark.parametrize("side", stages.GPU_SIDES)
 @pytest.mark.parametrize("pix_fmt", FORMATS)
 @pytest.mark.parametrize("size", [(64, 48), (161, 121)])
-def test_the_kernel_gives_the_same_colours(pix_fmt: str, size: tuple[int, int]) -> None:
+def test_the_kernel_gives_the_same_colours(side: str, pix_fmt: str, size: tuple[int, int]) -> None:
+    gpu, _ = stages.gpu_stages(side)
     import torch
 
     layout, (width, height) = FORMATS[pix_fmt], size
@@ -291,10 +292,11 @@ def test_the_kernel_gives_the_same_colours(pix_fmt: str, size: tuple[int, int]) 
         for shape in ((3, height, width), chroma, chroma)
     ]
     matrix = torch.from_numpy(Colour(1, LIMITED).yuv_to_rgb(layout.bits) * 255)
-    rgb = stages.gpu().empty((3, 3, height, width), torch.uint8)
-    moved = [plane.to(stages.gpu().device) for plane in planes]
-    stages.gpu().kernels(layout)("to_rgb", (*chroma[:0:-1], 3), *moved, rgb, width, height, *matrix.numpy().ravel())
-    stages.gpu().stream.synchronize()
+    rgb = gpu.empty((3, 3, height, width), torch.uint8)
+    moved = [plane.to(gpu.device) for plane in planes]
+    gpu.kernels(layout)("to_rgb", (*chroma[:0:-1], 3), *moved, rgb, width, height, *matrix.numpy().ravel())
+    if side == "cuda":
+        gpu.stream.synchronize()
     difference = np.abs(rgb.cpu().numpy().astype(int) - reference_rgb(*planes, matrix).numpy())
     assert difference.max() <= 1
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from conftest import pictures
 from numpy.typing import NDArray
-from stages import postprocess, preprocess
+from stages import GPU_SIDES, gpu_stages, postprocess, preprocess
 from test_inference import CONFIG, SAMPLE
 from test_postprocess import noise
 from test_preprocess import MODEL, batch_of, make_info, planes_of, smooth_rgb
@@ -17,8 +17,6 @@ from segmentation.frames import FORMATS, FULL, LIMITED, Colour, FrameBatch
 from segmentation.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.model import load_model
 from segmentation.source import probe
-
-pytestmark = pytest.mark.gpu
 
 BEHIND = Path(__file__).parent.parent / "docs" / "demo.png"
 EFFECTS = ["blur", "blur:60", "blur:3", "pixelate:40", "mask", "overlay:#ff0000"]
@@ -31,53 +29,59 @@ def soft_mask(height: int, width: int, seed: int = 0) -> NDArray[np.float32]:
     return np.clip((small[..., :2].transpose(2, 0, 1) - 0.5) * 3 + 0.5, 0, 1)
 
 
+@pytest.mark.parametrize("side", GPU_SIDES)
 @pytest.mark.parametrize("pix_fmt", FORMATS)
 @pytest.mark.parametrize("size", [(1920, 1080), (638, 358), (161, 121), (120, 72)])
-def test_the_network_sees_the_same(size: tuple[int, int], pix_fmt: str) -> None:
+def test_the_network_sees_the_same(side: str, size: tuple[int, int], pix_fmt: str) -> None:
     info = make_info(*size, Colour(matrix=1, range=LIMITED))
     batch = batch_of(*(planes_of(smooth_rgb(size[1], size[0], seed), pix_fmt, info.colour) for seed in range(3)))
-    ours, theirs = (preprocess(side, info, pix_fmt, MODEL, batch) for side in ("cuda", "opencv"))
+    ours, theirs = (preprocess(s, info, pix_fmt, MODEL, batch) for s in (side, "opencv"))
     assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
     # Halving in steps rounds in each of them, averaging at once does not: a level or two in Y, U and V.
     assert np.abs(ours - theirs).max() * 255 <= 6
     assert np.abs(ours - theirs).mean() * 255 <= 1
 
 
+@pytest.mark.parametrize("side", GPU_SIDES)
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv420p10le", "yuv444p", "yuv422p"])
 @pytest.mark.parametrize("effect", EFFECTS)
-def test_effects_look_the_same(effect: str, pix_fmt: str, rotation: int) -> None:
+def test_effects_look_the_same(side: str, effect: str, pix_fmt: str, rotation: int) -> None:
     size = (642, 358)
     info = make_info(*size, Colour(matrix=1, range=FULL if rotation == 90 else LIMITED), rotation)
     batch = batch_of(*(planes_of(smooth_rgb(size[1], size[0], seed), pix_fmt, info.colour) for seed in range(2)))
     masks = soft_mask(64, 96)
-    ours, theirs = (postprocess(side, info, pix_fmt, effect, batch, masks) for side in ("cuda", "opencv"))
+    ours, theirs = (postprocess(s, info, pix_fmt, effect, batch, masks) for s in (side, "opencv"))
     compare(ours, theirs, pix_fmt, most=6)  # alpha may be 2 of 255 off, between colours that are far apart
 
 
+@pytest.mark.parametrize("side", GPU_SIDES)
 @pytest.mark.parametrize("rotation", [0, 90, 270])
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv420p10le", "yuv444p", "yuv422p10le"])
 @pytest.mark.parametrize("effect", REPLACED)
-def test_replaced_backgrounds_look_the_same(effect: str, pix_fmt: str, rotation: int) -> None:
+def test_replaced_backgrounds_look_the_same(side: str, effect: str, pix_fmt: str, rotation: int) -> None:
     info = make_info(642, 358, Colour(matrix=1, range=LIMITED), rotation)
     batch = batch_of(*(planes_of(smooth_rgb(358, 642, seed), pix_fmt, info.colour) for seed in range(2)))
-    ours, theirs = (postprocess(s, info, pix_fmt, effect, batch, soft_mask(64, 96)) for s in ("cuda", "opencv"))
+    ours, theirs = (postprocess(s, info, pix_fmt, effect, batch, soft_mask(64, 96)) for s in (side, "opencv"))
     # What is little of a sample is divided by little in a cut-out: there, only what is mostly the subject's compares.
     compare(ours, theirs, pix_fmt, most=8, least_alpha=64 if effect == "cutout" else 0)
 
 
+@pytest.mark.parametrize("side", GPU_SIDES)
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv444p10le"])
 @pytest.mark.parametrize("size", [(161, 121), (322, 183)])
 @pytest.mark.parametrize("effect", ["blur", "pixelate:90", "color", f"image:{BEHIND}", "cutout"])
 @pytest.mark.parametrize(
     "options", [{"invert": True}, {"threshold": 0.3}, {"feather": 40.0}, {"feather": 15.0, "invert": True}], ids=str
 )
-def test_edges_are_the_same(options: dict[str, Any], effect: str, size: tuple[int, int], pix_fmt: str) -> None:
+def test_edges_are_the_same(
+    side: str, options: dict[str, Any], effect: str, size: tuple[int, int], pix_fmt: str
+) -> None:
     """With odd sizes, in which the last chroma sample has half as much luma: OpenCV stretches chroma by that half."""
     info = make_info(*size, Colour(matrix=1, range=LIMITED))
     batch = batch_of(planes_of(smooth_rgb(size[1], size[0], 1), pix_fmt, info.colour))
     masks = soft_mask(64, 96)[:1]
-    ours, theirs = (postprocess(s, info, pix_fmt, effect, batch, masks, **options) for s in ("cuda", "opencv"))
+    ours, theirs = (postprocess(s, info, pix_fmt, effect, batch, masks, **options) for s in (side, "opencv"))
     compare(ours, theirs, pix_fmt, most=8, mean=1, least_alpha=128 if effect == "cutout" else 0)
 
 
@@ -100,18 +104,51 @@ def compare(
             assert difference.mean() <= mean
 
 
+@pytest.mark.parametrize("side", GPU_SIDES)
 @pytest.mark.parametrize("pix_fmt", FORMATS)
-def test_kept_pixels_are_the_same_ones(pix_fmt: str) -> None:
+def test_kept_pixels_are_the_same_ones(side: str, pix_fmt: str) -> None:
     """On noise, which no blur leaves as it is: what either side keeps bit for bit, so does the other."""
     info = make_info(322, 182, Colour(matrix=1, range=LIMITED))
     batch = batch_of(noise(pix_fmt), noise(pix_fmt, seed=1))
-    ours, theirs = (postprocess(s, info, pix_fmt, "blur", batch, soft_mask(64, 64)) for s in ("cuda", "opencv"))
+    ours, theirs = (postprocess(s, info, pix_fmt, "blur", batch, soft_mask(64, 64)) for s in (side, "opencv"))
     for source, a, b in zip(batch.frames, ours.frames, theirs.frames, strict=True):
         kept = [out.planes[0] == source.planes[0] for out in (a, b)]
         assert 0.1 < kept[1].mean() < 0.9
         assert (kept[0] != kept[1]).mean() < 0.02
 
 
+@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv444p", "yuv420p10le", "yuv444p10le"])
+@pytest.mark.parametrize(
+    ("size", "gap", "shift"), [((64, 48), 0, 0), ((64, 48), 64, 0), ((64, 48), 2, 1), ((38, 30), 0, 0)]
+)
+def test_surfaces_become_planes(size: tuple[int, int], gap: int, shift: int, pix_fmt: str) -> None:
+    """Of NVDEC's layout, with rows `gap` samples longer than the picture and begun `shift` samples behind where all is
+    aligned. On a GPU, what is decoded shows it.
+    """
+    host, _ = gpu_stages("host")
+    import torch
+
+    layout, (width, height) = FORMATS[pix_fmt], size
+    rows = height * 3 // 2 if layout.shift_y else 3 * height
+    high = 0 if layout.bits == 8 else 6  # the bits that NVDEC leaves empty
+    memory = np.random.default_rng(2).integers(0, 1 << layout.bits, rows * (width + gap) + shift).astype(layout.dtype)
+    surface = memory[shift:].reshape(rows, width + gap)[:, :width]
+    planes = [
+        torch.zeros((2, *shape), dtype=torch.uint8 if layout.bits == 8 else torch.uint16)
+        for shape in layout.shapes(width, height)
+    ]
+    given = memory << high
+    address = np.uint64(given.ctypes.data + shift * given.itemsize)
+    host.kernels(layout)(
+        "unpack", (-(-width // 4), height, 1), address, np.int64(width + gap), *planes, width, height, 1, high
+    )
+    below = surface[height:]
+    chroma = (below[:, 0::2], below[:, 1::2]) if layout.shift_x else (below[:height], below[height:])
+    for plane, expected in zip(planes, (surface[:height], *chroma), strict=True):
+        assert np.array_equal(plane[1].numpy(), expected) and not plane[0].any()
+
+
+@pytest.mark.gpu
 def test_masks_agree() -> None:
     """The whole way to the mask, with the built-in model, FP16 against ONNX Runtime's FP32."""
     from stages import gpu

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
+from segmentation.errors import EngineError
 from segmentation.folders import engine_folder
 from segmentation.model import Model
 from segmentation.sidecar import write_whole
@@ -41,7 +42,11 @@ def _converted(model: Model, batch: int) -> bytes:
 
     graph = prepare(model, batch)
     if model.dtype is not np.float16 and not is_quantized(graph):
-        graph, comparison = to_half(graph, model, reference_pictures(model), prepare(model, 1))
+        try:
+            single = prepare(model, 1)
+        except EngineError:  # its batch is fixed
+            single = None
+        graph, comparison = to_half(graph, model, reference_pictures(model), single)
         log.info("%s in FP16: mask IoU %.4f with FP32", model.name, comparison.iou)
     if graph.opset_import[0].version < _OPSET:
         graph = version_converter.convert_version(graph, _OPSET)

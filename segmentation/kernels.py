@@ -19,7 +19,7 @@ COMMON = "common.cu"  # what both programs begin with
 FRAMES = ("frames.cu", "background.cu", "composite.cu")
 MASKS = ("masks.cu",)
 THREADS = (32, 8)  # of a block: a warp along a row, so that it reads neighbouring samples
-ROWS = 4  # chroma samples below each other that a thread composites: they share what they read of mask and background
+ROWS = 4  # chroma samples below each other that a thread composites: by how much to enlarge is worked out once for them
 _FORMATS = {int: "i", np.float32: "f", np.int64: "q", np.uint64: "Q"}  # of arguments that are no tensors
 
 

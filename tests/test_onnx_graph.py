@@ -13,6 +13,7 @@ from test_model import RED, make_model
 
 from segmentation import Config, EngineError
 from segmentation.half import MIN_IOU, Comparison, compare, compare_rounded, masks, to_half
+from segmentation.half_cache import half_graph
 from segmentation.model import Model, load_model
 from segmentation.onnx_graph import is_quantized, prepare, run, session_of
 from segmentation.reference import reference_pictures
@@ -242,6 +243,17 @@ def test_a_value_that_vanishes_is_found_too(tmp_path: Path, caplog: pytest.LogCa
     _, comparison = to_half(prepare(model, None), model, reference_pictures(model))
     assert comparison.kept_in_fp32[0] == "/dust/Mul"
     assert "node /dust/Mul departs in FP16 (mask IoU 0.0000) and stays in FP32" in caplog.text
+
+
+def test_a_batch_that_is_fixed_is_converted_as_it_is(tmp_path: Path, folder: Path) -> None:
+    nodes = [node("Conv", "x kernel", "red"), node("Reshape", "red shape", "same"), node("Sub", "same half", "y")]
+    weights = {"kernel": RED_ONLY, "shape": np.array([2, 1, 32, 48]), "half": np.float32(0.5)}
+    model = model_of(chain(tmp_path / "m.onnx", nodes, weights, batch=2), activation="sigmoid")
+    with pytest.raises(EngineError, match="can't be made 1"):
+        prepare(model, 1)
+    half = onnx.load(half_graph(model, 2))
+    assert half.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 2
+    assert any(t.data_type == TensorProto.FLOAT16 for t in half.graph.initializer)
 
 
 @pytest.mark.parametrize("same", [True, False])

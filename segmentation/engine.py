@@ -24,7 +24,7 @@ from segmentation.errors import EngineError
 from segmentation.flavour import serves
 from segmentation.folders import engine_folder
 from segmentation.half import MIN_IOU, compare, masks, to_half
-from segmentation.onnx_graph import is_quantized, prepare, run, session_of
+from segmentation.onnx_graph import for_one_picture, is_quantized, prepare, run, session_of
 from segmentation.reference import reference_pictures
 from segmentation.sidecar import FORMAT, Sidecar, digest, is_sidecar, load_plan, sidecar_of, write_engine
 
@@ -138,7 +138,8 @@ def _build(job: Job) -> tuple[bytes, Sidecar]:
     elif model.dtype is np.float16:
         precision = "fp16"
     elif precision == "fp16":
-        graph, comparison = to_half(graph, model, reference_pictures(model, job.frames))
+        alike = for_one_picture(model) if (options.fixed_batch or 1) > 1 else None
+        graph, comparison = to_half(graph, model, reference_pictures(model, job.frames), alike)
         log.info("fp16: mask IoU %.4f with FP32, %d nodes kept in FP32", comparison.iou, len(comparison.kept_in_fp32))
     timings = _timing_cache(job) if options.timing_cache else None
     built = build_plan(graph, model, options, job.flavour, job.capability, timings)

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-from segmentation.errors import EngineError
 from segmentation.folders import engine_folder
 from segmentation.model import Model
 from segmentation.sidecar import write_whole
@@ -37,16 +36,12 @@ def _converted(model: Model, batch: int) -> bytes:
     from onnx import version_converter
 
     from segmentation.half import to_half
-    from segmentation.onnx_graph import is_quantized, prepare
+    from segmentation.onnx_graph import for_one_picture, is_quantized, prepare
     from segmentation.reference import reference_pictures
 
     graph = prepare(model, batch)
     if model.dtype is not np.float16 and not is_quantized(graph):
-        try:
-            single = prepare(model, 1)
-        except EngineError:  # its batch is fixed
-            single = None
-        graph, comparison = to_half(graph, model, reference_pictures(model), single)
+        graph, comparison = to_half(graph, model, reference_pictures(model), for_one_picture(model))
         log.info("%s in FP16: mask IoU %.4f with FP32", model.name, comparison.iou)
     if graph.opset_import[0].version < _OPSET:
         graph = version_converter.convert_version(graph, _OPSET)

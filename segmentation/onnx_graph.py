@@ -45,6 +45,14 @@ def prepare(model: Model, batch: int | None) -> onnx.ModelProto:
     return graph
 
 
+def for_one_picture(model: Model) -> onnx.ModelProto | None:
+    """The same for a batch of 1, if the model's can be made that."""
+    try:
+        return prepare(model, 1)
+    except EngineError:
+        return None
+
+
 def is_quantized(graph: onnx.ModelProto) -> bool:
     """Whether the graph states INT8 or FP8 itself, by Q/DQ nodes; its precision is then left as it is."""
     return any(node.op_type in _QUANTIZED for node in graph.graph.node)

@@ -16,9 +16,9 @@ struct Stretch {
 
     __device__ Span at(int pixel) const {
         if (each) return {pixel / each, pixel / each, 0};
-        const float place = (pixel + 0.5f) * scale - 0.5f;
-        const int before = (int)floorf(place);
-        return {clamp(before, 0, last), clamp(before + 1, 0, last), place - before};
+        const float position = (pixel + 0.5f) * scale - 0.5f;
+        const int before = (int)floorf(position);
+        return {clamp(before, 0, last), clamp(before + 1, 0, last), position - before};
     }
 };
 
@@ -55,7 +55,8 @@ __device__ Mask mask_of(const float *masks, int mask_width, int mask_height, int
                 mask_width, mask_height, {mask_width, width}, {mask_height, height}, gain, bias};
 }
 
-// Where the luma samples that share a chroma sample read a layer; those outside a frame (height, width), as the last ones in it.
+// Where the luma samples that share a chroma sample read a layer; those outside a frame (height, width), as the last
+// ones in it.
 struct Spans {
     Span x[ACROSS], y[DOWN];
 };

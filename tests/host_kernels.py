@@ -143,6 +143,18 @@ class HostCvCuda(ModuleType):
             shown[:] = blurred.reshape(shown.shape)
 
 
+def _put_back(name: str, module: ModuleType | None) -> None:
+    """Makes the name mean the module again, or nothing, for who imports it and for who asks the package for it."""
+    package, _, own = name.rpartition(".")
+    sys.modules.pop(name, None)
+    if package:
+        vars(sys.modules[package]).pop(own, None)
+    if module is not None:
+        sys.modules[name] = module
+        if package:
+            setattr(sys.modules[package], own, module)
+
+
 @cache
 def host_stages() -> SimpleNamespace:
     """`CvCudaPostprocessor`, `CudaPreprocessor` and `Transfer`, as they are with OpenCV in CV-CUDA's place."""
@@ -158,9 +170,7 @@ def host_stages() -> SimpleNamespace:
         _, transfer, preprocess, postprocess = map(import_module, names)
     finally:
         for name, module in kept.items():
-            sys.modules.pop(name)
-            if module is not None:
-                sys.modules[name] = module
+            _put_back(name, module)
 
     class HostTransfer(transfer.Transfer):  # type: ignore[misc,name-defined]
         """Page-locks nothing."""

@@ -68,7 +68,7 @@ class Config:
     mean: tuple[float, ...] | None = None  # of RGB in 0..1
     std: tuple[float, ...] | None = None
     channel_order: Literal["rgb", "bgr"] | None = None
-    input_size: tuple[int, int] | None = None  # (height, width), for models with a dynamic size
+    input_size: tuple[int, int] | None = None  # (height, width), for models with a dynamic size: overrides theirs
     labels: tuple[str, ...] | None = None
     activation: Literal["none", "sigmoid", "softmax"] | None = None  # still to be applied to the output
 

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.errors import ModelError
+from segmentation.frames import VideoInfo
+from segmentation.input_size import DEFAULT, Size, fitting, sizes_of
 from segmentation.sidecar import load_plan
 
 log = logging.getLogger(__name__)
@@ -28,7 +30,7 @@ _DEFAULTS: dict[str, Any] = {
     "mean": (0.0, 0.0, 0.0),  # values 0..1, not normalised further
     "std": (1.0, 1.0, 1.0),
     "channel_order": "rgb",
-    "input_size": (512, 512),  # for models whose own size is dynamic
+    "input_size": DEFAULT,  # for models whose own size is dynamic
 }
 _VOC = (
     "background aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person "
@@ -64,8 +66,12 @@ class Model:
         return tuple(self.labels[channel] for channel in self.keep)
 
 
-def load_model(config: Config) -> Model:
-    """Reads the model that `config` names and settles what it means. Raises `ModelError`."""
+def load_model(config: Config, info: VideoInfo | None = None) -> Model:
+    """Reads the model that `config` names and settles what it means.
+
+    Of several sizes that a network can be run at, the one is taken whose shape is nearest to that of the video `info`,
+    without one the first. Raises `ModelError`.
+    """
     path = BUILT_IN.get(str(config.model), Path(config.model))
     if path.suffix == ENGINE:
         return _load_engine(path, config)
@@ -79,7 +85,7 @@ def load_model(config: Config) -> Model:
             if name != "input_size":
                 log.info("model %s does not say its %s: %s is assumed", config.model, name, value)
     batch, _, height, width = (d if isinstance(d, int) and d > 0 else None for d in source.shape)
-    height, width = height or meaning["input_size"][0], width or meaning["input_size"][1]
+    height, width = _size(meaning["input_size"], height, width, path, config, info)
     probe = _probe(session, source, output, (batch or 1, 3, height, width), path)
     channels = probe.shape[1]
     if "activation" not in meaning:
@@ -100,6 +106,20 @@ def load_model(config: Config) -> Model:
         height=height,
         width=width,
     )
+
+
+def _size(said: Any, height: int | None, width: int | None, path: Path, config: Config, info: VideoInfo | None) -> Size:
+    """Height and width of the input, of which those that are not None are fixed."""
+    sizes = [(height or h, width or w) for h, w in sizes_of(said, path)]
+    if config.input_size not in (None, sizes[0]):
+        raise ModelError(
+            f"{path}: its input is {sizes[0][0]}x{sizes[0][1]} and can't be changed; leave out --input-size"
+        )
+    size = fitting(sizes, info)
+    if len(sizes) > 1:
+        known = ", ".join(f"{h}x{w}" for h, w in sizes)
+        log.info("model %s runs at %dx%d, of the sizes %s", config.model, *size, known)
+    return size
 
 
 def _load_engine(path: Path, config: Config) -> Model:

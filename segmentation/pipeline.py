@@ -110,7 +110,7 @@ def _segment(
     also = tuple(str(path) for _, path in config.also)
     info = probe(source)
     saved = MaskReader(info, config) if config.masks is not None else None  # in place of a network
-    model: Any = load_model(config) if saved is None else None
+    model: Any = load_model(config, info) if saved is None else None
     loading = Loading(model, config)
     plan = make_plan(config, info, loading.begin)
     log.info("plan:\n%s", plan)

@@ -64,7 +64,8 @@ def test_levels_are_those_of_the_composite() -> None:
 
 def test_a_track_is_what_the_network_found(made: Path) -> None:
     """Each frame's mask with its time, at the network's size, as any player shows it."""
-    info, model = probe(str(SAMPLE)), load_model(Config())
+    info = probe(str(SAMPLE))
+    model = load_model(Config(), info)
     with av.open(str(made / "masks.mkv")) as container:
         stream = container.streams.video[0]
         assert (stream.codec_context.name, stream.pix_fmt) == ("ffv1", "gray")

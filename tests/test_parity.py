@@ -156,7 +156,8 @@ def test_masks_agree() -> None:
     from segmentation.inference.torch_fp16 import TorchFp16Inference
     from segmentation.transfer import Transfer
 
-    model, info = load_model(CONFIG), probe(str(SAMPLE))
+    info = probe(str(SAMPLE))
+    model = load_model(CONFIG, info)
     batch = batch_of(*(p.planes for p in list(pictures(Path(SAMPLE)))[::40]))
     config = Config(batch_size=4)
     transfer = Transfer(gpu(), info, FORMATS["yuv420p"], 4)

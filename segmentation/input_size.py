@@ -1,0 +1,46 @@
+"""The size of pictures that a network of dynamic size is run at."""
+
+from math import log
+from pathlib import Path
+from typing import Any
+
+from segmentation.errors import ModelError
+from segmentation.frames import VideoInfo
+
+Size = tuple[int, int]  # height, width in pixels
+LEAST, MOST = 8, 8192  # pixels of a side
+DEFAULT: Size = (512, 512)
+
+
+def sizes_of(value: Any, path: Path) -> list[Size]:
+    """The sizes that a model's `input_size` names: `[height, width]`, or a list of such pairs.
+
+    Raises `ModelError` if `value` is anything else; `path` is the model's.
+    """
+    pairs = value if isinstance(value, list | tuple) and value and isinstance(value[0], list | tuple) else [value]
+    sizes = []
+    for pair in pairs:
+        if not isinstance(pair, list | tuple) or len(pair) != 2 or not all(map(_is_side, pair)):
+            raise ModelError(
+                f"{path}: its input_size is {value!r}; [height, width] is needed, or a list of such pairs, each number "
+                f"in {LEAST} to {MOST}"
+            )
+        sizes.append((pair[0], pair[1]))
+    return sizes
+
+
+def fitting(sizes: list[Size], info: VideoInfo | None) -> Size:
+    """The size whose shape is nearest to the video's picture as it is shown: upright, with its pixels' own shape.
+
+    The distance is that of log(width / height). Without a video the first size is returned.
+    """
+    if info is None:
+        return sizes[0]
+    wanted = log(info.width * (info.sample_aspect_ratio or 1) / info.height)
+    if info.rotation % 180:
+        wanted = -wanted
+    return min(sizes, key=lambda size: abs(log(size[1] / size[0]) - wanted))
+
+
+def _is_side(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and LEAST <= value <= MOST

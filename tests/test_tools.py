@@ -84,6 +84,37 @@ def test_contact_sheet_has_a_row_for_each_frame(tmp_path: Path, extra: list[str]
     assert picture.shape == (2 * height, 3 * width, 3)
 
 
+def test_contact_sheet_takes_raw_h264_whose_size_changes(corpus: Path, tmp_path: Path) -> None:
+    """Without timestamps or a length: the frames are still spread, each shown at the size of the first (848x464)."""
+    import contact_sheet
+
+    from segmentation.source import probe
+
+    clip, sheet = corpus / "test_res_change.h264", tmp_path / "sheet.png"
+    assert contact_sheet.extent(str(clip), probe(str(clip))) == (96, pytest.approx(95 / 25))
+    run("tools/contact_sheet.py", clip, "-o", sheet, "--frames", "2", "--zoom", "0.25")
+    cell = (116 + contact_sheet.LABEL_HEIGHT + contact_sheet.GAP, 212 + contact_sheet.GAP)
+    picture = cv2.imread(str(sheet))
+    assert picture.shape == (2 * cell[0], 3 * cell[1], 3)
+    large, small = (picture[row * cell[0] + contact_sheet.LABEL_HEIGHT :][:116, :212] for row in (0, 1))
+    assert 10 < cv2.PSNR(large, small) < 30  # dB: the same scene later, filling the same cell
+
+
+@pytest.mark.parametrize("name", ["one.ts", "one.h264"])
+def test_contact_sheet_shows_a_single_frame_once(tmp_path: Path, name: str) -> None:
+    import contact_sheet
+
+    clip, sheet = tmp_path / name, tmp_path / "sheet.png"
+    with av.open(str(clip), "w") as container:
+        stream = container.add_stream("libx264", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        grey = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 128, np.uint8), format="rgb24")
+        container.mux([*stream.encode(grey), *stream.encode()])
+    run("tools/contact_sheet.py", clip, "-o", sheet, "--zoom", "1")
+    row = (48 + contact_sheet.LABEL_HEIGHT + contact_sheet.GAP, 3 * (64 + contact_sheet.GAP), 3)
+    assert cv2.imread(str(sheet)).shape == row
+
+
 def test_typical_workflow_keeps_every_frame(tmp_path: Path) -> None:
     from typical_workflow import PERSON, blur_background, on_cpu
 

@@ -11,7 +11,6 @@ import logging
 import sys
 import tempfile
 from collections.abc import Iterator
-from fractions import Fraction
 from pathlib import Path
 
 import cv2
@@ -20,8 +19,9 @@ from av import VideoFrame
 from numpy.typing import NDArray
 
 from segmentation import Config, SegmentationError, segment
+from segmentation.decode.timeline import Timeline
 from segmentation.frames import FULL, VideoInfo
-from segmentation.source import open_input, probe
+from segmentation.source import open_input, probe, video_stream
 
 Picture = NDArray[np.uint8]  # (h, w, 3) RGB
 Crop = tuple[int, int, int, int]  # x, y, width, height in pixels of the upright picture
@@ -31,35 +31,57 @@ LABEL_HEIGHT = 20  # pixels above each
 CELL_WIDTH = 480  # pixels, unless --zoom says more or less
 
 
-def stretches(info: VideoInfo, count: int, start: float, *, successive: bool) -> list[tuple[float, int]]:
-    """(start in seconds, number of frames) of what is shown: one run of frames, or single ones evenly spread."""
-    if successive:
+def extent(path: str, info: VideoInfo) -> tuple[int, float]:
+    """The number of frames of a video, and the seconds from its start to the start of its last frame.
+
+    Both come from its packets: what containers say of their length includes the sound, and raw H.264 says nothing.
+    """
+    with open_input(path) as container:
+        packets = [packet.pts for packet in container.demux(video_stream(container, path)) if packet.size]
+    times = [pts for pts in packets if pts is not None]
+    length = max(times) * info.time_base - info.start if times else (len(packets) - 1) / info.rate
+    return len(packets), max(0.0, float(length))
+
+
+def stretches(frames: int, length: float, count: int, start: float, *, successive: bool) -> list[tuple[float, int]]:
+    """(start in seconds, number of frames) of what is shown: one run of frames, or single ones evenly spread.
+
+    `frames` and `length` are those of `extent`; of a video with fewer than `count` frames each is shown once.
+    """
+    if successive or frames == 1:
         return [(start, count)]
-    length = max(0.0, (info.frames - 1) / float(info.rate) - start)  # to the begin of the last frame
-    return [(start + length * (i + 0.5) / count, 1) for i in range(count)]
+    count = min(count, frames)
+    return [(start + max(0.0, length - start) * (i + 0.5) / count, 1) for i in range(count)]
 
 
-def pictures(path: Path | str, turns: int, start: float, count: int) -> Iterator[tuple[float, Picture]]:
-    """`count` frames from `start` seconds on, each with its time, in RGB, turned `turns` quarters to the left."""
+def pictures(path: Path | str, start: float, count: int) -> Iterator[tuple[float, Picture]]:
+    """`count` frames from `start` seconds on, upright RGB, each with its time in seconds; 0 is all frames.
+
+    Frames without a timestamp get one as in the pipeline. A frame of another size is resized to that of the first.
+    """
+    info = probe(str(path))
+    timeline = Timeline(info, Config(start=start))
     with open_input(str(path)) as container:
-        stream = container.streams.best("video")
-        begin = Fraction(container.start_time or 0, 1_000_000)
-        if start:
-            container.seek(int((begin + Fraction(start)) * 1_000_000))
+        stream = video_stream(container, str(path))
+        if timeline.first is not None and container.start_time is not None:  # raw H.264 has no times to seek by
+            container.seek(timeline.first, stream=stream)
+        shown = 0
         for frame in container.decode(stream):
-            if count and frame.pts * frame.time_base >= begin + Fraction(start):
-                count -= 1
-                yield float(frame.pts * frame.time_base - begin), np.rot90(to_rgb(frame), turns)
-            if not count:
-                return
+            pts = timeline.place(frame.pts)
+            if timeline.begun(pts):
+                rgb = to_rgb(frame, info.width, info.height)
+                yield float(pts * info.time_base - info.start), np.rot90(rgb, info.rotation // 90)
+                shown += 1
+                if shown == count:
+                    return
 
 
-def to_rgb(frame: VideoFrame) -> Picture:
+def to_rgb(frame: VideoFrame, width: int, height: int) -> Picture:
     """A frame in RGB by its own matrix and range, as a player shows it (HDR is not mapped to less)."""
     if frame.format.is_rgb:
         return frame.to_ndarray(format="rgb24")
-    full = frame.color_range == FULL or frame.format.name.startswith("yuvj")
-    rgb = frame.reformat(format="rgb24", interpolation="BICUBIC", src_color_range=2 if full else 1, dst_color_range=2)
+    full = 2 if frame.color_range == FULL or frame.format.name.startswith("yuvj") else 1
+    rgb = frame.reformat(width, height, "rgb24", interpolation="BICUBIC", src_color_range=full, dst_color_range=2)
     return rgb.to_ndarray()
 
 
@@ -78,18 +100,17 @@ def cell(picture: Picture, label: str, crop: Crop | None, zoom: float | None) ->
 
 def rows(path: str, options: argparse.Namespace) -> Iterator[Picture]:
     """The rows of one video: input, mask and output of each frame."""
-    info = probe(path)
-    turns = info.rotation // 90
     name = Path(path).name
     with tempfile.TemporaryDirectory() as folder:
-        for start, count in stretches(info, options.frames, options.start, successive=options.successive):
-            columns = [[(f"{name} {t:.3f} s", p) for t, p in pictures(path, turns, start, count)]]
+        shown = stretches(*extent(path, probe(path)), options.frames, options.start, successive=options.successive)
+        for start, count in shown:
+            columns = [[(f"{name} {t:.3f} s", p) for t, p in pictures(path, start, count)]]
             for effect in ("mask", options.effect):
                 target = Path(folder) / "out.mkv"
                 config = Config(model=options.model, effect=effect, start=start, max_frames=count, overwrite=True)
                 codec = None if effect == "cutout" else "ffv1"  # that of a cut-out in .mkv anyway
                 segment(path, target, config, codec=codec, smooth=options.smooth, refine=options.refine)
-                columns.append([(effect, picture) for _, picture in pictures(target, turns, 0, count)])
+                columns.append([(effect, picture) for _, picture in pictures(target, 0, count)])
             for row in zip(*columns, strict=True):
                 yield np.hstack([cell(picture, label, options.crop, options.zoom) for label, picture in row])
 

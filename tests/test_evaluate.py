@@ -1,0 +1,173 @@
+"""The measures of tools/training/evaluate.py, on drawn masks whose answers are known."""
+
+import json
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from conftest import ROOT
+from unet import SIZES, make_unet
+
+sys.path[:0] = [str(ROOT / "tools" / "training"), str(ROOT / "tools")]  # the tools are programs, not a package
+
+import evaluate  # noqa: E402
+
+from segmentation.config import Config  # noqa: E402
+from segmentation.model import BUILT_IN, load_model  # noqa: E402
+
+SHAPE = (300, 400)  # 0.8 % of the diagonal of 500: 4 pixels
+
+
+def square(left: int = 100) -> evaluate.Truth:
+    """A truth of 100 x 100 pixels of person from column `left` on."""
+    truth = np.zeros(SHAPE, np.uint8)
+    truth[100:200, left : left + 100] = evaluate.PERSON
+    return truth
+
+
+def item(name: str, truth: evaluate.Truth, *kinds: str) -> evaluate.Item:
+    return evaluate.Item(name, "", 0, kinds, truth)
+
+
+def test_iou_leaves_out_doubtful_pixels() -> None:
+    truth = square()
+    found = square(150) > 0
+    assert evaluate.iou(found, truth) == pytest.approx(50 / 150)
+    truth[:, 200:] = evaluate.DOUBT  # the half of `found` that is wrong
+    assert evaluate.iou(found, truth) == pytest.approx(50 / 100)
+    truth[:, 100:150] = evaluate.DOUBT  # the half of the person that is not found
+    assert evaluate.iou(found, truth) == 1
+
+
+def test_iou_of_empty_masks() -> None:
+    nothing = np.zeros(SHAPE, np.uint8)
+    assert evaluate.iou(nothing > 0, nothing) == 1
+    assert evaluate.iou(nothing > 0, square()) == evaluate.iou(square() > 0, nothing) == 0
+
+
+def test_boundary_f_of_a_shifted_square() -> None:
+    assert evaluate.boundary_f(square(104) > 0, square()) == 1
+    # The upright sides, half of either outline, are too far off but for the 5 pixels next to a corner.
+    assert evaluate.boundary_f(square(110) > 0, square()) == pytest.approx(0.5, abs=0.05)
+    assert evaluate.boundary_f(square(250) > 0, square()) == 0
+
+
+def test_boundary_f_does_not_see_what_is_found_in_doubt() -> None:
+    truth = square()
+    truth[:, 180:250] = evaluate.DOUBT
+    for width in (80, 90, 140):
+        found = np.zeros(SHAPE, bool)
+        found[100:200, 100 : 100 + width] = True
+        assert evaluate.boundary_f(found, truth) == 1
+
+
+def test_a_picture_of_nobody_counts_by_what_is_called_person() -> None:
+    nobody = np.zeros(SHAPE, np.uint8)
+    nobody[:150] = evaluate.DOUBT
+    found = np.zeros(SHAPE, bool)
+    found[140:180, :100] = True  # of the 150 x 400 pixels that are known: 30 x 100
+    assert evaluate.score(found, item("a", nobody, "nobody")) == {"called_person": pytest.approx(0.05)}
+    assert evaluate.score(found, item("a", square(), "portrait")).keys() == {"iou", "boundary_f"}
+
+
+def test_a_picture_counts_in_each_of_its_kinds() -> None:
+    nobody = np.zeros(SHAPE, np.uint8)
+    items = [
+        item("a", square(), "portrait", "dark"),
+        item("b", square(), "dark"),
+        item("c", nobody, "nobody", "dark"),
+        item("d", nobody, "animal"),
+        item("e", nobody, "nobody"),
+    ]
+    people, nobodies = ({"iou": value, "boundary_f": value} for value in (1, 0.5)), (0.3, 0.2, 0.1)
+    scores = [*people, *({"called_person": value} for value in nobodies)]
+    figures = evaluate.summary(items, scores)
+    assert figures == {
+        "all": {"pictures": 2, "iou": 0.75, "boundary_f": 0.75, "worst": {"picture": "b", "iou": 0.5}},
+        "portrait": {"pictures": 1, "iou": 1, "boundary_f": 1, "worst": {"picture": "a", "iou": 1}},
+        "dark": {"pictures": 2, "iou": 0.75, "boundary_f": 0.75, "worst": {"picture": "b", "iou": 0.5}},
+        "nobody": {"pictures": 2, "called_person": 0.2, "worst": {"picture": "c", "called_person": 0.3}},
+        "animal": {"pictures": 1, "called_person": 0.2, "worst": {"picture": "d", "called_person": 0.2}},
+    }
+    text = evaluate.tables({"figures": {"net": figures}, "networks": {"net": {}}})
+    assert "| all (2) | portrait (1) | dark (2) |" in text and "20.00% (worst 30.0%: c)" in text
+
+
+def test_kinds_that_do_not_fit_the_masks_are_told() -> None:
+    nobody = np.zeros(SHAPE, np.uint8)
+    found = list(evaluate.inconsistent([item("a", square(), "nobody"), item("b", nobody, "hands"), item("c", nobody)]))
+    assert [line.partition(":")[2].strip() for line in found] == ["c", "a", "b"]
+
+
+def test_a_network_is_given_what_the_pipeline_gives_it() -> None:
+    """The picture at the network's size, as RGB (rgb - mean) / std, and masks at the size of the truth."""
+    model = load_model(Config())
+    rgb = np.full((90, 160, 3), (255, 128, 0), np.uint8)
+    tensor = evaluate.tensor(rgb, model)
+    assert tensor.shape == (1, 3, model.height, model.width) and tensor.dtype == model.dtype
+    expected = [
+        (value / 255 - mean) / std for value, mean, std in zip((255, 128, 0), model.mean, model.std, strict=True)
+    ]
+    assert tensor[0, :, 7, 9] == pytest.approx(expected, abs=1e-6)
+
+    network = evaluate.Network(BUILT_IN["person"])
+    candidates = evaluate.Candidates({"person": network}, Path(), refine=True)
+    masks = candidates.masks(item("a", square()), rgb)
+    assert list(masks) == ["person", "person, refined"]
+    assert all(mask.shape == SHAPE and mask.dtype == bool for mask in masks.values())
+
+
+def test_a_network_of_several_sizes_runs_at_the_one_nearest_to_the_picture(tmp_path: Path) -> None:
+    network = evaluate.Network(make_unet(tmp_path / "unet.onnx"))
+    assert list(network.models) == [tuple(size) for size in SIZES]
+    for shape, size in (((90, 160), (48, 80)), ((100, 110), (64, 64)), ((160, 90), (80, 48))):
+        assert network(np.zeros((*shape, 3), np.uint8)).shape == size
+
+
+def test_the_photograph_of_the_sample_is_segmented() -> None:
+    rgb = cv2.imread(str(ROOT / "segmentation" / "models" / "astronaut.jpg"), cv2.IMREAD_COLOR_RGB)
+    probability = evaluate.Network(BUILT_IN["person"])(rgb)
+    mask = evaluate.above(probability, (180, 320))
+    assert mask[90, 160] and not mask[:40, :40].any()  # her face, the corner
+    refined = evaluate.above(evaluate.refine(probability, rgb), (180, 320))
+    assert 0 < np.count_nonzero(refined != mask) < 0.05 * mask.size
+
+
+def test_the_card_gets_the_figures_between_its_markers(tmp_path: Path) -> None:
+    card = tmp_path / "card.md"
+    card.write_text("a\n<!-- figures -->\nold\n<!-- /figures -->\nb\n", encoding="utf-8")
+    evaluate.write_card(card, "new")
+    evaluate.write_card(card, "newer")
+    assert card.read_text(encoding="utf-8") == "a\n<!-- figures -->\nnewer\n<!-- /figures -->\nb\n"
+    card.write_text("nothing", encoding="utf-8")
+    with pytest.raises(SystemExit, match="are needed"):
+        evaluate.write_card(card, "new")
+
+
+def test_pictures_of_the_sheet_are_spread_over_the_kinds() -> None:
+    items = [item(f"{kind}{i}", square(), kind) for kind in ("portrait", "hands", "animal") for i in range(9)]
+    names = [chosen.name for chosen in evaluate.evenly(items, 7)]
+    assert [sum(name.startswith(kind) for name in names) for kind in ("portrait", "hands", "animal")] == [3, 2, 2]
+    assert len(evaluate.evenly(items, 99)) == len(items)
+
+
+def test_every_row_of_the_truth_has_a_mask_and_known_kinds() -> None:
+    items = evaluate.read_items()
+    assert len({found.name for found in items}) == len(items) > 0
+    for found in items:
+        assert found.truth is not None, found.name
+        assert set(np.unique(found.truth)) <= {0, evaluate.DOUBT, evaluate.PERSON}, found.name
+        assert set(found.kinds) <= set(evaluate.KINDS), found.name
+
+
+def test_times_are_measured_for_each_size_and_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "RUNS", 2)
+    monkeypatch.setattr(evaluate, "WARM_UP", 1)
+    network = evaluate.Network(BUILT_IN["person"])
+    runs = evaluate.timed(network)
+    assert [(tuple(run["input"]), run["threads"]) for run in runs] == [
+        (size, threads) for size in network.models for threads in (1, 2)
+    ]
+    assert all(0 < run["least"] <= run["median"] for run in json.loads(json.dumps(runs)))

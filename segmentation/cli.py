@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from types import FrameType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -19,9 +20,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 import segmentation
 from segmentation.capabilities import machine
 from segmentation.cli_jobs import Job, effect_and_file, make_jobs
-from segmentation.config import CODECS, STAGES, Config, seconds
+from segmentation.config import ACTIVATIONS, CODECS, STAGES, Config, seconds
 from segmentation.effect import CHOICES
 from segmentation.errors import ConfigError, OutputError, SegmentationError
+from segmentation.model import load_model
+from segmentation.model_types import TYPES
 from segmentation.pipeline import Report, segment
 from segmentation.plan import IMPLEMENTATIONS, make_plan
 from segmentation.source import probe
@@ -73,7 +76,8 @@ def _print_plan(config: Config, options: argparse.Namespace) -> None:
     if options.inputs:
         job = make_jobs(options.inputs, options.output, config)[0]
         config, info = job.config, probe(job.source)
-    plan = make_plan(config, info)
+    model = load_model(config, info) if config.masks is None else None
+    plan = make_plan(config, info, model=model)
     _print(json.dumps(plan.names()) if options.json else "\n".join([*machine(config), str(plan)]))
 
 
@@ -259,7 +263,8 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument("--std", type=number_list, metavar="R,G,B", help="what the difference is divided by")
     model.add_argument("--channel-order", choices=("rgb", "bgr"))
     model.add_argument("--input-size", type=picture_size, metavar="HxW", help="for models with a dynamic size")
-    model.add_argument("--activation", choices=("none", "sigmoid", "softmax"), help="still to be applied to the output")
+    model.add_argument("--activation", choices=ACTIVATIONS, help="still to be applied to the output")
+    add_form(model)
 
     where = parser.add_argument_group("what runs it")
     mode = where.add_mutually_exclusive_group()
@@ -271,6 +276,19 @@ def _parser() -> argparse.ArgumentParser:
     where.add_argument("--compile", action="store_true", default=None, help="torch.compile: slow to start, then faster")
     where.add_argument("--device", metavar="cpu|cuda:N")
     return parser
+
+
+def add_form(group: Any) -> None:
+    """Adds the options that say what a network's inputs and outputs are."""
+    group.add_argument("--model-type", choices=tuple(TYPES), help="where the file says nothing, as these networks")
+    group.add_argument("--model-output", metavar="NAME", help="the output that is the mask")
+    group.add_argument(
+        "--model-input",
+        dest="model_inputs",
+        action="append",
+        metavar="NAME=VALUE",
+        help="what an input besides the picture holds, such as downsample_ratio=0.25; may be repeated",
+    )
 
 
 def name_list(text: str) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from segmentation.cli import name_list, number_list, picture_size
-from segmentation.config import Config
+from segmentation.cli import add_form, name_list, number_list, picture_size
+from segmentation.config import ACTIVATIONS, Config
 from segmentation.errors import BackendError, ConfigError, SegmentationError
 from segmentation.flavour import TITLES, choose, find_gpu, installed
 from segmentation.model import BUILT_IN, load_model
@@ -209,5 +209,6 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument("--std", type=number_list, metavar="R,G,B")
     model.add_argument("--channel-order", choices=("rgb", "bgr"))
     model.add_argument("--input-size", type=picture_size, metavar="HxW")
-    model.add_argument("--activation", choices=("none", "sigmoid", "softmax"))
+    model.add_argument("--activation", choices=ACTIVATIONS)
+    add_form(model)
     return parser

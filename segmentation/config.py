@@ -9,6 +9,7 @@ from typing import Literal
 
 from segmentation.effect import Effect, number
 from segmentation.errors import ConfigError
+from segmentation.model_types import TYPES
 from segmentation.option_types import fitted
 
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
@@ -19,6 +20,7 @@ QUALITY = {"h264": (0, 51), "hevc": (0, 51), "av1": (0, 63), "ffv1": (0, 0), "mj
 CODECS = ("h264", "hevc", "av1", "ffv1", "mjpeg")  # to choose from; vp9 is for cut-outs only
 _X26X = ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", "placebo")
 PRESETS = {"h264": _X26X, "hevc": _X26X, "av1": tuple(map(str, range(14))), "ffv1": (), "mjpeg": ()}
+ACTIVATIONS = ("none", "sigmoid", "softmax", "minmax")
 NVENC_PRESETS = ("p1", "p2", "p3", "p4", "p5", "p6", "p7")
 
 
@@ -70,7 +72,11 @@ class Config:
     channel_order: Literal["rgb", "bgr"] | None = None
     input_size: tuple[int, int] | None = None  # (height, width), for models with a dynamic size: overrides theirs
     labels: tuple[str, ...] | None = None
-    activation: Literal["none", "sigmoid", "softmax"] | None = None  # still to be applied to the output
+    # Still to be applied to the output; "minmax" stretches each picture's to 0..1.
+    activation: Literal["none", "sigmoid", "softmax", "minmax"] | None = None
+    model_type: str | None = None  # of `model_types.TYPES`: what is not said otherwise is as in such networks
+    model_output: str | None = None  # the name of the output that is the mask; default: the first that can be
+    model_inputs: tuple[str, ...] = ()  # what inputs besides the picture hold: "NAME=VALUE" or "NAME=VALUE,VALUE,..."
 
     def __post_init__(self) -> None:
         for option in fields(self):  # before anybody can see the frozen object
@@ -85,7 +91,9 @@ class Config:
         _choice("codec", self.codec, (None, *CODECS))
         self._check_jpeg()
         _choice("channel order", self.channel_order, (None, "rgb", "bgr"))
-        _choice("activation", self.activation, (None, "none", "sigmoid", "softmax"))
+        _choice("activation", self.activation, (None, *ACTIVATIONS))
+        _choice("model type", self.model_type, (None, *TYPES))
+        self.inputs_by_name  # noqa: B018  # raises
         for name, value in (("batch size", self.batch_size), ("max frames", self.max_frames)):
             if value is not None and value < 1:
                 raise ConfigError(f"{name} {value}: must be 1 or more")
@@ -117,6 +125,17 @@ class Config:
             raise ConfigError(f"mean {self.mean}: must be numbers")
         if self.input_size is not None and not all(8 <= v <= 8192 for v in self.input_size):
             raise ConfigError(f"input size {self.input_size}: height and width must lie in 8 to 8192")
+
+    @property
+    def inputs_by_name(self) -> dict[str, tuple[float, ...]]:
+        """`model_inputs`, read. Raises `ConfigError`."""
+        values = {}
+        for text in self.model_inputs:
+            name, _, listed = text.rpartition("=")
+            if not name:
+                raise ConfigError(f"model input {text!r}: write NAME=VALUE, such as downsample_ratio=0.25")
+            values[name] = tuple(number(part, f"model input {text!r}") for part in listed.split(","))
+        return values
 
     @property
     def steadiness(self) -> float:

@@ -113,6 +113,8 @@ class Job:
             "recipe": RECIPE,
             "onnx_sha256": digest(model.path.read_bytes()),
             "input_size": [model.height, model.width],
+            "output": model.output_name,
+            "inputs": {extra.name: list(extra.values) for extra in model.form.extras},
             "precision": self.options.precision,
             "frames_sha256": digest((self.frames or PICTURE).read_bytes()) if half else None,
             "batch": list(self.options.batch),

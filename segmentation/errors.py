@@ -52,3 +52,9 @@ class DeviceMemoryError(DeviceError):
 
 class OutputError(SegmentationError):
     """The output cannot be written."""
+
+
+def short(exc: Exception) -> str:
+    """The first 200 characters of an error's text, in one line."""
+    text = " ".join(str(exc).split())
+    return text if len(text) <= 200 else text[:200] + "..."

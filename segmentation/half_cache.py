@@ -22,7 +22,8 @@ def half_graph(model: Model, batch: int) -> Path:
     With a fixed size, whatever a graph computes from its own shapes is folded into constants, so nothing in it is left
     to be asked for on the host. See `half.to_half`. Raises `EngineError`.
     """
-    meaning = (ort.__version__, model.mean, model.std, model.channel_order, model.height, model.width, model.keep)
+    tensors = (model.output_name, model.form, model.height, model.width)
+    meaning = (ort.__version__, model.mean, model.std, model.channel_order, *tensors, model.keep)
     key = hashlib.sha256(model.path.read_bytes() + repr(meaning).encode()).hexdigest()[:16]
     path = engine_folder() / f"{model.path.stem}-fp16-b{batch}-{key}.onnx"
     if not path.is_file():

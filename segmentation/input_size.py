@@ -1,11 +1,14 @@
 """The size of pictures that a network of dynamic size is run at."""
 
+import logging
 from math import log
 from pathlib import Path
 from typing import Any
 
 from segmentation.errors import ModelError
 from segmentation.frames import VideoInfo
+
+logger = logging.getLogger(__name__)
 
 Size = tuple[int, int]  # height, width in pixels
 LEAST, MOST = 8, 8192  # pixels of a side
@@ -40,6 +43,26 @@ def fitting(sizes: list[Size], info: VideoInfo | None) -> Size:
     if info.rotation % 180:
         wanted = -wanted
     return min(sizes, key=lambda size: abs(log(size[1] / size[0]) - wanted))
+
+
+def settled(
+    sizes: list[Size], height: int | None, width: int | None, path: Path, asked: Size | None, info: VideoInfo | None
+) -> Size:
+    """The size of the input of the model at `path`: of `sizes`, the one for the video, with sides that are fixed.
+
+    `height` and `width` are the file's own, None where dynamic. Raises `ModelError` if the size `asked` for by the user
+    is another than those allow.
+    """
+    sizes = [(height or h, width or w) for h, w in sizes]
+    if asked not in (None, sizes[0]):
+        raise ModelError(
+            f"{path}: its input is {sizes[0][0]}x{sizes[0][1]} and can't be changed; leave out --input-size"
+        )
+    size = fitting(sizes, info)
+    if len(set(sizes)) > 1:
+        known = ", ".join(f"{h}x{w}" for h, w in sizes)
+        logger.info("%s: is run at %dx%d, of the sizes %s", path, *size, known)
+    return size
 
 
 def _is_side(value: Any) -> bool:

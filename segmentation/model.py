@@ -1,14 +1,14 @@
 """What a segmentation network's input and output mean.
 
-A model is an ONNX file: one input (N, 3, H, W), one output (N, C, h, w). The rest (labels, normalisation, channel
-order, activation) comes from options, else the ONNX's own `metadata_props`, else a `.json` beside it, else the defaults
-of `_DEFAULTS`. Both hold the same keys: `labels`, `mean`, `std`, `channel_order`, `activation`, `input_size`; in
-`metadata_props` lists are written as JSON. A TensorRT engine is a model too: its sidecar says all of that.
+A model is an ONNX file that takes a picture and puts out scores or class numbers; `model_form.py` says in which forms.
+The rest (labels, normalisation, channel order, activation) comes from options, else the ONNX's own `metadata_props`,
+else a `.json` beside it, else the network's type (`model_types.py`), else the defaults of `_DEFAULTS`. All hold the
+same keys: `labels`, `mean`, `std`, `channel_order`, `activation`, `input_size`, `model_output`, `model_inputs`; in
+`metadata_props` they are written as JSON. A TensorRT engine is a model too: its sidecar says all of that.
 """
 
-import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,13 @@ from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.errors import ModelError
+from segmentation.errors import short as short  # where others look for it
 from segmentation.frames import VideoInfo
-from segmentation.input_size import DEFAULT, Size, fitting, sizes_of
+from segmentation.input_size import DEFAULT, settled, sizes_of
+from segmentation.model_file import described, find_inputs, find_output, takes_channels_last
+from segmentation.model_file import open_session as open_file
+from segmentation.model_form import BYTE, FLOATS, INTEGERS, Form, Runner, is_channels_last, to_scores
+from segmentation.model_types import TYPES, VOC, recognised
 from segmentation.sidecar import load_plan
 
 log = logging.getLogger(__name__)
@@ -32,13 +37,8 @@ _DEFAULTS: dict[str, Any] = {
     "channel_order": "rgb",
     "input_size": DEFAULT,  # for models whose own size is dynamic
 }
-_VOC = (
-    "background aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person "
-    "pottedplant sheep sofa train tvmonitor"
-)
 # Labels by number of channels: one is the person, two are background and person, 21 are Pascal VOC's.
-_LABELS = {1: ("person",), 2: ("background", "person"), 21: tuple(_VOC.split())}
-_DTYPES: dict[str, Any] = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+_LABELS = {1: ("person",), 2: ("background", "person"), 21: VOC}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Model:
     path: Path
     input_name: str
     output_name: str
-    dtype: type[np.float32 | np.float16]  # of the input
+    dtype: type[np.float32 | np.float16]  # of the pictures that it is given
     batch: int | None  # fixed batch size, None if dynamic
     height: int  # of the input, pixels
     width: int
@@ -57,8 +57,9 @@ class Model:
     std: tuple[float, float, float]
     channel_order: str  # "rgb" or "bgr"
     labels: tuple[str, ...]  # one for each output channel
-    activation: str  # still to be applied to the output: "none", "sigmoid" or "softmax"
+    activation: str  # still to be applied to the output: "none", "sigmoid", "softmax" or "minmax"
     keep: tuple[int, ...]  # output channels whose classes are kept
+    form: Form = Form()  # of the file's own tensors  # noqa: RUF009
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -76,21 +77,32 @@ def load_model(config: Config, info: VideoInfo | None = None) -> Model:
     if path.suffix == ENGINE:
         return _load_engine(path, config)
     session = open_session(path)
-    source, output = _input_and_output(session, path)
-    described = {**_sidecar(path), **_metadata(session, path)}
-    meaning = {**described, **_options(config)}
-    for name, value in _DEFAULTS.items():
-        if name not in meaning:
-            meaning[name] = value
-            if name != "input_size":
-                log.info("model %s does not say its %s: %s is assumed", config.model, name, value)
-    batch, _, height, width = (d if isinstance(d, int) and d > 0 else None for d in source.shape)
-    height, width = _size(meaning["input_size"], height, width, path, config, info)
-    probe = _probe(session, source, output, (batch or 1, 3, height, width), path)
-    channels = probe.shape[1]
+    meaning = {**_type(config, session), **described(session, path), **_options(config)}
+    source, extras = find_inputs(session, _inputs(meaning, config, path), path)
+    output, first = find_output(session, meaning.get("model_output"), extras, path)
+    form = Form(
+        input_last=takes_channels_last(source, path),
+        bytes=source.type not in FLOATS,
+        output_flat=len(output.shape) == 3,
+        first=first,
+        extras=extras,
+    )
+    _assume(meaning, form, config, path)
+    batch, height, width = _dimensions(source, form)
+    height, width = settled(sizes_of(meaning["input_size"], path), height, width, path, config.input_size, info)
+    dtype = FLOATS.get(source.type, np.float32)
+    runner = Runner(session, source.name, output.name, form)
+    raw = _probe(runner, (1 if form.recurrent else batch or 1, 3, height, width), dtype, path)
+    if not form.output_flat:
+        form = replace(form, output_last=is_channels_last(raw.shape, (height, width), form.input_last))
+    if output.type in INTEGERS:
+        form = replace(form, classes=_classes(meaning, raw, form, path))
+        meaning["activation"] = "none"
+    scores = to_scores(raw, form)
     if "activation" not in meaning:
-        meaning["activation"] = _guess_activation(probe)
+        meaning["activation"] = _guess_activation(scores)
         log.info("model %s does not say its activation: %s is still to be applied", config.model, meaning["activation"])
+    channels = scores.shape[1]
     if "labels" not in meaning:
         meaning["labels"] = _LABELS.get(channels) or tuple(f"class{i}" for i in range(channels))
         log.info("model %s does not say its labels: assumed %s", config.model, ", ".join(meaning["labels"]))
@@ -101,38 +113,97 @@ def load_model(config: Config, info: VideoInfo | None = None) -> Model:
         channels=channels,
         input_name=source.name,
         output_name=output.name,
-        dtype=_DTYPES[source.type],
+        dtype=dtype,
         batch=batch,
         height=height,
         width=width,
+        form=form,
     )
 
 
-def _size(said: Any, height: int | None, width: int | None, path: Path, config: Config, info: VideoInfo | None) -> Size:
-    """Height and width of the input, of which those that are not None are fixed."""
-    sizes = [(height or h, width or w) for h, w in sizes_of(said, path)]
-    if config.input_size not in (None, sizes[0]):
+def open_session(path: Path, options: ort.SessionOptions | None = None) -> ort.InferenceSession:
+    """An ONNX Runtime session on the CPU. Raises `ModelError` in one line."""
+    if not path.is_file():
+        known = ", ".join(BUILT_IN)
+        raise ModelError(f"{path}: no such model; give an .onnx file or a built-in name ({known})")
+    return open_file(path, options)
+
+
+def _type(config: Config, session: ort.InferenceSession) -> dict[str, Any]:
+    """What is known of networks of the type that is asked for, or that this one certainly is."""
+    if config.model_type is not None:
+        return TYPES[config.model_type]
+    name = recognised(session.get_inputs(), session.get_outputs())
+    if name is None:
+        return {}
+    log.info("model %s is of the type %s, by the names and shapes of its inputs and outputs", config.model, name)
+    return TYPES[name]
+
+
+def _options(config: Config) -> dict[str, Any]:
+    """What the user says about the model."""
+    options = {name: getattr(config, name) for name in (*_DEFAULTS, "labels", "activation", "model_output")}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _inputs(meaning: dict[str, Any], config: Config, path: Path) -> dict[str, tuple[float, ...]]:
+    """What inputs besides the picture hold, by their names."""
+    said = meaning.get("model_inputs", {})
+    try:
+        values = {
+            str(name): tuple(float(v) for v in (value if isinstance(value, list | tuple) else [value]))
+            for name, value in said.items()
+        }
+    except (AttributeError, TypeError, ValueError) as exc:
+        raise ModelError(f"{path}: its model_inputs are {said!r}; an object of names and numbers is needed") from exc
+    return {**values, **config.inputs_by_name}
+
+
+def _assume(meaning: dict[str, Any], form: Form, config: Config, path: Path) -> None:
+    """Completes what the input means."""
+    if form.bytes:
+        if config.mean is not None or config.std is not None:
+            raise ModelError(f"{path}: its input is uint8, which is 0 to 255 as it is; leave out --mean and --std")
+        meaning.update(mean=(0.0, 0.0, 0.0), std=(BYTE, BYTE, BYTE))
+    for name, value in _DEFAULTS.items():
+        if name not in meaning:
+            meaning[name] = value
+            if name != "input_size":
+                log.info("model %s does not say its %s: %s is assumed", config.model, name, value)
+
+
+def _dimensions(source: ort.NodeArg, form: Form) -> tuple[int | None, int | None, int | None]:
+    """Batch, height and width of the input, None where dynamic."""
+    batch, *rest = (side if isinstance(side, int) and side > 0 else None for side in source.shape)
+    return (batch, *(rest[:2] if form.input_last else rest[1:]))  # type: ignore[return-value]
+
+
+def _classes(meaning: dict[str, Any], raw: NDArray[Any], form: Form, path: Path) -> int:
+    """How many classes there are, where the output holds their numbers."""
+    channels = 1 if form.output_flat else raw.shape[3 if form.output_last else 1]
+    if channels != 1:
+        raise ModelError(f"{path}: its output is whole numbers in {channels} channels; scores are needed")
+    if "labels" not in meaning:
         raise ModelError(
-            f"{path}: its input is {sizes[0][0]}x{sizes[0][1]} and can't be changed; leave out --input-size"
+            f"{path}: puts out class numbers, and nothing says of which classes; give --labels, one for each number "
+            "from 0 on, or --model-type"
         )
-    size = fitting(sizes, info)
-    if len(sizes) > 1:
-        known = ", ".join(f"{h}x{w}" for h, w in sizes)
-        log.info("model %s runs at %dx%d, of the sizes %s", config.model, *size, known)
-    return size
+    return len(meaning["labels"])
 
 
 def _load_engine(path: Path, config: Config) -> Model:
     """What the sidecar of an engine says. Raises `EngineError` if the two don't belong together."""
-    if config.input_size is not None:
-        raise ModelError(f"{path}: an engine's size is fixed; leave out --input-size, or build another engine")
+    for name in ("input_size", "model_type", "model_output", "model_inputs"):
+        if getattr(config, name):
+            option = f"--{name.replace('_', '-').removesuffix('s')}"
+            raise ModelError(f"{path}: an engine's is fixed; leave out {option}, or build another engine")
     _, sidecar = load_plan(path)
-    described = {name: getattr(sidecar, name) for name in ("labels", "mean", "std", "channel_order", "activation")}
+    said = {name: getattr(sidecar, name) for name in ("labels", "mean", "std", "channel_order", "activation")}
     batch, _, height, width = sidecar.input["shape"]
     return _model(
         config,
         path,
-        {**described, **_options(config)},
+        {**said, **_options(config)},
         channels=sidecar.output["shape"][1],
         input_name=sidecar.input["name"],
         output_name=sidecar.output["name"],
@@ -141,12 +212,6 @@ def _load_engine(path: Path, config: Config) -> Model:
         height=height,
         width=width,
     )
-
-
-def _options(config: Config) -> dict[str, Any]:
-    """What the user says about the model."""
-    options = {name: getattr(config, name) for name in (*_DEFAULTS, "labels", "activation")}
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _model(config: Config, path: Path, meaning: dict[str, Any], *, channels: int, **facts: Any) -> Model:
@@ -166,75 +231,13 @@ def _model(config: Config, path: Path, meaning: dict[str, Any], *, channels: int
     )
 
 
-def open_session(path: Path, options: ort.SessionOptions | None = None) -> ort.InferenceSession:
-    """An ONNX Runtime session on the CPU. Raises `ModelError` in one line."""
-    if not path.is_file():
-        known = ", ".join(BUILT_IN)
-        raise ModelError(f"{path}: no such model; give an .onnx file or a built-in name ({known})")
-    options = options or ort.SessionOptions()
-    options.log_severity_level = 4  # its warnings go to stderr by themselves, its errors are raised
-    # What waits sleeps: threads that spin instead would take the cores from other stages.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+def _probe(runner: Runner, shape: tuple[int, ...], dtype: Any, path: Path) -> NDArray[Any]:
+    """The output for noise: its shape and range are facts that no metadata can get wrong."""
+    noise = np.random.default_rng(0).random(shape).astype(dtype)
     try:
-        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as exc:  # ONNX Runtime's exceptions have no common base but this
-        raise ModelError(f"{path}: is not an ONNX model that ONNX Runtime can load ({short(exc)})") from exc
-
-
-def _input_and_output(session: ort.InferenceSession, path: Path) -> tuple[ort.NodeArg, ort.NodeArg]:
-    inputs = session.get_inputs()
-    if len(inputs) != 1:
-        names = ", ".join(i.name for i in inputs)
-        raise ModelError(f"{path}: has {len(inputs)} inputs ({names}); a segmentation model takes one picture")
-    source = inputs[0]
-    if source.type not in _DTYPES:
-        raise ModelError(f"{path}: input {source.name} is {source.type}; float or float16 is needed")
-    if len(source.shape) != 4 or (isinstance(source.shape[1], int) and source.shape[1] != 3):
-        raise ModelError(f"{path}: input {source.name} has shape {source.shape}; (N, 3, H, W) is needed")
-    for output in session.get_outputs():  # the first that can be a mask: auxiliary outputs come after it
-        if len(output.shape) == 4 and output.type in _DTYPES:
-            return source, output
-    shapes = ", ".join(f"{o.name} {o.shape}" for o in session.get_outputs())
-    raise ModelError(f"{path}: is no segmentation model: (N, C, H, W) scores are needed, its outputs are {shapes}")
-
-
-def _metadata(session: ort.InferenceSession, path: Path) -> dict[str, Any]:
-    props = session.get_modelmeta().custom_metadata_map
-    return {k: _value(k, v, path) for k, v in props.items() if k in _DEFAULTS or k in ("labels", "activation")}
-
-
-def _value(key: str, text: str, path: Path) -> Any:
-    if key in ("channel_order", "activation"):
-        return text.lower()
-    try:
-        return json.loads(text)
-    except ValueError as exc:
-        raise ModelError(f"{path}: its metadata {key} is {text!r}; a JSON list is needed") from exc
-
-
-def _sidecar(path: Path) -> dict[str, Any]:
-    beside = path.with_suffix(".json")
-    if not beside.is_file():
-        return {}
-    try:
-        content = json.loads(beside.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as exc:
-        raise ModelError(f"{beside}: cannot be read as JSON ({short(exc)})") from exc
-    if not isinstance(content, dict):
-        raise ModelError(f"{beside}: a JSON object is needed, with keys such as labels, mean, std")
-    return content
-
-
-def _probe(
-    session: ort.InferenceSession, source: ort.NodeArg, output: ort.NodeArg, shape: tuple[int, ...], path: Path
-) -> NDArray[np.float32]:
-    """The output (N, C, h, w) for noise: its shape and range are facts that no metadata can get wrong."""
-    noise = np.random.default_rng(0).random(shape).astype(_DTYPES[source.type])
-    try:
-        result = session.run([output.name], {source.name: noise})[0]
-    except Exception as exc:  # as above: ONNX Runtime's own
+        return runner.raw(noise)
+    except Exception as exc:  # ONNX Runtime's exceptions have no common base
         raise ModelError(f"{path}: does not run on input {shape} ({short(exc)})") from exc
-    return np.asarray(result, np.float32)
 
 
 def _guess_activation(scores: NDArray[np.float32]) -> str:
@@ -261,9 +264,3 @@ def _three(values: Any, name: str, path: Path) -> tuple[float, float, float]:
     except (TypeError, ValueError) as exc:
         raise ModelError(f"{path}: its {name} is {values!r}; three numbers are needed") from exc
     return r, g, b
-
-
-def short(exc: Exception) -> str:
-    """The first 200 characters of an error's text, in one line."""
-    text = " ".join(str(exc).split())
-    return text if len(text) <= 200 else text[:200] + "..."

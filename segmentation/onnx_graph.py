@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from segmentation.errors import EngineError
 from segmentation.model import Model, short
+from segmentation.onnx_form import with_pipelines_tensors
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ def prepare(model: Model, batch: int | None) -> onnx.ModelProto:
     moved = _move_initializers(graph)
     log.info("initializers: %d moved out of the inputs", moved)
     _keep_output(graph, model.output_name)
+    graph = with_pipelines_tensors(graph, model)
     graph = _with_shape(graph, model, batch)
     log.info("batch: %s", "dynamic" if batch is None else f"fixed at {batch}")
     if is_quantized(graph):

@@ -112,7 +112,7 @@ def _segment(
     saved = MaskReader(info, config) if config.masks is not None else None  # in place of a network
     model: Any = load_model(config, info) if saved is None else None
     loading = Loading(model, config)
-    plan = make_plan(config, info, loading.begin)
+    plan = make_plan(config, info, loading.begin, model=model)
     log.info("plan:\n%s", plan)
     gpu = open_gpu(config) if plan.on_gpu else None
     config = replace(config, batch_size=batch_size(config, model, on_gpu=plan.on_gpu))

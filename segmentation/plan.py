@@ -21,7 +21,7 @@ from segmentation.errors import BackendError, ConfigError, LacksEngine
 from segmentation.flavour import choose, find_gpu, installed
 from segmentation.frames import VideoInfo
 from segmentation.mask_track import MaskReader
-from segmentation.model import ENGINE, short
+from segmentation.model import ENGINE, Model, short
 
 log = logging.getLogger(__name__)
 
@@ -127,8 +127,15 @@ class Plan:
         return any(getattr(self, stage).on_gpu for stage in STAGES)
 
 
-def make_plan(config: Config, info: VideoInfo | None = None, begin: Callable[[Any], None] = lambda infer: None) -> Plan:
-    """Chooses for every stage, for the video `info` where it is known: what decodes depends on it.
+def make_plan(
+    config: Config,
+    info: VideoInfo | None = None,
+    begin: Callable[[Any], None] = lambda infer: None,
+    *,
+    model: Model | None = None,
+) -> Plan:
+    """Chooses for every stage, for the video `info` and the `model` where they are known: what decodes and what infers
+    depends on them.
 
     What is to infer is told to `begin` as soon as that is known, before the libraries of most others are imported.
     Raises `BackendError` if what `config` asks for can't run here.
@@ -140,7 +147,7 @@ def make_plan(config: Config, info: VideoInfo | None = None, begin: Callable[[An
         encode = pool.submit(choose_encoder, config, info)
         if config.encode is not None:
             encode.result()  # nothing to look for; and what is begun may stand in for libraries that it imports
-        chosen = {"infer": _choose("infer", _TABLES[mode]["infer"], config, info)}
+        chosen = {"infer": _choose("infer", _TABLES[mode]["infer"], config, info, model)}
         begin(chosen["infer"].implementation)
         for stage in ("decode", "preprocess", "postprocess"):
             chosen[stage] = _choose(stage, _TABLES[mode][stage], config, info)
@@ -180,7 +187,9 @@ def _mode(config: Config) -> str:
     return "baseline" if without else config.mode
 
 
-def _choose(stage: str, candidates: tuple[str, ...], config: Config, info: VideoInfo | None) -> Choice:
+def _choose(
+    stage: str, candidates: tuple[str, ...], config: Config, info: VideoInfo | None, model: Model | None = None
+) -> Choice:
     if config.masks is not None and stage in ("preprocess", "infer"):
         return Choice("masks", MaskReader, MaskReader.describe(config, info))
     wanted: str | None = getattr(config, stage)
@@ -200,6 +209,8 @@ def _choose(stage: str, candidates: tuple[str, ...], config: Config, info: Video
     while candidates:
         name, *rest = candidates
         try:
+            if model is not None and model.form.recurrent and name != "onnxruntime":
+                raise BackendError(f"{model.name} carries states from frame to frame, which onnxruntime alone does")
             implementation, reason = _candidate(stage, name, config, info)
             return Choice(name, implementation, reason, "; ".join(refusals))
         except LacksEngine as exc:

@@ -171,11 +171,11 @@ def broken(path: Path, kind: str) -> Path:
     elif kind == "classifier":
         inputs, outputs = [value("a", TensorProto.FLOAT, [1, 3, 8, 8])], [value("y", TensorProto.FLOAT, [1, 192])]
         nodes = [helper.make_node("Flatten", ["a"], ["y"])]
-    elif kind == "bytes":
-        inputs, outputs = [value("a", TensorProto.UINT8, [1, 3, 8, 8])], [value("y", TensorProto.FLOAT, [1, 3, 8, 8])]
+    elif kind == "whole numbers":
+        inputs, outputs = [value("a", TensorProto.INT32, [1, 3, 8, 8])], [value("y", TensorProto.FLOAT, [1, 3, 8, 8])]
         nodes = [helper.make_node("Cast", ["a"], ["y"], to=TensorProto.FLOAT)]
     else:
-        inputs, outputs = [value("a", TensorProto.FLOAT, [1, 8, 8, 3])], [value("y", TensorProto.FLOAT, [1, 8, 8, 3])]
+        inputs, outputs = [value("a", TensorProto.FLOAT, [1, 4, 8, 8])], [value("y", TensorProto.FLOAT, [1, 4, 8, 8])]
         nodes = [helper.make_node("Relu", ["a"], ["y"])]
     graph = helper.make_graph(nodes, "net", inputs, outputs)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=7), path)
@@ -188,8 +188,8 @@ def broken(path: Path, kind: str) -> Path:
         ("text", "is not an ONNX model"),
         ("two inputs", "has 2 inputs (a, b)"),
         ("classifier", "is no segmentation model"),
-        ("bytes", "tensor(uint8)"),
-        ("channels last", "(N, 3, H, W) is needed"),
+        ("whole numbers", "tensor(int32)"),
+        ("four channels", "(N, 3, H, W) or (N, H, W, 3) is needed"),
     ],
 )
 def test_what_is_no_segmentation_model(tmp_path: Path, kind: str, hint: str) -> None:

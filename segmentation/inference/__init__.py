@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from segmentation.config import Config
 from segmentation.model import Model
 
+LEAST_SPAN = np.float32(1e-6)  # of what "minmax" stretches: where a picture's scores are all the same, nothing is kept
+
 
 class Found(NamedTuple):
     """Masks, and which of the classes that are kept is the likeliest at each place, whether or not the mask is high."""
@@ -53,6 +55,10 @@ def probabilities(scores: NDArray[np.float32], model: Model) -> NDArray[np.float
         chosen = scores[:, keep].sum(axis=1) / scores.sum(axis=1)
     elif model.activation == "sigmoid":
         chosen = (1 / (1 + np.exp(-scores[:, keep]))).max(axis=1)
+    elif model.activation == "minmax":
+        chosen = scores[:, keep].max(axis=1)
+        least, most = (end(axis=(1, 2), keepdims=True) for end in (chosen.min, chosen.max))
+        chosen = (chosen - least) / np.maximum(most - least, LEAST_SPAN)
     else:
         chosen = scores[:, keep].sum(axis=1)
     clipped: NDArray[np.float32] = np.clip(chosen, 0, 1)

@@ -8,13 +8,17 @@ from typing import Any
 import torch
 
 from segmentation.errors import UnknownOperator
+from segmentation.inference import LEAST_SPAN
 from segmentation.model import Model
 
 
-def convert(path: Path, device: torch.device) -> torch.nn.Module:
-    """The network of an ONNX file on `device`, ready to be captured. Raises `UnknownOperator`."""
+def convert(path: Path, device: torch.device, graph: Any = None) -> torch.nn.Module:
+    """The network of an ONNX file, or its `graph` (a ModelProto) where that differs, on `device`, ready to be captured.
+
+    Raises `UnknownOperator`.
+    """
     try:
-        net: Any = _onnx2torch().convert(str(path)).eval().to(device)
+        net: Any = _onnx2torch().convert(str(path) if graph is None else graph).eval().to(device)
     except NotImplementedError as exc:
         raise UnknownOperator(f"{path}: PyTorch can't run it ({exc}); use --infer onnxruntime or tensorrt") from exc
     # Resize reads its scales and sizes on the host each time: kept there, nothing waits for the GPU.
@@ -45,7 +49,10 @@ def probabilities(scores: Any, model: Model) -> torch.Tensor:
     elif model.activation == "sigmoid":
         scores = scores.sigmoid()
     kept = torch.stack([scores[:, k] for k in model.keep])  # a list as index would be copied from the host each time
-    chosen = kept.amax(dim=0) if model.activation == "sigmoid" else kept.sum(dim=0)
+    chosen = kept.sum(dim=0) if model.activation in ("none", "softmax") else kept.amax(dim=0)
+    if model.activation == "minmax":
+        least, most = chosen.amin(dim=(1, 2), keepdim=True), chosen.amax(dim=(1, 2), keepdim=True)
+        chosen = (chosen - least) / (most - least).clamp(min=float(LEAST_SPAN))
     return chosen.clamp(0, 1)
 
 

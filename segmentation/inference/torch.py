@@ -24,7 +24,8 @@ class TorchInference:
         self._model = model
         self._which = tells_classes(model, config)
         self._device = _device(config)
-        self._net = convert(model.path, self._device).float()
+        graph = None if model.form.plain else _prepared(model)
+        self._net = convert(model.path, self._device, graph).float()
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -39,6 +40,13 @@ class TorchInference:
         scores = self._net(torch.from_numpy(tensor.astype(np.float32, copy=False)).to(self._device))
         masks: NDArray[np.float32] = probabilities(scores, self._model).cpu().numpy()
         return Found(masks, likeliest(scores, self._model).cpu().numpy()) if self._which else masks
+
+
+def _prepared(model: Model) -> Any:
+    """The graph of a network whose tensors are not those of the pipeline, with nodes that make them so."""
+    from segmentation.onnx_graph import prepare  # with `onnx`, which others do without
+
+    return prepare(model, model.batch)
 
 
 def _device(config: Config) -> torch.device:

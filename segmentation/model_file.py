@@ -1,0 +1,146 @@
+"""What an ONNX file says: its inputs and outputs, and what is written about them in it or beside it."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+
+from segmentation.errors import ModelError, short
+from segmentation.model_form import FLOATS, INTEGERS, Extra, extra_of, state_sources
+
+TEXTS = ("channel_order", "activation")
+KEYS = ("labels", "mean", "std", *TEXTS, "input_size", "model_output", "model_inputs")
+
+
+def open_session(path: Path, options: ort.SessionOptions | None = None) -> ort.InferenceSession:
+    """An ONNX Runtime session on the CPU. Raises `ModelError` in one line."""
+    options = options or ort.SessionOptions()
+    options.log_severity_level = 4  # its warnings go to stderr by themselves, its errors are raised
+    # What waits sleeps: threads that spin instead would take the cores from other stages.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as exc:  # ONNX Runtime's exceptions have no common base but this
+        raise ModelError(f"{path}: is not an ONNX model that ONNX Runtime can load ({short(exc)})") from exc
+
+
+def described(session: ort.InferenceSession, path: Path) -> dict[str, Any]:
+    """What the file's metadata says, else the .json beside it, by `KEYS`. Raises `ModelError`."""
+    props = session.get_modelmeta().custom_metadata_map
+    return {**_sidecar(path), **{key: _value(key, text, path) for key, text in props.items() if key in KEYS}}
+
+
+def _value(key: str, text: str, path: Path) -> Any:
+    if key in TEXTS:
+        return text.lower()
+    if key == "model_output":
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as exc:
+        raise ModelError(f"{path}: its metadata {key} is {text!r}; a JSON value is needed, such as a list") from exc
+
+
+def _sidecar(path: Path) -> dict[str, Any]:
+    beside = path.with_suffix(".json")
+    if not beside.is_file():
+        return {}
+    try:
+        content = json.loads(beside.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        raise ModelError(f"{beside}: cannot be read as JSON ({short(exc)})") from exc
+    if not isinstance(content, dict):
+        raise ModelError(f"{beside}: a JSON object is needed, with keys such as labels, mean, std")
+    return content
+
+
+def find_inputs(
+    session: ort.InferenceSession, given: Mapping[str, Iterable[float]], path: Path
+) -> tuple[ort.NodeArg, tuple[Extra, ...]]:
+    """The input that takes the picture, and the others: what is `given` by name, and states.
+
+    Raises `ModelError` where that is not certain, or something is left over.
+    """
+    inputs = {node.name: node for node in session.get_inputs()}
+    if unknown := [name for name in given if name not in inputs]:
+        raise ModelError(f"{path}: has no input {unknown[0]}; its inputs are {', '.join(inputs)}")
+    outputs = [node.name for node in session.get_outputs()]
+    # With one input, there is nothing but the picture.
+    sources = state_sources([name for name in inputs if name not in given], outputs) if len(inputs) > 1 else {}
+    rest = [node for name, node in inputs.items() if name not in given and name not in sources]
+    pictures = [node for node in rest if _may_be_picture(node)] if len(inputs) > 1 else rest
+    if len(pictures) != 1:
+        which = ", ".join(node.name for node in pictures) or "none of them"
+        raise ModelError(
+            f"{path}: has {len(inputs)} inputs ({', '.join(inputs)}), of which one must be the picture, and {which} "
+            "may be it; give others with --model-input NAME=VALUE"
+        )
+    if left := [node.name for node in rest if node is not pictures[0]]:
+        raise ModelError(
+            f"{path}: nothing says what its inputs {', '.join(left)} hold; give them with --model-input NAME=VALUE"
+        )
+    return pictures[0], tuple(
+        _extra(inputs[name], tuple(given.get(name, (0.0,))), sources.get(name, ""), path)
+        for name in inputs
+        if name in given or name in sources
+    )
+
+
+def _extra(node: ort.NodeArg, values: tuple[float, ...], source: str, path: Path) -> Extra:
+    try:
+        return extra_of(node, values, source)
+    except (ValueError, KeyError, OverflowError) as exc:
+        text = ",".join(f"{value:g}" for value in values)
+        raise ModelError(f"{path}: its input {node.name} is {node.type} {node.shape}, and can't be {text}") from exc
+
+
+def _may_be_picture(node: ort.NodeArg) -> bool:
+    shape = node.shape
+    return len(shape) == 4 and 3 in (shape[1], shape[3]) and (node.type in FLOATS or node.type == "tensor(uint8)")
+
+
+def takes_channels_last(source: ort.NodeArg, path: Path) -> bool:
+    """Whether the picture is (N, H, W, 3), not (N, 3, H, W). Raises `ModelError` if it can be neither."""
+    shape = source.shape
+    if source.type not in FLOATS and source.type != "tensor(uint8)":
+        raise ModelError(f"{path}: input {source.name} is {source.type}; float, float16 or uint8 is needed")
+    if len(shape) == 4 and (shape[1] == 3 or not isinstance(shape[1], int)) and shape[3] != 3:
+        return False
+    if len(shape) == 4 and shape[1] == 3:
+        return False
+    if len(shape) == 4 and shape[3] == 3:
+        return True
+    raise ModelError(f"{path}: input {source.name} has shape {shape}; (N, 3, H, W) or (N, H, W, 3) is needed")
+
+
+def find_output(
+    session: ort.InferenceSession, wanted: Any, extras: Iterable[Extra], path: Path
+) -> tuple[ort.NodeArg, bool]:
+    """The output that masks are made of, and whether it is the file's first: the one `wanted` by name or number, else
+    the first that can be (auxiliary ones come after it), of scores before class numbers.
+
+    Raises `ModelError` if there is none.
+    """
+    outputs = session.get_outputs()
+    states = {extra.source for extra in extras}
+    may_be = [node for node in outputs if node.name not in states and node.type in (*FLOATS, *INTEGERS)]
+    if wanted is not None:
+        named = [node for node in outputs if node.name == str(wanted)]
+        if not named and isinstance(wanted, int) and -len(outputs) <= wanted < len(outputs):
+            named = [outputs[wanted]]
+        if not named:
+            names = ", ".join(node.name for node in outputs)
+            raise ModelError(f"{path}: has no output {wanted}; choose --model-output from {names}")
+        may_be = [node for node in may_be if node.name == named[0].name]
+    forms = ((FLOATS, 4), (INTEGERS, 4), (INTEGERS, 3), (FLOATS, 3))
+    for types, dimensions in forms:
+        for node in may_be:
+            if node.type in types and len(node.shape) == dimensions:
+                return node, node.name == outputs[0].name
+    shapes = ", ".join(f"{o.name} {o.shape}" for o in outputs)
+    raise ModelError(
+        f"{path}: is no segmentation model: scores (N, C, h, w) or class numbers (N, h, w) are needed, its outputs are "
+        f"{shapes}"
+    )

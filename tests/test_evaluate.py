@@ -16,6 +16,7 @@ import evaluate  # noqa: E402
 
 from segmentation.config import Config  # noqa: E402
 from segmentation.model import BUILT_IN, load_model  # noqa: E402
+from segmentation.preprocess.opencv import OpenCVPreprocessor  # noqa: E402
 
 SHAPE = (300, 400)  # 0.8 % of the diagonal of 500: 4 pixels
 
@@ -101,20 +102,21 @@ def test_kinds_that_do_not_fit_the_masks_are_told() -> None:
     assert [line.partition(":")[2].strip() for line in found] == ["c", "a", "b"]
 
 
-def test_a_network_is_given_what_the_pipeline_gives_it() -> None:
-    """The picture at the network's size, as RGB (rgb - mean) / std, and masks at the size of the truth."""
+@pytest.mark.parametrize("size", [(512, 341), (150, 200)])
+def test_pictures_reach_the_network_in_their_own_colours(size: tuple[int, int]) -> None:
+    rgb = cv2.resize(cv2.imread(str(ROOT / "segmentation" / "models" / "astronaut.jpg"), cv2.IMREAD_COLOR_RGB), size)
     model = load_model(Config())
-    rgb = np.full((90, 160, 3), (255, 128, 0), np.uint8)
-    tensor = evaluate.tensor(rgb, model)
-    assert tensor.shape == (1, 3, model.height, model.width) and tensor.dtype == model.dtype
-    expected = [
-        (value / 255 - mean) / std for value, mean, std in zip((255, 128, 0), model.mean, model.std, strict=True)
-    ]
-    assert tensor[0, :, 7, 9] == pytest.approx(expected, abs=1e-6)
+    info, batch = evaluate.as_video(rgb)
+    tensor = OpenCVPreprocessor(info, evaluate.PIX_FMT, model, Config())(batch)[0]
+    found = tensor.transpose(1, 2, 0) * model.std + model.mean
+    expected = cv2.resize(rgb, (model.width, model.height), interpolation=cv2.INTER_LINEAR) / 255
+    assert np.abs(found - expected).mean() * 255 < 2  # levels: YUV is rounded to 8 bits
 
+
+def test_masks_have_the_size_of_the_truth() -> None:
     network = evaluate.Network(BUILT_IN["person"])
     candidates = evaluate.Candidates({"person": network}, Path(), refine=True)
-    masks = candidates.masks(item("a", square()), rgb)
+    masks = candidates.masks(item("a", square()), np.zeros((90, 160, 3), np.uint8))
     assert list(masks) == ["person", "person, refined"]
     assert all(mask.shape == SHAPE and mask.dtype == bool for mask in masks.values())
 

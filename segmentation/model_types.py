@@ -7,9 +7,9 @@ says goes before this.
 from collections.abc import Sequence
 from typing import Any
 
-_IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-_HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
-_RAW = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+_RAW = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0), "channel_order": "rgb"}
+_HALF = {**_RAW, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+_IMAGENET = {**_RAW, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 VOC = tuple(
     "background aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person "
     "pottedplant sheep sofa train tvmonitor".split()
@@ -44,7 +44,7 @@ TYPES: dict[str, dict[str, Any]] = {
     },
     # xuebinqin/DIS, IS-Net/Inference.py: x - 0.5, 1024x1024, the first output, brought to 0..1 likewise.
     "isnet": {
-        "mean": (0.5, 0.5, 0.5),
+        **_HALF,
         "std": (1.0, 1.0, 1.0),
         "labels": ("object",),
         "activation": "minmax",

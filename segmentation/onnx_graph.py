@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
+from onnx import numpy_helper
 
 from segmentation.errors import EngineError
 from segmentation.model import Model, short
@@ -39,7 +40,7 @@ def prepare(model: Model, batch: int | None) -> onnx.ModelProto:
     log.info("batch: %s", "dynamic" if batch is None else f"fixed at {batch}")
     if is_quantized(graph):
         # Folding would turn the quantized weights, which the builder wants to see, into plain ones.
-        log.info("fold: left as it is, because it has Q/DQ nodes")
+        log.info("fold: only its %d biases, because it has Q/DQ nodes", _fold_biases(graph))
         return graph
     before = len(graph.graph.node)
     graph = _fold(graph, model.path)
@@ -163,6 +164,24 @@ def _one_by_one(session: ort.InferenceSession, pictures: NDArray[Any], batch: in
     """The output for each picture alone, in a batch of `batch` copies."""
     parts = [run(session, np.repeat(picture[None], batch, axis=0))[0][:1] for picture in pictures]
     return np.concatenate(parts).astype(np.float32)
+
+
+def _fold_biases(graph: onnx.ModelProto) -> int:
+    """Makes biases that are quantized to 32 bits, as ONNX Runtime's tool does, plain: no builder takes those."""
+    constants = {tensor.name: tensor for tensor in graph.graph.initializer}
+    nodes, folded = [], 0
+    for node in graph.graph.node:
+        tensor = constants.get(node.input[0]) if node.op_type == "DequantizeLinear" else None
+        if tensor is None or tensor.data_type != onnx.TensorProto.INT32 or node.input[1] not in constants:
+            nodes.append(node)
+            continue
+        scale = numpy_helper.to_array(constants[node.input[1]])  # one for all, or one for each: the zero point is 0
+        value = (numpy_helper.to_array(tensor) * scale).astype(scale.dtype)
+        graph.graph.initializer.append(numpy_helper.from_array(value, node.output[0]))
+        folded += 1
+    del graph.graph.node[:]
+    graph.graph.node.extend(nodes)
+    return folded
 
 
 def _set_dimensions(value: onnx.ValueInfoProto, sizes: list[int | str]) -> None:

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from unet import make_unet
 
 from segmentation import Config, ModelError
+from segmentation.errors import EngineError, UnknownOperator
 from segmentation.half import masks
 from segmentation.half_cache import half_graph
 from segmentation.inference.onnxruntime import OnnxRuntimeInference
@@ -152,11 +153,11 @@ def test_engines_are_built_of_them(tmp_path: Path, folder: Path, form: dict[str,
     assert read.form.plain and read.std == model.std
 
 
-def quantized(path: Path, target: Path, size: tuple[int, int] | None = None) -> Path:
+def quantized(path: Path, target: Path, *, symmetric: bool = False) -> Path:
     """The network in int8, with Q/DQ nodes, as ONNX Runtime's own tool writes it."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
-    model = model_of(path, input_size=size)
+    model = model_of(path)
 
     class Pictures(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -166,7 +167,9 @@ def quantized(path: Path, target: Path, size: tuple[int, int] | None = None) -> 
             picture = next(self._left, None)
             return None if picture is None else {model.input_name: picture[None]}
 
-    quantize_static(str(path), str(target), Pictures(), quant_format=QuantFormat.QDQ, per_channel=True)
+    options: dict[str, Any] = {"quant_format": QuantFormat.QDQ, "per_channel": True}
+    options["extra_options"] = {"ActivationSymmetric": symmetric}
+    quantize_static(str(path), str(target), Pictures(), **options)
     original = onnx.load(path)
     copy = onnx.load(target)
     helper.set_model_props(copy, {prop.key: prop.value for prop in original.metadata_props})
@@ -186,6 +189,33 @@ def test_networks_in_int8(tmp_path: Path, name: str) -> None:
     found = np.asarray(OnnxRuntimeInference(model, Config())(pictures)) > 0.5
     assert expected.mean() > 0.05
     assert (found & expected).sum() / (found | expected).sum() > 0.9
+
+
+def test_pytorch_leaves_int8_to_others_and_engines_take_it(tmp_path: Path, folder: Path) -> None:
+    need_onnx2torch()
+    from segmentation.inference.torch import TorchInference
+
+    path = make_unet(tmp_path / "unet.onnx")
+    model = model_of(quantized(path, tmp_path / "int8.onnx", symmetric=True))
+    with pytest.raises(UnknownOperator, match="use --infer onnxruntime or tensorrt") as caught:
+        TorchInference(model, Config(infer="torch", device="cpu"))
+    assert "\n" not in str(caught.value)
+    pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed")
+    from segmentation.engine import obtain
+    from segmentation.engine_job import EngineOptions, Job
+    from segmentation.flavour import choose, installed
+
+    flavour = choose(None, installed(), "tensorrt_rtx", build=True)
+    graph = prepare(model, 2)
+    pictures = reference_pictures(model)
+    found = OnnxRuntimeInference(model, Config())(pictures)
+    np.testing.assert_allclose(masks(session_of(graph), model, pictures), found, atol=0.02)  # biases are not rounded
+    engine, _ = obtain(Job(model=model, options=EngineOptions(batch=(2, 2, 2)), flavour=flavour))
+    assert model_of(engine).height == model.height
+    uneven = model_of(quantized(path, tmp_path / "uneven.onnx"))
+    with pytest.raises(EngineError, match="can't be built by TensorRT-RTX") as refused:
+        obtain(Job(model=uneven, options=EngineOptions(batch=(2, 2, 2)), flavour=flavour))
+    assert "\n" not in str(refused.value)
 
 
 # What people have

@@ -5,7 +5,8 @@ Contract: `Inference(model, config)(tensor)` takes what preprocess made, (N, 3, 
 the network puts out; where `tells_classes`, a `Found` with that. N may be smaller than the batch size (the last batch).
 `memory` says where both are: NumPy arrays on the "host", of which the caller owns the result, or tensors on "cuda", of
 which rows behind the tensor's mean nothing and which, but for `Found.which`, the next call writes again. On a GPU a
-`Gpu` is the last argument. Up to `workers` threads may call it at once.
+`Gpu` is the last argument. Up to `workers` threads may call it at once; a recurrent network has one, and is given the
+frames in presentation order.
 """
 
 from typing import Any, NamedTuple, Protocol

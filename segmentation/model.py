@@ -23,7 +23,7 @@ from segmentation.frames import VideoInfo
 from segmentation.input_size import DEFAULT, settled, sizes_of
 from segmentation.model_file import described, find_inputs, find_output, takes_channels_last
 from segmentation.model_file import open_session as open_file
-from segmentation.model_form import BYTE, FLOATS, INTEGERS, Form, Runner, is_channels_last, to_scores
+from segmentation.model_form import BYTE, FLOATS, INTEGERS, Form, Runner, is_channels_last, is_picture, to_scores
 from segmentation.model_types import TYPES, VOC, recognised
 from segmentation.sidecar import load_plan
 
@@ -93,6 +93,8 @@ def load_model(config: Config, info: VideoInfo | None = None) -> Model:
     dtype = FLOATS.get(source.type, np.float32)
     runner = Runner(session, source.name, output.name, form)
     raw = _probe(runner, (1 if form.recurrent else batch or 1, 3, height, width), dtype, path)
+    if form.output_flat and not is_picture(raw.shape[1:], (height, width)):
+        raise ModelError(f"{path}: is no segmentation model: its output {output.name} is {raw.shape}, which is no mask")
     if not form.output_flat:
         form = replace(form, output_last=is_channels_last(raw.shape, (height, width), form.input_last))
     if output.type in INTEGERS:
@@ -196,7 +198,7 @@ def _load_engine(path: Path, config: Config) -> Model:
     for name in ("input_size", "model_type", "model_output", "model_inputs"):
         if getattr(config, name):
             option = f"--{name.replace('_', '-').removesuffix('s')}"
-            raise ModelError(f"{path}: an engine's is fixed; leave out {option}, or build another engine")
+            raise ModelError(f"{path}: an engine has its own; leave out {option}, or build another engine")
     _, sidecar = load_plan(path)
     said = {name: getattr(sidecar, name) for name in ("labels", "mean", "std", "channel_order", "activation")}
     batch, _, height, width = sidecar.input["shape"]

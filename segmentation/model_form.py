@@ -105,16 +105,17 @@ def to_scores(raw: NDArray[Any], form: Form) -> NDArray[np.float32]:
 def is_channels_last(shape: tuple[int, ...], size: tuple[int, int], otherwise: bool) -> bool:
     """Whether a tensor of four dimensions is (N, h, w, C), not (N, C, h, w), for an input of `size` (height, width).
 
-    The sides of what a network puts out are in the proportion of its input's. `otherwise` is returned where that fits
-    both or neither.
+    `otherwise` is returned where both may be, or neither.
     """
-    height, width = size
-
-    def alike(h: int, w: int) -> bool:
-        return abs(h / height - w / width) * min(height, width) < 1
-
-    first, last = alike(shape[2], shape[3]), alike(shape[1], shape[2])
+    first, last = is_picture(shape[2:], size), is_picture(shape[1:3], size)
     return last if first != last else otherwise
+
+
+def is_picture(sides: tuple[int, ...], size: tuple[int, int]) -> bool:
+    """Whether two sides may be height and width of what a network puts out for an input of `size` (height, width):
+    they are in its proportion, to a pixel of the input."""
+    (h, w), (height, width) = sides, size
+    return abs(h / height - w / width) * min(height, width) < 1
 
 
 def extra_of(node: Any, values: tuple[float, ...], source: str = "") -> Extra:

@@ -82,13 +82,14 @@ def make_form(
     )
 
 
-def make_rvm(path: Path, *, share: float = 0.5, inputs: tuple[str, ...] = RVM_INPUTS) -> Path:
+def make_rvm(path: Path, *, share: float = 0.5, inputs: tuple[str, ...] = RVM_INPUTS, half: bool = False) -> Path:
     """A network with the inputs and outputs of RobustVideoMatting, of dynamic size.
 
     Its alpha is a running average of the picture's brightness, of which the last frame is `share`, times
     `downsample_ratio`. Only the first of the four states counts; it begins as (1, 1, 1, 1) and is as large as the
-    picture from then on.
+    picture from then on. With `half` all but the ratio is in FP16, as in the file of that name.
     """
+    dtype, kind = (np.float16, TensorProto.FLOAT16) if half else (np.float32, TensorProto.FLOAT)
     source, first, second, third, fourth, ratio = inputs
     states = (first, second, third, fourth)
     out = [name[:-1] + "o" for name in states]
@@ -98,20 +99,20 @@ def make_rvm(path: Path, *, share: float = 0.5, inputs: tuple[str, ...] = RVM_IN
         node("Mul", ["brightness", "share"], ["new"]),
         node("Mul", [first, "rest"], ["old"]),
         node("Add", ["new", "old"], [out[0]]),
-        node("Mul", [out[0], ratio], ["scaled"]),
+        node("Cast", [ratio], ["factor"], to=kind),
+        node("Mul", [out[0], "factor"], ["scaled"]),
         node("Clip", ["scaled", "least", "most"], ["pha"]),
         node("Identity", [source], ["fgr"]),
         *(node("Add", [name, "most"], [other]) for name, other in zip(states[1:], out[1:], strict=True)),
     ]
     floats = {"share": share, "rest": 1 - share, "least": 0, "most": 1}
-    kind = TensorProto.FLOAT
     any_size = [VALUE(name, kind, ["N", f"{name}_c", f"{name}_h", f"{name}_w"]) for name in (*states, *out)]
     return write(
         path,
         nodes,
-        [VALUE(source, kind, ["N", 3, "H", "W"]), *any_size[:4], VALUE(ratio, kind, [1])],
+        [VALUE(source, kind, ["N", 3, "H", "W"]), *any_size[:4], VALUE(ratio, TensorProto.FLOAT, [1])],
         [VALUE("fgr", kind, ["N", 3, "H", "W"]), VALUE("pha", kind, ["N", 1, "H", "W"]), *any_size[4:]],
-        {name: np.float32(value) for name, value in floats.items()},
+        {name: dtype(value) for name, value in floats.items()},
     )
 
 

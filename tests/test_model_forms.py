@@ -273,6 +273,23 @@ def test_a_real_network_with_channels_last_becomes_one_of_pytorch_and_an_engine(
     assert model_of(engine).height == 256
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_a_gpu_runs_them_as_a_cuda_graph(tmp_path: Path, folder: Path, form: dict[str, Any]) -> None:
+    import torch
+    from stages import gpu
+
+    from segmentation.inference.torch_fp16 import TorchFp16Inference
+
+    model = model_of(make_form(tmp_path / "m.onnx", **form), **labels(form))
+    pictures = reference_pictures(model)
+    expected = np.asarray(OnnxRuntimeInference(model, Config())(pictures))
+    infer = TorchFp16Inference(model, Config(batch_size=len(pictures)), gpu())
+    found = infer(torch.from_numpy(pictures).to(gpu().device))
+    torch.cuda.synchronize()
+    assert ((found.cpu().numpy() > 0.5) == (expected > 0.5)).mean() > 0.99
+
+
 # What is said otherwise
 
 
@@ -321,6 +338,16 @@ def test_what_does_not_fit_is_one_line(
     with pytest.raises(ModelError) as caught:
         model_of(make_form(tmp_path / "m.onnx", **form), **options)
     assert hint in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["faces-yunet.onnx", "faces-masked-rfb640.onnx"])
+def test_networks_that_find_boxes_are_refused(name: str) -> None:
+    path = SHARED / "models" / name
+    if not path.is_file():
+        pytest.skip("../shared/models is not here")
+    with pytest.raises(ModelError, match="is no segmentation model") as caught:
+        model_of(path)
+    assert "\n" not in str(caught.value)
 
 
 def test_an_input_that_always_holds_the_same_is_an_option(tmp_path: Path) -> None:

@@ -105,6 +105,21 @@ def test_states_are_carried_over_the_ends_of_batches(network: Path, batches: tup
     np.testing.assert_allclose(other(pictures[:1]), by_hand(pictures[:1]), atol=1e-6)
 
 
+def test_states_may_be_in_half_precision(tmp_path: Path) -> None:
+    """And the ratio in single, as in RobustVideoMatting's file in FP16."""
+    path = make_rvm(tmp_path / "m.onnx", half=True)
+    model = load_model(Config(model=path, input_size=(24, 32), model_inputs=("downsample_ratio=0.5",)))
+    assert model.dtype is np.float16
+    assert {extra.name: extra.dtype for extra in model.form.extras} == {
+        **{f"r{i}i": "float16" for i in range(1, 5)},
+        "downsample_ratio": "float32",
+    }
+    pictures = np.random.default_rng(0).random((5, 3, 24, 32)).astype(np.float16)
+    found = np.asarray(OnnxRuntimeInference(model, Config())(pictures))
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, by_hand(pictures.astype(np.float32), ratio=0.5), atol=2e-3)
+
+
 @pytest.mark.parametrize("smooth", [0.0, 0.8])
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_the_masks_of_a_run(network: Path, clip: Path, tmp_path: Path, batch_size: int, smooth: float) -> None:
@@ -141,6 +156,28 @@ def test_two_files_do_not_share_a_state(network: Path, clip: Path, tmp_path: Pat
         with av.open(str(target)) as container:
             levels.append([frame.to_ndarray() for frame in container.decode(video=0)])
     assert all(np.array_equal(a, b) for a, b in zip(*levels, strict=True))
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_machine_onnx_runtime_infers_and_the_rest_stays_there(
+    network: Path, clip: Path, tmp_path: Path
+) -> None:
+    found = []
+    for number, where in enumerate(({}, CPU)):
+        saved = tmp_path / f"{number}.mkv"
+        options: dict[str, Any] = {
+            "input_size": (24, 32),
+            "save_masks": saved,
+            "effect": "mask",
+            "smooth": 0.0,
+            **where,
+        }
+        report = segment(clip, tmp_path / f"{number}.mp4", model=network, **options)
+        assert report.plan["infer"] == "onnxruntime"
+        assert report.plan["postprocess"] == ("opencv" if where else "cvcuda")
+        with av.open(str(saved)) as container:
+            found.append(np.stack([frame.to_ndarray() for frame in container.decode(video=0)]).astype(int))
+    assert np.abs(found[0] - found[1]).max() <= 3
 
 
 # What is refused

@@ -1,4 +1,4 @@
-"""Makes training pictures new on the GPU: crops, people pasted at all sizes, things before them, light, blur, noise, codec.
+"""Makes training pictures new on the GPU: crops, people pasted at all sizes, things before them, light, lens, codec.
 
 All pictures lie in GPU memory as squares of 512, 256 and 128 pixels, each in the upper left corner with its longer side
 filled. A layer has five channels: RGB, how much a place is a person, and whether that is known (0: doubt).
@@ -22,16 +22,30 @@ SIDES = (512, 256, 128)  # of the squares
 # is least of, portraits what there is most of.
 SHARES = {
     "portraits-house": 3.0, "portraits-gov": 2.2, "portraits-senate": 1.0, "hands-mediapipe": 2.0, "scenes-gov": 4.0,
-    "scenes-detectron": 1.0, "photos-jetson": 1.5, "photos-azure": 0.8, "photos-dali": 0.5, "photos-coral": 0.4, "photos-tfjs": 0.6,
+    "scenes-detectron": 1.0, "photos-jetson": 1.5, "photos-azure": 0.8, "photos-dali": 0.5, "photos-coral": 0.4,
+    "photos-tfjs": 0.6,
     "photos-imageio": 0.3, "photos-skimage": 0.15, "photos-mdn": 0.3, "things-dali": 0.3, "person-walking.mp4": 2.6,
-    "tears-of-steel.mp4": 2.4, "google-paris.mp4": 2.2, "his-girl-friday.mp4": 1.6, "squats.mp4": 0.8, "squat-dance.mp4": 0.6,
-    "pose.mp4": 0.8, "walking-group.mp4": 1.0, "retail-from-above.mp4": 0.8, "people-passing.mp4": 0.4, "person-bicycle-car.mp4": 1.0,
-    "webcam-man.mp4": 0.3, "webcam-woman.mp4": 0.4, "asl-hand.mp4": 0.5, "04_coffee.mp4": 0.5, "bottle-detection.mp4": 0.5,
+    "tears-of-steel.mp4": 2.4, "google-paris.mp4": 2.2, "his-girl-friday.mp4": 1.6, "squats.mp4": 0.8,
+    "squat-dance.mp4": 0.6,
+    "pose.mp4": 0.8, "walking-group.mp4": 1.0, "retail-from-above.mp4": 0.8, "people-passing.mp4": 0.4,
+    "person-bicycle-car.mp4": 1.0,
+    "webcam-man.mp4": 0.3, "webcam-woman.mp4": 0.4, "asl-hand.mp4": 0.5, "04_coffee.mp4": 0.5,
+    "bottle-detection.mp4": 0.5,
     "nasa_13013.mp4": 0.3, "rooms-backscrub": 0.1,
+}  # fmt: skip
+# The same for pictures of nobody: those with animals most, 0.4 if not named.
+NOBODY_SHARES = {
+    "photos-dali": 3.0, "things-dali": 3.0, "photos-mdn": 2.2, "photos-coral": 1.6, "photos-jetson": 3.5,
+    "nobody-gov": 1.5,
+    "photos-imageio": 0.8, "photos-azure": 0.8, "scenes-gov": 0.5, "dog_eating_854132.mp4": 0.8,
+    "bottle-detection.mp4": 0.8,
+    "person-walking.mp4": 1.0, "street-nobody.mp4": 0.8,
 }  # fmt: skip
 SIGNING = 0.16  # of each clip of one who signs
 # Bodies from head to foot: drawn more often for pasting.
-BODIES = re.compile(r"person-walking|squat|pose\.|walking-group|photos-jetson|detectron|tears|paris|bicycle|scenes-gov|tfjs")
+BODIES = re.compile(
+    r"person-walking|squat|pose\.|walking-group|photos-jetson|detectron|tears|paris|bicycle|scenes-gov|tfjs"
+)
 
 
 def share(name: str) -> float:
@@ -41,7 +55,7 @@ def share(name: str) -> float:
 
 @dataclass
 class Cutout:
-    """Connected people in a picture: where they are, as parts of its width and height, and whether its edges cut them."""
+    """Connected people in a picture: where, as parts of its width and height, and whether its edges cut them."""
 
     picture: int
     box: tuple[float, float, float, float]  # left, top, right, bottom
@@ -73,13 +87,12 @@ class Pictures:
         self.dtype = torch.half if device.type == "cuda" else torch.float
         self.random = np.random.default_rng(seed)
         torch.manual_seed(seed)
+        squares = [np.empty((len(rows), 5, side, side), np.uint8) for side in SIDES]
         with ThreadPoolExecutor(16) as pool:
-            pairs = list(pool.map(_decoded, rows))
-        self.sizes = np.array([picture.shape[:2] for picture, _ in pairs], np.float32)  # height, width at 512
-        self.store = [torch.zeros((len(rows), 5, side, side), dtype=torch.uint8, device=device) for side in SIDES]
-        for number, pair in enumerate(pairs):
-            self._keep(number, *pair)
-        targets = [target for _, target in pairs]
+            found = list(pool.map(lambda i: _kept(rows[i], [store[i] for store in squares]), range(len(rows))))
+        self.sizes = np.array([target.shape for target in found], np.float32)  # height, width at 512
+        self.store = [torch.from_numpy(square).to(device) for square in squares]
+        targets = found
         people = np.array([((t > 125) & (t != DOUBT)).mean() for t in targets])
         shares = np.array([share(row["name"]) for row in rows])
         names = [group(row["name"]) for row in rows]
@@ -88,9 +101,9 @@ class Pictures:
         self.with_people = np.flatnonzero(people > 0.002)
         self.without = np.flatnonzero([not t.any() for t in targets])
         self.people_weights = _normal(weights[self.with_people])
-        # Of nobody, a group counts by the root of its size: nine hundred forks teach no more than thirty.
-        roots = np.array([1 / math.sqrt(counts[key]) for key in names])
-        self.without_weights = _normal(roots[self.without])
+        empty = [names[i] for i in self.without]
+        nobody = np.array([NOBODY_SHARES.get(key, 0.4) / empty.count(key) for key in empty])
+        self.without_weights = _normal(nobody)
         self.cutouts = [c for i in self.with_people for c in cutouts(i, targets[i])]
         whole = np.array([1.0 + 2.0 * (not c.cut[3]) for c in self.cutouts])
         bodies = np.array([2.0 if BODIES.search(rows[c.picture]["name"]) else 1.0 for c in self.cutouts])
@@ -103,23 +116,11 @@ class Pictures:
             centers.setdefault(cutout.picture, cutout.box)
         self.interest = np.array([centers.get(i, (0.0, 0.0, 1.0, 1.0)) for i in range(len(rows))], np.float32)
 
-    def _keep(self, number: int, picture: np.ndarray, target: np.ndarray) -> None:
-        """Puts a picture and its target into all three squares."""
-        height, width = picture.shape[:2]
-        doubt = target == DOUBT
-        layers = np.dstack([picture, np.where(doubt, 125, target.astype(np.float32) * (255 / CERTAIN)).round().astype(np.uint8), np.where(doubt, 0, 255).astype(np.uint8)])
-        for side, store in zip(SIDES, self.store, strict=True):
-            scale = side / SIDES[0]
-            size = (max(1, round(width * scale)), max(1, round(height * scale)))
-            parts = [cv2.resize(np.ascontiguousarray(part), size, interpolation=cv2.INTER_AREA) for part in (layers[..., :3], layers[..., 3:])]
-            small = np.dstack(parts)
-            # What is outside the picture repeats its edge, so that nothing dark bleeds in.
-            square = np.pad(small, ((0, side - size[1]), (0, side - size[0]), (0, 0)), mode="edge")
-            store[number] = torch.from_numpy(square).permute(2, 0, 1).to(self.device)
-
     # ------------------------------------------------------------------------------------------------- geometry
 
-    def warp(self, level: int, index: np.ndarray, matrix: np.ndarray, height: int, width: int, *, mirror: bool, fine: bool) -> Tensor:
+    def warp(
+        self, level: int, index: np.ndarray, matrix: np.ndarray, height: int, width: int, *, mirror: bool, fine: bool
+    ) -> Tensor:
         """Layers (n, 5, height, width) in 0..1 of pictures `index`: `matrix` (n, 2, 3) takes (x, y, 1), in -1..1 of the
         target, to parts of the picture's width and height. Outside, pictures are mirrored, or nothing."""
         many = 2 if fine else 1
@@ -144,7 +145,9 @@ class Pictures:
         random = self.random
         empty = random.random(n) < nobody
         index = np.where(
-            empty, random.choice(self.without, n, p=self.without_weights), random.choice(self.with_people, n, p=self.people_weights)
+            empty,
+            random.choice(self.without, n, p=self.without_weights),
+            random.choice(self.with_people, n, p=self.people_weights),
         )
         size = self.sizes[index]
         ratio = size[:, 1] / size[:, 0] / (width / height)  # of the picture's shape to the target's
@@ -164,9 +167,13 @@ class Pictures:
             free = random.uniform(lower, np.maximum(1 - lower, lower))
             aim = random.uniform(box[:, axis], box[:, axis + 2])
             center.append(np.clip(np.where(at_person, aim, free), lower, np.maximum(1 - lower, lower)))
-        return self.warp(0, index, self._matrix(np.stack(center, 1), wide, high, size, 0.07), height, width, mirror=True, fine=True)
+        return self.warp(
+            0, index, self._matrix(np.stack(center, 1), wide, high, size, 0.07), height, width, mirror=True, fine=True
+        )
 
-    def _matrix(self, center: np.ndarray, wide: np.ndarray, high: np.ndarray, size: np.ndarray, turn: float) -> np.ndarray:
+    def _matrix(
+        self, center: np.ndarray, wide: np.ndarray, high: np.ndarray, size: np.ndarray, turn: float
+    ) -> np.ndarray:
         """(n, 2, 3): from -1..1 to a part of the pictures, flipped and turned a little."""
         n = len(wide)
         angle = self.random.normal(0, turn, n) * (self.random.random(n) < 0.5)
@@ -174,7 +181,10 @@ class Pictures:
         # In pixels, so that turning does not skew.
         across, down = wide * size[:, 1] / 2, high * size[:, 0] / 2
         matrix = np.empty((n, 2, 3), np.float32)
-        matrix[:, 0, 0], matrix[:, 0, 1] = flip * np.cos(angle) * across / size[:, 1], -np.sin(angle) * down / size[:, 1]
+        matrix[:, 0, 0], matrix[:, 0, 1] = (
+            flip * np.cos(angle) * across / size[:, 1],
+            -np.sin(angle) * down / size[:, 1],
+        )
         matrix[:, 1, 0], matrix[:, 1, 1] = flip * np.sin(angle) * across / size[:, 0], np.cos(angle) * down / size[:, 0]
         matrix[:, :, 2] = center
         return matrix
@@ -204,7 +214,9 @@ class Pictures:
         y = np.where(cut[:, 3] & (random.random(n) < 0.8), 1 - high / 2 + random.uniform(0, 0.45, n) * high, y)
         # The frame's corners in parts of the picture.
         across, down = width / (scale * stretch * size[:, 1]), height / (scale * size[:, 0])
-        center = np.stack([(box[:, 0] + box[:, 2]) / 2 + (0.5 - x) * across, (box[:, 1] + box[:, 3]) / 2 + (0.5 - y) * down], 1)
+        center = np.stack(
+            [(box[:, 0] + box[:, 2]) / 2 + (0.5 - x) * across, (box[:, 1] + box[:, 3]) / 2 + (0.5 - y) * down], 1
+        )
         matrix = self._matrix(center, across, down, size, 0.06)
         # Flipped about the box's middle, not the frame's, or it would come to lie elsewhere.
         flipped = matrix[:, 0, 0] < 0
@@ -231,10 +243,15 @@ class Pictures:
     def recolour(self, rgb: Tensor, strength: float) -> Tensor:
         """Other exposure, contrast, saturation, white balance and gamma: (n, 3, ...) in 0..1."""
         n = len(rgb)
-        luma = (rgb * torch.tensor([0.299, 0.587, 0.114], device=self.device, dtype=rgb.dtype).view(1, 3, 1, 1)).sum(1, keepdim=True)
+        luma = (rgb * torch.tensor([0.299, 0.587, 0.114], device=self.device, dtype=rgb.dtype).view(1, 3, 1, 1)).sum(
+            1, keepdim=True
+        )
         rgb = luma + (rgb - luma) * self.uniform(n, 1 - 0.8 * strength, 1 + 0.6 * strength)
         middle = rgb.mean((1, 2, 3), keepdim=True)
-        gain = torch.exp(0.12 * strength * torch.randn(n, 3, 1, 1, device=self.device) + 0.3 * strength * torch.randn(n, 1, 1, 1, device=self.device))
+        gain = torch.exp(
+            0.12 * strength * torch.randn(n, 3, 1, 1, device=self.device)
+            + 0.3 * strength * torch.randn(n, 1, 1, 1, device=self.device)
+        )
         rgb = (middle + (rgb - middle) * self.uniform(n, 1 - 0.45 * strength, 1 + 0.45 * strength)) * gain
         return rgb.clamp(1e-3, 1) ** torch.exp(0.3 * strength * torch.randn(n, 1, 1, 1, device=self.device))
 
@@ -253,7 +270,11 @@ class Pictures:
         rgb = rgb * (1 + self.uniform(n, -0.2, 0.7).clamp(min=0) * ((there + 0.05) / (own + 0.05) - 1)).clamp(0.3, 2.2)
         layers[at, :3] = torch.lerp(below[:, :3], rgb.clamp(0, 1), alpha)
         layers[at, 3:4] = torch.lerp(below[:, 3:4], torch.ones_like(alpha), alpha)
-        layers[at, 4:] = torch.where(known < 0.9, torch.zeros_like(known), torch.lerp(below[:, 4:], torch.ones_like(alpha), (alpha > 0.5).float()))
+        layers[at, 4:] = torch.where(
+            known < 0.9,
+            torch.zeros_like(known),
+            torch.lerp(below[:, 4:], torch.ones_like(alpha), (alpha > 0.5).float()),
+        )
 
     def things(self, layers: Tensor, some: np.ndarray, height: int, width: int) -> None:
         """Pieces of pictures of nobody before what is there: round, angular or shapeless."""
@@ -263,7 +284,10 @@ class Pictures:
         x = torch.linspace(-1, 1, width, device=self.device).view(1, 1, 1, -1) - self.uniform(n, -1, 1)
         y = torch.linspace(-1, 1, height, device=self.device).view(1, 1, -1, 1) - self.uniform(n, -1, 1)
         angle = self.uniform(n, 0, math.pi)
-        u, v = (x * angle.cos() + y * angle.sin()) / self.uniform(n, 0.05, 0.5), (y * angle.cos() - x * angle.sin()) / self.uniform(n, 0.05, 0.5)
+        u, v = (
+            (x * angle.cos() + y * angle.sin()) / self.uniform(n, 0.05, 0.5),
+            (y * angle.cos() - x * angle.sin()) / self.uniform(n, 0.05, 0.5),
+        )
         power = torch.exp(self.uniform(n, 0.5, 2.2))
         round_one = 1 - (u.abs() ** power + v.abs() ** power)
         noise = F.interpolate(torch.randn(n, 1, 6, 6, device=self.device), (height, width), mode="bicubic")
@@ -298,7 +322,12 @@ class Pictures:
         rgb[some] = torch.lerp(soft, softer, self.uniform(m, 0, 1))
         for shape in ((1, 9), (9, 1)):
             some, m = of(0.04)
-            rgb[some] = F.conv2d(rgb[some], torch.full((3, 1, *shape), 1 / 9, device=self.device), padding=(shape[0] // 2, shape[1] // 2), groups=3)
+            rgb[some] = F.conv2d(
+                rgb[some],
+                torch.full((3, 1, *shape), 1 / 9, device=self.device),
+                padding=(shape[0] // 2, shape[1] // 2),
+                groups=3,
+            )
         some, m = of(0.15)
         scale = float(self.random.uniform(0.25, 0.75))
         low = F.interpolate(rgb[some], scale_factor=scale, mode="area" if scale < 0.5 else "bilinear")
@@ -319,13 +348,16 @@ class Pictures:
 
     @torch.no_grad()
     def batch(self, n: int, height: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
-        """New pictures (n, 3, H, W) RGB in 0..1, where people are in them (n, 1, H, W) in 0..1, and where that is known."""
+        """New pictures (n, 3, H, W) RGB in 0..1; where people are, (n, 1, H, W) in 0..1; where that is known."""
         half = n // 2
         layers = torch.cat([self.ground(half, height, width, 0.22), self.ground(n - half, height, width, 0.75)]).float()
         layers[:, :3] = self.recolour(layers[:, :3], 0.4)
         # The first half stays as it is, for most; onto the second up to six people are pasted, and nobody onto a part.
         counts = np.concatenate(
-            [self.random.choice(3, half, p=[0.84, 0.12, 0.04]), self.random.choice(7, n - half, p=[0.2, 0.3, 0.22, 0.12, 0.08, 0.05, 0.03])]
+            [
+                self.random.choice(3, half, p=[0.84, 0.12, 0.04]),
+                self.random.choice(7, n - half, p=[0.2, 0.3, 0.22, 0.12, 0.08, 0.05, 0.03]),
+            ]
         )
         for number in range(counts.max()):
             some = np.flatnonzero(counts > number)
@@ -339,12 +371,30 @@ def _normal(weights: np.ndarray) -> np.ndarray:
     return weights / weights.sum()
 
 
+def _kept(row: dict[str, Any], squares: list[np.ndarray]) -> np.ndarray:
+    """Puts a picture and its target into `squares` (5, side, side); returns the target (H, W), its longer side 512."""
+    picture, target = _decoded(row)
+    height, width = target.shape
+    doubt = target == DOUBT
+    person = np.where(doubt, 125, target.astype(np.float32) * (255 / CERTAIN)).round().astype(np.uint8)
+    layers = [picture, np.dstack([person, np.where(doubt, 0, 255).astype(np.uint8)])]
+    for square, side in zip(squares, SIDES, strict=True):
+        size = (max(1, round(width * side / SIDES[0])), max(1, round(height * side / SIDES[0])))
+        small = np.dstack([cv2.resize(layer, size, interpolation=cv2.INTER_AREA) for layer in layers])
+        # What is outside the picture repeats its edge, so that nothing dark bleeds in.
+        square[:] = np.pad(small, ((0, side - size[1]), (0, side - size[0]), (0, 0)), mode="edge").transpose(2, 0, 1)
+    return target
+
+
 def _decoded(row: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """A picture (H, W, 3) RGB and its target (H, W), with 512 pixels on the longer side."""
     picture = cv2.imdecode(row["picture"], cv2.IMREAD_COLOR_RGB)
     target = cv2.imdecode(row["target"], cv2.IMREAD_GRAYSCALE)
     scale = SIDES[0] / max(picture.shape[:2])
-    size = (max(8, min(SIDES[0], round(picture.shape[1] * scale))), max(8, min(SIDES[0], round(picture.shape[0] * scale))))
+    size = (
+        max(8, min(SIDES[0], round(picture.shape[1] * scale))),
+        max(8, min(SIDES[0], round(picture.shape[0] * scale))),
+    )
     doubt = (target == DOUBT).astype(np.float32)
     sure = np.where(target == DOUBT, 125, target)
     large = np.clip(cv2.resize(sure, size, interpolation=cv2.INTER_LINEAR), 0, CERTAIN)

@@ -2,10 +2,10 @@
 
     python tools/training/label.py --shared ../shared --cache .train/labels
 
-The teachers and how each is run are `people/vote.py` in the shared folder. Every picture is shown to them as it is and mirrored. The
-cache holds one `.npz` a picture: `rgb` (H, W, 3) uint8, at most 512 pixels on the longer side, and `masks` (4, h, w)
-uint8, at most 384: what HumanSeg, Selfie, DeepLab and BlazePose say, 255 is certainly a person. A picture that is in the cache is not
-labelled again.
+The teachers and how each is run are `people/vote.py` in the shared folder. Every picture is shown to them as it is
+and mirrored. The cache holds one `.npz` a picture: `rgb` (H, W, 3) uint8, at most 512 pixels on the longer side, and
+`masks` (4, h, w) uint8, at most 384: what HumanSeg, Selfie, DeepLab and BlazePose say, 255 is certainly a person. A
+picture that is in the cache is not labelled again.
 """
 
 import argparse
@@ -31,8 +31,9 @@ STEPS = {
     "corpus": 15, "corpus/04_coffee.mp4": 25, "corpus/nasa_13013.mp4": 10, "corpus/bottle-detection.mp4": 12,
 }  # fmt: skip
 # Clips of the corpus that show a picture which can be judged. The rest are test patterns, tiny, or damaged.
-CORPUS = """04_coffee.mp4 05_default_juggle.mp4 bbb_1920x1080_60fps_vp8.webm bear-vp9-odd-dimensions.webm bottle-detection.mp4
-    bt709_full_range.mp4 dog_eating_854132.mp4 fixture-raw.mts h264_10bits.mp4 hdr10-av1.mp4 hlg10-color-test.mp4
+CORPUS = """04_coffee.mp4 05_default_juggle.mp4 bbb_1920x1080_60fps_vp8.webm bear-vp9-odd-dimensions.webm
+    bottle-detection.mp4 bt709_full_range.mp4 dog_eating_854132.mp4
+    fixture-raw.mts h264_10bits.mp4 hdr10-av1.mp4 hlg10-color-test.mp4
     nasa_13013.mp4 portrait_4k60.mp4 roadtrip-vp92-10bit.webm sample_fragmented.mp4 selfie_segmentation_web.mp4
     test_res_change.h264 video_90.mov water_180_mvhevc_5frames.mov""".split()
 
@@ -110,7 +111,10 @@ def label(shared: Path, names: list[str], cache: Path) -> int:
             masks = []
             for teacher in vote.teachers:
                 both = teacher(small), teacher(mirrored)[:, ::-1]
-                masks.append(sum(cv2.resize(m, size, interpolation=cv2.INTER_LINEAR) for m in map(np.ascontiguousarray, both)) / 2)
+                masks.append(
+                    sum(cv2.resize(m, size, interpolation=cv2.INTER_LINEAR) for m in map(np.ascontiguousarray, both))
+                    / 2
+                )
             part = target.with_suffix(".part.npz")
             np.savez(part, rgb=rgb, masks=(np.clip(masks, 0, 1) * 255).round().astype(np.uint8))
             part.replace(target)
@@ -128,7 +132,9 @@ def main() -> None:
     options.cache.mkdir(parents=True, exist_ok=True)
     names = sources(options.shared)
     with ProcessPoolExecutor(options.processes) as pool:
-        shares = [pool.submit(label, options.shared, names[i : i + 20], options.cache) for i in range(0, len(names), 20)]
+        shares = [
+            pool.submit(label, options.shared, names[i : i + 20], options.cache) for i in range(0, len(names), 20)
+        ]
         for i, share in enumerate(shares):
             print(f"{i + 1} of {len(shares)}: {share.result()} labelled", flush=True)
 

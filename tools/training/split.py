@@ -1,6 +1,7 @@
 """Which pictures are kept out of training: by person and by source, never by frame.
 
-A source is `reserve` (never trained on, by no network), `held` (not by the network whose figures the card gives) or `train`.
+A source is `reserve` (no network is trained on it), `held` (only the network that ships is, not the one that the
+card's figures are of) or `train`.
 """
 
 import hashlib
@@ -13,14 +14,14 @@ RESERVE_CLIPS = {
     "clips/signing-eat.mkv", "clips/signing-night.mkv", "clips/signing-sister.mkv",
 }  # fmt: skip
 RESERVE_STILLS = {
-    "photos-jetson": "airplane-0 bottle-0 bird-0 black-bear cat-1 city-0 dog-0 dog-2 fruit-9 horse-0 humans-1 humans-7 object-7 "
-    "peds-0 peds-1 peds-3 room-2 room-7 trail-2".split(),
+    "photos-jetson": "airplane-0 bottle-0 bird-0 black-bear cat-1 city-0 dog-0 dog-2 fruit-9 horse-0 humans-1 humans-7 "
+    "object-7 peds-0 peds-1 peds-3 room-2 room-7 trail-2".split(),
 }
 HELD_CLIPS = {"people/clips/his-girl-friday.mp4", "people/clips/google-paris.mp4"}
 HELD_GROUPS = {"photos-jetson"}
 HELD_STILLS = {
-    "scenes-gov": "pif-website-791160ff pif-website-80224cbe pif-website-8274bb33 pif-website-93ae153a pif-website-ada85465 "
-    "pif-website-bb60d9d5 pif-website-c4081de9 pif-website-24b38a94".split(),
+    "scenes-gov": "pif-website-791160ff pif-website-80224cbe pif-website-8274bb33 pif-website-93ae153a "
+    "pif-website-ada85465 pif-website-bb60d9d5 pif-website-c4081de9 pif-website-24b38a94".split(),
 }
 # Of these, one in n, by the name without its last numbers: pictures of one person or thing stay together.
 HELD_SHARES = {

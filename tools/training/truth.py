@@ -1,10 +1,10 @@
 """Masks of held-out pictures: begun from the teachers' vote, checked by eye and corrected by hand.
 
-    python tools/training/truth.py begin                                # writes truth/*.png where the vote is the first guess
-    python tools/training/truth.py show ITEM -o view.png [--region X,Y,W,H]     # picture and mask at 300 % and more
-    python tools/training/truth.py add|cut|doubt ITEM X,Y X,Y X,Y ...   # a polygon, in pixels of the mask
-    python tools/training/truth.py fit ITEM X,Y X,Y X,Y ...             # draws the mask anew in a polygon, by colour (GrabCut)
-    python tools/training/truth.py kind ITEM full-body several ...      # what the picture shows
+    python tools/training/truth.py begin                            # writes truth/*.png, the vote as a first guess
+    python tools/training/truth.py show ITEM -o view.png [--region X,Y,W,H] # picture and mask at 300 % and more
+    python tools/training/truth.py add|cut|doubt ITEM X,Y X,Y X,Y ... # a polygon, in pixels of the mask
+    python tools/training/truth.py fit ITEM X,Y X,Y X,Y ...         # draws it anew in a polygon, by colour (GrabCut)
+    python tools/training/truth.py kind ITEM full-body several ...  # what the picture shows
 
 An item is a file's name and the number of its frame, `name__00000`, as below `tools/training/truth`. A mask is a PNG
 of at most 384 pixels on the longer side: 255 is a person, 0 is not, 128 can't be told or need not be and counts for
@@ -72,24 +72,27 @@ def write_table(rows: list[dict[str, str]]) -> None:
 
 def begin(shared: Path, cache: Path) -> None:
     HERE.mkdir(exist_ok=True)
+    kinds = {row["item"]: row["kinds"] for row in read_table()} if (HERE / "truth.tsv").exists() else {}
     rows = []
     for item in items(shared):
         target = path_of(item)
         if not target.exists():
             with np.load(cached(cache, item)) as labels:
                 cv2.imwrite(str(target), np.where(vote(labels["masks"]) > THRESHOLD, 255, 0).astype(np.uint8))
-        rows.append({"item": target.stem, "file": item[0], "frame": str(item[1]), "kinds": ""})
+        rows.append({"item": target.stem, "file": item[0], "frame": str(item[1]), "kinds": kinds.get(target.stem, "")})
     write_table(rows)
 
 
 def show(picture: np.ndarray, mask: np.ndarray, region: tuple[int, int, int, int]) -> np.ndarray:
-    """The picture, and the picture with what is not a person darkened and the outline drawn, with a grid in pixels of the mask."""
+    """The picture, then with the mask's outline and all else darkened, both with a grid in pixels of the mask."""
     x, y, width, height = region
     zoom = max(3, 1080 // width)
     scale = picture.shape[1] / mask.shape[1]
     left, top, right, bottom = (round(v * scale) for v in (x, y, x + width, y + height))
     large = cv2.resize(picture[top:bottom, left:right], (width * zoom, height * zoom), interpolation=cv2.INTER_CUBIC)
-    part = cv2.resize(mask[y : y + height, x : x + width], (width * zoom, height * zoom), interpolation=cv2.INTER_NEAREST)
+    part = cv2.resize(
+        mask[y : y + height, x : x + width], (width * zoom, height * zoom), interpolation=cv2.INTER_NEAREST
+    )
     over = np.where(part[..., None] == 255, large, large // 3)
     over[part == 128] = over[part == 128] // 2 + np.array([0, 90, 120], np.uint8)
     outlines = cv2.findContours((part == 255).astype(np.uint8), cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)[0]

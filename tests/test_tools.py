@@ -116,10 +116,13 @@ def test_contact_sheet_shows_a_single_frame_once(tmp_path: Path, name: str) -> N
 
 
 def test_typical_workflow_keeps_every_frame(tmp_path: Path) -> None:
-    from typical_workflow import PERSON, blur_background, on_cpu
+    from typical_workflow import blur_background, on_cpu
+
+    from segmentation import Config
+    from segmentation.model import load_model
 
     target = tmp_path / "typical.mp4"
-    assert blur_background(str(SAMPLE), str(target), on_cpu(str(PERSON)), max_frames=12) == 12
+    assert blur_background(str(SAMPLE), str(target), on_cpu(load_model(Config())), max_frames=12) == 12
     frames = decoded(target)
     assert len(frames) == 12 and frames[0].shape == (360, 640, 3)
 
@@ -284,11 +287,13 @@ def test_peers_on_the_gpu_keep_every_frame(tmp_path: Path, model: str) -> None:
     from torch_network import TorchNetwork
     from typical_workflow import blur_background, on_gpu
 
-    network = TorchNetwork(model, torch.device("cuda"), half=True)
+    from segmentation.source import probe
+
+    network = TorchNetwork(model, probe(str(SAMPLE)), torch.device("cuda"), half=True)
     sample, typical = tmp_path / "sample.mp4", tmp_path / "typical.mp4"
     assert run_sample(str(SAMPLE), str(sample), network, max_frames=14) == 14  # three and a half batches
     assert run_sample(str(SAMPLE), None, network) == 150
-    assert blur_background(str(SAMPLE), str(typical), on_gpu(model), max_frames=4) == 4
+    assert blur_background(str(SAMPLE), str(typical), on_gpu(model, str(SAMPLE)), max_frames=4) == 4
     source = decoded(SAMPLE)[:14]
     for original, shown in zip(source, decoded(sample), strict=True):
         assert cv2.PSNR(original, shown) > 15  # dB: the same picture, blurred

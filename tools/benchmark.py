@@ -82,18 +82,18 @@ def run_pipeline(clip: Path, config: Config, folder: Path) -> Result:
 
 def run_typical(clip: Path, config: Config, folder: Path) -> Result:
     """The other side, with the same model; of the options, `max_frames` counts too."""
-    model = load_model(config)
+    model = load_model(config, probe(str(clip)))
     if model.activation != "none" or len(model.labels) != 1:
         raise ModelError(f"{config.model}: the typical workflow needs a model with one channel of probabilities")
-    what = (str(model.path), model.mean, model.std)
-    blur_background(str(clip), str(folder / "warm.mp4"), on_cpu(*what), max_frames=WARM_UP)
+    blur_background(str(clip), str(folder / "warm.mp4"), on_cpu(model), max_frames=WARM_UP)
     target = str(folder / "out.mp4")
-    return measured(lambda: blur_background(str(clip), target, on_cpu(*what), max_frames=config.max_frames))
+    return measured(lambda: blur_background(str(clip), target, on_cpu(model), max_frames=config.max_frames))
 
 
 def run_stage(clip: Path, config: Config, folder: Path, stage: str) -> Result:
     """One stage alone: its inputs are made beforehand from the clip's first frames and then given again and again."""
-    plan, model, info = make_plan(config), load_model(config), probe(str(clip))
+    info = probe(str(clip))
+    plan, model = make_plan(config), load_model(config, info)
     count = min(info.frames, STAGE_FRAMES)
     with Muxer(folder / "out.mp4", info, config) as muxer:
         pix_fmt = working_format(info.pix_fmt, plan.encode.implementation.formats(muxer.codec))

@@ -152,7 +152,7 @@ def main() -> None:
     parser.add_argument("output", help="an .mp4 file")
     parser.add_argument("--model", default="person", help="fcn_resnet50, or an ONNX file (default: the built-in one)")
     options = parser.parse_args()
-    network = TorchNetwork(options.model, torch.device("cuda"), half=True, batch=BATCH)
+    network = TorchNetwork(options.model, probe(options.input), torch.device("cuda"), half=True, batch=BATCH)
     print(f"{run_sample(options.input, options.output, network)} frames")
 
 

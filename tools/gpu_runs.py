@@ -189,7 +189,7 @@ def typical(folder: Path, clip: Path, model: str, frames: int) -> dict[str, Resu
     """The workflow that people usually write; the time that its network takes to load does not count."""
     from typical_workflow import blur_background, on_gpu
 
-    network, target = on_gpu(model), str(folder / "out.mp4")
+    network, target = on_gpu(model, str(clip)), str(folder / "out.mp4")
     blur_background(str(clip), target, network, max_frames=FEW)
     return {"typical workflow": measured(lambda: blur_background(str(clip), target, network, max_frames=frames))}
 
@@ -199,7 +199,7 @@ def sample(folder: Path, clip: Path, model: str, frames: int) -> dict[str, Resul
     from gpu_peers import BATCH, run_sample
     from torch_network import TorchNetwork
 
-    network = TorchNetwork(model, torch.device("cuda"), half=True, batch=BATCH)
+    network = TorchNetwork(model, probe(str(clip)), torch.device("cuda"), half=True, batch=BATCH)
     results = {}
     for name, target in (("sample, x264 ultrafast", str(folder / "out.mp4")), ("sample, null", None)):
         run_sample(str(clip), target, network, max_frames=WARM_UP)

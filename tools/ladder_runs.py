@@ -66,7 +66,8 @@ def in_turn(folder: Path, clip: Path, name: str, options: Options, frames: int) 
     The threads of libraries are left to them, as in such programs.
     """
     config = Config(**options, batch_size=1, overwrite=True)
-    info, model, plan = probe(str(clip)), load_model(config), make_plan(config)
+    info, plan = probe(str(clip)), make_plan(config)
+    model = load_model(config, info)
     clocks = []
 
     def run(count: int) -> int:
@@ -114,7 +115,7 @@ def alone_on_gpu(folder: Path, clip: Path, options: Options, frames: int) -> dic
     import torch  # only here: elsewhere it need not be installed
 
     config, info = Config(**options, overwrite=True), probe(str(clip))
-    plan, model, gpu = make_plan(config, info), load_model(config), open_gpu(config)
+    plan, model, gpu = make_plan(config, info), load_model(config, info), open_gpu(config)
     config = replace(config, batch_size=batch_size(config, model, on_gpu=gpu is not None))
     few = replace(config, max_frames=BATCHES * (config.batch_size or 1))
     with ExitStack() as ending:

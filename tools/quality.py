@@ -98,7 +98,7 @@ def run_network(path: Path, count: int, model_name: str = "person", *, mirror: b
     """A network's mask of each frame, by the program's own stages; with `mirror`, averaged with the mirror image's."""
     config = Config(mode="baseline", model=model_name)
     info, source = batches(path, count)
-    plan, model = make_plan(config), load_model(config)
+    plan, model = make_plan(config), load_model(config, info)
     preprocess = plan.preprocess.implementation(info, PIX_FMT, model, config)
     infer = plan.infer.implementation(model, config)
 

@@ -3,6 +3,7 @@
 import torch
 
 from segmentation import Config
+from segmentation.frames import VideoInfo
 from segmentation.half_cache import half_graph
 from segmentation.inference.onnx_to_torch import convert, probabilities
 from segmentation.model import load_model
@@ -16,11 +17,13 @@ _VOC_PERSON = 15
 class TorchNetwork:
     """Takes (N, 3, height, width) float32 `(rgb - mean) / std` on its device to (N, h, w) float32 probabilities.
 
-    `model` is `FCN`, a built-in model's name or an ONNX file. In FP16 (`half`) an ONNX file is converted as the
-    pipeline converts it, which keeps what overflows in FP32.
+    `model` is `FCN`, a built-in model's name or an ONNX file; of its sizes, the one for the video `info` is taken. In
+    FP16 (`half`) an ONNX file is converted as the pipeline converts it, which keeps what overflows in FP32.
     """
 
-    def __init__(self, model: str, device: torch.device, *, half: bool = False, batch: int = 1) -> None:
+    def __init__(
+        self, model: str, info: VideoInfo, device: torch.device, *, half: bool = False, batch: int = 1
+    ) -> None:
         if model == FCN:
             from torchvision.models import get_model
 
@@ -32,7 +35,7 @@ class TorchNetwork:
             self.height = self.width = _FCN_SIZE
             self.mean, self.std = _IMAGENET
         else:
-            meaning = load_model(Config(model=model))
+            meaning = load_model(Config(model=model), info)
             self._net = convert(half_graph(meaning, batch) if half else meaning.path, device)
             self._dtype = torch.float32  # of the input, which an ONNX in FP16 keeps
             self._probabilities = lambda output: probabilities(output, meaning)

@@ -10,14 +10,16 @@ runs there, eager and in FP32. What it does not keep: sound, timestamps and colo
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import cv2
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-PERSON = Path(__file__).parent.parent / "segmentation" / "models" / "person.onnx"
+from segmentation import Config
+from segmentation.model import Model, load_model
+from segmentation.source import probe
+
 Three = tuple[float, float, float]
 
 
@@ -32,20 +34,21 @@ class Network:
     std: Three
 
 
-def on_cpu(model: str, mean: Three = (0.5, 0.5, 0.5), std: Three = (0.25, 0.25, 0.25)) -> Network:
-    """An ONNX file that puts out (1, 1, h, w) probabilities, on ONNX Runtime."""
-    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
-    network_input = session.get_inputs()[0]
-    height, width = network_input.shape[2:]
-    return Network(lambda tensor: session.run(None, {network_input.name: tensor})[0][0, 0], height, width, mean, std)
+def on_cpu(model: Model) -> Network:
+    """A network that puts out (1, 1, h, w) probabilities, on ONNX Runtime."""
+    session = ort.InferenceSession(str(model.path), providers=["CPUExecutionProvider"])
+    return Network(
+        lambda tensor: session.run([model.output_name], {model.input_name: tensor})[0][0, 0],
+        *(model.height, model.width, model.mean, model.std),
+    )
 
 
-def on_gpu(model: str, device: str = "cuda") -> Network:
-    """An ONNX file, or a network of `torch_network`, with PyTorch in FP32."""
+def on_gpu(model: str, source: str, device: str = "cuda") -> Network:
+    """A network of `torch_network` for the video `source`, with PyTorch in FP32."""
     import torch  # only here: without a GPU it need not be installed
     from torch_network import TorchNetwork
 
-    network = TorchNetwork(model, torch.device(device))
+    network = TorchNetwork(model, probe(source), torch.device(device))
     return Network(
         lambda tensor: network(torch.from_numpy(tensor).to(device))[0].cpu().numpy(),
         *(network.height, network.width, network.mean, network.std),
@@ -81,10 +84,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Blurs the background of a video in the usual way.")
     parser.add_argument("input")
     parser.add_argument("output", help="an .mp4 file")
-    parser.add_argument("--model", default=str(PERSON), help="default: the built-in one")
+    parser.add_argument("--model", default="person", help="an ONNX file (default: the built-in network)")
     parser.add_argument("--device", default="cpu", help="cpu: ONNX Runtime (default); cuda: PyTorch")
     options = parser.parse_args()
-    network = on_cpu(options.model) if options.device == "cpu" else on_gpu(options.model, options.device)
+    if options.device == "cpu":
+        network = on_cpu(load_model(Config(model=options.model), probe(options.input)))
+    else:
+        network = on_gpu(options.model, options.input, options.device)
     print(f"{blur_background(options.input, options.output, network)} frames")
 
 

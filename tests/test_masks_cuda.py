@@ -110,6 +110,8 @@ def test_masks_are_steadied_alike_in_batches_of_any_size(side: str, sizes: list[
         ((61, 47), (128, 96)),
         ((5, 3), (64, 64)),
         ((144, 256), (144, 256)),
+        ((256, 448), (256, 448)),  # the built-in network's
+        ((336, 336), (336, 336)),
         ((28, 28), (224, 224)),
     ],
 )
@@ -191,14 +193,15 @@ def test_masks_are_refined_alike(side: str, pix_fmt: str, turn: int) -> None:
 
 
 @pytest.mark.parametrize("side", SIDES)
-def test_with_the_same_guide_the_refined_masks_are_the_same(side: str) -> None:
+@pytest.mark.parametrize("shape", [(256, 256), (256, 448)])
+def test_with_the_same_guide_the_refined_masks_are_the_same(shape: tuple[int, int], side: str) -> None:
     """A picture of the refined size needs no shrinking, so nothing is rounded."""
     generator = np.random.default_rng(7)
     luma = generator.integers(0, 256, (270, 480)).astype(np.uint8)
     luma[:, :240] //= 3
     planes = (luma, np.zeros((135, 240), np.uint8), np.zeros((135, 240), np.uint8))
-    masks = [disk((256, 256), 0.3), generator.random((256, 256)).astype(np.float32)]
-    masks += [np.round(masks[1]), np.where(disk((256, 256), 0.4) > 0.5, masks[1], 1).astype(np.float32)]
+    masks = [disk(shape, 0.3), generator.random(shape).astype(np.float32)]
+    masks += [np.round(masks[1]), np.where(disk(shape, 0.4) > 0.5, masks[1], 1).astype(np.float32)]
     batch = batch_of(*[planes] * len(masks))
     ours = refined_by(side, batch, "yuv420p", 0, np.stack(masks))
     theirs = Refiner(make_info(480, 270, Colour(), 0), "yuv420p")(batch, np.stack(masks))

@@ -36,9 +36,9 @@ def test_iou_leaves_out_doubtful_pixels() -> None:
     truth = square()
     found = square(150) > 0
     assert evaluate.iou(found, truth) == pytest.approx(50 / 150)
-    truth[:, 200:] = evaluate.DOUBT  # the half of `found` that is wrong
+    truth[:, 200:] = evaluate.UNSURE  # the half of `found` that is wrong
     assert evaluate.iou(found, truth) == pytest.approx(50 / 100)
-    truth[:, 100:150] = evaluate.DOUBT  # the half of the person that is not found
+    truth[:, 100:150] = evaluate.UNSURE  # the half of the person that is not found
     assert evaluate.iou(found, truth) == 1
 
 
@@ -57,7 +57,7 @@ def test_boundary_f_of_a_shifted_square() -> None:
 
 def test_boundary_f_does_not_see_what_is_found_in_doubt() -> None:
     truth = square()
-    truth[:, 180:250] = evaluate.DOUBT
+    truth[:, 180:250] = evaluate.UNSURE
     for width in (80, 90, 140):
         found = np.zeros(SHAPE, bool)
         found[100:200, 100 : 100 + width] = True
@@ -66,7 +66,7 @@ def test_boundary_f_does_not_see_what_is_found_in_doubt() -> None:
 
 def test_a_picture_of_nobody_counts_by_what_is_called_person() -> None:
     nobody = np.zeros(SHAPE, np.uint8)
-    nobody[:150] = evaluate.DOUBT
+    nobody[:150] = evaluate.UNSURE
     found = np.zeros(SHAPE, bool)
     found[140:180, :100] = True  # of the 150 x 400 pixels that are known: 30 x 100
     assert evaluate.score(found, item("a", nobody, "nobody")) == {"called_person": pytest.approx(0.05)}
@@ -160,7 +160,7 @@ def test_every_row_of_the_truth_has_a_mask_and_known_kinds() -> None:
     assert len({found.name for found in items}) == len(items) > 0
     for found in items:
         assert found.truth is not None, found.name
-        assert set(np.unique(found.truth)) <= {0, evaluate.DOUBT, evaluate.PERSON}, found.name
+        assert set(np.unique(found.truth)) <= {0, evaluate.UNSURE, evaluate.PERSON}, found.name
         assert set(found.kinds) <= set(evaluate.KINDS), found.name
 
 

@@ -94,11 +94,8 @@ def test_pictures_of_one_person_or_thing_are_on_the_same_side(shared: Path) -> N
     assert set.union(*sides.values()) == {"train", "held"}
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="twice there, on two sides: photos-jetson/dog-2 and object-1, nobody-gov/18f.gsa.gov-d0dd8412 and b14db9ae",
-)
 def test_no_picture_is_on_two_sides_under_two_names(stills: dict[str, np.ndarray]) -> None:
+    stills = {name: grey for name, grey in stills.items() if not data.LEFT_OUT.search(name)}
     small = [cv2.resize(grey, (24, 24), interpolation=cv2.INTER_AREA) for grey in stills.values()]
     brightness = np.reshape(small, (len(small), -1)).astype(np.float32)
     brightness -= brightness.mean(1, keepdims=True)

@@ -39,7 +39,7 @@ import measures
 from circumstances import ROOT, circumstances
 from label import TEACHERS, cached, pictures
 from split import split
-from truth import HERE, KINDS, THRESHOLD, read_table, vote
+from truth import HERE, KINDS, PERSON, THRESHOLD, UNSURE, read_table, vote
 
 from segmentation.config import Config
 from segmentation.decode.pyav import plane_view
@@ -52,7 +52,6 @@ from segmentation.preprocess.opencv import OpenCVPreprocessor
 from segmentation.refine import Refiner
 from segmentation.source import EXACT
 
-PERSON, DOUBT = 255, 128  # values of a truth mask
 PIX_FMT = "yuv444p"  # of the pictures, as the pipeline gets them
 PORTRAIT = "models/prisma-portrait.onnx"  # below the shared folder
 WITHOUT_PEOPLE = ("nobody", "animal")  # kinds whose pictures are measured by false alarms
@@ -210,14 +209,14 @@ class Candidates:
 
 def iou(found: Mask, truth: Truth) -> float:
     """Intersection over union where the truth is known; 1 if both are empty."""
-    known, person = truth != DOUBT, truth == PERSON
+    known, person = truth != UNSURE, truth == PERSON
     union = np.count_nonzero((found | person) & known)
     return float(np.count_nonzero(found & person) / union) if union else 1.0
 
 
 def boundary_f(found: Mask, truth: Truth) -> float:
     """The boundary F of tools/measures.py, with doubtful pixels outside both masks."""
-    return measures.boundary_f(found & (truth != DOUBT), truth == PERSON)
+    return measures.boundary_f(found & (truth != UNSURE), truth == PERSON)
 
 
 def called_person(found: Mask, truth: Truth) -> float:
@@ -424,7 +423,7 @@ def strip(item: Item, candidates: Candidates) -> Picture:
     found = candidates.masks(item, rgb)
     scale = min(CELL[0] / rgb.shape[1], CELL[1] / rgb.shape[0])
     small = cv2.resize(rgb, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
-    truth = masked(small, item.truth == PERSON, item.truth == DOUBT)
+    truth = masked(small, item.truth == PERSON, item.truth == UNSURE)
     cells = [
         framed(small, shown(item.name)[:34]),
         framed(truth, f"truth: {', '.join(item.kinds) or 'no kind yet'}"),

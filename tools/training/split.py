@@ -14,7 +14,7 @@ RESERVE_CLIPS = {
     "clips/signing-eat.mkv", "clips/signing-night.mkv", "clips/signing-sister.mkv",
 }  # fmt: skip
 RESERVE_STILLS = {
-    "photos-jetson": "airplane-0 bottle-0 bird-0 black-bear cat-1 city-0 dog-0 dog-2 fruit-9 horse-0 humans-1 humans-7 "
+    "photos-jetson": "airplane-0 bottle-0 bird-0 black-bear cat-1 city-0 dog-0 fruit-9 horse-0 humans-1 humans-7 "
     "object-7 peds-0 peds-1 peds-3 room-2 room-7 trail-2".split(),
 }
 HELD_CLIPS = {"people/clips/his-girl-friday.mp4", "people/clips/google-paris.mp4"}

@@ -24,6 +24,7 @@ from split import split
 HERE = Path(__file__).parent / "truth"
 KINDS = ("portrait", "hands", "full-body", "several", "small", "dark", "grey", "nobody", "animal")
 THRESHOLD = 0.4  # of the vote
+PERSON, UNSURE = 255, 128  # values of a mask
 # Of clips, these frames; of stills, all that are held out.
 FRAMES = {
     "people/clips/his-girl-friday.mp4": (4, 16, 30, 44, 58, 70, 80, 90),
@@ -93,9 +94,9 @@ def show(picture: np.ndarray, mask: np.ndarray, region: tuple[int, int, int, int
     part = cv2.resize(
         mask[y : y + height, x : x + width], (width * zoom, height * zoom), interpolation=cv2.INTER_NEAREST
     )
-    over = np.where(part[..., None] == 255, large, large // 3)
-    over[part == 128] = over[part == 128] // 2 + np.array([0, 90, 120], np.uint8)
-    outlines = cv2.findContours((part == 255).astype(np.uint8), cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)[0]
+    over = np.where(part[..., None] == PERSON, large, large // 3)
+    over[part == UNSURE] = over[part == UNSURE] // 2 + np.array([0, 90, 120], np.uint8)
+    outlines = cv2.findContours((part == PERSON).astype(np.uint8), cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)[0]
     cv2.drawContours(over, outlines, -1, (0, 255, 0), 1)
     every = 10 if width <= 160 else 20
     for view in (large, over):
@@ -165,7 +166,7 @@ def main() -> None:
         if options.action == "fit":
             mask = fit(picture, mask, inside > 0)
         else:
-            mask[inside > 0] = {"add": 255, "cut": 0, "doubt": 128}[options.action]
+            mask[inside > 0] = {"add": PERSON, "cut": 0, "doubt": UNSURE}[options.action]
     cv2.imwrite(str(target), mask)
 
 

@@ -14,7 +14,7 @@ from segmentation.model import BUILT_IN
 
 sys.path[:0] = [str(ROOT / "tools" / "training"), str(ROOT / "tools")]  # the tools are programs, not a package
 
-# Bounds with some room: `pytest -s` prints IoU 0.795, boundary F 0.781, called person 0.017 (nobody) and 0.108 (animal);
+# Bounds with some room: `pytest -s` prints IoU 0.795, boundary F 0.781, called person 0.017 (nobody), 0.108 (animal);
 # the network before had 0.60, 0.57, 0.20 and 0.41.
 LEAST_IOU = 0.76
 LEAST_BOUNDARY_F = 0.74

@@ -1,6 +1,7 @@
 """Convolutions that add and rectify by themselves: one kernel of cuDNN, where PyTorch's modules queue up to four.
 
-On an H200, batches of 16: FCN-ResNet50 at 224 takes 2.1 ms instead of 3.4, the built-in network 0.41 instead of 0.56.
+On an H200, batches of 16: FCN-ResNet50 at 224 takes 2.1 ms instead of 3.4, one of 0.37 million weights at 256 0.41
+instead of 0.56.
 """
 
 from typing import Any

@@ -33,6 +33,7 @@ class Size:
 
 SIZES = {
     "person": Size(14, (96, 48, 32, 16), ((256, 448), (288, 384), (336, 336), (384, 288), (448, 256))),
+    # For those who have a GPU or patience. Not trained yet.
     "person-hq": Size(17, (192, 96, 48, 16), ((352, 640), (416, 544), (480, 480), (544, 416), (640, 352))),
 }
 

@@ -98,7 +98,17 @@ def test_a_report_that_nobody_gets_is_an_error(tmp_path: Path, line: str, why: s
 @pytest.mark.parametrize("ignored", [False, True])
 def test_a_closed_terminal_finishes_the_file(corpus: Path, tmp_path: Path, ignored: bool) -> None:
     target = tmp_path / "a.mp4"
-    arguments = (corpus / "nasa_13013.mp4", "-o", target, "--max-frames", 150, "--trace", tmp_path / "t.json")
+    arguments = (
+        corpus / "nasa_13013.mp4",
+        "-o",
+        target,
+        "--effect",
+        "overlay",
+        "--max-frames",
+        150,
+        "--trace",
+        tmp_path / "t.json",
+    )
     before = f"import signal; signal.signal(signal.SIGHUP, signal.{'SIG_IGN' if ignored else 'SIG_DFL'})"
     with start(*arguments, before=before) as process:
         process.until(lambda: any(path.stat().st_size > 100_000 for path in tmp_path.glob(".a.*.mp4")))

@@ -100,7 +100,7 @@ def source(path: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("path", "least"), [(BUILDING, BUILDS), (RUNNING, RUNS | RUNS_RTX), (LOGGING, LOGS)], ids=lambda v: str(v)[:40]
+    ("path", "least"), [(BUILDING, BUILDS), (RUNNING, RUNS | RUNS_RTX), (LOGGING, LOGS)], ids=["build", "run", "log"]
 )
 def test_names_and_arguments_are_those_of_tensorrt_rtx(rtx: ModuleType, path: str, least: set[str]) -> None:
     checked = Checker(rtx, SEEDS).check(source(path))
@@ -108,7 +108,7 @@ def test_names_and_arguments_are_those_of_tensorrt_rtx(rtx: ModuleType, path: st
     assert least <= checked.seen, least - checked.seen
 
 
-@pytest.mark.parametrize(("path", "least"), [(RUNNING, RUNS), (LOGGING, LOGS)], ids=lambda v: str(v)[:40])
+@pytest.mark.parametrize(("path", "least"), [(RUNNING, RUNS), (LOGGING, LOGS)], ids=["run", "log"])
 def test_names_and_arguments_of_running_are_those_of_tensorrt_11(lean: ModuleType, path: str, least: set[str]) -> None:
     checked = Checker(lean, SEEDS, RTX_ONLY).check(source(path))
     assert checked.problems == []

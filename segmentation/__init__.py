@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         OutputError,
         SegmentationError,
     )
-    from segmentation.pipeline import Report, segment
+    from segmentation.pipeline.run import Report, segment
 
 __version__ = "0.1.0"
 __all__ = [
@@ -34,7 +34,12 @@ __all__ = [
     "segment",
 ]
 
-_MODULES = {"Config": "config", "Effect": "effect", "Report": "pipeline", "segment": "pipeline"}  # others: errors
+_MODULES = {
+    "Config": "config",
+    "Effect": "effect",
+    "Report": "pipeline.run",
+    "segment": "pipeline.run",
+}  # others: errors
 
 
 def __getattr__(name: str) -> Any:

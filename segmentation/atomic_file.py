@@ -6,16 +6,16 @@ from pathlib import Path
 from secrets import token_hex
 
 from segmentation.errors import OutputError
-from segmentation.source import reason
+from segmentation.media.input import reason
 
 
-def temporary_for(target: Path) -> Path:
+def temporary_path(target: Path) -> Path:
     """Another name beside `target`, with its suffix. It is absolute: the current folder may change until it is used."""
     # Not the process id: in containers it comes again. Not the whole name: it may be as long as names can be.
     return target.absolute().with_name(f".{target.stem[:40]}.{token_hex(4)}.part{target.suffix}")
 
 
-def put_in_place(temporary: Path, target: Path, *, overwrite: bool) -> None:
+def commit(temporary: Path, target: Path, *, overwrite: bool) -> None:
     """Flushes `temporary` to the disk and gives it the name of the target, beside which it was made. Raises `OSError`,
     and `OutputError` if without `overwrite` the target has come into being."""
     with temporary.open("rb+") as file:

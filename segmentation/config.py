@@ -39,7 +39,9 @@ class Config:
     invert: bool = False  # keep what the classes are not: the effect is on them
     threshold: float = 0.5  # of the mask: where the edge lies
     feather: float = 0.0  # width of the soft edge, in pixels of a picture whose shorter side has 1080; 0: sharp
-    smooth: float | None = None  # how much masks are steadied over time, 0 (not at all) to 1; see `steadiness`
+    smooth: float | None = (
+        None  # how much masks are smooth_masks over time, 0 (not at all) to 1; see `smoothing_strength`
+    )
     refine: bool = True  # draw the mask's edge along the picture's
     batch_size: int | None = None
     max_frames: int | None = None
@@ -138,8 +140,8 @@ class Config:
         return values
 
     @property
-    def steadiness(self) -> float:
-        """`smooth`, or what it is by default: saved masks stay as steady as they are."""
+    def smoothing_strength(self) -> float:
+        """`smooth`, or what it is by default: saved masks stay as smooth as they are."""
         by_default = DEFAULT_SMOOTH if self.masks is None else 0.0
         return by_default if self.smooth is None else self.smooth
 
@@ -160,7 +162,7 @@ class Config:
         if self.masks is None:
             return
         if self.smooth:
-            raise ConfigError("smooth: saved masks stay as steady as they are; leave out --smooth, or --masks")
+            raise ConfigError("smooth: saved masks stay as smooth as they are; leave out --smooth, or --masks")
         for name in ("model", "classes", "preprocess", "infer", "save_masks"):
             if getattr(self, name) != type(self).__dataclass_fields__[name].default:
                 option = f"--{name.replace('_', '-')}"
@@ -188,7 +190,7 @@ class Config:
         elif self.codec != "mjpeg" and self.encode == "jpeg":
             raise ConfigError(f"codec {self.codec!r}: --encode jpeg makes mjpeg only")
         if self.codec == "mjpeg" and self.verify:
-            raise ConfigError("verify: can't check mjpeg, whose colours and layout are JPEG's own; leave out --verify")
+            raise ConfigError("verify: can't check mjpeg, whose colors and layout are JPEG's own; leave out --verify")
 
 
 def seconds(text: str) -> float:

@@ -24,7 +24,7 @@ class Effect:
     block: float = DEFAULT_BLOCK  # pixelate: the side of a block
     rgb: tuple[int, int, int] = (0, 177, 64)  # color: what replaces the background; overlay: the tint
     file: str = ""  # image, video: what replaces the background
-    classes: tuple[str, ...] = ()  # overlay: the names of what is kept, if each is to have its own colour
+    classes: tuple[str, ...] = ()  # overlay: the names of what is kept, if each is to have its own color
     contain: bool = False  # image, video: show all of it, with black beside it, instead of covering the picture with it
 
     @staticmethod
@@ -36,7 +36,7 @@ class Effect:
                 return _sized(kind, number(argument, f"effect {text!r}"), text)
             case "color" | "overlay" if colon:
                 if not re.fullmatch(r"#?[0-9a-fA-F]{6}", argument):
-                    raise ConfigError(f"effect {text!r}: write the colour as #RRGGBB, such as {kind}:#00b140")
+                    raise ConfigError(f"effect {text!r}: write the color as #RRGGBB, such as {kind}:#00b140")
                 value = int(argument.lstrip("#"), 16)
                 return Effect(kind, rgb=(value >> 16, value >> 8 & 255, value & 255))
             case "image" | "video":
@@ -50,7 +50,7 @@ class Effect:
 
 
 def effect_on(text: str, classes: tuple[str, ...]) -> Effect:
-    """The effect, where these classes are kept: with several, `overlay` without a colour gives each its own."""
+    """The effect, where these classes are kept: with several, `overlay` without a color gives each its own."""
     effect = Effect.parse(text)
     return replace(effect, classes=classes) if text == "overlay" and len(classes) > 1 else effect
 

@@ -69,7 +69,7 @@ _KR_KB = {  # luma weights of red and blue by matrix coefficients, H.273 table 4
 
 
 @dataclass(frozen=True, slots=True)
-class Colour:
+class Color:
     """How YUV numbers map to light: H.273 code points; `range` is 0 (unspecified), 1 (limited) or 2 (full)."""
 
     matrix: int = UNSPECIFIED
@@ -110,7 +110,7 @@ class Colour:
         return np.hstack([linear, -linear @ [[black], [zero], [zero]]]).astype(np.float32)
 
     def from_rgb(self, rgb: tuple[int, int, int], bits: int) -> tuple[int, int, int]:
-        """An 8-bit RGB colour as (Y, U, V) sample values."""
+        """An 8-bit RGB color as (Y, U, V) sample values."""
         kr, kb = self.weights
         black, luma, zero, chroma = self.levels(bits)
         r, g, b = (c / 255 for c in rgb)
@@ -130,7 +130,7 @@ class VideoInfo:
     height: int
     pix_fmt: str  # FFmpeg's name of the decoder's format
     codec: str
-    colour: Colour
+    color: Color
     time_base: Fraction  # seconds a tick of pts
     rate: Fraction  # frames a second, nominal: for rate control and progress, never for timestamps
     start: Fraction  # seconds: where the container's clock begins
@@ -164,7 +164,7 @@ class FrameBatch:
     # On a GPU: (Y, U, V), of cut-outs with alpha, CUDA tensors (N, h, w) whose first len(frames) pictures count.
     planes: Any = None
     # (N, h, w) uint8, upright, with the masks: which of the classes that are kept is the likeliest, if that is wanted.
-    which: Any = None
+    class_map: Any = None
     ready: Any = None  # a CUDA event: the planes hold the pictures once it has passed
     # In the host's memory: `SharedPlanes` whose first pictures these frames are, if an encoder's process sees them.
     shared: Any = None

@@ -22,7 +22,7 @@ from segmentation.errors import OutputError
 
 _SPACE = 1 << 36  # bytes of addresses, not of memory: who uses the blocks bounds how much of it they take
 _ALIGNED = 64  # bytes: planes begin at multiples of it
-Spot = tuple[int, tuple[int, ...]]  # a plane: bytes from the beginning of the file, shape (N, h, w)
+PlaneLocation = tuple[int, tuple[int, ...]]  # a plane: bytes from the beginning of the file, shape (N, h, w)
 
 
 class BlockPool:
@@ -132,7 +132,7 @@ class SharedPlanes:
     """The planes of a batch of frames in a block: (N, h, w) uint8 or uint16, and where the other process finds them."""
 
     block: Block
-    spots: tuple[Spot, ...]
+    spots: tuple[PlaneLocation, ...]
     arrays: tuple[NDArray[Any], ...]
 
 

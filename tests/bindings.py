@@ -82,7 +82,7 @@ class Checker:
     """Follows TensorRT's objects through one source file.
 
     `seeds` are, by function, the parameters that are such objects, with their class; a name that ends in `trt` is the
-    module itself. `skip` are functions that are for another flavour. `problems` is what is wrong, `seen` what was found
+    module itself. `skip` are functions that are for another variant. `problems` is what is wrong, `seen` what was found
     to be right.
     """
 

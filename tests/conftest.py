@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from segmentation.frames import LIMITED, Colour, VideoInfo
-from segmentation.source import open_input
+from segmentation.frames import LIMITED, Color, VideoInfo
+from segmentation.media.input import open_input
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -235,7 +235,7 @@ class Synthetic:
     options: dict[str, str] = field(default_factory=dict)
     gop: int = 12
     range: int = 0
-    colour: tuple[int, int, int] = (2, 2, 2)  # matrix, primaries, transfer
+    color: tuple[int, int, int] = (2, 2, 2)  # matrix, primaries, transfer
     aspect: Fraction | None = None
     rotation: int = 0
     audio: str | None = None  # codec
@@ -262,7 +262,7 @@ class Synthetic:
             context.time_base, context.gop_size = self.time_base, self.gop
             context.flags |= av.codec.context.Flags.frame_duration
             context.color_range = self.range
-            context.colorspace, context.color_primaries, context.color_trc = self.colour
+            context.colorspace, context.color_primaries, context.color_trc = self.color
             if self.aspect is not None:
                 context.sample_aspect_ratio = self.aspect  # type: ignore[misc]
             if self.rotation:
@@ -361,7 +361,7 @@ def video_info(size: tuple[int, int] = (96, 64), **others: Any) -> VideoInfo:
         height=size[1],
         pix_fmt="yuv420p",
         codec="h264",
-        colour=Colour(1, LIMITED, 1, 1),
+        color=Color(1, LIMITED, 1, 1),
         time_base=Fraction(1, 30),
         rate=Fraction(30),
         start=Fraction(0),

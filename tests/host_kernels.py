@@ -28,8 +28,8 @@ import cv2
 import pytest
 import torch
 
-from segmentation import kernels
 from segmentation.frames import PixelFormat
+from segmentation.gpu import kernels
 
 _BEFORE = """
 #include <algorithm>
@@ -110,7 +110,7 @@ class HostGpu:
     def planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
         return tuple(torch.zeros(shape, dtype=dtype) for shape in shapes)
 
-    def recorded(self) -> Any:
+    def record_event(self) -> Any:
         return SimpleNamespace(synchronize=lambda: None)
 
     def kernels(self, layout: PixelFormat, turns: int = 0, source: tuple[str, ...] = kernels.FRAMES) -> HostKernels:
@@ -159,10 +159,10 @@ def _put_back(name: str, module: ModuleType | None) -> None:
 def host_stages() -> SimpleNamespace:
     """`CvCudaPostprocessor`, `CudaPreprocessor` and `Transfer`, as they are with OpenCV in CV-CUDA's place."""
     names = (
-        "segmentation.gpu",
-        "segmentation.transfer",
-        "segmentation.preprocess.cuda",
-        "segmentation.postprocess.cvcuda",
+        "segmentation.gpu.context",
+        "segmentation.gpu.transfer",
+        "segmentation.stages.preprocess.cuda",
+        "segmentation.stages.postprocess.cvcuda",
     )
     kept = {name: sys.modules.pop(name, None) for name in ("cvcuda", *names)}
     sys.modules["cvcuda"] = HostCvCuda("cvcuda")

@@ -13,10 +13,10 @@ from conftest import pictures, same_times
 from numpy.typing import NDArray
 
 from segmentation import Config
-from segmentation.encode.segments import Layout, SegmentEncoder
-from segmentation.encode.x264 import X264Encoder
 from segmentation.frames import FORMATS, Frame, FrameBatch, VideoInfo
-from segmentation.mux import Muxer
+from segmentation.media.muxer import Muxer
+from segmentation.stages.encode.pyav import PyAVEncoder
+from segmentation.stages.encode.segments import Layout, SegmentEncoder
 
 LENGTH = 10  # frames of a segment in most tests
 Packets = list[Any]
@@ -49,8 +49,8 @@ def moving(count: int, info: VideoInfo, pix_fmt: str = "yuv420p", pts: Sequence[
 
 @contextmanager
 def encoder(
-    path: Path, info: VideoInfo, config: Config, pix_fmt: str = "yuv420p", kind: type[X264Encoder] = SegmentEncoder
-) -> Iterator[tuple[Muxer, X264Encoder]]:
+    path: Path, info: VideoInfo, config: Config, pix_fmt: str = "yuv420p", kind: type[PyAVEncoder] = SegmentEncoder
+) -> Iterator[tuple[Muxer, PyAVEncoder]]:
     with Muxer(path, info, config) as muxer:
         made = kind(muxer, info, pix_fmt, config)
         try:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from segmentation.config import Config
 from segmentation.effect import effect_on
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
-from segmentation.model import Model
-from segmentation.postprocess.opencv import OpenCVPostprocessor
-from segmentation.preprocess.opencv import OpenCVPreprocessor
+from segmentation.models.model import Model
+from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
+from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 
 GPU_SIDES = ["host", pytest.param("cuda", marks=pytest.mark.gpu)]
 SIDES = ["opencv", *GPU_SIDES]
@@ -25,7 +25,7 @@ BATCH = 4  # pictures that the GPU's buffers hold: more than most tests fill
 @cache
 def gpu() -> Any:
     """The GPU that all tests share."""
-    from segmentation.gpu import Gpu
+    from segmentation.gpu.context import Gpu
 
     return Gpu()
 
@@ -33,9 +33,9 @@ def gpu() -> Any:
 def gpu_stages(side: str) -> tuple[Any, Any]:
     """The GPU of a side, and `CvCudaPostprocessor`, `CudaPreprocessor` and `Transfer` as they are there."""
     if side == "cuda":
-        from segmentation.postprocess.cvcuda import CvCudaPostprocessor
-        from segmentation.preprocess.cuda import CudaPreprocessor
-        from segmentation.transfer import Transfer
+        from segmentation.gpu.transfer import Transfer
+        from segmentation.stages.postprocess.cvcuda import CvCudaPostprocessor
+        from segmentation.stages.preprocess.cuda import CudaPreprocessor
 
         stages = (CvCudaPostprocessor, CudaPreprocessor, Transfer)
         return gpu(), SimpleNamespace(**{stage.__name__: stage for stage in stages})
@@ -74,6 +74,6 @@ def postprocess(
     device, there = gpu_stages(side)
     transfer = there.Transfer(device, info, FORMATS[pix_fmt], BATCH)
     stage = there.CvCudaPostprocessor(info, pix_fmt, chosen, config, device)
-    batch = transfer.which(batch, "cuda")
+    batch = transfer.class_map(batch, "cuda")
     moved = transfer.frames(batch, "cuda"), transfer.rows(masks, "cuda", len(batch))
     return transfer.frames(stage(*moved), "host")

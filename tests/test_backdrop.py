@@ -1,4 +1,4 @@
-"""Images and videos behind the subject: their colours, where they lie, and which picture is shown when."""
+"""Images and videos behind the subject: their colors, where they lie, and which picture is shown when."""
 
 import random
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from segmentation.config import Config
 from segmentation.effect import Effect
 from segmentation.errors import InputError
-from segmentation.frames import FORMATS, FULL, LIMITED, Colour
-from segmentation.postprocess.backdrop import Backdrop
+from segmentation.frames import FORMATS, FULL, LIMITED, Color
+from segmentation.stages.postprocess.backdrop import Backdrop
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 RED, BLUE, WHITE = (200, 30, 40), (20, 40, 210), (255, 255, 255)
@@ -41,27 +41,25 @@ def halves(width: int, height: int) -> NDArray[np.uint8]:
     return picture
 
 
-def shown(planes: Any, pix_fmt: str, colour: Colour, turns: int = 0) -> NDArray[np.float32]:
+def shown(planes: Any, pix_fmt: str, color: Color, turns: int = 0) -> NDArray[np.float32]:
     """The upright picture in RGB of 0..255."""
     size = planes[0].shape[::-1]
     yuv = np.dstack([cv2.resize(p, size, interpolation=cv2.INTER_LINEAR) for p in planes]).astype(np.float32)
-    rgb = cv2.transform(yuv, colour.yuv_to_rgb(FORMATS[pix_fmt].bits)) * 255
+    rgb = cv2.transform(yuv, color.yuv_to_rgb(FORMATS[pix_fmt].bits)) * 255
     return np.rot90(rgb, turns)
 
 
 @pytest.mark.parametrize("pix_fmt", FORMATS)
-@pytest.mark.parametrize("colour", [Colour(1, LIMITED), Colour(6, FULL), Colour(9, LIMITED), Colour(2, 0)], ids=str)
+@pytest.mark.parametrize("color", [Color(1, LIMITED), Color(6, FULL), Color(9, LIMITED), Color(2, 0)], ids=str)
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
-def test_an_image_stands_upright_in_its_own_colours(
-    tmp_path: Path, rotation: int, colour: Colour, pix_fmt: str
-) -> None:
+def test_an_image_stands_upright_in_its_own_colours(tmp_path: Path, rotation: int, color: Color, pix_fmt: str) -> None:
     size = (97, 65) if rotation % 180 == 0 else (65, 97)  # as stored
     file = write_image(tmp_path / "a.png", halves(97, 65))
-    planes = backdrop(file, pix_fmt, size=size, rotation=rotation, colour=colour)(0)
+    planes = backdrop(file, pix_fmt, size=size, rotation=rotation, color=color)(0)
     layout = FORMATS[pix_fmt]
     assert planes[0].shape == size[::-1] and {p.dtype.type for p in planes} == {layout.dtype}
     assert planes[1].shape == (-(-size[1] >> layout.shift_y), -(-size[0] >> layout.shift_x))
-    rgb = shown(planes, pix_fmt, colour, rotation // 90)
+    rgb = shown(planes, pix_fmt, color, rotation // 90)
     for place, expected in (((5, 5), WHITE), ((20, 80), RED), ((60, 5), BLUE), ((60, 90), BLUE)):
         assert np.abs(rgb[place] - expected).max() <= 4
 
@@ -78,9 +76,9 @@ def test_a_tall_image_covers_or_fits(
     tmp_path: Path, contain: bool, aspect: Fraction | None, box: tuple[int, ...]
 ) -> None:
     file = write_image(tmp_path / "a.png", np.full((450, 200, 3), 200, np.uint8))
-    colour = Colour(1, LIMITED)
-    planes = backdrop(file, contain=contain, size=(160, 90), sample_aspect_ratio=aspect, colour=colour)(0)
-    rgb = shown(planes, "yuv444p", colour)
+    color = Color(1, LIMITED)
+    planes = backdrop(file, contain=contain, size=(160, 90), sample_aspect_ratio=aspect, color=color)(0)
+    rgb = shown(planes, "yuv444p", color)
     expected = np.zeros((90, 160))
     expected[box[1] : box[3], box[0] : box[2]] = 200
     assert np.abs(rgb - expected[..., None]).max() <= 2
@@ -98,8 +96,8 @@ def test_a_photograph_is_turned_as_its_camera_says(tmp_path: Path) -> None:
     """A rotated video: the same display matrix that photographs have."""
     frames = [av.VideoFrame.from_ndarray(halves(64, 48), format="rgb24")]
     file = Synthetic(frames=frames, pts=[0], codec="mpeg4", rotation=90).write(tmp_path / "turned.mp4")
-    colour = Colour(6, LIMITED)
-    rgb = shown(backdrop(file, size=(48, 64), colour=colour)(0), "yuv444p", colour)
+    color = Color(6, LIMITED)
+    rgb = shown(backdrop(file, size=(48, 64), color=color)(0), "yuv444p", color)
     upright = np.rot90(halves(64, 48))
     assert np.abs(rgb.astype(int) - upright)[4:-4, 4:-4].mean() < 8
 
@@ -121,7 +119,7 @@ def number(planes: Any) -> int:
 
 @pytest.mark.parametrize("rate", [30, 10, 4])
 def test_a_video_keeps_its_own_time_and_begins_again(counting: Path, rate: int) -> None:
-    info: dict[str, Any] = dict(time_base=Fraction(1, rate), rate=Fraction(rate), colour=Colour(6, LIMITED))
+    info: dict[str, Any] = dict(time_base=Fraction(1, rate), rate=Fraction(rate), color=Color(6, LIMITED))
     behind = backdrop(counting, kind="video", **info)
     found = [number(behind(pts)) for pts in range(3 * rate)]
     assert found == [pts * 10 // rate % 10 for pts in range(3 * rate)]
@@ -129,7 +127,7 @@ def test_a_video_keeps_its_own_time_and_begins_again(counting: Path, rate: int) 
 
 
 def test_threads_may_ask_in_any_order(counting: Path) -> None:
-    behind = backdrop(counting, kind="video", time_base=Fraction(1, 10), rate=Fraction(10), colour=Colour(6, LIMITED))
+    behind = backdrop(counting, kind="video", time_base=Fraction(1, 10), rate=Fraction(10), color=Color(6, LIMITED))
     wanted = list(range(60))
     random.Random(1).shuffle(wanted)
     with ThreadPoolExecutor(4) as pool:
@@ -140,7 +138,7 @@ def test_threads_may_ask_in_any_order(counting: Path) -> None:
 
 
 def test_time_counts_from_the_beginning_of_the_stretch(counting: Path) -> None:
-    info = video_info(time_base=Fraction(1, 10), rate=Fraction(10), start=Fraction(5), colour=Colour(6, LIMITED))
+    info = video_info(time_base=Fraction(1, 10), rate=Fraction(10), start=Fraction(5), color=Color(6, LIMITED))
     behind = Backdrop(info, "yuv420p", Effect("video", file=str(counting)), Config(start=2.0))
     assert [number(behind(70 + n)) for n in (0, 1, 2)] == [0, 1, 2]
     behind.close()
@@ -154,7 +152,7 @@ def test_before_a_late_first_picture_that_one_is_shown(tmp_path: Path) -> None:
         kind="video",
         time_base=Fraction(1, 10),
         rate=Fraction(10),
-        colour=Colour(6, LIMITED),
+        color=Color(6, LIMITED),
     )
     once = [0, 0, 0, 0, 0, 0, 1, 2, 3, 4]
     assert [number(behind(pts)) for pts in range(30)] == once * 3

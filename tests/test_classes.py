@@ -16,13 +16,13 @@ from test_postprocess import noise
 from test_preprocess import batch_of, make_info
 
 from segmentation import Config, segment
-from segmentation.frames import FORMATS, LIMITED, Colour
-from segmentation.inference import Found
-from segmentation.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.model import Model, load_model
-from segmentation.postprocess.legend import legend, palette
+from segmentation.frames import FORMATS, LIMITED, Color
+from segmentation.models.model import Model, load_model
+from segmentation.stages.inference import Found
+from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
+from segmentation.stages.postprocess.legend import legend, palette
 
-HD = Colour(1, LIMITED)
+HD = Color(1, LIMITED)
 CLASSES = ("tomato", "leaf", "sea")
 
 
@@ -48,10 +48,10 @@ def inference(name: str, model: Model, config: Config) -> Any:
     pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("onnx2torch", reason="onnx2torch is not installed", exc_type=ImportError)
     if name == "torch":
-        from segmentation.inference.torch import TorchInference
+        from segmentation.stages.inference.torch import TorchInference
 
         return TorchInference(model, replace(config, device="cpu"))
-    from segmentation.inference.torch_fp16 import TorchFp16Inference
+    from segmentation.stages.inference.torch_fp16 import TorchFp16Inference
 
     return TorchFp16Inference(model, replace(config, batch_size=1), gpu())
 
@@ -69,10 +69,10 @@ def test_which_class_is_where(options: dict[str, Any], name: str) -> None:
         tensor = torch.from_numpy(tensor).to(gpu().device)
     found = inference(name, model, config)(tensor)
     assert isinstance(found, Found)
-    masks, which = (a if isinstance(a, np.ndarray) else a.cpu().numpy() for a in found)
-    assert which.dtype == np.uint8 and which.shape == masks.shape == (1, 16, 24)
+    masks, class_map = (a if isinstance(a, np.ndarray) else a.cpu().numpy() for a in found)
+    assert class_map.dtype == np.uint8 and class_map.shape == masks.shape == (1, 16, 24)
     assert masks.min() > 0.9
-    assert np.array_equal(which[0], np.tile(np.repeat([0, 1, 2], 8).astype(np.uint8), (16, 1)))
+    assert np.array_equal(class_map[0], np.tile(np.repeat([0, 1, 2], 8).astype(np.uint8), (16, 1)))
 
 
 @pytest.mark.parametrize(
@@ -93,19 +93,21 @@ def test_each_class_has_its_own_colour(side: str, pix_fmt: str, rotation: int) -
     info = make_info(*size, HD, rotation)
     layout = FORMATS[pix_fmt]
     grey = tuple(np.full_like(plane, 128 << (layout.bits - 8)) for plane in noise(pix_fmt, *size))
-    which = np.repeat(np.arange(3, dtype=np.uint8), 16)[None, None].repeat(36, axis=1)  # columns of the upright picture
+    class_map = np.repeat(np.arange(3, dtype=np.uint8), 16)[None, None].repeat(
+        36, axis=1
+    )  # columns of the upright picture
     mask = np.ones((1, 36, 48), np.float32)
     mask[:, :12] = 0
-    batch = replace(batch_of(grey), which=which)  # type: ignore[arg-type]
+    batch = replace(batch_of(grey), class_map=class_map)  # type: ignore[arg-type]
     planes = postprocess(side, info, pix_fmt, "overlay", batch, mask, CLASSES).frames[0].planes
     rgb = shown(planes, pix_fmt, HD, rotation // 90)
     base = shown(grey, pix_fmt, HD, rotation // 90)[0, 0]
-    for i, colour in enumerate(palette(3)):
+    for i, color in enumerate(palette(3)):
         middle = np.s_[200:260, 213 * i + 60 : 213 * i + 150]
-        assert np.abs(rgb[middle] - (base + colour) / 2).max() <= 5
+        assert np.abs(rgb[middle] - (base + color) / 2).max() <= 5
     assert np.abs(rgb[10:100] - base).max() <= 3
-    for colour in palette(3):
-        assert np.abs(rgb[-60:, 16] - colour).max(axis=1).min() <= 4
+    for color in palette(3):
+        assert np.abs(rgb[-60:, 16] - color).max(axis=1).min() <= 4
 
 
 @pytest.mark.gpu
@@ -114,8 +116,8 @@ def test_each_class_has_its_own_colour(side: str, pix_fmt: str, rotation: int) -
 def test_overlays_look_the_same(pix_fmt: str, rotation: int) -> None:
     from test_parity import compare, soft_mask
 
-    which = np.random.default_rng(2).integers(0, 3, (2, 8, 12), np.uint8).repeat(8, axis=1).repeat(8, axis=2)
-    batch = replace(batch_of(noise(pix_fmt, 641, 359), noise(pix_fmt, 641, 359, seed=1)), which=which)
+    class_map = np.random.default_rng(2).integers(0, 3, (2, 8, 12), np.uint8).repeat(8, axis=1).repeat(8, axis=2)
+    batch = replace(batch_of(noise(pix_fmt, 641, 359), noise(pix_fmt, 641, 359, seed=1)), class_map=class_map)
     args = make_info(641, 359, HD, rotation), pix_fmt, "overlay", batch, soft_mask(64, 96), CLASSES
     compare(postprocess("cuda", *args), postprocess("opencv", *args), pix_fmt, most=6)
 
@@ -141,8 +143,8 @@ def test_a_legend_that_has_no_room_is_cut(options: dict[str, Any]) -> None:
 
 
 def test_colours_differ() -> None:
-    colours = palette(20)
-    assert len(set(colours)) == 20 and palette(3) == colours[:3]
+    colors = palette(20)
+    assert len(set(colors)) == 20 and palette(3) == colors[:3]
 
 
 @pytest.mark.parametrize("refine", [False, True])
@@ -171,11 +173,11 @@ def test_the_whole_way(tmp_path: Path, options: dict[str, Any]) -> None:
 
     picture = np.kron(stripes(), np.ones((8, 8, 1), np.uint8))
     frames = [av.VideoFrame.from_ndarray(picture, format="rgb24")]
-    clip = Synthetic(frames=frames, pts=[0], pix_fmt="yuv444p", colour=(1, 1, 1), range=1).write(tmp_path / "a.mkv")
+    clip = Synthetic(frames=frames, pts=[0], pix_fmt="yuv444p", color=(1, 1, 1), range=1).write(tmp_path / "a.mkv")
     given = shown(next(pictures(clip)).planes, "yuv444p", HD)
     segment(clip, tmp_path / "out.mkv", effect="overlay", codec="ffv1", **options)
     rgb = shown(next(pictures(tmp_path / "out.mkv")).planes, "yuv444p", HD)
-    for i, colour in enumerate(palette(3)):
+    for i, color in enumerate(palette(3)):
         place = 64 + 128 * i, 400
-        assert np.abs(rgb[place] - (given[place] + colour) / 2).max() <= 4
+        assert np.abs(rgb[place] - (given[place] + color) / 2).max() <= 4
     assert np.abs(rgb[20, 20] - given[20, 20]).max() <= 2

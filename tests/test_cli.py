@@ -15,7 +15,7 @@ from conftest import Program, pictures
 
 import segmentation
 from segmentation import Config, InputError, Report, segment
-from segmentation.cli import _config, _parser, main
+from segmentation.cli.main import _config, _parser, main
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 

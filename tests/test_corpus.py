@@ -128,7 +128,7 @@ def test_other_containers(
     assert first.pix_fmt == pix_fmt
     if pix_fmt != VIDEOS[name].pix_fmt:
         assert f"{VIDEOS[name].pix_fmt} is converted to {pix_fmt}" in result.stderr
-    if suffix != ".ts":  # whose clock begins where its muxer wants; it has neither sizes nor colours of its own
+    if suffix != ".ts":  # whose clock begins where its muxer wants; it has neither sizes nor colors of its own
         check_video(source, target, frames)
     with av.open(str(source)) as before, av.open(str(target)) as after:
         assert after.streams.video[0].codec_context.codec.canonical_name == (codec or "av1")
@@ -139,7 +139,7 @@ def test_other_containers(
 
 
 def check_video(source: Path, target: Path, frames: int, *, timed: bool = True) -> None:
-    """The same frames at the same times, if there are any, shown in the same shape and colours."""
+    """The same frames at the same times, if there are any, shown in the same shape and colors."""
     avi = source.suffix == ".avi"  # which stores times in decoding order
     before, after = times(source, limit=None if avi else frames), times(target)
     assert len(after) == frames

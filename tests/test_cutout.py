@@ -1,4 +1,4 @@
-"""Cut-outs: files whose alpha other programs find, and whose colours are the subject's."""
+"""Cut-outs: files whose alpha other programs find, and whose colors are the subject's."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from segmentation import Config, ConfigError, OutputError, segment
 from segmentation.frames import FORMATS
-from segmentation.postprocess.opencv import composite
+from segmentation.stages.postprocess.opencv import composite
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 FRAMES = 5
@@ -73,7 +73,7 @@ def test_alpha_is_the_mask(
 
 @pytest.mark.parametrize(("name", "audio"), [("out.mov", "aac"), ("out.webm", "libopus"), ("out.mkv", "aac")])
 def test_times_and_sound_are_the_inputs(tmp_path: Path, name: str, audio: str) -> None:
-    clip = Synthetic(pts=[0, 1, 4, 5, 9, 12], audio=audio, codec="ffv1", colour=(1, 1, 1), range=1)
+    clip = Synthetic(pts=[0, 1, 4, 5, 9, 12], audio=audio, codec="ffv1", color=(1, 1, 1), range=1)
     source = clip.write(tmp_path / "in.mkv")
     segment(source, tmp_path / name, effect="cutout")
     assert times(tmp_path / name) == times(source)

@@ -21,11 +21,11 @@ from conftest import video_info
 from segmented import LENGTH, batches, children, encoder, equal, moving, short, write
 
 from segmentation import Config, OutputError
-from segmentation.encode import segments
-from segmentation.encode.segments import Layout, SegmentEncoder
-from segmentation.encode.x264 import X264Encoder
 from segmentation.frames import FORMATS, FrameBatch
 from segmentation.shared_memory import BlockPool
+from segmentation.stages.encode import segments
+from segmentation.stages.encode.pyav import PyAVEncoder
+from segmentation.stages.encode.segments import Layout, SegmentEncoder
 
 
 @pytest.fixture(autouse=True)
@@ -65,12 +65,12 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def process(made: X264Encoder) -> int:
+def process(made: PyAVEncoder) -> int:
     assert isinstance(made, SegmentEncoder) and made._process is not None
     return made._process.pid
 
 
-def come_up(made: X264Encoder) -> None:
+def come_up(made: PyAVEncoder) -> None:
     """Gives the process a segment, and waits for what it makes of it."""
     assert isinstance(made, SegmentEncoder)
     made.encode(next(batches(moving(LENGTH, made._coding.info), LENGTH)))
@@ -338,8 +338,8 @@ from pathlib import Path
 sys.path[:0] = {path!r}
 from conftest import video_info
 from segmentation import Config
-from segmentation.encode.segments import SegmentEncoder
-from segmentation.mux import Muxer
+from segmentation.stages.encode.segments import SegmentEncoder
+from segmentation.media.muxer import Muxer
 with Muxer(Path({target!r}), video_info(), Config()) as muxer:
     encoder = SegmentEncoder(muxer, video_info(), "yuv420p", Config())
     print(encoder._process.pid, flush=True)
@@ -362,9 +362,9 @@ def test_the_process_ends_with_the_one_that_started_it(wait: int, tmp_path: Path
 
 def test_the_process_starts_light() -> None:
     """It imports what it needs and no more."""
-    code = "import segmentation.encode.segment_worker, sys; print(*sys.modules)"
+    code = "import segmentation.stages.encode.segment_worker, sys; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"torch", "cv2", "onnx", "onnxruntime", "rich", "segmentation.pipeline"} & set(result.stdout.split())
+    assert not {"torch", "cv2", "onnx", "onnxruntime", "rich", "segmentation.pipeline.run"} & set(result.stdout.split())
 
 
 def test_two_at_once(tmp_path: Path) -> None:

@@ -22,20 +22,20 @@ from test_model import RED, broken, make_model
 from test_onnx_graph import RED_ONLY, chain, model_of, node, overflow, portrait, quantized
 
 from segmentation import BackendError, Config, ConfigError, EngineError
-from segmentation.engine import obtain, trust
-from segmentation.engine_job import EngineOptions, Job, check_machine
-from segmentation.flavour import Flavour, Gpu, choose, installed, serves
-from segmentation.folders import engine_folder
-from segmentation.half import MIN_IOU
-from segmentation.model import load_model
-from segmentation.sidecar import Sidecar, digest, load_plan, read_sidecar, sidecar_of
+from segmentation.cache import engine_folder
+from segmentation.models.fp16 import MIN_IOU
+from segmentation.models.model import load_model
+from segmentation.models.sidecar import Sidecar, digest, load_plan, read_sidecar, sidecar_of
+from segmentation.tensorrt.build import obtain, trust
+from segmentation.tensorrt.spec import EngineOptions, EngineSpec, check_machine
+from segmentation.tensorrt.variant import Gpu, Variant, choose, installed, serves
 
 sys.path.insert(0, str(ROOT / "tools"))  # the tools are programs, not a package
 DATA = Path(__file__).parent / "data"
 BRIGHT = DATA / "bright-dynamic.onnx"
 # By name, so that the tests do the same on machines with a GPU.
-PROGRAM = [sys.executable, ROOT / "tools" / "build_engine.py", "--flavour", "tensorrt_rtx"]
-RTX = Flavour("tensorrt_rtx", "1.7.1.116")
+PROGRAM = [sys.executable, ROOT / "tools" / "build_engine.py", "--variant", "tensorrt_rtx"]
+RTX = Variant("tensorrt_rtx", "1.7.1.116")
 ADA = Gpu("NVIDIA GeForce RTX 4090", (8, 9))
 HOPPER = Gpu("NVIDIA H200", (9, 0))
 TURING = Gpu("Tesla T4", (7, 5))
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("folder")  # engines of these tests go ther
 
 
 @pytest.fixture
-def rtx() -> Flavour:
+def rtx() -> Variant:
     pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed")
     return choose(None, installed(), "tensorrt_rtx", build=True)
 
@@ -64,8 +64,8 @@ def piped(command: Sequence[str | Path]) -> Program:
     return Program(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def job(rtx: Flavour, model: Path | str = BRIGHT, **options: Any) -> Job:
-    return Job(model=model_of(model), options=EngineOptions(**options), flavour=rtx)
+def spec(rtx: Variant, model: Path | str = BRIGHT, **options: Any) -> EngineSpec:
+    return EngineSpec(model=model_of(model), options=EngineOptions(**options), variant=rtx)
 
 
 def content(path: Path) -> dict[str, Any]:
@@ -78,13 +78,13 @@ def content(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("batch", "first"), [((1, 4, 16), -1), ((4, 4, 4), 4)], ids=["dynamic", "static"])
 @pytest.mark.parametrize("name", ["person", "portrait", "dynamic", "static"])
-def test_engines_of_real_networks(rtx: Flavour, name: str, batch: tuple[int, int, int], first: int) -> None:
+def test_engines_of_real_networks(rtx: Variant, name: str, batch: tuple[int, int, int], first: int) -> None:
     path: Path | str = name
     if name == "portrait":
         path = portrait()
     elif name != "person":
         path = DATA / f"bright-{name}.onnx"
-    wanted = job(rtx, path, batch=batch)
+    wanted = spec(rtx, path, batch=batch)
     engine, built = obtain(wanted)
     assert built and engine.name == wanted.file_name
     plan, sidecar = load_plan(engine)
@@ -104,9 +104,9 @@ def test_engines_of_real_networks(rtx: Flavour, name: str, batch: tuple[int, int
     assert {p.suffix for p in engine.parent.iterdir()} == {".engine", ".json"}
 
 
-def test_a_model_may_say_everything_from_its_sidecar(rtx: Flavour) -> None:
+def test_a_model_may_say_everything_from_its_sidecar(rtx: Variant) -> None:
     """An engine is a model: the main program takes its meaning from the sidecar, and options win."""
-    engine, _ = obtain(job(rtx, "person", batch=(2, 2, 2)))
+    engine, _ = obtain(spec(rtx, "person", batch=(2, 2, 2)))
     source, model = model_of("person"), model_of(engine)
     for field in fields(source):
         if field.name not in ("name", "path", "batch"):
@@ -115,16 +115,16 @@ def test_a_model_may_say_everything_from_its_sidecar(rtx: Flavour) -> None:
     assert model_of(engine, labels=("cat",), classes=("cat",)).labels == ("cat",)
 
 
-def test_precision_shows_in_the_plan(rtx: Flavour) -> None:
-    half, _ = obtain(job(rtx, "person"))
-    full, _ = obtain(job(rtx, "person", precision="fp32"))
+def test_precision_shows_in_the_plan(rtx: Variant) -> None:
+    half, _ = obtain(spec(rtx, "person"))
+    full, _ = obtain(spec(rtx, "person", precision="fp32"))
     assert half.stat().st_size < 0.8 * full.stat().st_size
     assert content(full)["fp16"] is None and content(full)["precision"] == "fp32"
 
 
-def test_the_options_reach_the_builder(rtx: Flavour) -> None:
+def test_the_options_reach_the_builder(rtx: Variant) -> None:
     plans = {
-        digest(obtain(job(rtx, **options))[0].read_bytes())
+        digest(obtain(spec(rtx, **options))[0].read_bytes())
         for options in (
             {},
             {"compute_capability": (8, 9)},
@@ -134,42 +134,42 @@ def test_the_options_reach_the_builder(rtx: Flavour) -> None:
     assert len(plans) == 3
 
 
-def test_a_quantized_network_is_built_as_it_is(rtx: Flavour, tmp_path: Path) -> None:
-    engine, _ = obtain(job(rtx, quantized(tmp_path / "q.onnx")))
+def test_a_quantized_network_is_built_as_it_is(rtx: Variant, tmp_path: Path) -> None:
+    engine, _ = obtain(spec(rtx, quantized(tmp_path / "q.onnx")))
     assert content(engine)["precision"] == "quantized" and content(engine)["fp16"] is None
 
 
-def test_a_network_in_half_precision_is_built_as_it_is(rtx: Flavour, tmp_path: Path) -> None:
-    engine, _ = obtain(job(rtx, make_model(tmp_path / "m.onnx", RED, dtype=TensorProto.FLOAT16)))
+def test_a_network_in_half_precision_is_built_as_it_is(rtx: Variant, tmp_path: Path) -> None:
+    engine, _ = obtain(spec(rtx, make_model(tmp_path / "m.onnx", RED, dtype=TensorProto.FLOAT16)))
     assert content(engine)["precision"] == "fp16" and content(engine)["input"]["dtype"] == "float16"
 
 
-def test_nodes_kept_in_fp32_are_in_the_sidecar(rtx: Flavour, tmp_path: Path) -> None:
-    engine, _ = obtain(job(rtx, overflow(tmp_path / "m.onnx")))
+def test_nodes_kept_in_fp32_are_in_the_sidecar(rtx: Variant, tmp_path: Path) -> None:
+    engine, _ = obtain(spec(rtx, overflow(tmp_path / "m.onnx")))
     assert "/huge/Mul" in content(engine)["fp16"]["kept_in_fp32"]
 
 
 # When it is built
 
 
-def test_the_second_call_builds_nothing(rtx: Flavour) -> None:
-    engine, built = obtain(job(rtx))
+def test_the_second_call_builds_nothing(rtx: Variant) -> None:
+    engine, built = obtain(spec(rtx))
     before = engine.stat()
-    again, built_again = obtain(job(rtx))
+    again, built_again = obtain(spec(rtx))
     assert (built, built_again, again) == (True, False, engine)
     assert again.stat().st_mtime_ns == before.st_mtime_ns and again.stat().st_ino == before.st_ino
-    _, forced = obtain(job(rtx), force=True)
+    _, forced = obtain(spec(rtx), force=True)
     assert forced and engine.stat().st_ino != before.st_ino
 
 
-def ingredient_jobs(tmp_path: Path) -> dict[str, Job]:
-    """One job that differs from `base` in each ingredient."""
-    base = Job(model=model_of("person"), options=EngineOptions(), flavour=RTX)
+def ingredient_jobs(tmp_path: Path) -> dict[str, EngineSpec]:
+    """One spec that differs from `base` in each ingredient."""
+    base = EngineSpec(model=model_of("person"), options=EngineOptions(), variant=RTX)
     model, options = base.model, base.options
     other = onnx.load(model.path)
     other.doc_string = "other bytes"
     onnx.save(other, tmp_path / "person.onnx")
-    trt = replace(base, flavour=Flavour("tensorrt", "11.4.0"), gpu=ADA)
+    trt = replace(base, variant=Variant("tensorrt", "11.4.0"), gpu=ADA)
     return {
         "base": base,
         "onnx": replace(base, model=replace(model, path=tmp_path / "person.onnx")),
@@ -189,8 +189,8 @@ def ingredient_jobs(tmp_path: Path) -> dict[str, Job]:
         "streams": replace(base, options=replace(options, aux_streams=1)),
         "compute capability": replace(base, options=replace(options, compute_capability=(8, 6))),
         "Turing": replace(base, gpu=TURING),
-        "version": replace(base, flavour=Flavour("tensorrt_rtx", "1.8.0")),
-        "flavour": trt,
+        "version": replace(base, variant=Variant("tensorrt_rtx", "1.8.0")),
+        "variant": trt,
         "GPU": replace(trt, gpu=replace(ADA, name="NVIDIA L4")),
         "GPU's capability": replace(trt, gpu=replace(ADA, capability=(12, 0))),
         "hardware compatibility": replace(trt, options=replace(options, hardware_compatibility="ampere-plus")),
@@ -217,12 +217,12 @@ def test_what_does_not_change_an_engine_does_not_change_the_fingerprint(tmp_path
 
 
 def test_names_can_be_read() -> None:
-    base = Job(model=model_of("person"), options=EngineOptions(), flavour=RTX)
+    base = EngineSpec(model=model_of("person"), options=EngineOptions(), variant=RTX)
     assert base.file_name == f"person-fp16-b1.4.16-rtx1.7.1.116-any-{base.fingerprint[:12]}.engine"
-    trt = Job(
+    trt = EngineSpec(
         model=model_of("person"),
         options=EngineOptions(batch=(4, 4, 4), precision="fp32"),
-        flavour=Flavour("tensorrt", "11.4.0"),
+        variant=Variant("tensorrt", "11.4.0"),
         gpu=ADA,
     )
     assert trt.file_name == f"person-fp32-b4-trt11.4.0-rtx4090-{trt.fingerprint[:12]}.engine"
@@ -236,16 +236,16 @@ def test_where_engines_lie(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 
 
 def test_an_engine_that_was_built_otherwise_is_built_again(
-    rtx: Flavour, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    rtx: Variant, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     target = tmp_path / "mine.engine"
-    obtain(job(rtx), target)
-    _, built = obtain(job(rtx, precision="fp32"), target)
+    obtain(spec(rtx), target)
+    _, built = obtain(spec(rtx, precision="fp32"), target)
     assert built and "its fingerprint is another" in caplog.text
     assert content(target)["precision"] == "fp32"
 
 
-def test_two_processes_make_one_engine(rtx: Flavour, folder: Path) -> None:
+def test_two_processes_make_one_engine(rtx: Variant, folder: Path) -> None:
     command = [*PROGRAM, "person", "-v"]
     with piped(command) as one, piped(command) as other:
         texts = [process.communicate(timeout=TIMEOUT) for process in (one, other)]
@@ -256,9 +256,9 @@ def test_two_processes_make_one_engine(rtx: Flavour, folder: Path) -> None:
     assert {p.suffix for p in folder.iterdir()} == {".engine", ".json"} and len(list(folder.iterdir())) == 2
 
 
-def test_a_waiting_process_takes_what_the_other_has_built(rtx: Flavour, folder: Path) -> None:
+def test_a_waiting_process_takes_what_the_other_has_built(rtx: Variant, folder: Path) -> None:
     """The lock is held until the engine is there, so the one that waits finds it and builds nothing."""
-    from segmentation.engine import locked
+    from segmentation.tensorrt.build import locked
 
     target = folder / "slow.engine"
     folder.mkdir()
@@ -278,7 +278,7 @@ def test_a_waiting_process_takes_what_the_other_has_built(rtx: Flavour, folder: 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_build_leaves_no_engine(rtx: Flavour, folder: Path, number: signal.Signals) -> None:
+def test_an_interrupted_build_leaves_no_engine(rtx: Variant, folder: Path, number: signal.Signals) -> None:
     command = [*PROGRAM, "person", "-v"]
     with piped(command) as process:
         assert process.stderr is not None
@@ -300,20 +300,20 @@ def test_an_interrupted_build_leaves_no_engine(rtx: Flavour, folder: Path, numbe
 # What is refused
 
 
-def test_a_changed_plan_is_refused_and_built_again(rtx: Flavour, caplog: pytest.LogCaptureFixture) -> None:
-    engine, _ = obtain(job(rtx))
+def test_a_changed_plan_is_refused_and_built_again(rtx: Variant, caplog: pytest.LogCaptureFixture) -> None:
+    engine, _ = obtain(spec(rtx))
     plan = bytearray(engine.read_bytes())
     plan[len(plan) // 2] ^= 1
     engine.write_bytes(plan)
     with pytest.raises(EngineError, match="is refused: its SHA-256 is not the one in"):
         model_of(engine)
-    _, built = obtain(job(rtx))
+    _, built = obtain(spec(rtx))
     assert built and "is built again" in caplog.text and "SHA-256" in caplog.text
     assert model_of(engine).labels == ("background", "person")
 
 
-def test_a_plan_without_a_sidecar_is_refused_until_it_is_trusted(rtx: Flavour, tmp_path: Path) -> None:
-    engine, _ = obtain(job(rtx), tmp_path / "foreign.engine")
+def test_a_plan_without_a_sidecar_is_refused_until_it_is_trusted(rtx: Variant, tmp_path: Path) -> None:
+    engine, _ = obtain(spec(rtx), tmp_path / "foreign.engine")
     sidecar_of(engine).unlink()
     with pytest.raises(EngineError, match=r"foreign\.json is not beside it.*can run any code.*--trust"):
         model_of(engine)
@@ -341,8 +341,8 @@ def test_help_says_what_trust_means() -> None:
         (None, "has the format 99, this version reads 1"),
     ],
 )
-def test_broken_sidecars(rtx: Flavour, text: str | None, hint: str) -> None:
-    engine, _ = obtain(job(rtx))
+def test_broken_sidecars(rtx: Variant, text: str | None, hint: str) -> None:
+    engine, _ = obtain(spec(rtx))
     changed = json.dumps({**content(engine), "engine_format": 99})
     sidecar_of(engine).write_text(changed if text is None else text)
     with pytest.raises(EngineError) as caught:
@@ -350,14 +350,14 @@ def test_broken_sidecars(rtx: Flavour, text: str | None, hint: str) -> None:
     assert hint in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_the_description_of_an_onnx_is_not_overwritten(rtx: Flavour, tmp_path: Path) -> None:
+def test_the_description_of_an_onnx_is_not_overwritten(rtx: Variant, tmp_path: Path) -> None:
     path = make_model(tmp_path / "m.onnx", RED)
     path.with_suffix(".json").write_text('{"labels": ["red"]}')
     with pytest.raises(EngineError, match=r"its sidecar would overwrite .*m\.json.*choose another name"):
-        obtain(job(rtx, path), tmp_path / "m.engine")
+        obtain(spec(rtx, path), tmp_path / "m.engine")
     with pytest.raises(EngineError, match="would overwrite"):
         (tmp_path / "m.engine").write_bytes(b"plan")
-        trust(tmp_path / "m.engine", job(rtx, path))
+        trust(tmp_path / "m.engine", spec(rtx, path))
     assert model_of(path).labels == ("red",)
 
 
@@ -369,7 +369,7 @@ def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
     return lines[0].partition("error: ")[2]
 
 
-def test_an_operator_that_tensorrt_lacks_is_named(rtx: Flavour, tmp_path: Path) -> None:
+def test_an_operator_that_tensorrt_lacks_is_named(rtx: Variant, tmp_path: Path) -> None:
     nodes = [
         node("Conv", "x kernel", "scores"),
         node("Det", "scores", "number"),
@@ -385,7 +385,7 @@ def test_an_operator_that_tensorrt_lacks_is_named(rtx: Flavour, tmp_path: Path) 
     assert "node /number/Det (Det) can't be built by TensorRT-RTX" in text and "--infer torch" in text
 
 
-def test_a_static_batch_that_is_too_small(rtx: Flavour, tmp_path: Path) -> None:
+def test_a_static_batch_that_is_too_small(rtx: Variant, tmp_path: Path) -> None:
     nodes = [node("Conv", "x kernel", "s"), node("Reshape", "s shape", "y")]
     path = chain(tmp_path / "m.onnx", nodes, {"kernel": RED_ONLY, "shape": np.int64([1, 1, 32, 48])}, batch=1)
     text = one_line(build(path, "--batch", "4"), 1)
@@ -394,11 +394,11 @@ def test_a_static_batch_that_is_too_small(rtx: Flavour, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "hint"), [("text", "is not an ONNX model"), ("classifier", "no segmentation model")])
-def test_what_is_no_segmentation_model(rtx: Flavour, tmp_path: Path, kind: str, hint: str) -> None:
+def test_what_is_no_segmentation_model(rtx: Variant, tmp_path: Path, kind: str, hint: str) -> None:
     assert hint in one_line(build(broken(tmp_path / "m.onnx", kind)), 1)
 
 
-def test_a_broken_file(rtx: Flavour, tmp_path: Path) -> None:
+def test_a_broken_file(rtx: Variant, tmp_path: Path) -> None:
     path = tmp_path / "cut.onnx"
     path.write_bytes(BRIGHT.read_bytes()[:1000])
     assert "cut.onnx: is not an ONNX model" in one_line(build(path), 1)
@@ -412,14 +412,14 @@ def test_a_broken_file(rtx: Flavour, tmp_path: Path) -> None:
         (3_500_000, "p.engine: cannot be written (File too large); 4."),
     ],
 )
-def test_no_space(rtx: Flavour, tmp_path: Path, limit: int, hint: str) -> None:
+def test_no_space(rtx: Variant, tmp_path: Path, limit: int, hint: str) -> None:
     arguments = ("person", "--precision", "fp32", "-o", tmp_path / "p.engine")
     text = one_line(build(*arguments, before=file_limit(limit)), 1)
     assert hint in text and "make room" in text
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_may_not_be_written(rtx: Flavour) -> None:
+def test_a_folder_that_may_not_be_written(rtx: Variant) -> None:
     assert "cannot be made" in one_line(build(BRIGHT, "-o", "/proc/x.engine"), 1)
 
 
@@ -441,13 +441,15 @@ def test_a_folder_that_may_not_be_written(rtx: Flavour) -> None:
     ],
     ids=lambda v: " ".join(v[1:]) if isinstance(v, list) else "",
 )
-def test_options_out_of_range(rtx: Flavour, arguments: list[str], hint: str) -> None:
+def test_options_out_of_range(rtx: Variant, arguments: list[str], hint: str) -> None:
     assert hint in one_line(build(*arguments), 2)
 
 
 @pytest.mark.parametrize("package", ["onnx", "platformdirs"])
 def test_a_missing_package(package: str) -> None:
-    program = f"import sys; sys.modules[{package!r}] = None; from segmentation.cli_build import main; sys.exit(main())"
+    program = (
+        f"import sys; sys.modules[{package!r}] = None; from segmentation.cli.build_engine import main; sys.exit(main())"
+    )
     done = subprocess.run([sys.executable, "-c", program, "person"], capture_output=True, text=True, cwd=ROOT)
     assert f"the package {package} is not installed; pip install" in one_line(done, 3)
 
@@ -455,13 +457,13 @@ def test_a_missing_package(package: str) -> None:
 def test_no_tensorrt_at_all() -> None:
     program = (
         "import sys; sys.modules['tensorrt'] = sys.modules['tensorrt_rtx'] = None\n"
-        "from segmentation.cli_build import main; sys.exit(main())"
+        "from segmentation.cli.build_engine import main; sys.exit(main())"
     )
     done = subprocess.run([sys.executable, "-c", program, "person"], capture_output=True, text=True, cwd=ROOT)
     assert "pip install tensorrt-rtx" in one_line(done, 3)
 
 
-# Which flavour
+# Which variant
 
 BOTH = {"tensorrt": "11.4.0", "tensorrt_rtx": "1.7.1"}
 
@@ -477,9 +479,9 @@ BOTH = {"tensorrt": "11.4.0", "tensorrt_rtx": "1.7.1"}
     ],
 )
 def test_the_flavour_that_serves(gpu: Gpu, available: dict[str, str], module: str) -> None:
-    flavour = choose(gpu, available)
-    assert (flavour.module, flavour.version) == (module, available[module])
-    assert choose(gpu, available, module) == flavour
+    variant = choose(gpu, available)
+    assert (variant.module, variant.version) == (module, available[module])
+    assert choose(gpu, available, module) == variant
 
 
 @pytest.mark.parametrize(
@@ -515,26 +517,26 @@ def test_only_tensorrt_rtx_builds_without_a_gpu() -> None:
         choose(None, BOTH, "tensorRT", build=True)
 
 
-def made_for(flavour: Flavour, gpu: Gpu, **options: Any) -> Sidecar:
+def made_for(variant: Variant, gpu: Gpu, **options: Any) -> Sidecar:
     """The sidecar of an engine for a machine that is not this one."""
-    wanted = Job(model=model_of(BRIGHT), options=EngineOptions(**options), flavour=flavour, gpu=gpu)
+    wanted = EngineSpec(model=model_of(BRIGHT), options=EngineOptions(**options), variant=variant, gpu=gpu)
     empty: dict[str, Any] = {field.name: None for field in fields(Sidecar)}
-    said = {"flavour": flavour.module, "flavour_version": flavour.version, "ingredients": wanted.ingredients}
+    said = {"variant": variant.module, "variant_version": variant.version, "ingredients": wanted.ingredients}
     return Sidecar(**{**empty, **said})
 
 
-TRT = Flavour("tensorrt", "11.4.0")
+TRT = Variant("tensorrt", "11.4.0")
 L4 = Gpu("NVIDIA L4", (8, 9))
 
 
 @pytest.mark.parametrize(
-    ("sidecar", "flavour", "gpu", "reason"),
+    ("sidecar", "variant", "gpu", "reason"),
     [
         (lambda: made_for(RTX, ADA), RTX, L4, None),
         (lambda: made_for(RTX, ADA), RTX, TURING, "was built for any (8.0 and newer), here is Tesla T4"),
         (lambda: made_for(RTX, TURING), RTX, TURING, None),
         (lambda: made_for(RTX, TURING), RTX, ADA, "was built for any (7.5)"),
-        (lambda: made_for(RTX, ADA), Flavour("tensorrt_rtx", "1.8.0"), ADA, "tensorrt_rtx 1.7.1.116, here is"),
+        (lambda: made_for(RTX, ADA), Variant("tensorrt_rtx", "1.8.0"), ADA, "tensorrt_rtx 1.7.1.116, here is"),
         (lambda: made_for(TRT, ADA), RTX, ADA, "was built by tensorrt 11.4.0, here is tensorrt_rtx"),
         (lambda: made_for(TRT, ADA), TRT, ADA, None),
         (lambda: made_for(TRT, ADA), TRT, L4, "was built for NVIDIA GeForce RTX 4090 (8.9), here is NVIDIA L4"),
@@ -542,18 +544,18 @@ L4 = Gpu("NVIDIA L4", (8, 9))
         (lambda: made_for(TRT, ADA, hardware_compatibility="same-compute-capability"), TRT, HOPPER, "(8.9), here is"),
         (lambda: made_for(TRT, ADA, hardware_compatibility="ampere-plus"), TRT, HOPPER, None),
         (lambda: made_for(TRT, ADA, hardware_compatibility="ampere-plus"), TRT, TURING, "here is Tesla T4"),
-        (lambda: made_for(TRT, ADA), Flavour("tensorrt", "11.5.0"), ADA, "here is tensorrt 11.5.0"),
-        (lambda: made_for(TRT, ADA, version_compatible=True), Flavour("tensorrt", "11.5.0"), ADA, None),
+        (lambda: made_for(TRT, ADA), Variant("tensorrt", "11.5.0"), ADA, "here is tensorrt 11.5.0"),
+        (lambda: made_for(TRT, ADA, version_compatible=True), Variant("tensorrt", "11.5.0"), ADA, None),
     ],
 )
 def test_an_engine_of_another_machine_is_refused(
-    sidecar: Callable[[], Sidecar], flavour: Flavour, gpu: Gpu, reason: str | None
+    sidecar: Callable[[], Sidecar], variant: Variant, gpu: Gpu, reason: str | None
 ) -> None:
     if reason is None:
-        check_machine(Path("e.engine"), sidecar(), flavour, gpu)
+        check_machine(Path("e.engine"), sidecar(), variant, gpu)
         return
     with pytest.raises(EngineError) as caught:
-        check_machine(Path("e.engine"), sidecar(), flavour, gpu)
+        check_machine(Path("e.engine"), sidecar(), variant, gpu)
     assert reason in str(caught.value) and "build it again here" in str(caught.value)
 
 
@@ -568,22 +570,22 @@ def test_the_plan_says_why_tensorrt_does_not_serve() -> None:
     assert "needs an NVIDIA GPU" in line
 
 
-def test_only_tensorrt_runs_an_engine(rtx: Flavour, tmp_path: Path) -> None:
-    engine, _ = obtain(job(rtx), tmp_path / "b.engine")
+def test_only_tensorrt_runs_an_engine(rtx: Variant, tmp_path: Path) -> None:
+    engine, _ = obtain(spec(rtx), tmp_path / "b.engine")
     done = cli("--plan", "--model", engine, "--infer", "onnxruntime")
     assert done.returncode == 2 and "can't run the engine" in done.stderr
     done = cli("--plan", "--model", engine, "--device", "cpu")
     assert done.returncode == 3 and "infer can't be served here: tensorrt: " in done.stderr
 
 
-def test_an_engine_is_no_source_of_an_engine(rtx: Flavour, tmp_path: Path) -> None:
-    engine, _ = obtain(job(rtx), tmp_path / "b.engine")
+def test_an_engine_is_no_source_of_an_engine(rtx: Variant, tmp_path: Path) -> None:
+    engine, _ = obtain(spec(rtx), tmp_path / "b.engine")
     assert "is an engine already" in one_line(build(engine), 2)
     with pytest.raises(Exception, match="leave out --input-size"):
         load_model(Config(model=str(engine), input_size=(64, 64)))
 
 
-def test_json_is_the_sidecar(rtx: Flavour, tmp_path: Path) -> None:
+def test_json_is_the_sidecar(rtx: Variant, tmp_path: Path) -> None:
     target = tmp_path / "b.engine"
     done = build(BRIGHT, "-o", target, "--json")
     assert json.loads(done.stdout) == content(target)
@@ -603,7 +605,7 @@ def test_the_table_is_made_of_what_was_measured() -> None:
         assert row(result) in text
 
 
-def test_the_tool_measures_both_precisions(rtx: Flavour, tmp_path: Path) -> None:
+def test_the_tool_measures_both_precisions(rtx: Variant, tmp_path: Path) -> None:
     output = tmp_path / "engines.json"
     command = [sys.executable, ROOT / "tools" / "compare_fp16.py", BRIGHT, "--frames", ROOT / "samples/astronaut.mp4"]
     done = subprocess.run([*command, "-o", output], capture_output=True, text=True, cwd=ROOT)

@@ -15,8 +15,8 @@ sys.path[:0] = [str(ROOT / "tools" / "training"), str(ROOT / "tools")]  # the to
 import evaluate  # noqa: E402
 
 from segmentation.config import Config  # noqa: E402
-from segmentation.model import BUILT_IN, load_model  # noqa: E402
-from segmentation.preprocess.opencv import OpenCVPreprocessor  # noqa: E402
+from segmentation.models.model import BUILT_IN, load_model  # noqa: E402
+from segmentation.stages.preprocess.opencv import OpenCVPreprocessor  # noqa: E402
 
 SHAPE = (300, 400)  # 0.8 % of the diagonal of 500: 4 pixels
 

@@ -13,10 +13,10 @@ from test_model import make_model
 
 from segmentation import Config, DeviceError, InputError, OutputError, segment
 from segmentation.errors import DeviceMemoryError
-from segmentation.faults import explain
-from segmentation.plan import instead, make_plan
-from segmentation.postprocess.opencv import OpenCVPostprocessor
-from segmentation.source import probe
+from segmentation.gpu.errors import translate_gpu_error
+from segmentation.media.input import probe
+from segmentation.pipeline.plan import make_plan, with_stage
+from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 
@@ -37,7 +37,7 @@ SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
     ],
 )
 def test_what_is_behind_an_error(text: str, kind: type[DeviceError] | None) -> None:
-    found = explain(RuntimeError(text))
+    found = translate_gpu_error(RuntimeError(text))
     assert type(found) is (type(None) if kind is None else kind)
     assert found is None or "\n" not in str(found)
 
@@ -108,8 +108,8 @@ def test_a_failed_run_is_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_one_stage_is_served_by_another_after_all() -> None:
     """The others stay what they were, also those that were replaced before."""
     config, info = Config(mode="baseline", infer="onnxruntime"), probe(str(SAMPLE))
-    first = instead(make_plan(config, info), "encode", "x264-segments", config, info)
-    second = instead(first, "infer", "onnxruntime", config, info)
+    first = with_stage(make_plan(config, info), "encode", "x264-segments", config, info)
+    second = with_stage(first, "infer", "onnxruntime", config, info)
     assert second.names() == make_plan(config, info).names() | {"encode": "x264-segments"}
     assert second.decode is first.decode and second.encode is first.encode
 

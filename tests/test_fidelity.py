@@ -27,7 +27,7 @@ from conftest import (
 from numpy.typing import NDArray
 
 from segmentation import Config, InputError, segment
-from segmentation.temporal import REACH
+from segmentation.stages.masks.smoothing import REACH
 
 SUBTITLES = ((0.1, 0.4, "one"), (0.5, 0.7, "two"), (0.8, 0.95, "three"))
 CHAPTERS = ((0.0, 0.5, "first"), (0.5, 1.0, "second"))
@@ -64,7 +64,7 @@ def check_kept_pixels(source: Path, target: Path, masks: list[NDArray[np.bool_]]
 def test_kept_pixels_are_bit_identical(pix_fmt: str, full: bool, corpus: Path, tmp_path: Path) -> None:
     frames = real_frames(corpus / "05_default_juggle.mp4", 4, size=(426, 240), pix_fmt=pix_fmt)
     source = Synthetic(
-        frames=frames, pts=range(4), pix_fmt=pix_fmt, range=2 if full else 1, colour=(1, 1, 1)
+        frames=frames, pts=range(4), pix_fmt=pix_fmt, range=2 if full else 1, color=(1, 1, 1)
     ).write(tmp_path / "in.mkv")  # fmt: skip
     masks = kept(source, tmp_path)
     segment(source, tmp_path / "ffv1.mkv", codec="ffv1")
@@ -109,13 +109,13 @@ def test_kept_pixels_of_compressed_video(name: str, corpus: Path, tmp_path: Path
 def test_other_formats_are_converted_with_a_line(
     pix_fmt: str, codec: str, expected: str, corpus: Path, tmp_path: Path
 ) -> None:
-    """The colours survive: they are compared as RGB, as a player shows them."""
+    """The colors survive: they are compared as RGB, as a player shows them."""
     made_as = {"libx264rgb": "rgb24", "gif": "rgb8"}.get(codec, pix_fmt)
     real = real_frames(corpus / "05_default_juggle.mp4", 2, size=(96, 64), pix_fmt="rgb24")
     source = Synthetic(
         frames=real, pts=range(2), pix_fmt=made_as, codec=codec, range=2 if "yuvj" in pix_fmt else 0
     ).write(tmp_path / ("in.gif" if codec == "gif" else "in.mkv"))  # fmt: skip
-    # So weak a blur leaves the picture as it was. H.264 decoders read the colours by the tags in the stream.
+    # So weak a blur leaves the picture as it was. H.264 decoders read the colors by the tags in the stream.
     target = tmp_path / "out.mp4"
     result = cli("--quality", "0", "--effect", "blur:0.01", "-o", target, source)
     assert result.returncode == 0, result.stderr
@@ -281,7 +281,7 @@ def later(some: list[Chunk], seconds: Fraction) -> list[Chunk]:
 
 @pytest.mark.parametrize("smooth", [0, 1])
 def test_start_gives_the_frames_of_a_full_decode(corpus: Path, tmp_path: Path, smooth: float) -> None:
-    """Bit for bit; at the ends of a stretch steadied masks know less of what is around."""
+    """Bit for bit; at the ends of a stretch smooth_masks masks know less of what is around."""
     source = corpus / "selfie_segmentation_web.mp4"
     segment(source, tmp_path / "all.mkv", codec="ffv1", effect="overlay", smooth=smooth)
     segment(source, tmp_path / "part.mkv", codec="ffv1", effect="overlay", smooth=smooth, start=3.0, duration=1.0)
@@ -410,8 +410,8 @@ def test_two_frames_with_one_time_both_come_out(tmp_path: Path) -> None:
 
 
 def test_decoder_hands_out_the_decoded_planes(corpus: Path) -> None:
-    from segmentation.decode.pyav import PyAVDecoder
-    from segmentation.source import probe
+    from segmentation.media.input import probe
+    from segmentation.stages.decode.pyav import PyAVDecoder
 
     path = str(corpus / "h265_10bits.mp4")
     decoder = PyAVDecoder(probe(path), "yuv420p10le", Config(batch_size=4))

@@ -14,8 +14,8 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from segmentation.inference.fused import Rectified, fuse, result_shape  # noqa: E402
-from segmentation.inference.onnx_to_torch import convert  # noqa: E402
+from segmentation.stages.inference.conv_fusion import Rectified, fuse, result_shape  # noqa: E402
+from segmentation.stages.inference.onnx_to_torch import convert  # noqa: E402
 
 SHAPE = (2, 8, 12, 20)  # (N, C, H, W) of the input, and of whatever has no other name
 CONVOLVED = "Conv(x) -> c"

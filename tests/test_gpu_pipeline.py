@@ -20,7 +20,7 @@ from conftest import Synthetic, chunks, cli, pictures, real_frames, report, same
 from test_inference import SAMPLE
 
 from segmentation import BackendError, Config, DeviceError, InputError, OutputError, segment
-from segmentation.plan import make_plan
+from segmentation.pipeline.plan import make_plan
 
 pytestmark = pytest.mark.gpu
 
@@ -169,7 +169,7 @@ def test_a_lost_device_leaves_all_outputs_and_masks(
 ) -> None:
     error = RuntimeError("CUDA error: an illegal memory access was encountered")
     # Of the sixth batch the first output's pictures are made, the second's not.
-    monkeypatch.setattr("segmentation.postprocess.cvcuda.CvCudaPostprocessor.__call__", failing(11, error))
+    monkeypatch.setattr("segmentation.stages.postprocess.cvcuda.CvCudaPostprocessor.__call__", failing(11, error))
     targets = [tmp_path / name for name in ("a.mp4", "b.mkv", "masks.mkv")]
     options: dict[str, Any] = {"save_masks": targets[2], "also": [("mask", targets[1])], "batch_size": 16, **OPTIMIZED}
     with pytest.raises(DeviceError, match=r"frames before are in .*a\.mp4, .*b\.mkv") as caught:
@@ -193,7 +193,7 @@ def test_masks_in_motion_are_the_cpus(
     rgb = [f.to_ndarray() for path, n in scenes for f in real_frames(path, n, size=(640, 360), pix_fmt="rgb24")]
     stored = [np.ascontiguousarray(np.rot90(picture, -(rotation // 90))) for picture in rgb]
     frames = [VideoFrame.from_ndarray(picture, "rgb24") for picture in stored]
-    video = Synthetic(frames=frames, pts=range(20), pix_fmt=pix_fmt, rotation=rotation, colour=(1, 1, 1))
+    video = Synthetic(frames=frames, pts=range(20), pix_fmt=pix_fmt, rotation=rotation, color=(1, 1, 1))
     clip = video.write(tmp_path / "clip.mkv")
     found = {}
     for name, options in (
@@ -234,8 +234,8 @@ class Spy:
     """Keeps what the decoder hands out, as copies, to compare with what comes out in the end; dawdles at random."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-        from segmentation.decode.nvdec import NvdecDecoder
-        from segmentation.postprocess.cvcuda import CvCudaPostprocessor
+        from segmentation.stages.decode.nvdec import NvdecDecoder
+        from segmentation.stages.postprocess.cvcuda import CvCudaPostprocessor
 
         self.random = random.Random(seed)
         self._slow(monkeypatch, NvdecDecoder, "_unpack", 0.002)
@@ -256,13 +256,13 @@ def test_order_and_count_whatever_the_threads_do(
     clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """With random delays, batch sizes and room, every frame comes out once, in order and, all being kept, unchanged."""
-    from segmentation.decode import nvdec
+    from segmentation.stages.decode import nvdec
 
     spy = Spy(monkeypatch, seed)
     monkeypatch.setattr(nvdec, "AHEAD", spy.random.choice([1, 1_000_000, 100_000_000]))
-    monkeypatch.setattr(nvdec, "LEAST_RUN", spy.random.choice([1, 24, 90]))
+    monkeypatch.setattr(nvdec, "LEAST_CHUNK", spy.random.choice([1, 24, 90]))
     target = tmp_path / "a.mkv"
-    monkeypatch.setattr("segmentation.inference.torch_fp16.probabilities", ones)
+    monkeypatch.setattr("segmentation.stages.inference.torch_fp16.probabilities", ones)
     segment(clip, target, batch_size=spy.random.choice([1, 3, 16]), encode="x264-segments", **OPTIMIZED, **LOSSLESS)
     for ours, source in zip(pictures(target), pictures(clip), strict=True):
         assert abs(ours.time - source.time) < 0.001
@@ -277,8 +277,8 @@ def test_frames_for_x264_lie_in_page_locked_blocks(
     kept comes out as it went in; memory is locked once, and in the end no longer."""
     import torch
 
-    from segmentation.encode.segments import SegmentEncoder
-    from segmentation.transfer import Transfer
+    from segmentation.gpu.transfer import Transfer
+    from segmentation.stages.encode.segments import SegmentEncoder
 
     encode, lock = SegmentEncoder.encode, Transfer._lock_pages
     batches: list[bool] = []  # whether they came in blocks
@@ -309,7 +309,7 @@ def test_frames_for_x264_lie_in_page_locked_blocks(
 
     monkeypatch.setattr(SegmentEncoder, "encode", looked_at)
     monkeypatch.setattr(Transfer, "_lock_pages", counted)
-    monkeypatch.setattr("segmentation.inference.torch_fp16.probabilities", ones)
+    monkeypatch.setattr("segmentation.stages.inference.torch_fp16.probabilities", ones)
     target = tmp_path / "a.mkv"
     options: dict[str, Any] = {"batch_size": 16, "encode": "x264-segments", "overwrite": True, **stages, **LOSSLESS}
     assert segment(clip, target, **options).frames == 200
@@ -320,7 +320,7 @@ def test_frames_for_x264_lie_in_page_locked_blocks(
 
 
 def test_a_killed_encoders_process_is_one_line(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from segmentation.encode.segments import SegmentEncoder
+    from segmentation.stages.encode.segments import SegmentEncoder
 
     encode = SegmentEncoder.encode
 
@@ -353,7 +353,7 @@ def test_a_network_that_pytorch_cannot_run_falls_back_and_says_so(tmp_path: Path
 
 def failing(after: int, error: Exception) -> Callable[..., Any]:
     """A stage's call that fails the `after`-th time."""
-    from segmentation.postprocess.cvcuda import CvCudaPostprocessor
+    from segmentation.stages.postprocess.cvcuda import CvCudaPostprocessor
 
     original, calls = CvCudaPostprocessor.__call__, iter(range(10**6))
 
@@ -369,7 +369,7 @@ def test_a_lost_device_leaves_a_playable_file_and_one_line(
     clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = RuntimeError("CUDA error: an illegal memory access was encountered")
-    monkeypatch.setattr("segmentation.postprocess.cvcuda.CvCudaPostprocessor.__call__", failing(5, error))
+    monkeypatch.setattr("segmentation.stages.postprocess.cvcuda.CvCudaPostprocessor.__call__", failing(5, error))
     target = tmp_path / "a.mp4"
     with pytest.raises(DeviceError, match="frames before are in") as caught:
         segment(clip, target, batch_size=16, **OPTIMIZED)
@@ -384,7 +384,7 @@ def test_full_memory_halves_the_batch(
     """With PyTorch's own error, for more memory than any GPU has, as long as batches are large."""
     import torch
 
-    from segmentation.postprocess.cvcuda import CvCudaPostprocessor
+    from segmentation.stages.postprocess.cvcuda import CvCudaPostprocessor
 
     original = CvCudaPostprocessor.__call__
 
@@ -402,7 +402,9 @@ def test_full_memory_halves_the_batch(
 
 def test_an_error_ends_all_within_a_second(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = threading.active_count()
-    monkeypatch.setattr("segmentation.postprocess.cvcuda.CvCudaPostprocessor.__call__", failing(3, ZeroDivisionError()))
+    monkeypatch.setattr(
+        "segmentation.stages.postprocess.cvcuda.CvCudaPostprocessor.__call__", failing(3, ZeroDivisionError())
+    )
     began = []
 
     def progress(done: int, expected: int) -> None:

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from test_model import make_model
 
 from segmentation import BackendError, Config
-from segmentation.capabilities import require_torch
-from segmentation.decode.pyav import PyAVDecoder
-from segmentation.inference import Inference
-from segmentation.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.model import Model, load_model
-from segmentation.plan import make_plan
-from segmentation.preprocess.opencv import OpenCVPreprocessor
-from segmentation.source import probe
+from segmentation.gpu.discovery import require_torch
+from segmentation.media.input import probe
+from segmentation.models.model import Model, load_model
+from segmentation.pipeline.plan import make_plan
+from segmentation.stages.decode.pyav import PyAVDecoder
+from segmentation.stages.inference import Inference
+from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
+from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 CONFIG = Config()
@@ -45,7 +45,7 @@ def torch_inference(model: Model, device: str) -> Inference:
         pytest.importorskip("torch", reason="PyTorch is not installed")
         if find_spec("onnx2torch") is None:  # which is not imported as it is, see `onnx_to_torch`
             pytest.skip("onnx2torch is not installed")
-    from segmentation.inference.torch import TorchInference
+    from segmentation.stages.inference.torch import TorchInference
 
     return TorchInference(model, replace(CONFIG, infer="torch", device=device))
 

@@ -17,13 +17,13 @@ from test_preprocess import make_info
 from unet import SIZES, make_unet
 
 from segmentation import Config, ModelError, segment
-from segmentation.frames import Colour
-from segmentation.half import masks
-from segmentation.half_cache import half_graph
-from segmentation.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.model import load_model
-from segmentation.onnx_graph import prepare, session_of
-from segmentation.reference import reference_pictures
+from segmentation.frames import Color
+from segmentation.models.fp16 import masks
+from segmentation.models.fp16_cache import fp16_graph
+from segmentation.models.model import load_model
+from segmentation.models.onnx_graph import prepare, session_of
+from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
+from segmentation.stages.inference.sample_inputs import reference_pictures
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def network(tmp_path: Path) -> Path:
 def test_the_size_nearest_in_shape_is_taken(
     network: Path, size: tuple[int, int], rotation: int, pixels: Fraction | None, expected: tuple[int, int]
 ) -> None:
-    info = replace(make_info(*size, Colour(), rotation), sample_aspect_ratio=pixels)
+    info = replace(make_info(*size, Color(), rotation), sample_aspect_ratio=pixels)
     model = load_model(Config(model=network), info)
     assert (model.height, model.width) == expected
 
@@ -61,17 +61,17 @@ def test_the_size_nearest_in_shape_is_taken(
 def test_without_a_video_it_is_the_first_and_an_option_overrides(network: Path) -> None:
     model = load_model(Config(model=network))
     assert (model.height, model.width) == tuple(SIZES[0])
-    model = load_model(Config(model=network, input_size=(32, 40)), make_info(500, 500, Colour()))
+    model = load_model(Config(model=network, input_size=(32, 40)), make_info(500, 500, Color()))
     assert (model.height, model.width) == (32, 40)
 
 
 def test_the_json_beside_the_model_may_name_sizes_too(tmp_path: Path) -> None:
     path = make_unet(tmp_path / "unet.onnx", sizes=None)
     path.with_suffix(".json").write_text(json.dumps({"input_size": [[32, 64], [64, 32]]}))
-    model = load_model(Config(model=path), make_info(1080, 1920, Colour()))
+    model = load_model(Config(model=path), make_info(1080, 1920, Color()))
     assert (model.height, model.width) == (64, 32)
     path.with_suffix(".json").write_text(json.dumps({"input_size": [40, 48]}))
-    model = load_model(Config(model=path), make_info(1080, 1920, Colour()))
+    model = load_model(Config(model=path), make_info(1080, 1920, Color()))
     assert (model.height, model.width) == (40, 48)
 
 
@@ -139,15 +139,15 @@ def test_half_graphs_of_several_sizes_are_several_and_pytorch_runs_them(network:
     torch = pytest.importorskip("torch", minversion="2")
     if find_spec("onnx2torch") is None:  # which is not imported as it is, see `onnx_to_torch`
         pytest.skip("onnx2torch is not installed")
-    from segmentation.inference.onnx_to_torch import convert, probabilities
-    from segmentation.inference.torch import TorchInference
+    from segmentation.stages.inference.onnx_to_torch import convert, probabilities
+    from segmentation.stages.inference.torch import TorchInference
 
     paths = set()
     for shape in ((1920, 1080), (500, 500), (1080, 1920)):
-        model = load_model(Config(model=network), make_info(*shape, Colour()))
+        model = load_model(Config(model=network), make_info(*shape, Color()))
         pictures = reference_pictures(model)[:2]
         expected = OnnxRuntimeInference(model, Config())(pictures)
-        path = half_graph(model, 2)
+        path = fp16_graph(model, 2)
         paths.add(path)
         with torch.inference_mode():
             found = probabilities(convert(path, torch.device("cpu"))(torch.from_numpy(pictures)), model).numpy()
@@ -160,17 +160,17 @@ def test_half_graphs_of_several_sizes_are_several_and_pytorch_runs_them(network:
 
 def test_engines_of_two_sizes_are_two(network: Path, folder: Path) -> None:
     pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed")
-    from segmentation.engine import obtain
-    from segmentation.engine_job import EngineOptions, Job
-    from segmentation.flavour import choose, installed
+    from segmentation.tensorrt.build import obtain
+    from segmentation.tensorrt.spec import EngineOptions, Job
+    from segmentation.tensorrt.variant import choose, installed
 
-    flavour = choose(None, installed(), "tensorrt_rtx", build=True)
+    variant = choose(None, installed(), "tensorrt_rtx", build=True)
     engines = []
     for shape in ((1920, 1080), (500, 500)):
-        model = load_model(Config(model=network), make_info(*shape, Colour()))
-        engine, built = obtain(Job(model=model, options=EngineOptions(batch=(1, 2, 4)), flavour=flavour))
+        model = load_model(Config(model=network), make_info(*shape, Color()))
+        engine, built = obtain(Job(model=model, options=EngineOptions(batch=(1, 2, 4)), variant=variant))
         assert built
-        read = load_model(Config(model=engine), make_info(1080, 1920, Colour()))  # of one size, whatever the video
+        read = load_model(Config(model=engine), make_info(1080, 1920, Color()))  # of one size, whatever the video
         assert (read.height, read.width, read.batch) == (model.height, model.width, None)
         engines.append(engine)
     assert len(set(engines)) == 2

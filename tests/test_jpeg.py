@@ -1,4 +1,4 @@
-"""JPEG from the GPU: colours as the stream means them, every frame at its time. Most needs PyTorch but no GPU."""
+"""JPEG from the GPU: colors as the stream means them, every frame at its time. Most needs PyTorch but no GPU."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,8 +17,8 @@ from conftest import pictures, same_times, times, video_info
 from numpy.typing import NDArray
 
 from segmentation import BackendError, Config, OutputError
-from segmentation.frames import FORMATS, FULL, LIMITED, Colour, Frame, FrameBatch, VideoInfo
-from segmentation.mux import Muxer
+from segmentation.frames import FORMATS, FULL, LIMITED, Color, Frame, FrameBatch, VideoInfo
+from segmentation.media.muxer import Muxer
 
 MATRICES = {1: "bt709", 5: "bt470bg", 9: "bt2020nc"}
 
@@ -44,14 +44,14 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         stub.__version__, stub.io.encode_jpeg = "0", on_the_cpu
         monkeypatch.setitem(sys.modules, "torchvision", stub)
         monkeypatch.setitem(sys.modules, "torchvision.io", stub.io)
-    monkeypatch.delitem(sys.modules, "segmentation.encode.jpeg", raising=False)
-    import segmentation.encode.jpeg as jpeg
+    monkeypatch.delitem(sys.modules, "segmentation.stages.encode.jpeg", raising=False)
+    import segmentation.stages.encode.jpeg as jpeg
 
     monkeypatch.setattr(jpeg, "encode_jpeg", on_the_cpu)
     monkeypatch.setattr(torch.cuda, "stream", nullcontext)
     monkeypatch.setattr(torch.cuda, "default_stream", lambda device: None)
     yield jpeg
-    sys.modules.pop("segmentation.encode.jpeg", None)  # it may have kept the stub
+    sys.modules.pop("segmentation.stages.encode.jpeg", None)  # it may have kept the stub
 
 
 def no_gpu() -> Any:
@@ -117,10 +117,10 @@ def scene(i: int, size: tuple[int, int]) -> NDArray[np.uint8]:
     return np.stack(channels, -1).astype(np.uint8)
 
 
-def planes_of(rgb: NDArray[np.uint8], pix_fmt: str, colour: Colour) -> list[NDArray[Any]]:
-    """YUV planes of an RGB picture, by the colour's own matrix in floating point; chroma averaged over its place."""
+def planes_of(rgb: NDArray[np.uint8], pix_fmt: str, color: Color) -> list[NDArray[Any]]:
+    """YUV planes of an RGB picture, by the color's own matrix in floating point; chroma averaged over its place."""
     layout = FORMATS[pix_fmt]
-    matrix = colour.yuv_to_rgb(layout.bits).astype(np.float64)
+    matrix = color.yuv_to_rgb(layout.bits).astype(np.float64)
     yuv = np.linalg.solve(matrix[:, :3], (rgb.reshape(-1, 3) / 255 - matrix[:, 3]).T).reshape(3, *rgb.shape[:2])
     planes = [yuv[0]]
     for chroma in yuv[1:]:
@@ -138,7 +138,7 @@ def batches(info: VideoInfo, pix_fmt: str, pts: Sequence[int], device: str, size
     """Batches as GPU stages make them: tensors that may be longer than the batch."""
     import torch
 
-    made = [planes_of(scene(i, (info.width, info.height)), pix_fmt, info.colour) for i in range(len(pts))]
+    made = [planes_of(scene(i, (info.width, info.height)), pix_fmt, info.color) for i in range(len(pts))]
     for i in range(0, len(pts), size):
         part = made[i : i + size]
         part += [[np.zeros_like(p) for p in part[0]]] * (size - len(part))
@@ -162,9 +162,9 @@ def write(
     return seen
 
 
-def check(module: Any, path: Path, gpu: Any, pix_fmt: str, colour: Colour, size: tuple[int, int]) -> None:
+def check(module: Any, path: Path, gpu: Any, pix_fmt: str, color: Color, size: tuple[int, int]) -> None:
     """The file's frames, as FFmpeg reads their JPEGs, are the scene."""
-    info = video_info(size, colour=colour, time_base=Fraction(1, 1000 if path.suffix == ".mkv" else 30))
+    info = video_info(size, color=color, time_base=Fraction(1, 1000 if path.suffix == ".mkv" else 30))
     pts = [0, 1, 5, 6, 7, 20]
     assert write(module, path, info, pix_fmt, pts, gpu, quality=95) == [(n, n, 2, True) for n in pts]
     tick = Fraction(1, 1000) if path.suffix == ".mkv" else Fraction(0)
@@ -180,31 +180,29 @@ def check(module: Any, path: Path, gpu: Any, pix_fmt: str, colour: Colour, size:
 
 
 ALL = [
-    ("yuv420p", Colour(1, LIMITED, 1, 1), (128, 96), "out.mp4"),
-    ("yuv420p", Colour(5, FULL, 5, 6), (128, 96), "out.mov"),
-    ("yuv420p", Colour(9, LIMITED, 9, 14), (131, 97), "out.mkv"),
-    ("yuv422p", Colour(1, LIMITED, 1, 1), (130, 97), "out.avi"),
-    ("yuv444p", Colour(), (64, 48), "out.mp4"),
-    ("yuv420p10le", Colour(9, LIMITED, 9, 16), (128, 96), "out.mkv"),
-    ("yuv444p10le", Colour(1, FULL, 1, 1), (65, 49), "out.mp4"),
+    ("yuv420p", Color(1, LIMITED, 1, 1), (128, 96), "out.mp4"),
+    ("yuv420p", Color(5, FULL, 5, 6), (128, 96), "out.mov"),
+    ("yuv420p", Color(9, LIMITED, 9, 14), (131, 97), "out.mkv"),
+    ("yuv422p", Color(1, LIMITED, 1, 1), (130, 97), "out.avi"),
+    ("yuv444p", Color(), (64, 48), "out.mp4"),
+    ("yuv420p10le", Color(9, LIMITED, 9, 16), (128, 96), "out.mkv"),
+    ("yuv444p10le", Color(1, FULL, 1, 1), (65, 49), "out.mp4"),
 ]
 
 
-@pytest.mark.parametrize(("pix_fmt", "colour", "size", "name"), ALL)
+@pytest.mark.parametrize(("pix_fmt", "color", "size", "name"), ALL)
 def test_the_whole_way_on_the_cpu(
-    pix_fmt: str, colour: Colour, size: tuple[int, int], name: str, module: Any, tmp_path: Path
+    pix_fmt: str, color: Color, size: tuple[int, int], name: str, module: Any, tmp_path: Path
 ) -> None:
-    check(module, tmp_path / name, no_gpu(), pix_fmt, colour, size)
+    check(module, tmp_path / name, no_gpu(), pix_fmt, color, size)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("pix_fmt", "colour", "size", "name"), ALL)
-def test_the_whole_way_on_the_gpu(
-    pix_fmt: str, colour: Colour, size: tuple[int, int], name: str, tmp_path: Path
-) -> None:
-    import segmentation.encode.jpeg as jpeg
+@pytest.mark.parametrize(("pix_fmt", "color", "size", "name"), ALL)
+def test_the_whole_way_on_the_gpu(pix_fmt: str, color: Color, size: tuple[int, int], name: str, tmp_path: Path) -> None:
+    import segmentation.stages.encode.jpeg as jpeg
 
-    check(jpeg, tmp_path / name, stages.gpu(), pix_fmt, colour, size)
+    check(jpeg, tmp_path / name, stages.gpu(), pix_fmt, color, size)
 
 
 @pytest.mark.gpu
@@ -212,8 +210,8 @@ def test_batches_do_not_mix_on_the_gpu(tmp_path: Path) -> None:
     """The planes are computed late, and their memory is given out again as soon as `encode` has let go of it."""
     import torch
 
-    import segmentation.encode.jpeg as jpeg
-    from segmentation.pool import PlanePool
+    import segmentation.stages.encode.jpeg as jpeg
+    from segmentation.gpu.plane_pool import PlanePool
 
     gpu, config = stages.gpu(), Config(codec="mjpeg", batch_size=8)
     info = video_info((1920, 1080))
@@ -236,7 +234,7 @@ def test_batches_do_not_mix_on_the_gpu(tmp_path: Path) -> None:
                     planes[0][k] = level
                 planes[1][:], planes[2][:] = 128, 128
             frames = tuple(Frame(planes=(), pts=i + k, duration=1) for k in range(len(part)))  # type: ignore[arg-type]
-            batch = FrameBatch(frames=frames, index=i, planes=planes, ready=gpu.recorded())
+            batch = FrameBatch(frames=frames, index=i, planes=planes, ready=gpu.record_event())
             muxer.write(encoder.encode(batch))
             del planes, batch
             for plane in pool.take():
@@ -262,7 +260,7 @@ def test_colours_are_those_of_swscale(matrix: int, span: int, module: Any) -> No
     options = {"src_colorspace": matrix, "dst_colorspace": matrix, "src_color_range": span, "dst_color_range": FULL}
     reference = frame.reformat(format="rgb24", **options).to_ndarray()
     y, u, v = (torch.from_numpy(p[None]) for p in noise)
-    ours = reference_rgb(y, u, v, Colour(matrix, span).yuv_to_rgb(8) * 255)[0].numpy().transpose(1, 2, 0)
+    ours = reference_rgb(y, u, v, Color(matrix, span).yuv_to_rgb(8) * 255)[0].numpy().transpose(1, 2, 0)
     assert np.abs(ours.astype(int) - reference).max() <= 2
 
 
@@ -291,7 +289,7 @@ def test_the_kernel_gives_the_same_colours(side: str, pix_fmt: str, size: tuple[
         torch.from_numpy(noise.integers(0, 1 << layout.bits, shape).astype(layout.dtype))
         for shape in ((3, height, width), chroma, chroma)
     ]
-    matrix = torch.from_numpy(Colour(1, LIMITED).yuv_to_rgb(layout.bits) * 255)
+    matrix = torch.from_numpy(Color(1, LIMITED).yuv_to_rgb(layout.bits) * 255)
     rgb = gpu.empty((3, 3, height, width), torch.uint8)
     moved = [plane.to(gpu.device) for plane in planes]
     gpu.kernels(layout)("to_rgb", (*chroma[:0:-1], 3), *moved, rgb, width, height, *matrix.numpy().ravel())
@@ -312,8 +310,8 @@ def test_quality(module: Any, tmp_path: Path) -> None:
 
 
 def test_tags(module: Any, tmp_path: Path) -> None:
-    """The picture's shape, and the colour tags that JPEG does not decide, are the source's."""
-    info = video_info((128, 96), colour=Colour(9, LIMITED, 9, 16), sample_aspect_ratio=Fraction(4, 3))
+    """The picture's shape, and the color tags that JPEG does not decide, are the source's."""
+    info = video_info((128, 96), color=Color(9, LIMITED, 9, 16), sample_aspect_ratio=Fraction(4, 3))
     write(module, tmp_path / "out.mp4", info, "yuv420p", range(4), no_gpu())
     with av.open(str(tmp_path / "out.mp4")) as container:
         stream = container.streams.video[0]

@@ -7,7 +7,7 @@ import pytest
 from segmentation.frames import FORMATS
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
-from segmentation.kernels import FRAMES, MASKS, compiled
+from segmentation.gpu.kernels import FRAMES, MASKS, compiled
 
 NAMES = {
     FRAMES: ("unpack", "preprocess", "reduce", "divide", "pixelate", "composite", "replace", "cut_out", "to_rgb"),

@@ -11,7 +11,7 @@ from test_tools import SAMPLE, run
 
 from segmentation import Config
 from segmentation.config import STAGES
-from segmentation.plan import BASELINE, OPTIMIZED, SUBSTITUTES
+from segmentation.pipeline.plan import BASELINE, OPTIMIZED, SUBSTITUTES
 
 ON_CPU = {stage: names[-1] for stage, names in BASELINE.items()}
 PLANS = {  # what `ladder_runs.plans` says on an H200, and on a machine without a GPU

@@ -11,35 +11,35 @@ from typing import Any
 
 import pytest
 
-from segmentation.decode.line import Line
-from segmentation.decode.packets import Run
+from segmentation.stages.decode.chunk_queue import ChunkQueue
+from segmentation.stages.decode.chunks import Chunk
 
-BEGIN = 5  # frames' time that a decoder takes to begin a run
+BEGIN = 5  # frames' time that a decoder takes to begin a chunk
 SPEED = 1.1  # of who takes the batches, in speeds of all decoders
 
 
-def run_of(length: int) -> Run:
-    run = Run(None, threading.Event())
-    run.length = length
-    return run
+def run_of(length: int) -> Chunk:
+    chunk = Chunk(None, threading.Event())
+    chunk.length = length
+    return chunk
 
 
 class Simulation:
-    """Decoders on a real line, in virtual time: a unit is what a decoder takes for a frame, give or take a tenth."""
+    """Decoders on a real queue, in virtual time: a unit is what a decoder takes for a frame, give or take a tenth."""
 
     def __init__(self, lengths: list[int], decoders: int, most: int, size: int = 16, seed: int = 0) -> None:
-        self.line = Line(most, size, decoders)
+        self.queue = ChunkQueue(most, size, decoders)
         self.time = 0.0
         self.most_held = 0
         self._size = size
         self._held = 0
         self._random = random.Random(seed)
-        self._runs = [run_of(length) for length in lengths]
-        self._unread = iter(self._runs)
-        self._waiting: list[tuple[Run, Iterator[Any]]] = []
+        self._chunks = [run_of(length) for length in lengths]
+        self._unread = iter(self._chunks)
+        self._waiting: list[tuple[Chunk, Iterator[Any]]] = []
         self._events: list[tuple[float, int, Iterator[Any]]] = []
         self._numbers = count()
-        self.line.open(next(self._unread))
+        self.queue.open(next(self._unread))
         for work in [*(self._decoder() for _ in range(decoders)), self._taker(SPEED * decoders)]:
             self._go_on(work)
         alone = sum(lengths) + BEGIN * len(lengths)  # one decoder's time
@@ -54,32 +54,32 @@ class Simulation:
         match next(work, None):
             case float() as duration:
                 heapq.heappush(self._events, (self.time + duration, next(self._numbers), work))
-            case Run() as run:
-                self._waiting.append((run, work))
+            case Chunk() as chunk:
+                self._waiting.append((chunk, work))
 
     def _admit(self) -> None:
         self._random.shuffle(self._waiting)
-        while (free := next((w for w in self._waiting if self.line.has_room(w[0])), None)) is not None:
+        while (free := next((w for w in self._waiting if self.queue.has_room(w[0])), None)) is not None:
             self._waiting.remove(free)
             self._held += 1
             self.most_held = max(self.most_held, self._held)
             self._go_on(free[1])
 
     def _decoder(self) -> Iterator[Any]:
-        while (run := self.line.next_run()) is not None:
-            self.line.open(next(self._unread, None))
+        while (chunk := self.queue.next_chunk()) is not None:
+            self.queue.open(next(self._unread, None))
             yield float(BEGIN)
             pace = self._random.uniform(0.9, 1.1)
-            for made in range(0, run.length, self._size):
-                yield run
-                self.line.admit(run)
-                frames = min(self._size, run.length - made)
+            for made in range(0, chunk.length, self._size):
+                yield chunk
+                self.queue.admit(chunk)
+                frames = min(self._size, chunk.length - made)
                 yield frames * pace * self._random.uniform(0.9, 1.1)
-                self.line.put(run, frames)
-            self.line.finish(run, None, 0)
+                self.queue.put(chunk, frames)
+            self.queue.finish(chunk, None, 0)
 
     def _taker(self, speed: float) -> Iterator[Any]:
-        batches, coming = iter(self.line), deque(self._runs)
+        batches, coming = iter(self.queue), deque(self._chunks)
         while coming:
             if coming[0].decoded:
                 next(batches)
@@ -93,9 +93,9 @@ class Simulation:
 
 def share(length: int, decoders: int, most: int, size: int) -> float:
     """How much of the decoders' time is used well, beginning and end apart."""
-    runs = 10_000 // length
-    few, many = (Simulation([length] * n, decoders, most, size).time for n in (runs, 4 * runs))
-    return 3 * runs * (length + BEGIN) / decoders / (many - few)
+    chunks = 10_000 // length
+    few, many = (Simulation([length] * n, decoders, most, size).time for n in (chunks, 4 * chunks))
+    return 3 * chunks * (length + BEGIN) / decoders / (many - few)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def share(length: int, decoders: int, most: int, size: int) -> float:
     ],
 )
 def test_decoders_are_kept_at_work(length: int, decoders: int, most: int, size: int, least: float) -> None:
-    """If each took what room there is, runs of 250 would come to 0.78, 0.48 and 0.19 in 50, 40 and 12 batches of 16."""
+    """If each took what room there is, chunks of 250 would come to 0.78, 0.48 and 0.19 in 50, 40 and 12 batches of 16."""
     assert share(length, decoders, most, size) >= least
 
 
@@ -131,7 +131,7 @@ def test_short_runs_do_not_fill_the_room(length: int, most_held: int) -> None:
 
 
 def test_decoders_that_begin_together_are_soon_in_step() -> None:
-    """Of ten runs, the first comes out at one decoder's speed, the others at seven times that."""
+    """Of ten chunks, the first comes out at one decoder's speed, the others at seven times that."""
     in_step = (250 + BEGIN) * (1 + 9 / 7)
     assert Simulation([250] * 10, 7, 54).time < 1.15 * in_step
 
@@ -154,53 +154,53 @@ def test_the_room_is_kept_and_nobody_gets_stuck(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_threads_give_every_batch_in_order(seed: int) -> None:
     choice = random.Random(seed)
-    runs = [run_of(choice.randrange(1, 40)) for _ in range(60)]
+    chunks = [run_of(choice.randrange(1, 40)) for _ in range(60)]
     decoders = choice.randrange(1, 9)
-    line = Line(choice.choice([0, 1, 3, 12, 50]), 1, decoders)
+    queue = ChunkQueue(choice.choice([0, 1, 3, 12, 50]), 1, decoders)
 
     def read() -> None:
-        for run in [*runs, None]:
-            line.open(run)
+        for chunk in [*chunks, None]:
+            queue.open(chunk)
 
     def work() -> None:
-        while (run := line.next_run()) is not None:
-            for index in range(run.length):
-                line.admit(run)
-                line.put(run, (run, index))
+        while (chunk := queue.next_chunk()) is not None:
+            for index in range(chunk.length):
+                queue.admit(chunk)
+                queue.put(chunk, (chunk, index))
             time.sleep(0.001)  # meanwhile its last batch may be taken
-            line.finish(run, None, 1)
+            queue.finish(chunk, None, 1)
 
     threads = started(read, *[work] * decoders)
-    alarm = threading.Timer(10, line.fail, [TimeoutError("stuck")])
+    alarm = threading.Timer(10, queue.fail, [TimeoutError("stuck")])
     alarm.start()
-    assert list(line) == [(run, index) for run in runs for index in range(run.length)]
+    assert list(queue) == [(chunk, index) for chunk in chunks for index in range(chunk.length)]
     alarm.cancel()
     joined(threads)
-    assert line.lost == len(runs)
+    assert queue.lost == len(chunks)
 
 
 def test_closing_ends_who_waits_and_an_error_comes_out_where_batches_are_taken() -> None:
-    line = Line(1, 1, 2)
+    queue = ChunkQueue(1, 1, 2)
     first, second = run_of(2), run_of(2)
-    line.open(first)
-    assert line.next_run() is first
-    line.admit(first)
-    line.open(second)
-    assert line.next_run() is second
+    queue.open(first)
+    assert queue.next_chunk() is first
+    queue.admit(first)
+    queue.open(second)
+    assert queue.next_chunk() is second
 
-    assert line.next_run(wait=False) is None
+    assert queue.next_chunk(wait=False) is None
 
     def read() -> None:
         for _ in range(3):
-            line.open(run_of(1))
+            queue.open(run_of(1))
 
-    threads = started(lambda: line.admit(second), read)
+    threads = started(lambda: queue.admit(second), read)
     time.sleep(0.05)
     assert all(thread.is_alive() for thread in threads)
-    line.fail(ValueError("broken"))
+    queue.fail(ValueError("broken"))
     joined(threads)
     with pytest.raises(ValueError, match="broken"):
-        next(iter(line))
+        next(iter(queue))
 
 
 def started(*works: Callable[[], None]) -> list[threading.Thread]:

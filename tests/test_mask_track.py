@@ -14,15 +14,15 @@ from conftest import TIMEOUT, Synthetic, cli, pictures, report, running, same_ti
 
 from segmentation import Config, ConfigError, InputError, OutputError, segment
 from segmentation.frames import Frame, FrameBatch
-from segmentation.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.mask_track import TAG, VALUES, MaskReader, MaskWriter, intact, rounded, ticks
-from segmentation.model import load_model
-from segmentation.pipeline import Report
-from segmentation.source import probe
+from segmentation.media.input import probe
+from segmentation.models.model import load_model
+from segmentation.pipeline.run import Report
+from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
+from segmentation.stages.masks.saved import TAG, VALUES, MaskReader, MaskWriter, intact, rounded, ticks
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 CPU: dict[str, Any] = {"mode": "baseline"}
-# Without what rounding would show in, refining, and what the ends of a stretch would, steadying.
+# Without what rounding would show in, refining, and what the ends of a stretch would, make_smoother.
 PLAIN: dict[str, Any] = {"smooth": 0.0, "refine": False}
 
 
@@ -76,8 +76,8 @@ def test_a_track_is_what_the_network_found(made: Path) -> None:
         }  # fmt: skip
         found = [frame.to_ndarray() for frame in container.decode(stream)]
     assert same_times(times(made / "masks.mkv"), times(SAMPLE, limit=40), Fraction(1, 1000))
-    from segmentation.decode.pyav import PyAVDecoder
-    from segmentation.preprocess.opencv import OpenCVPreprocessor
+    from segmentation.stages.decode.pyav import PyAVDecoder
+    from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 
     infer, preprocess = OnnxRuntimeInference(model, Config()), OpenCVPreprocessor(info, "yuv420p", model, Config())
     frames = list(PyAVDecoder(info, "yuv420p", Config(max_frames=40)))
@@ -126,8 +126,8 @@ def test_steadied_masks_are_saved_steady(made: Path, tmp_path: Path) -> None:
     direct(tmp_path / "a.mp4", save_masks=tmp_path / "m.mkv", max_frames=40, smooth=1.0)
     again(tmp_path / "b.mp4", tmp_path / "m.mkv", max_frames=40)
     assert (tmp_path / "a.mp4").read_bytes() == (tmp_path / "b.mp4").read_bytes()
-    steady, own = ([p.planes[0] for p in pictures(folder)] for folder in (tmp_path / "m.mkv", made / "masks.mkv"))
-    assert len(steady) == len(own) and any(not np.array_equal(a, b) for a, b in zip(steady, own, strict=True))
+    smooth, own = ([p.planes[0] for p in pictures(folder)] for folder in (tmp_path / "m.mkv", made / "masks.mkv"))
+    assert len(smooth) == len(own) and any(not np.array_equal(a, b) for a, b in zip(smooth, own, strict=True))
 
 
 @pytest.mark.parametrize(

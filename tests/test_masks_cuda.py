@@ -1,4 +1,4 @@
-"""Masks are steadied and refined on the GPU as on the CPU. Without a GPU the kernels run on the host (host_kernels)."""
+"""Masks are smooth_masks and refined on the GPU as on the CPU. Without a GPU the kernels run on the host (host_kernels)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,16 +13,16 @@ from test_preprocess import batch_of, make_info, smooth_rgb
 from test_refine import disk
 
 from segmentation.config import Config
-from segmentation.frames import FORMATS, Colour, FrameBatch
-from segmentation.model import load_model
-from segmentation.refine import Refiner
-from segmentation.temporal import HostAveraging, steadied
+from segmentation.frames import FORMATS, Color, FrameBatch
+from segmentation.models.model import load_model
+from segmentation.stages.masks.refinement import Refiner
+from segmentation.stages.masks.smoothing import HostSmoothing, smooth_masks
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
 pytest.importorskip("torch", reason="PyTorch is not installed")
 import torch
 
-from segmentation.masks_cuda import CudaAveraging, CudaRefiner
+from segmentation.stages.masks.cuda import CudaRefiner, CudaSmoothing
 
 Map = NDArray[np.float32]
 MODEL = load_model(Config())
@@ -62,8 +62,8 @@ def clip(count: int, shape: tuple[int, int], size: tuple[int, int], seed: int = 
     return masks.astype(np.float32), tensor.astype(np.float32)
 
 
-def steadied_by(averaging: Any, masks: Map, tensor: Map, sizes: list[int], gpu: Any = None) -> Map:
-    """The steadied masks of a clip that comes in batches of these sizes; for a GPU's stage from buffers that hold more
+def steadied_by(backend: Any, masks: Map, tensor: Map, sizes: list[int], gpu: Any = None) -> Map:
+    """The smooth_masks masks of a clip that comes in batches of these sizes; for a GPU's stage from buffers that hold more
     and are written again each time, as the contract of inference says."""
     plane = np.zeros((2, 2), np.uint8)
     frame = batch_of((plane, plane, plane)).frames[0]
@@ -79,11 +79,11 @@ def steadied_by(averaging: Any, masks: Map, tensor: Map, sizes: list[int], gpu: 
                     buffer.fill_(float("nan"))
                     buffer[:size] = moved(values, gpu)
                 given = buffers
-            yield FrameBatch(frames=(frame,) * size, index=begin), given[1], averaging.kept(*given, size)
+            yield FrameBatch(frames=(frame,) * size, index=begin), given[1], backend.kept(*given, size)
             begin += size
 
     parts = []
-    for batch, result in steadied(found(), averaging):
+    for batch, result in smooth_masks(found(), backend):
         assert len(result) == len(batch)
         parts.append(np.asarray(result) if isinstance(result, np.ndarray) else result.cpu().numpy())
     return np.concatenate(parts)
@@ -94,8 +94,8 @@ def steadied_by(averaging: Any, masks: Map, tensor: Map, sizes: list[int], gpu: 
 def test_masks_are_steadied_alike_in_batches_of_any_size(side: str, sizes: list[int]) -> None:
     gpu = gpu_of(side)
     masks, tensor = clip(sum(sizes), (64, 64), (64, 64))
-    ours = steadied_by(CudaAveraging(MODEL, Config(smooth=0.5, batch_size=max(sizes)), gpu), masks, tensor, sizes, gpu)
-    theirs = steadied_by(HostAveraging(MODEL, 0.5), masks, tensor, sizes)
+    ours = steadied_by(CudaSmoothing(MODEL, Config(smooth=0.5, batch_size=max(sizes)), gpu), masks, tensor, sizes, gpu)
+    theirs = steadied_by(HostSmoothing(MODEL, 0.5), masks, tensor, sizes)
     assert ours.dtype == np.float32
     assert np.abs(ours - theirs).max() < 1e-5
     if len(masks) > 1:
@@ -118,8 +118,8 @@ def test_masks_are_steadied_alike_in_batches_of_any_size(side: str, sizes: list[
 def test_masks_of_any_size_are_steadied_alike(side: str, shape: tuple[int, int], size: tuple[int, int]) -> None:
     gpu = gpu_of(side)
     masks, tensor = clip(9, shape, size, seed=1)
-    ours = steadied_by(CudaAveraging(MODEL, Config(smooth=1, batch_size=4), gpu), masks, tensor, [4, 4, 1], gpu)
-    theirs = steadied_by(HostAveraging(MODEL, 1), masks, tensor, [4, 4, 1])
+    ours = steadied_by(CudaSmoothing(MODEL, Config(smooth=1, batch_size=4), gpu), masks, tensor, [4, 4, 1], gpu)
+    theirs = steadied_by(HostSmoothing(MODEL, 1), masks, tensor, [4, 4, 1])
     assert np.abs(ours - theirs).max() < 1e-4
 
 
@@ -131,10 +131,10 @@ def test_nothing_comes_over_a_cut(side: str) -> None:
     masks[3:] = 0.6
     tensor = np.full((6, 3, 64, 64), 0.4, np.float32)
     tensor[3:] += 0.12 / np.float32(MODEL.std).mean()
-    found = steadied_by(CudaAveraging(MODEL, Config(smooth=1, batch_size=6), gpu), masks, tensor, [6], gpu)
+    found = steadied_by(CudaSmoothing(MODEL, Config(smooth=1, batch_size=6), gpu), masks, tensor, [6], gpu)
     assert np.abs(found - masks).max() < 1e-6
     tensor[3:] -= 0.04 / np.float32(MODEL.std).mean()
-    found = steadied_by(CudaAveraging(MODEL, Config(smooth=1, batch_size=6), gpu), masks, tensor, [6], gpu)
+    found = steadied_by(CudaSmoothing(MODEL, Config(smooth=1, batch_size=6), gpu), masks, tensor, [6], gpu)
     assert np.abs(found - masks).max() > 0.01
 
 
@@ -146,17 +146,17 @@ def test_luma_is_that_of_the_networks_input(side: str, order: str) -> None:
     model = load_model(Config(std=(0.5, 0.25, 0.125), channel_order=order))  # type: ignore[arg-type]
     masks, tensor = clip(5, (64, 64), (64, 64), seed=2)
     tensor = tensor.astype(np.float16).astype(np.float32)
-    averaging = CudaAveraging(model, Config(smooth=1, batch_size=5), gpu)
-    kept = averaging.kept(moved(tensor, gpu).half(), moved(masks, gpu), 5)
-    ours = averaging.averaged(kept, 0, 5).cpu().numpy()
-    theirs = steadied_by(HostAveraging(model, 1), masks, tensor, [5])
+    backend = CudaSmoothing(model, Config(smooth=1, batch_size=5), gpu)
+    kept = backend.kept(moved(tensor, gpu).half(), moved(masks, gpu), 5)
+    ours = backend.averaged(kept, 0, 5).cpu().numpy()
+    theirs = steadied_by(HostSmoothing(model, 1), masks, tensor, [5])
     assert np.abs(ours - theirs).max() < 1e-5
 
 
 def refined_by(side: str, batch: FrameBatch, pix_fmt: str, turn: int, masks: Map) -> Map:
     height, width = batch.frames[0].planes[0].shape
     gpu = gpu_of(side)
-    stage = CudaRefiner(make_info(width, height, Colour(), turn), pix_fmt, Config(batch_size=len(batch)), gpu)
+    stage = CudaRefiner(make_info(width, height, Color(), turn), pix_fmt, Config(batch_size=len(batch)), gpu)
     dtype = (
         np.int16 if FORMATS[pix_fmt].bits > 8 else np.uint8
     )  # PyTorch has few operations on uint16; the bits are the same
@@ -186,7 +186,7 @@ def test_masks_are_refined_alike(side: str, pix_fmt: str, turn: int) -> None:
         masks.append(np.clip((soft - 0.3) * (0.4 / wide + 0.6) + 0.3, 0, 1).astype(np.float32))
     batch, masks_of = batch_of(*planes), np.stack(masks)
     ours = refined_by(side, batch, pix_fmt, turn, masks_of)
-    theirs = Refiner(make_info(*size, Colour(), turn), pix_fmt)(batch, masks_of)
+    theirs = Refiner(make_info(*size, Color(), turn), pix_fmt)(batch, masks_of)
     assert ours.shape == theirs.shape == (3, 270, 480)
     assert np.abs(ours - theirs).max() < 0.02  # the CPU's guide is rounded to whole levels, once a halving
     assert np.abs(ours - theirs).mean() < 0.001
@@ -204,7 +204,7 @@ def test_with_the_same_guide_the_refined_masks_are_the_same(shape: tuple[int, in
     masks += [np.round(masks[1]), np.where(disk(shape, 0.4) > 0.5, masks[1], 1).astype(np.float32)]
     batch = batch_of(*[planes] * len(masks))
     ours = refined_by(side, batch, "yuv420p", 0, np.stack(masks))
-    theirs = Refiner(make_info(480, 270, Colour(), 0), "yuv420p")(batch, np.stack(masks))
+    theirs = Refiner(make_info(480, 270, Color(), 0), "yuv420p")(batch, np.stack(masks))
     assert np.abs(ours - theirs).max() < 1e-4
 
 
@@ -212,9 +212,9 @@ def test_with_the_same_guide_the_refined_masks_are_the_same(shape: tuple[int, in
 def test_real_masks_and_pictures_are_refined_alike(side: str, corpus: Path) -> None:
     from test_inference import CONFIG
 
-    from segmentation.inference.onnxruntime import OnnxRuntimeInference
-    from segmentation.preprocess.opencv import OpenCVPreprocessor
-    from segmentation.source import probe
+    from segmentation.media.input import probe
+    from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
+    from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 
     for name in ("05_default_juggle.mp4", "selfie_segmentation_web.mp4", "04_coffee.mp4"):
         info = probe(str(corpus / name))

@@ -11,9 +11,9 @@ from conftest import SHARED
 from onnx import TensorProto, helper, numpy_helper
 
 from segmentation import Config, ModelError
-from segmentation.inference import probabilities
-from segmentation.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.model import BUILT_IN, load_model
+from segmentation.models.model import BUILT_IN, load_model
+from segmentation.stages.inference import probabilities
+from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
 
 def make_model(

@@ -15,12 +15,12 @@ from unet import make_unet
 
 from segmentation import Config, ModelError
 from segmentation.errors import EngineError, UnknownOperator
-from segmentation.half import masks
-from segmentation.half_cache import half_graph
-from segmentation.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.model import Model, load_model
-from segmentation.onnx_graph import prepare, session_of
-from segmentation.reference import reference_pictures
+from segmentation.models.fp16 import masks
+from segmentation.models.fp16_cache import fp16_graph
+from segmentation.models.model import Model, load_model
+from segmentation.models.onnx_graph import prepare, session_of
+from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
+from segmentation.stages.inference.sample_inputs import reference_pictures
 
 SAMPLE = ROOT / "samples" / "astronaut.mp4"
 LABELS = ("background", "person")
@@ -124,8 +124,8 @@ def test_pytorch_runs_them(tmp_path: Path, folder: Path, form: dict[str, Any]) -
     need_onnx2torch()
     import torch
 
-    from segmentation.inference.onnx_to_torch import convert, probabilities
-    from segmentation.inference.torch import TorchInference
+    from segmentation.stages.inference.onnx_to_torch import convert, probabilities
+    from segmentation.stages.inference.torch import TorchInference
 
     model = model_of(make_form(tmp_path / "m.onnx", **form), **labels(form))
     pictures = reference_pictures(model)
@@ -133,7 +133,7 @@ def test_pytorch_runs_them(tmp_path: Path, folder: Path, form: dict[str, Any]) -
     eager = TorchInference(model, Config(infer="torch", device="cpu"))(pictures)
     np.testing.assert_allclose(eager, expected, atol=1e-4)
     with torch.inference_mode():
-        scores = convert(half_graph(model, 4), torch.device("cpu"))(torch.from_numpy(pictures))
+        scores = convert(fp16_graph(model, 4), torch.device("cpu"))(torch.from_numpy(pictures))
     found = probabilities(scores, model).numpy()
     assert ((found > 0.5) == (expected > 0.5)).mean() > 0.99
 
@@ -141,13 +141,13 @@ def test_pytorch_runs_them(tmp_path: Path, folder: Path, form: dict[str, Any]) -
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_engines_are_built_of_them(tmp_path: Path, folder: Path, form: dict[str, Any]) -> None:
     pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed")
-    from segmentation.engine import obtain
-    from segmentation.engine_job import EngineOptions, Job
-    from segmentation.flavour import choose, installed
+    from segmentation.tensorrt.build import obtain
+    from segmentation.tensorrt.spec import EngineOptions, Job
+    from segmentation.tensorrt.variant import choose, installed
 
     model = model_of(make_form(tmp_path / "m.onnx", **form), **labels(form))
-    flavour = choose(None, installed(), "tensorrt_rtx", build=True)
-    engine, _ = obtain(Job(model=model, options=EngineOptions(batch=(2, 2, 2)), flavour=flavour))
+    variant = choose(None, installed(), "tensorrt_rtx", build=True)
+    engine, _ = obtain(Job(model=model, options=EngineOptions(batch=(2, 2, 2)), variant=variant))
     read = model_of(engine)
     assert (read.height, read.width, read.labels, read.keep) == (*SIZE, model.labels, model.keep)
     assert read.form.plain and read.std == model.std
@@ -193,7 +193,7 @@ def test_networks_in_int8(tmp_path: Path, name: str) -> None:
 
 def test_pytorch_leaves_int8_to_others_and_engines_take_it(tmp_path: Path, folder: Path) -> None:
     need_onnx2torch()
-    from segmentation.inference.torch import TorchInference
+    from segmentation.stages.inference.torch import TorchInference
 
     path = make_unet(tmp_path / "unet.onnx")
     model = model_of(quantized(path, tmp_path / "int8.onnx", symmetric=True))
@@ -201,20 +201,20 @@ def test_pytorch_leaves_int8_to_others_and_engines_take_it(tmp_path: Path, folde
         TorchInference(model, Config(infer="torch", device="cpu"))
     assert "\n" not in str(caught.value)
     pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed")
-    from segmentation.engine import obtain
-    from segmentation.engine_job import EngineOptions, Job
-    from segmentation.flavour import choose, installed
+    from segmentation.tensorrt.build import obtain
+    from segmentation.tensorrt.spec import EngineOptions, Job
+    from segmentation.tensorrt.variant import choose, installed
 
-    flavour = choose(None, installed(), "tensorrt_rtx", build=True)
+    variant = choose(None, installed(), "tensorrt_rtx", build=True)
     graph = prepare(model, 2)
     pictures = reference_pictures(model)
     found = OnnxRuntimeInference(model, Config())(pictures)
     np.testing.assert_allclose(masks(session_of(graph), model, pictures), found, atol=0.02)  # biases are not rounded
-    engine, _ = obtain(Job(model=model, options=EngineOptions(batch=(2, 2, 2)), flavour=flavour))
+    engine, _ = obtain(Job(model=model, options=EngineOptions(batch=(2, 2, 2)), variant=variant))
     assert model_of(engine).height == model.height
     uneven = model_of(quantized(path, tmp_path / "uneven.onnx"))
     with pytest.raises(EngineError, match="can't be built by TensorRT-RTX") as refused:
-        obtain(Job(model=uneven, options=EngineOptions(batch=(2, 2, 2)), flavour=flavour))
+        obtain(Job(model=uneven, options=EngineOptions(batch=(2, 2, 2)), variant=variant))
     assert "\n" not in str(refused.value)
 
 
@@ -254,22 +254,22 @@ def test_a_real_network_with_channels_last_becomes_one_of_pytorch_and_an_engine(
     need_onnx2torch()
     import torch
 
-    from segmentation.inference.onnx_to_torch import convert, probabilities
+    from segmentation.stages.inference.onnx_to_torch import convert, probabilities
 
     model = model_of(teacher("mediapipe-selfie-256.onnx"))
     picture = reference_pictures(model)[:1]
     expected = OnnxRuntimeInference(model, Config())(picture)
     with torch.inference_mode():
-        scores = convert(half_graph(model, 1), torch.device("cpu"))(torch.from_numpy(picture))
+        scores = convert(fp16_graph(model, 1), torch.device("cpu"))(torch.from_numpy(picture))
     found = probabilities(scores, model).numpy()
     assert ((found > 0.5) == (expected > 0.5)).mean() > 0.99
     pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed")
-    from segmentation.engine import obtain
-    from segmentation.engine_job import EngineOptions, Job
-    from segmentation.flavour import choose, installed
+    from segmentation.tensorrt.build import obtain
+    from segmentation.tensorrt.spec import EngineOptions, Job
+    from segmentation.tensorrt.variant import choose, installed
 
-    flavour = choose(None, installed(), "tensorrt_rtx", build=True)
-    engine, _ = obtain(Job(model=model, options=EngineOptions(batch=(1, 1, 1)), flavour=flavour))
+    variant = choose(None, installed(), "tensorrt_rtx", build=True)
+    engine, _ = obtain(Job(model=model, options=EngineOptions(batch=(1, 1, 1)), variant=variant))
     assert model_of(engine).height == 256
 
 
@@ -279,7 +279,7 @@ def test_a_gpu_runs_them_as_a_cuda_graph(tmp_path: Path, folder: Path, form: dic
     import torch
     from stages import gpu
 
-    from segmentation.inference.torch_fp16 import TorchFp16Inference
+    from segmentation.stages.inference.torch_fp16 import TorchFp16Inference
 
     model = model_of(make_form(tmp_path / "m.onnx", **form), **labels(form))
     pictures = reference_pictures(model)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import ROOT, SHARED
 
-from segmentation.model import BUILT_IN
+from segmentation.models.model import BUILT_IN
 
 sys.path[:0] = [str(ROOT / "tools" / "training"), str(ROOT / "tools")]  # the tools are programs, not a package
 

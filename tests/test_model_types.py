@@ -14,19 +14,19 @@ from test_model import RED, make_model
 from test_preprocess import make_info
 
 from segmentation import Config, ConfigError, ModelError
-from segmentation.frames import Colour
-from segmentation.inference import probabilities
-from segmentation.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.input_size import sizes_of
-from segmentation.model import VOC, Model, load_model
-from segmentation.model_file import KEYS
+from segmentation.frames import Color
 from segmentation.model_types import TYPES
+from segmentation.models.input_size import sizes_of
+from segmentation.models.model import VOC, Model, load_model
+from segmentation.models.onnx_file import KEYS
+from segmentation.stages.inference import probabilities
+from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def make_scores(path: Path, outputs: dict[str, int], *, bias: float = 3.0) -> Path:
-    """A network of dynamic size whose outputs have so many channels of the picture's mean colour times 10, minus a
+    """A network of dynamic size whose outputs have so many channels of the picture's mean color times 10, minus a
     bias, and nothing written about them."""
     kernels = {f"{name}/kernel": np.full((count, 3, 1, 1), 10 / 3, np.float32) for name, count in outputs.items()}
     biases = {
@@ -57,7 +57,7 @@ def test_modnet_runs_at_the_size_that_its_authors_would_choose(tmp_path: Path) -
     """The shorter side 512, both in multiples of 32."""
     path = make_scores(tmp_path / "m.onnx", {"output": 1})
     for size, expected in (((1920, 1080), (512, 896)), ((1080, 1920), (896, 512)), ((640, 480), (512, 672))):
-        model = load_model(Config(model=path, model_type="modnet"), make_info(*size, Colour()))
+        model = load_model(Config(model=path, model_type="modnet"), make_info(*size, Color()))
         assert (model.height, model.width) == expected
         assert (model.mean, model.std, model.activation, model.labels) == ((0.5,) * 3, (0.5,) * 3, "none", ("person",))
 
@@ -83,7 +83,7 @@ def test_where_all_is_the_same_nothing_is_stretched(tmp_path: Path) -> None:
 
 def test_pytorch_stretches_alike(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", minversion="2")
-    onnx_to_torch = pytest.importorskip("segmentation.inference.onnx_to_torch")
+    onnx_to_torch = pytest.importorskip("segmentation.stages.inference.onnx_to_torch")
     model = model_of(make_u2net(tmp_path / "m.onnx"))
     scores = np.random.default_rng(0).normal(0, 3, (3, 1, 5, 7)).astype(np.float32)
     scores[2] = 0.3

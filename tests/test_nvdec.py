@@ -14,10 +14,10 @@ from seams import SEAMS
 from stages import gpu
 
 from segmentation.config import Config
-from segmentation.decode.pyav import PyAVDecoder
 from segmentation.errors import LacksEngine
 from segmentation.frames import FORMATS, VideoInfo
-from segmentation.source import probe, working_format
+from segmentation.media.input import probe, working_format
+from segmentation.stages.decode.pyav import PyAVDecoder
 
 pytestmark = pytest.mark.gpu
 
@@ -38,7 +38,7 @@ TAKEN = [
 
 
 def decoder(info: VideoInfo, **options: Any) -> Any:
-    from segmentation.decode.nvdec import NvdecDecoder
+    from segmentation.stages.decode.nvdec import NvdecDecoder
 
     return NvdecDecoder(info, working_format(info.pix_fmt, tuple(FORMATS)), Config(batch_size=8, **options), gpu())
 
@@ -91,7 +91,7 @@ def test_mpeg2_is_a_level_off_at_most(corpus: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_what_nvdec_lacks_is_said(corpus: Path, name: str) -> None:
-    from segmentation.capabilities import nvdec_engines
+    from segmentation.gpu.discovery import nvdec_engines
 
     with pytest.raises(LacksEngine, match="NVDEC") as caught:
         nvdec_engines(Config(), probe(str(corpus / name)))
@@ -101,7 +101,7 @@ def test_what_nvdec_lacks_is_said(corpus: Path, name: str) -> None:
 def test_capabilities_are_those_that_its_library_tells() -> None:
     import PyNvVideoCodec as nvc
 
-    from segmentation.capabilities import NVDEC_CODECS, nvdec_caps
+    from segmentation.gpu.discovery import NVDEC_CODECS, nvdec_caps
 
     for codec, chroma, bits in itertools.product(set(NVDEC_CODECS.values()), ("420", "444"), (8, 10)):
         theirs = nvc.GetDecoderCaps(
@@ -171,7 +171,7 @@ def test_a_beginning_at_a_recovery_point(tmp_path: Path, suffix: str) -> None:
 
 
 def test_what_is_not_wanted_any_more_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from segmentation.decode import nvdec
+    from segmentation.stages.decode import nvdec
 
     counted = []
 
@@ -191,7 +191,7 @@ def test_what_is_not_wanted_any_more_is_not_read(tmp_path: Path, monkeypatch: py
 
 
 def test_a_beginning_is_not_looked_for_without_timestamps(tmp_path: Path) -> None:
-    from segmentation.capabilities import nvdec_engines
+    from segmentation.gpu.discovery import nvdec_engines
 
     path = Synthetic(codec="libx264", pts=range(30), size=(128, 96), format="h264").write(tmp_path / "a.h264")
     assert same(path) == 30
@@ -220,7 +220,7 @@ def test_frames_handed_out_do_not_change(corpus: Path) -> None:
 
 def test_memory_bounds_what_runs_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even the least memory gives every frame, in order: the run whose turn it is always gets on."""
-    from segmentation.decode import nvdec
+    from segmentation.stages.decode import nvdec
 
     monkeypatch.setattr(nvdec, "AHEAD", 1)
     options = {"x264-params": "keyint=30:min-keyint=30:scenecut=0:bframes=3"}

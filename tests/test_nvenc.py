@@ -15,10 +15,10 @@ from conftest import pictures, same_times, times, video_info
 from numpy.typing import NDArray
 
 from segmentation import BackendError, Config
-from segmentation.encode import nvenc_probe
-from segmentation.flavour import Gpu
 from segmentation.frames import FORMATS, Frame, FrameBatch, VideoInfo
-from segmentation.mux import Muxer
+from segmentation.media.muxer import Muxer
+from segmentation.stages.encode import nvenc_support
+from segmentation.tensorrt.variant import Gpu
 
 CODECS = ("h264", "hevc", "av1")
 
@@ -30,11 +30,11 @@ def nvenc(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         import torch  # noqa: F401
     except ImportError:
         monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
-    monkeypatch.delitem(sys.modules, "segmentation.encode.nvenc", raising=False)
-    import segmentation.encode.nvenc as module
+    monkeypatch.delitem(sys.modules, "segmentation.stages.encode.nvenc", raising=False)
+    import segmentation.stages.encode.nvenc as module
 
     yield module
-    sys.modules.pop("segmentation.encode.nvenc", None)
+    sys.modules.pop("segmentation.stages.encode.nvenc", None)
 
 
 def texture(i: int, info: VideoInfo, pix_fmt: str) -> list[NDArray[Any]]:
@@ -92,9 +92,9 @@ def test_options_are_those_of_the_real_encoder(codec: Any, quality: int | None, 
     table = av.CodecContext.create(f"{codec}_nvenc", "w").supported_options
     known = {option.name: option for option in (*table.generic, *table.private)}
     config = Config(codec=codec, quality=quality, preset=preset, encode="nvenc")
-    for extra in nvenc_probe.EXTRAS:
+    for extra in nvenc_support.EXTRAS:
         chosen = nvenc.options(codec, config, extra)
-        for name, value in {**chosen, **nvenc_probe.ALWAYS}.items():
+        for name, value in {**chosen, **nvenc_support.ALWAYS}.items():
             choices = [choice.name for choice in known[name].choices]
             if choices and not value.isdigit():
                 assert value in choices, name
@@ -131,12 +131,12 @@ def test_refusals_say_why(said: str, hint: str, nvenc: Any, tmp_path: Path, monk
             av.logging.log(av.logging.FATAL, "h264_nvenc", "something general\n")
             raise av.error.ExternalError(542398533, "Generic error in an external library")
 
-    nvenc_probe._probed.cache_clear()
+    nvenc_support._probed.cache_clear()
     monkeypatch.setenv("SEGMENTATION_ENGINES", str(tmp_path))
-    monkeypatch.setattr(nvenc_probe, "VideoCodecContext", Refusing)
-    monkeypatch.setattr(nvenc_probe, "CodecContext", SimpleNamespace(create=lambda *_, hwaccel: Refusing()))
+    monkeypatch.setattr(nvenc_support, "VideoCodecContext", Refusing)
+    monkeypatch.setattr(nvenc_support, "CodecContext", SimpleNamespace(create=lambda *_, hwaccel: Refusing()))
     with pytest.raises(BackendError) as caught:
-        nvenc_probe.extras("h264_nvenc", 0)
+        nvenc_support.extras("h264_nvenc", 0)
     message = str(caught.value)
     assert hint in message and said in message and "\n" not in message
     assert av.logging.get_level() is None  # as it was
@@ -158,17 +158,17 @@ def test_that_a_gpu_has_no_nvenc_is_asked_once(
             raise av.error.ExternalError(542398533, "Generic error in an external library")
 
     monkeypatch.setenv("SEGMENTATION_ENGINES", str(tmp_path / "new"))
-    monkeypatch.setattr(nvenc_probe, "find_gpu", lambda index: Gpu("NVIDIA A100-SXM4-80GB", (8, 0)))
-    monkeypatch.setattr(nvenc_probe, "VideoCodecContext", Refusing)
-    monkeypatch.setattr(nvenc_probe, "CodecContext", SimpleNamespace(create=lambda *_, hwaccel: Refusing()))
+    monkeypatch.setattr(nvenc_support, "find_gpu", lambda index: Gpu("NVIDIA A100-SXM4-80GB", (8, 0)))
+    monkeypatch.setattr(nvenc_support, "VideoCodecContext", Refusing)
+    monkeypatch.setattr(nvenc_support, "CodecContext", SimpleNamespace(create=lambda *_, hwaccel: Refusing()))
     messages = []
     for _ in range(2):
-        nvenc_probe._probed.cache_clear()
+        nvenc_support._probed.cache_clear()
         with pytest.raises(BackendError) as caught:
-            nvenc_probe.extras("hevc_nvenc", 0)
+            nvenc_support.extras("hevc_nvenc", 0)
         messages.append(str(caught.value))
     assert len(opened) == (1 if kept else 2) and all(said in message for message in messages)
-    nvenc_probe._probed.cache_clear()
+    nvenc_support._probed.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -204,11 +204,11 @@ def test_older_gpus_get_fewer_options(nvenc: Any, tmp_path: Path, monkeypatch: p
             if "temporal-aq" in self.options:
                 raise av.error.FFmpegError(38, "Function not implemented")
 
-    nvenc_probe._probed.cache_clear()
+    nvenc_support._probed.cache_clear()
     monkeypatch.setenv("SEGMENTATION_ENGINES", str(tmp_path))
-    monkeypatch.setattr(nvenc_probe, "VideoCodecContext", Old)
-    monkeypatch.setattr(nvenc_probe, "CodecContext", SimpleNamespace(create=lambda *_, hwaccel: Old()))
-    assert nvenc_probe.extras("hevc_nvenc", 3) == {"bf": "3"}
+    monkeypatch.setattr(nvenc_support, "VideoCodecContext", Old)
+    monkeypatch.setattr(nvenc_support, "CodecContext", SimpleNamespace(create=lambda *_, hwaccel: Old()))
+    assert nvenc_support.extras("hevc_nvenc", 3) == {"bf": "3"}
 
 
 def holds(frame: av.VideoFrame, planes: Sequence[NDArray[Any]]) -> None:
@@ -279,7 +279,7 @@ def test_cuda_memory_reaches_ffmpeg(pix_fmt: str, size: tuple[int, int], tmp_pat
     """On any NVIDIA GPU: frames of PyTorch's memory in PyTorch's context, which outlives FFmpeg's use of it."""
     import torch
 
-    import segmentation.encode.nvenc as nvenc
+    import segmentation.stages.encode.nvenc as nvenc
 
     gpu, info = real_gpu(), video_info(size)
     encoder = nvenc.NvencEncoder.__new__(nvenc.NvencEncoder)
@@ -307,7 +307,7 @@ def test_cuda_memory_reaches_ffmpeg(pix_fmt: str, size: tuple[int, int], tmp_pat
 def test_encoding_on_a_gpu_that_can(
     codec: Any, pix_fmt: str, size: tuple[int, int], quality: int | None, tmp_path: Path
 ) -> None:
-    import segmentation.encode.nvenc as nvenc
+    import segmentation.stages.encode.nvenc as nvenc
 
     config = Config(codec=codec, quality=quality)
     try:

@@ -12,11 +12,11 @@ from onnx import TensorProto, helper, numpy_helper
 from test_model import RED, make_model
 
 from segmentation import Config, EngineError
-from segmentation.half import MIN_IOU, Comparison, compare, compare_rounded, masks, to_half
-from segmentation.half_cache import half_graph
-from segmentation.model import Model, load_model
-from segmentation.onnx_graph import is_quantized, prepare, run, session_of
-from segmentation.reference import reference_pictures
+from segmentation.models.fp16 import MIN_IOU, Comparison, compare, compare_rounded, masks, to_fp16
+from segmentation.models.fp16_cache import fp16_graph
+from segmentation.models.model import Model, load_model
+from segmentation.models.onnx_graph import is_quantized, prepare, run, session_of
+from segmentation.stages.inference.sample_inputs import reference_pictures
 
 DATA = Path(__file__).parent / "data"
 SAMPLE = ROOT / "samples" / "astronaut.mp4"
@@ -81,7 +81,7 @@ def test_initializers_leave_the_inputs() -> None:
     assert len(onnx.load(model.path).graph.input) > 100
     graph = prepare(model, None)
     assert [value.name for value in graph.graph.input] == ["input_3"]
-    half, comparison = to_half(graph, model, reference_pictures(model))
+    half, comparison = to_fp16(graph, model, reference_pictures(model))
     assert half.ByteSize() < 0.85 * model.path.stat().st_size
     assert comparison.iou >= MIN_IOU and 0.1 < comparison.covered < 0.9
 
@@ -92,7 +92,7 @@ def test_what_holds_on_one_picture_holds_on_other_frames(corpus: Path) -> None:
     graph = prepare(model, None)
     video = reference_pictures(model, corpus / "selfie_segmentation_web.mp4")
     assert compare_rounded(graph, model, video, ()).iou == 0  # or these frames would prove nothing
-    _, chosen = to_half(graph, model, reference_pictures(model))
+    _, chosen = to_fp16(graph, model, reference_pictures(model))
     assert compare_rounded(graph, model, video, chosen.kept_in_fp32).iou >= MIN_IOU
 
 
@@ -181,7 +181,7 @@ def test_weights_in_another_file_are_refused(tmp_path: Path) -> None:
 
 def test_the_built_in_model_holds_in_half_precision() -> None:
     model = model_of("person")
-    half, comparison = to_half(prepare(model, None), model, reference_pictures(model))
+    half, comparison = to_fp16(prepare(model, None), model, reference_pictures(model))
     assert comparison.pictures == 4 and comparison.iou >= MIN_IOU and not comparison.kept_in_fp32
     assert 0 < comparison.largest_difference < 0.02  # 0 would mean that nothing was rounded
     assert 0.1 < comparison.covered < 0.9
@@ -194,7 +194,7 @@ def test_the_built_in_model_holds_in_half_precision() -> None:
 
 def test_resize_and_softmax_in_half_precision() -> None:
     model = model_of(DATA / "bright-dynamic.onnx")
-    half, comparison = to_half(prepare(model, None), model, reference_pictures(model))
+    half, comparison = to_fp16(prepare(model, None), model, reference_pictures(model))
     assert comparison.iou >= MIN_IOU and 0.02 < comparison.covered < 0.98
     (resize,) = [n for n in half.graph.node if n.op_type == "Resize"]
     scales = next(t for t in half.graph.initializer if t.name == resize.input[2])
@@ -219,7 +219,7 @@ def overflow(path: Path) -> Path:
 
 def test_the_node_that_overflows_is_named_and_stays_in_fp32(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = model_of(overflow(tmp_path / "m.onnx"))
-    half, comparison = to_half(prepare(model, None), model, reference_pictures(model))
+    half, comparison = to_fp16(prepare(model, None), model, reference_pictures(model))
     assert comparison.kept_in_fp32 == ("/huge/Mul", "/small/Div")
     assert "2 nodes, the first is /huge/Mul, have values near FP16's limit" in caplog.text
     assert comparison.iou >= MIN_IOU and comparison.covered > 0.02
@@ -240,7 +240,7 @@ def test_a_value_that_vanishes_is_found_too(tmp_path: Path, caplog: pytest.LogCa
     ]
     weights = {"kernel": RED_ONLY, "tiny": np.float32(1e-9), "half": np.float32(0.5)}
     model = model_of(chain(tmp_path / "m.onnx", nodes, weights), activation="sigmoid")
-    _, comparison = to_half(prepare(model, None), model, reference_pictures(model))
+    _, comparison = to_fp16(prepare(model, None), model, reference_pictures(model))
     assert comparison.kept_in_fp32[0] == "/dust/Mul"
     assert "node /dust/Mul departs in FP16 (mask IoU 0.0000) and stays in FP32" in caplog.text
 
@@ -251,7 +251,7 @@ def test_a_batch_that_is_fixed_is_converted_as_it_is(tmp_path: Path, folder: Pat
     model = model_of(chain(tmp_path / "m.onnx", nodes, weights, batch=2), activation="sigmoid")
     with pytest.raises(EngineError, match="can't be made 1"):
         prepare(model, 1)
-    half = onnx.load(half_graph(model, 2))
+    half = onnx.load(fp16_graph(model, 2))
     assert half.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 2
     assert any(t.data_type == TensorProto.FLOAT16 for t in half.graph.initializer)
 
@@ -264,13 +264,15 @@ def test_large_batches_are_judged_by_one_picture_at_a_time(
     weights = {"kernel": RED_ONLY, "large": np.float32(1e5), "half": np.float32(0.5)}
     model = model_of(chain(tmp_path / "m.onnx", nodes, weights), activation="sigmoid")
     graph, alike, pictures = prepare(model, 16), prepare(model, 1), reference_pictures(model)
-    expected = to_half(graph, model, pictures)
+    expected = to_fp16(graph, model, pictures)
     assert expected[1].kept_in_fp32
     if not same:  # then it tells nothing about the graph
         alike.graph.node[0].name = "another"
     seen: list[int] = []
-    monkeypatch.setattr("segmentation.half.run", lambda session, batch: seen.append(len(batch)) or run(session, batch))
-    half, comparison = to_half(graph, model, pictures, alike)
+    monkeypatch.setattr(
+        "segmentation.models.fp16.run", lambda session, batch: seen.append(len(batch)) or run(session, batch)
+    )
+    half, comparison = to_fp16(graph, model, pictures, alike)
     assert set(seen) == {1 if same else 16}
     assert (half.SerializeToString(), comparison) == (expected[0].SerializeToString(), expected[1])
 
@@ -286,7 +288,7 @@ def test_where_no_node_is_to_blame_fp32_is_the_way_out(tmp_path: Path) -> None:
     weights = {"kernel": kernel, "far": np.float32(-4e-5)}
     model = model_of(chain(tmp_path / "m.onnx", nodes, weights))
     with pytest.raises(EngineError, match="--precision fp32"):
-        to_half(prepare(model, None), model, reference_pictures(model))
+        to_fp16(prepare(model, None), model, reference_pictures(model))
 
 
 def test_comparison_counts_what_is_not_finite_as_wrong() -> None:
@@ -302,7 +304,7 @@ def test_comparison_counts_what_is_not_finite_as_wrong() -> None:
 
 def test_pictures_that_show_nothing_are_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = model_of(make_model(tmp_path / "m.onnx", RED, bias=[-40.0]), activation="sigmoid")
-    _, comparison = to_half(prepare(model, None), model, reference_pictures(model))
+    _, comparison = to_fp16(prepare(model, None), model, reference_pictures(model))
     assert comparison.covered == 0 and "give others with --frames" in caplog.text
 
 

@@ -36,14 +36,17 @@ from conftest import (
     video_info,
 )
 
-from segmentation import Config, OutputError, aside, mask_track, mux, results, segment, sequence, trace
-from segmentation.decode.pyav import PyAVDecoder
-from segmentation.encode.x264 import X264Encoder
+from segmentation import Config, OutputError, atomic_file, segment
 from segmentation.frames import VideoInfo
-from segmentation.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.plan import IMPLEMENTATIONS
-from segmentation.postprocess.opencv import OpenCVPostprocessor
-from segmentation.preprocess.opencv import OpenCVPreprocessor
+from segmentation.media import muxer, png_sequence
+from segmentation.pipeline import results, trace
+from segmentation.pipeline.plan import IMPLEMENTATIONS
+from segmentation.stages.decode.pyav import PyAVDecoder
+from segmentation.stages.encode.pyav import PyAVEncoder
+from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
+from segmentation.stages.masks import saved
+from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
+from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 
 SAMPLE = ROOT / "samples" / "astronaut.mp4"
 
@@ -228,7 +231,7 @@ def test_the_second_signal_ends_at_once(corpus: Path, tmp_path: Path) -> None:
 def interrupted(call: Callable[[], object], at: int) -> bool:
     """Calls it, interrupted when the `at`-th call from the modules of outputs returns: that is when Python looks for
     signals. Returns whether it came so far. What takes back is not interrupted."""
-    ours = {module.__file__ for module in (aside, mask_track, mux, results, sequence, trace)}
+    ours = {module.__file__ for module in (atomic_file, saved, muxer, results, png_sequence, trace)}
     calls = itertools.count()
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
@@ -250,11 +253,11 @@ def interrupted(call: Callable[[], object], at: int) -> bool:
 
 NOBODY: Any = SimpleNamespace(seconds=None)  # who is asked only when there are frames
 RECORDS: dict[str, Callable[[VideoInfo, Config], Any]] = {
-    "a.mp4": lambda info, config: mux.Muxer(Path("a.mp4"), info, config),
-    "%d.png": lambda info, config: sequence.PictureSequence(Path("%d.png"), info, replace(config, effect="cutout")),
+    "a.mp4": lambda info, config: muxer.Muxer(Path("a.mp4"), info, config),
+    "%d.png": lambda info, config: png_sequence.PictureSequence(Path("%d.png"), info, replace(config, effect="cutout")),
     "a.json": lambda info, config: trace.Trace(Path("a.json"), info.path, overwrite=False),
     "a.jsonl": lambda info, config: results.Results(NOBODY, info, [], replace(config, results="a.jsonl")),
-    "a.mkv": lambda info, config: mask_track.MaskWriter(info, NOBODY, replace(config, save_masks="a.mkv")),
+    "a.mkv": lambda info, config: saved.MaskWriter(info, NOBODY, replace(config, save_masks="a.mkv")),
 }
 
 
@@ -307,7 +310,7 @@ STAGES = {
     "preprocess": OpenCVPreprocessor,
     "infer": OnnxRuntimeInference,
     "postprocess": OpenCVPostprocessor,
-    "encode": X264Encoder,
+    "encode": PyAVEncoder,
 }
 
 

@@ -26,12 +26,12 @@ from conftest import (
 )
 
 from segmentation import ConfigError, DeviceError, OutputError, segment
-from segmentation.cli_jobs import effect_and_file
-from segmentation.encode.segments import Layout
-from segmentation.encode.x264 import X264Encoder
+from segmentation.cli.jobs import effect_and_file
 from segmentation.frames import FrameBatch
-from segmentation.mux import Muxer
-from segmentation.pipeline import Report
+from segmentation.media.muxer import Muxer
+from segmentation.pipeline.run import Report
+from segmentation.stages.encode.pyav import PyAVEncoder
+from segmentation.stages.encode.segments import Layout
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 CPU: dict[str, Any] = {"mode": "baseline", "infer": "onnxruntime"}
@@ -113,7 +113,7 @@ def test_an_effect_ends_where_its_file_begins(text: str, parsed: tuple[str, str]
         ("color:#00b140", "write EFFECT:FILE"),
         ("mask:a:b.mp4", "effect 'mask:a' is unknown"),
         ("blur:900:a.mp4", "the strength of blur must lie above 0"),
-        ("color:#00b14:a.mp4", "write the colour as #RRGGBB"),
+        ("color:#00b14:a.mp4", "write the color as #RRGGBB"),
         ("sparkle:a.mp4", "effect 'sparkle' is unknown"),
     ],
 )
@@ -213,17 +213,17 @@ def test_what_is_said_of_the_input_is_said_once(tmp_path: Path) -> None:
 
 
 def test_each_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    encode = X264Encoder.encode
-    encoders: list[X264Encoder] = []
+    encode = PyAVEncoder.encode
+    encoders: list[PyAVEncoder] = []
 
-    def dropping(self: X264Encoder, batch: FrameBatch) -> list[Any]:
+    def dropping(self: PyAVEncoder, batch: FrameBatch) -> list[Any]:
         if self not in encoders:
             encoders.append(self)
         if self is encoders[-1] and len(encoders) == 2 and batch.index == 4:
             return []
         return encode(self, batch)
 
-    monkeypatch.setattr(X264Encoder, "encode", dropping)
+    monkeypatch.setattr(PyAVEncoder, "encode", dropping)
     with pytest.raises(OutputError, match=r"b\.mp4: verification failed, the file is kept: frame 4"):
         run(tmp_path, ("blur:40", "b.mp4"), output="a.mp4", verify=True, max_frames=10)
     assert names(tmp_path) == {"a.mp4", "b.mp4"}
@@ -255,7 +255,7 @@ def test_a_full_disk_leaves_none(tmp_path: Path) -> None:
 
 
 def test_a_device_that_fails_on_the_way_leaves_all_playable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from segmentation.postprocess.opencv import OpenCVPostprocessor
+    from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
 
     original, calls = OpenCVPostprocessor.__call__, itertools.count()
 
@@ -277,10 +277,10 @@ def test_an_encoder_that_cannot_go_on_leaves_no_gap_in_those_before(
 ) -> None:
     """The first output's encoder is ahead when the second's fails: it ends where what is written ends, but for frames
     between the last ones that refer to each other."""
-    original = X264Encoder.encode
+    original = PyAVEncoder.encode
     calls: dict[int, int] = {}
 
-    def encode(self: X264Encoder, batch: FrameBatch) -> Any:
+    def encode(self: PyAVEncoder, batch: FrameBatch) -> Any:
         calls[id(self)] = calls.get(id(self), 0) + 1
         if list(calls).index(id(self)) == 1:
             time.sleep(0.02)
@@ -288,7 +288,7 @@ def test_an_encoder_that_cannot_go_on_leaves_no_gap_in_those_before(
                 raise RuntimeError("CUDA error: an illegal memory access was encountered")
         return original(self, batch)
 
-    monkeypatch.setattr(X264Encoder, "encode", encode)
+    monkeypatch.setattr(PyAVEncoder, "encode", encode)
     with pytest.raises(DeviceError, match=r"what was finished before is in .*a\.mp4, .*b\.mkv"):
         run(tmp_path, ("mask", "b.mkv"), output="a.mp4", batch_size=4)
     assert names(tmp_path) == {"a.mp4", "b.mkv"}
@@ -300,17 +300,17 @@ def test_an_encoder_that_cannot_go_on_leaves_no_gap_in_those_before(
 
 
 def test_an_encoder_on_a_lost_device_is_asked_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    encode, calls = X264Encoder.encode, itertools.count()
+    encode, calls = PyAVEncoder.encode, itertools.count()
 
     def lost(*_: Any) -> Any:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    def on_the_gpu(self: X264Encoder, batch: FrameBatch) -> Any:
+    def on_the_gpu(self: PyAVEncoder, batch: FrameBatch) -> Any:
         monkeypatch.setattr(self, "memory", "cuda", raising=False)
         return lost() if next(calls) == 100 else encode(self, batch)
 
-    monkeypatch.setattr(X264Encoder, "encode", on_the_gpu)
-    monkeypatch.setattr(X264Encoder, "flush", lost)
+    monkeypatch.setattr(PyAVEncoder, "encode", on_the_gpu)
+    monkeypatch.setattr(PyAVEncoder, "flush", lost)
     with pytest.raises(DeviceError, match=r"illegal memory access .* what was finished before is in .*a\.mp4"):
         run(tmp_path, output="a.mp4")
     assert names(tmp_path) == {"a.mp4"}
@@ -320,7 +320,7 @@ def test_an_encoder_on_a_lost_device_is_asked_for_nothing(tmp_path: Path, monkey
 def test_all_begin_again_where_memory_does_not_suffice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from segmentation.postprocess.opencv import OpenCVPostprocessor
+    from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
 
     original, calls = OpenCVPostprocessor.__call__, itertools.count()
 

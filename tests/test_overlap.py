@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import cv2
 import pytest
 
-from segmentation.overlap import Overlap, opencv_threads
+from segmentation.pipeline.threads import Overlap, opencv_threads
 
 
 def test_items_arrive_once_and_in_order() -> None:

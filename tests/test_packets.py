@@ -1,4 +1,4 @@
-"""Cutting a video into runs: each decoded alone, by FFmpeg, they give exactly what the whole gives."""
+"""Cutting a video into chunks: each decoded alone, by FFmpeg, they give exactly what the whole gives."""
 
 import threading
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ import pytest
 from conftest import Synthetic, planes
 from seams import SEAMS
 
-from segmentation.decode.packets import Run, begins_anew, exact_keyframe, is_hidden, read, runs, whole
-from segmentation.source import open_input, probe
+from segmentation.media.input import open_input, probe
+from segmentation.stages.decode.chunks import Chunk, begins_anew, chunks, exact_keyframe, is_hidden, read, whole
 
 Shown = tuple[int | None, tuple[Any, ...]]
 
@@ -25,17 +25,17 @@ def decoded_whole(path: Path) -> list[Shown]:
 
 
 def decoded_in_runs(path: Path, least: int, first: int | None = None) -> tuple[int, list[Shown]]:
-    """How many runs there are, and their frames, each run by a decoder of its own."""
+    """How many chunks there are, and their frames, each chunk by a decoder of its own."""
     info, stop = probe(str(path)), threading.Event()
-    cut = list(runs(read(info, first), exact_keyframe(info.codec), least, stop))
-    return len(cut), [frame for run in cut for frame in decoded_run(info.codec, run)]
+    cut = list(chunks(read(info, first), exact_keyframe(info.codec), least, stop))
+    return len(cut), [frame for chunk in cut for frame in decoded_run(info.codec, chunk)]
 
 
-def decoded_run(codec: str, run: Run) -> Iterator[Shown]:
+def decoded_run(codec: str, chunk: Chunk) -> Iterator[Shown]:
     decoder: Any = av.CodecContext.create(codec, "r")
-    for packet in [*run.packets(), None]:
+    for packet in [*chunk.packets(), None]:
         for frame in tolerant(decoder.decode, packet):
-            if run.shows(frame.pts):
+            if chunk.shows(frame.pts):
                 yield shown(frame)
 
 
@@ -91,14 +91,14 @@ IDR = {
 
 @pytest.mark.parametrize("codec", IDR)
 def test_one_decoder_goes_on_with_runs_that_begin_anew(tmp_path: Path, codec: str) -> None:
-    """Without being emptied in between, and whichever runs they are: all frames come out, in order and exact."""
+    """Without being emptied in between, and whichever chunks they are: all frames come out, in order and exact."""
     path = Synthetic(codec=codec, options=IDR[codec], pts=range(90), size=(128, 96)).write(tmp_path / "a.mkv")
     info = probe(str(path))
-    cut = list(runs(read(info, None), exact_keyframe(info.codec), 8, threading.Event()))
-    assert len(cut) == 9 and all(begins_anew(info.codec, run) for run in cut)
+    cut = list(chunks(read(info, None), exact_keyframe(info.codec), 8, threading.Event()))
+    assert len(cut) == 9 and all(begins_anew(info.codec, chunk) for chunk in cut)
     decoder: Any = av.CodecContext.create(info.codec, "r")
     some = [*cut[0::3], cut[1]]
-    frames = [frame for run in some for packet in run.packets() for frame in decoder.decode(packet)]
+    frames = [frame for chunk in some for packet in chunk.packets() for frame in decoder.decode(packet)]
     every = decoded_whole(path)
     expected = [every[10 * number + i] for number in (0, 3, 6, 1) for i in range(10)]
     assert [shown(frame) for frame in [*frames, *decoder.decode(None)]] == expected
@@ -115,17 +115,17 @@ def test_one_decoder_goes_on_with_runs_that_begin_anew(tmp_path: Path, codec: st
 def test_other_keyframes_begin_nothing_anew(tmp_path: Path, codec: str, options: dict[str, str]) -> None:
     path = Synthetic(codec=codec, options=options, gop=10, pts=range(60), size=(128, 96)).write(tmp_path / "a.mkv")
     info = probe(str(path))
-    cut = list(runs(read(info, None), exact_keyframe(info.codec), 8, threading.Event()))
-    assert len(cut) > 2 and not any(begins_anew(info.codec, run) for run in cut[1:])
+    cut = list(chunks(read(info, None), exact_keyframe(info.codec), 8, threading.Event()))
+    assert len(cut) > 2 and not any(begins_anew(info.codec, chunk) for chunk in cut[1:])
 
 
 def test_what_is_not_all_there_begins_nothing_anew(tmp_path: Path) -> None:
-    """Nor does what a decoder would have to wait for; the first of three runs that wait is all there."""
+    """Nor does what a decoder would have to wait for; the first of three chunks that wait is all there."""
     path = Synthetic(codec="libx264", options=IDR["libx264"], pts=range(90)).write(tmp_path / "a.mkv")
     info = probe(str(path))
-    coming = runs(read(info, None), exact_keyframe(info.codec), 8, threading.Event())
+    coming = chunks(read(info, None), exact_keyframe(info.codec), 8, threading.Event())
     first, second, third = next(coming), next(coming), next(coming)
-    assert [begins_anew(info.codec, run) for run in (first, second, third)] == [True, False, False]
+    assert [begins_anew(info.codec, chunk) for chunk in (first, second, third)] == [True, False, False]
     assert first.ended and not second.ended and not third.ended
 
 
@@ -155,14 +155,14 @@ def test_packets_without_a_time_end_the_cutting(tmp_path: Path) -> None:
     info = probe(str(path))
     packets = list(read(info, None))
     packets[25].pts = None
-    cut = list(runs(packets, exact_keyframe("h264"), 8, threading.Event()))
-    assert [run.length for run in cut] == [10, 10, 70]
+    cut = list(chunks(packets, exact_keyframe("h264"), 8, threading.Event()))
+    assert [chunk.length for chunk in cut] == [10, 10, 70]
 
 
 @pytest.mark.parametrize("name", SEAMS)
 def test_runs_know_whether_time_has_stepped_back(tmp_path: Path, name: str) -> None:
     info = probe(str(SEAMS[name](tmp_path)))
-    cut = [run.joined for run in runs(read(info, None), exact_keyframe(info.codec), 24, threading.Event())]
+    cut = [chunk.joined for chunk in chunks(read(info, None), exact_keyframe(info.codec), 24, threading.Event())]
     assert cut == sorted(cut) and not cut[0] and cut[-1]
 
 
@@ -179,28 +179,28 @@ def test_a_run_begins_before_the_wanted_time(tmp_path: Path) -> None:
 def test_what_cannot_be_cut_is_one_run(tmp_path: Path) -> None:
     path = Synthetic(codec="libx264", pts=range(30), gop=5).write(tmp_path / "a.mp4")
     info = probe(str(path))
-    (run,) = whole(read(info, None), threading.Event())
-    assert len(list(decoded_run(info.codec, run))) == 30 or run.length
+    (chunk,) = whole(read(info, None), threading.Event())
+    assert len(list(decoded_run(info.codec, chunk))) == 30 or chunk.length
 
 
 def test_reading_waits_for_the_decoder_and_ends_when_all_is_over() -> None:
     stop = threading.Event()
-    run = Run(None, stop)
+    chunk = Chunk(None, stop)
     packet: Any = av.Packet(8)
-    writer = threading.Thread(target=lambda: [run.put(packet) for _ in range(10_000)])
+    writer = threading.Thread(target=lambda: [chunk.put(packet) for _ in range(10_000)])
     writer.start()
     writer.join(0.3)
-    assert writer.is_alive() and run.length < 1000
+    assert writer.is_alive() and chunk.length < 1000
     stop.set()
     writer.join(1)
     assert not writer.is_alive()
-    assert list(run.packets()) == []
+    assert list(chunk.packets()) == []
 
 
 def test_times_decide_whose_frame_it_is() -> None:
-    run = Run(100, threading.Event())
-    run.until = 200
-    assert [run.shows(pts) for pts in (99, 100, 199, 200, None)] == [False, True, True, False, True]
+    chunk = Chunk(100, threading.Event())
+    chunk.until = 200
+    assert [chunk.shows(pts) for pts in (99, 100, 199, 200, None)] == [False, True, True, False, True]
 
 
 @pytest.mark.parametrize("name", SEAMS)
@@ -214,12 +214,12 @@ def test_time_may_step_back(tmp_path: Path, name: str) -> None:
 
 
 def test_where_no_run_may_begin_time_may_step_back_too() -> None:
-    """As at a gradual refresh: the run goes on, and the next one has no limit either."""
+    """As at a gradual refresh: the chunk goes on, and the next one has no limit either."""
     times = [100, 110, 120, 5, 15, 25, 35, 45]
     packets: list[Any] = [av.Packet(8) for _ in times]
     for packet, pts in zip(packets, times, strict=True):
         packet.pts, packet.is_keyframe = pts, pts in (100, 5, 35)
-    first, second = runs(packets, lambda packet: packet.pts in (100, 35), 1, threading.Event())
+    first, second = chunks(packets, lambda packet: packet.pts in (100, 35), 1, threading.Event())
     assert [packet.pts for packet in first.packets()] == times[:6] and [p.pts for p in second.packets()] == times[6:]
     assert all(first.shows(pts) for pts in times[:6]) and all(second.shows(pts) for pts in times[6:])
 

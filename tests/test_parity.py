@@ -13,10 +13,10 @@ from test_postprocess import noise
 from test_preprocess import MODEL, batch_of, make_info, planes_of, smooth_rgb
 
 from segmentation.config import Config
-from segmentation.frames import FORMATS, FULL, LIMITED, Colour, FrameBatch
-from segmentation.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.model import load_model
-from segmentation.source import probe
+from segmentation.frames import FORMATS, FULL, LIMITED, Color, FrameBatch
+from segmentation.media.input import probe
+from segmentation.models.model import load_model
+from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
 BEHIND = Path(__file__).parent.parent / "docs" / "demo.png"
 EFFECTS = ["blur", "blur:60", "blur:3", "pixelate:40", "mask", "overlay:#ff0000"]
@@ -33,8 +33,8 @@ def soft_mask(height: int, width: int, seed: int = 0) -> NDArray[np.float32]:
 @pytest.mark.parametrize("pix_fmt", FORMATS)
 @pytest.mark.parametrize("size", [(1920, 1080), (638, 358), (161, 121), (120, 72)])
 def test_the_network_sees_the_same(side: str, size: tuple[int, int], pix_fmt: str) -> None:
-    info = make_info(*size, Colour(matrix=1, range=LIMITED))
-    batch = batch_of(*(planes_of(smooth_rgb(size[1], size[0], seed), pix_fmt, info.colour) for seed in range(3)))
+    info = make_info(*size, Color(matrix=1, range=LIMITED))
+    batch = batch_of(*(planes_of(smooth_rgb(size[1], size[0], seed), pix_fmt, info.color) for seed in range(3)))
     ours, theirs = (preprocess(s, info, pix_fmt, MODEL, batch) for s in (side, "opencv"))
     assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
     # Halving in steps rounds in each of them, averaging at once does not: a level or two in Y, U and V.
@@ -48,11 +48,11 @@ def test_the_network_sees_the_same(side: str, size: tuple[int, int], pix_fmt: st
 @pytest.mark.parametrize("effect", EFFECTS)
 def test_effects_look_the_same(side: str, effect: str, pix_fmt: str, rotation: int) -> None:
     size = (642, 358)
-    info = make_info(*size, Colour(matrix=1, range=FULL if rotation == 90 else LIMITED), rotation)
-    batch = batch_of(*(planes_of(smooth_rgb(size[1], size[0], seed), pix_fmt, info.colour) for seed in range(2)))
+    info = make_info(*size, Color(matrix=1, range=FULL if rotation == 90 else LIMITED), rotation)
+    batch = batch_of(*(planes_of(smooth_rgb(size[1], size[0], seed), pix_fmt, info.color) for seed in range(2)))
     masks = soft_mask(64, 96)
     ours, theirs = (postprocess(s, info, pix_fmt, effect, batch, masks) for s in (side, "opencv"))
-    compare(ours, theirs, pix_fmt, most=6)  # alpha may be 2 of 255 off, between colours that are far apart
+    compare(ours, theirs, pix_fmt, most=6)  # alpha may be 2 of 255 off, between colors that are far apart
 
 
 @pytest.mark.parametrize("side", GPU_SIDES)
@@ -60,8 +60,8 @@ def test_effects_look_the_same(side: str, effect: str, pix_fmt: str, rotation: i
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv420p10le", "yuv444p", "yuv422p10le"])
 @pytest.mark.parametrize("effect", REPLACED)
 def test_replaced_backgrounds_look_the_same(side: str, effect: str, pix_fmt: str, rotation: int) -> None:
-    info = make_info(642, 358, Colour(matrix=1, range=LIMITED), rotation)
-    batch = batch_of(*(planes_of(smooth_rgb(358, 642, seed), pix_fmt, info.colour) for seed in range(2)))
+    info = make_info(642, 358, Color(matrix=1, range=LIMITED), rotation)
+    batch = batch_of(*(planes_of(smooth_rgb(358, 642, seed), pix_fmt, info.color) for seed in range(2)))
     ours, theirs = (postprocess(s, info, pix_fmt, effect, batch, soft_mask(64, 96)) for s in (side, "opencv"))
     # What is little of a sample is divided by little in a cut-out: there, only what is mostly the subject's compares.
     compare(ours, theirs, pix_fmt, most=8, least_alpha=64 if effect == "cutout" else 0)
@@ -78,8 +78,8 @@ def test_edges_are_the_same(
     side: str, options: dict[str, Any], effect: str, size: tuple[int, int], pix_fmt: str
 ) -> None:
     """With odd sizes, in which the last chroma sample has half as much luma: OpenCV stretches chroma by that half."""
-    info = make_info(*size, Colour(matrix=1, range=LIMITED))
-    batch = batch_of(planes_of(smooth_rgb(size[1], size[0], 1), pix_fmt, info.colour))
+    info = make_info(*size, Color(matrix=1, range=LIMITED))
+    batch = batch_of(planes_of(smooth_rgb(size[1], size[0], 1), pix_fmt, info.color))
     masks = soft_mask(64, 96)[:1]
     ours, theirs = (postprocess(s, info, pix_fmt, effect, batch, masks, **options) for s in (side, "opencv"))
     compare(ours, theirs, pix_fmt, most=8, mean=1, least_alpha=128 if effect == "cutout" else 0)
@@ -108,7 +108,7 @@ def compare(
 @pytest.mark.parametrize("pix_fmt", FORMATS)
 def test_kept_pixels_are_the_same_ones(side: str, pix_fmt: str) -> None:
     """On noise, which no blur leaves as it is: what either side keeps bit for bit, so does the other."""
-    info = make_info(322, 182, Colour(matrix=1, range=LIMITED))
+    info = make_info(322, 182, Color(matrix=1, range=LIMITED))
     batch = batch_of(noise(pix_fmt), noise(pix_fmt, seed=1))
     ours, theirs = (postprocess(s, info, pix_fmt, "blur", batch, soft_mask(64, 64)) for s in (side, "opencv"))
     for source, a, b in zip(batch.frames, ours.frames, theirs.frames, strict=True):
@@ -153,8 +153,8 @@ def test_masks_agree() -> None:
     """The whole way to the mask, with the built-in model, FP16 against ONNX Runtime's FP32."""
     from stages import gpu
 
-    from segmentation.inference.torch_fp16 import TorchFp16Inference
-    from segmentation.transfer import Transfer
+    from segmentation.gpu.transfer import Transfer
+    from segmentation.stages.inference.torch_fp16 import TorchFp16Inference
 
     info = probe(str(SAMPLE))
     model = load_model(CONFIG, info)

@@ -10,7 +10,7 @@ import stages
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from segmentation.pool import PlanePool  # noqa: E402
+from segmentation.gpu.plane_pool import PlanePool  # noqa: E402
 
 SHAPES = ((2, 4, 6), (2, 2, 3), (2, 2, 3))
 
@@ -30,7 +30,7 @@ class FakeGpu:
     def enter(self) -> None:
         self.entered.append(threading.current_thread().name)
 
-    def recorded(self) -> Any:
+    def record_event(self) -> Any:
         return SimpleNamespace(query=lambda: self.over)
 
 
@@ -85,7 +85,7 @@ def test_planes_of_a_gpu_that_has_failed_are_let_go_silently(monkeypatch: pytest
 def test_no_stream_overtakes_another_on_the_gpu() -> None:
     """The reader's copy is queued behind much work; what the writer writes next comes later all the same."""
     reader = stages.gpu()
-    writer = reader.beside()
+    writer = reader.with_own_stream()
     pool = PlanePool(writer, ((1 << 22,),), torch.uint8, reader)
     busy = torch.rand((4096, 4096), device=reader.device)
     torch.cuda.synchronize()
@@ -94,7 +94,7 @@ def test_no_stream_overtakes_another_on_the_gpu() -> None:
         planes = pool.take()
         with torch.cuda.stream(writer.stream):
             planes[0].fill_(value)
-        reader.wait_event(writer.recorded())
+        reader.wait_event(writer.record_event())
         with torch.cuda.stream(reader.stream):
             for _ in range(5):
                 busy = busy @ busy / busy.norm()
@@ -112,11 +112,11 @@ def test_events_and_copies_without_giving_up_the_lock() -> None:
     target = torch.zeros(2000, dtype=torch.float32, device=gpu.device)
     busy = torch.rand((8192, 8192), device=gpu.device)
     torch.cuda.synchronize()
-    begin = gpu.recorded(timed=True)
+    begin = gpu.record_event(timed=True)
     with torch.cuda.stream(gpu.stream):
         busy @ busy
     gpu.copy(target, source)
-    end = gpu.recorded(timed=True)
+    end = gpu.record_event(timed=True)
     assert not end.query()
     end.synchronize()
     assert end.query() and begin.query() and begin.elapsed_time(end) > 1
@@ -124,4 +124,4 @@ def test_events_and_copies_without_giving_up_the_lock() -> None:
     with pytest.raises(AssertionError):
         gpu.copy(source, target)
     with pytest.raises(RuntimeError, match="CUDA_ERROR_INVALID_HANDLE where events are compared"):
-        gpu.recorded().elapsed_time(end)
+        gpu.record_event().elapsed_time(end)

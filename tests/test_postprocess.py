@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from stages import SIDES, postprocess
 from test_preprocess import batch_of, make_info, planes_of, smooth_rgb
 
-from segmentation.frames import FORMATS, FULL, LIMITED, Colour, Planes
-from segmentation.postprocess.opencv import composite
+from segmentation.frames import FORMATS, FULL, LIMITED, Color, Planes
+from segmentation.stages.postprocess.opencv import composite
 
-HD = Colour(matrix=1, range=LIMITED)
-FULL_HD = Colour(matrix=1, range=FULL)  # in which the luma of the effect `mask` is alpha
+HD = Color(matrix=1, range=LIMITED)
+FULL_HD = Color(matrix=1, range=FULL)  # in which the luma of the effect `mask` is alpha
 Mask = NDArray[np.float32]  # (1, h, w)
 Run = Callable[..., Planes]
 
@@ -34,12 +34,12 @@ def run(request: pytest.FixtureRequest) -> Run:
         planes: Planes,
         mask: Mask,
         pix_fmt: str = "yuv420p",
-        colour: Colour = HD,
+        color: Color = HD,
         turn: int = 0,
         **options: Any,
     ) -> Planes:
         height, width = planes[0].shape
-        info = make_info(width, height, colour, turn)
+        info = make_info(width, height, color, turn)
         return postprocess(request.param, info, pix_fmt, effect, batch_of(planes), mask, **options).frames[0].planes
 
     return work
@@ -99,7 +99,7 @@ def test_inverted_effects_keep_the_other_half_bit_for_bit(run: Run, effect: str,
 def test_the_edge_lies_at_the_threshold(run: Run, threshold: float) -> None:
     """A mask that rises evenly from 0 to 1: half opaque where it is as high as the threshold, and 0 and 1 stay."""
     mask = np.tile(np.linspace(0, 1, 256, dtype=np.float32), (256, 1))[None]
-    row = run("mask", noise("yuv420p", 1024, 1024), mask, colour=FULL_HD, threshold=threshold)[0][512].astype(float)
+    row = run("mask", noise("yuv420p", 1024, 1024), mask, color=FULL_HD, threshold=threshold)[0][512].astype(float)
     assert (row[0], row[-1]) == (0, 255)
     assert np.interp(127.5, row, np.arange(1024)) / 1023 == pytest.approx(threshold, abs=0.01)
 
@@ -111,7 +111,7 @@ def test_a_feathered_edge_is_as_wide_as_asked(run: Run, height: int, width: floa
     """From 10 % to 90 %, in pixels of a picture of 1080; it stays where it was."""
     planes = noise("yuv420p", height * 16 // 9, height)
     mask = half_mask(256)
-    luma = run("mask", planes, mask, colour=FULL_HD, turn=turn, feather=width)[0]
+    luma = run("mask", planes, mask, color=FULL_HD, turn=turn, feather=width)[0]
     row = np.rot90(luma, turn // 90)[len(luma) // 3].astype(float) / 255
     begin, middle, end = np.interp([-0.9, -0.5, -0.1], -row, np.arange(len(row)))
     steep = 3 / 1080 * len(row) / 1.7  # of the mask's own pixels, which are enlarged
@@ -124,7 +124,7 @@ def test_blocks_are_the_mean_of_their_background(run: Run, pix_fmt: str) -> None
     """Blocks of 20 pixels; those across the edge take nothing from the subject, and they end sharply."""
     layout = FORMATS[pix_fmt]
     planes = noise(pix_fmt, 330, 180)
-    alpha = run("mask", planes, half_mask(), pix_fmt, colour=FULL_HD)[0][0] >> (layout.bits - 8)
+    alpha = run("mask", planes, half_mask(), pix_fmt, color=FULL_HD)[0][0] >> (layout.bits - 8)
     result = run("pixelate:120", planes, half_mask(), pix_fmt)
     for index, (before, after) in enumerate(zip(planes, result, strict=True)):
         across, down = (20, 20) if index == 0 else (20 >> layout.shift_x, 20 >> layout.shift_y)
@@ -142,14 +142,14 @@ def test_blocks_are_the_mean_of_their_background(run: Run, pix_fmt: str) -> None
 def soft_edge(run: Run) -> tuple[Mask, NDArray[np.float64], Planes]:
     """A mask, the alpha that becomes of it in 640x360, and a grey subject of luma 100 before white with that alpha."""
     mask = np.clip(0.5 - np.linspace(-20, 20, 64, dtype=np.float32), 0, 1)[None, None].repeat(64, axis=1)
-    alpha = run("mask", noise("yuv420p", 640, 360), mask, colour=FULL_HD)[0] / 255
+    alpha = run("mask", noise("yuv420p", 640, 360), mask, color=FULL_HD)[0] / 255
     grey = np.full((180, 320), 128, np.uint8)
     return mask, alpha, (np.rint(100 * alpha + 255 * (1 - alpha)).astype(np.uint8), grey, grey)
 
 
 def test_the_old_background_does_not_shine_through_the_edge(run: Run) -> None:
     mask, alpha, planes = soft_edge(run)
-    luma = run("color:#000000", planes, mask, colour=FULL_HD)[0]
+    luma = run("color:#000000", planes, mask, color=FULL_HD)[0]
     edge = (alpha > 0) & (alpha < 1)
     blended = composite(planes[0], np.zeros_like(planes[0]), np.rint(alpha * 255).astype(np.uint8))
     ours, plain = (np.abs(shown - 100 * alpha)[edge].mean() for shown in (luma, blended))
@@ -160,7 +160,7 @@ def test_the_old_background_does_not_shine_through_the_edge(run: Run) -> None:
 def test_a_cut_out_has_alpha_and_nothing_where_it_is_zero(run: Run, pix_fmt: str) -> None:
     layout = FORMATS[pix_fmt]
     y, u, v, alpha = run("cutout", noise(pix_fmt, 321, 181), half_mask(), pix_fmt)  # type: ignore[misc]
-    mask = run("mask", noise(pix_fmt, 321, 181), half_mask(), pix_fmt, colour=FULL_HD)[0]
+    mask = run("mask", noise(pix_fmt, 321, 181), half_mask(), pix_fmt, color=FULL_HD)[0]
     assert alpha.dtype == layout.dtype and alpha.shape == y.shape
     assert np.array_equal(alpha, mask) if layout.bits == 8 else np.abs(alpha.astype(int) - mask).max() <= 1
     assert alpha.max() == (1 << layout.bits) - 1
@@ -170,7 +170,7 @@ def test_a_cut_out_has_alpha_and_nothing_where_it_is_zero(run: Run, pix_fmt: str
 
 def test_a_cut_out_shows_the_subjects_own_colour(run: Run) -> None:
     mask, alpha, planes = soft_edge(run)
-    luma = run("cutout", planes, mask, colour=FULL_HD)[0]
+    luma = run("cutout", planes, mask, color=FULL_HD)[0]
     edge = (alpha > 0.3) & (alpha < 1)
     ours, mixed = (np.abs(shown[edge] - 100.0).mean() for shown in (luma, planes[0]))
     assert ours < 0.6 * mixed
@@ -230,16 +230,16 @@ def test_blur_looks_the_same_at_any_resolution(run: Run) -> None:
 @pytest.mark.parametrize("range_", [LIMITED, FULL])
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv444p10le"])
 def test_colour_replaces_the_background(run: Run, pix_fmt: str, range_: int) -> None:
-    colour = Colour(matrix=1, range=range_)
-    result = run("color:#2080e0", noise(pix_fmt), half_mask(), pix_fmt, colour)
-    to_rgb = colour.yuv_to_rgb(FORMATS[pix_fmt].bits)
+    color = Color(matrix=1, range=range_)
+    result = run("color:#2080e0", noise(pix_fmt), half_mask(), pix_fmt, color)
+    to_rgb = color.yuv_to_rgb(FORMATS[pix_fmt].bits)
     yuv = np.array([*(float(p[5, -5]) for p in result), 1.0])
     np.testing.assert_allclose((to_rgb @ yuv) * 255, [0x20, 0x80, 0xE0], atol=2)
 
 
 @pytest.mark.parametrize(("range_", "black", "white"), [(LIMITED, 16, 235), (FULL, 0, 255)])
 def test_mask_is_a_grey_picture_of_the_mask(run: Run, range_: int, black: int, white: int) -> None:
-    luma, u, v = run("mask", noise("yuv420p"), half_mask(), colour=Colour(matrix=1, range=range_))
+    luma, u, v = run("mask", noise("yuv420p"), half_mask(), color=Color(matrix=1, range=range_))
     assert (luma[:, :140] == white).all()
     assert (luma[:, -140:] == black).all()
     assert (u == 128).all() and (v == 128).all()

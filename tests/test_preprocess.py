@@ -11,12 +11,12 @@ import pytest
 from numpy.typing import NDArray
 from stages import SIDES, preprocess
 
-from segmentation.decode.pyav import plane_view
-from segmentation.frames import FORMATS, FULL, LIMITED, Colour, Frame, FrameBatch, Planes, VideoInfo
-from segmentation.model import Model
-from segmentation.preprocess.opencv import shrink
-from segmentation.preprocess.tables import shrinking
-from segmentation.source import upright
+from segmentation.frames import FORMATS, FULL, LIMITED, Color, Frame, FrameBatch, Planes, VideoInfo
+from segmentation.media.input import upright
+from segmentation.models.model import Model
+from segmentation.stages.decode.pyav import plane_view
+from segmentation.stages.preprocess.opencv import shrink
+from segmentation.stages.preprocess.resampling import shrinking
 
 TOLERANCE = 2  # levels of 8 bits
 SWSCALE_MATRIX = {1: "ITU709", 6: "ITU601", 9: 9}  # 9: BT.2020 by FFmpeg's own number
@@ -39,7 +39,7 @@ MODEL = Model(
 )
 
 
-def make_info(width: int, height: int, colour: Colour, rotation: int = 0) -> VideoInfo:
+def make_info(width: int, height: int, color: Color, rotation: int = 0) -> VideoInfo:
     return VideoInfo(
         path="test.mp4",
         stream_index=0,
@@ -47,7 +47,7 @@ def make_info(width: int, height: int, colour: Colour, rotation: int = 0) -> Vid
         height=height,
         pix_fmt="yuv420p",
         codec="h264",
-        colour=colour,
+        color=color,
         time_base=Fraction(1, 30),
         rate=Fraction(30),
         start=Fraction(0),
@@ -67,10 +67,10 @@ def smooth_rgb(height: int, width: int, seed: int = 0) -> NDArray[np.uint8]:
     return (cv2.resize(noise, (width, height), interpolation=cv2.INTER_LINEAR) * 255).astype(np.uint8)
 
 
-def planes_of(rgb: NDArray[np.uint8], pix_fmt: str, colour: Colour) -> Planes:
+def planes_of(rgb: NDArray[np.uint8], pix_fmt: str, color: Color) -> Planes:
     """RGB to planes by the matrix's own definition, in floating point: no library's rounding in the way."""
     layout = FORMATS[pix_fmt]
-    to_rgb = colour.yuv_to_rgb(layout.bits).astype(np.float64)
+    to_rgb = color.yuv_to_rgb(layout.bits).astype(np.float64)
     yuv = (rgb / 255 - to_rgb[:, 3]) @ np.linalg.inv(to_rgb[:, :3]).T
     full = [np.clip(np.round(yuv[..., i]), 0, 2**layout.bits - 1).astype(layout.dtype) for i in range(3)]
     small = (-(-rgb.shape[1] >> layout.shift_x), -(-rgb.shape[0] >> layout.shift_y))
@@ -78,16 +78,16 @@ def planes_of(rgb: NDArray[np.uint8], pix_fmt: str, colour: Colour) -> Planes:
     return y, u, v
 
 
-def swscale_rgb(planes: Planes, pix_fmt: str, colour: Colour) -> NDArray[np.uint8]:
+def swscale_rgb(planes: Planes, pix_fmt: str, color: Color) -> NDArray[np.uint8]:
     """(H, W, 3), converted at full size by FFmpeg, by way of 4:4:4: from 4:2:0 it takes a short cut, 3 levels off."""
     frame = av.VideoFrame(planes[0].shape[1], planes[0].shape[0], pix_fmt)
     for i, plane in enumerate(planes):
         plane_view(frame, i, FORMATS[pix_fmt].dtype)[:] = plane
-    span = {"src_color_range": colour.range}
+    span = {"src_color_range": color.range}
     whole = frame.reformat(
-        format=pix_fmt.replace("420", "444").replace("422", "444"), dst_color_range=colour.range, **span
+        format=pix_fmt.replace("420", "444").replace("422", "444"), dst_color_range=color.range, **span
     )
-    matrix = SWSCALE_MATRIX[colour.matrix]
+    matrix = SWSCALE_MATRIX[color.matrix]
     return whole.reformat(format="rgb24", src_colorspace=matrix, dst_color_range=FULL, **span).to_ndarray()
 
 
@@ -101,14 +101,14 @@ def batch_of(*planes: Planes) -> FrameBatch:
 @pytest.mark.parametrize("matrix", SWSCALE_MATRIX)
 def test_colours_are_swscales(side: str, matrix: int, range_: int, pix_fmt: str) -> None:
     """On flat patches, where resampling and the place of the chroma samples make no difference."""
-    colour = Colour(matrix=matrix, range=range_)
+    color = Color(matrix=matrix, range=range_)
     patches = np.random.default_rng(0).integers(0, 256, (12, 20, 3), dtype=np.uint8)
     picture = patches.repeat(32, axis=0).repeat(32, axis=1)  # four times the network's size
-    planes = planes_of(picture, pix_fmt, colour)
-    info = make_info(picture.shape[1], picture.shape[0], colour)
+    planes = planes_of(picture, pix_fmt, color)
+    info = make_info(picture.shape[1], picture.shape[0], color)
     tensor = preprocess(side, info, pix_fmt, MODEL, batch_of(planes))[0]
     ours = tensor.transpose(1, 2, 0)[4::8, 4::8] * 255
-    theirs = swscale_rgb(planes, pix_fmt, colour)[16::32, 16::32]
+    theirs = swscale_rgb(planes, pix_fmt, color)[16::32, 16::32]
     assert np.abs(ours - theirs).max() <= TOLERANCE
     assert np.abs(ours - patches).max() <= TOLERANCE  # the two could agree and be wrong
 
@@ -116,10 +116,10 @@ def test_colours_are_swscales(side: str, matrix: int, range_: int, pix_fmt: str)
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("size", [(1920, 1080), (638, 358), (161, 121), (120, 72)])
 def test_any_size_is_squeezed_to_the_networks(side: str, size: tuple[int, int]) -> None:
-    colour = Colour(matrix=1, range=LIMITED)
+    color = Color(matrix=1, range=LIMITED)
     width, height = size
-    planes = planes_of(smooth_rgb(height, width), "yuv420p", colour)
-    tensor = preprocess(side, make_info(width, height, colour), "yuv420p", MODEL, batch_of(planes, planes))
+    planes = planes_of(smooth_rgb(height, width), "yuv420p", color)
+    tensor = preprocess(side, make_info(width, height, color), "yuv420p", MODEL, batch_of(planes, planes))
     assert tensor.shape == (2, 3, MODEL.height, MODEL.width)
     assert tensor.dtype == np.float32
     expected = cv2.resize(smooth_rgb(height, width), (MODEL.width, MODEL.height), interpolation=cv2.INTER_AREA)
@@ -130,19 +130,19 @@ def test_any_size_is_squeezed_to_the_networks(side: str, size: tuple[int, int]) 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
 def test_the_network_sees_the_picture_upright(side: str, rotation: int) -> None:
-    colour = Colour(matrix=6, range=LIMITED)
+    color = Color(matrix=6, range=LIMITED)
     upright = smooth_rgb(MODEL.height, MODEL.width)
     stored = np.ascontiguousarray(np.rot90(upright, -rotation // 90))
-    info = make_info(stored.shape[1], stored.shape[0], colour, rotation)
-    tensor = preprocess(side, info, "yuv444p", MODEL, batch_of(planes_of(stored, "yuv444p", colour)))
+    info = make_info(stored.shape[1], stored.shape[0], color, rotation)
+    tensor = preprocess(side, info, "yuv444p", MODEL, batch_of(planes_of(stored, "yuv444p", color)))
     assert np.abs(tensor[0].transpose(1, 2, 0) * 255 - upright).mean() < TOLERANCE
 
 
 @pytest.mark.parametrize("side", SIDES)
 def test_normalisation_and_channel_order(side: str) -> None:
-    colour = Colour(matrix=1, range=LIMITED)
-    batch = batch_of(planes_of(smooth_rgb(96, 160), "yuv420p", colour))
-    info = make_info(160, 96, colour)
+    color = Color(matrix=1, range=LIMITED)
+    batch = batch_of(planes_of(smooth_rgb(96, 160), "yuv420p", color))
+    info = make_info(160, 96, color)
     plain = preprocess(side, info, "yuv420p", MODEL, batch)[0]
     mean, std = (0.5, 0.4, 0.3), (0.25, 0.2, 0.1)
     changed = replace(MODEL, mean=mean, std=std, channel_order="bgr", dtype=np.float16)

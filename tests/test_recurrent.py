@@ -13,15 +13,15 @@ from forms import make_rvm
 from numpy.typing import NDArray
 
 from segmentation import BackendError, Config, EngineError, ModelError, segment
-from segmentation.decode.pyav import PyAVDecoder
-from segmentation.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.mask_track import MaskReader, rounded
-from segmentation.model import Model, load_model
-from segmentation.onnx_graph import prepare
-from segmentation.plan import make_plan
-from segmentation.preprocess.opencv import OpenCVPreprocessor
-from segmentation.source import probe
-from segmentation.temporal import HostAveraging, steadied
+from segmentation.media.input import probe
+from segmentation.models.model import Model, load_model
+from segmentation.models.onnx_graph import prepare
+from segmentation.pipeline.plan import make_plan
+from segmentation.stages.decode.pyav import PyAVDecoder
+from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
+from segmentation.stages.masks.saved import MaskReader, rounded
+from segmentation.stages.masks.smoothing import HostSmoothing, smooth_masks
+from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 
 COUNT = 11  # frames of the clip
 CPU: dict[str, Any] = {"mode": "baseline", "device": "cpu"}
@@ -134,12 +134,12 @@ def test_the_masks_of_a_run(network: Path, clip: Path, tmp_path: Path, batch_siz
     given = list(inputs_of(clip, model))
     expected = by_hand(np.concatenate([tensor for _, tensor in given]), ratio=0.5)
     if smooth:
-        averaging = HostAveraging(model, smooth)
+        backend = HostSmoothing(model, smooth)
         found = (
-            (batch, mask[None], averaging.kept(tensor, mask[None], 1))
+            (batch, mask[None], backend.kept(tensor, mask[None], 1))
             for (batch, tensor), mask in zip(given, expected, strict=True)
         )
-        smoothed = np.concatenate([masks for _, masks in steadied(found, averaging)])
+        smoothed = np.concatenate([masks for _, masks in smooth_masks(found, backend)])
         assert np.abs(smoothed - expected).max() > 2 / 255  # or the test would show nothing
         expected = smoothed
     reader = MaskReader(probe(str(clip)), Config(masks=saved))

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from test_preprocess import batch_of, make_info
 
 from segmentation import segment
-from segmentation.frames import FORMATS, Colour
-from segmentation.refine import BOX, DOUBT, EPSILON, LONGER_SIDE, MISFIT, Refiner, refined
+from segmentation.frames import FORMATS, Color
+from segmentation.stages.masks.refinement import BOX, DOUBT, EPSILON, LONGER_SIDE, MISFIT, Refiner, refined
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 Map = NDArray[np.float32]
@@ -114,7 +114,7 @@ def test_frames_of_every_kind_guide_upright_masks(pix_fmt: str, turn: int) -> No
     stored = np.rot90((0.2 + 0.6 * truth) * ((1 << layout.bits) - 1), -(turn // 90)).astype(layout.dtype)
     height, width = stored.shape
     chroma = np.zeros((-(-height >> layout.shift_y), -(-width >> layout.shift_x)), layout.dtype)
-    refiner = Refiner(make_info(width, height, Colour(), turn), pix_fmt)
+    refiner = Refiner(make_info(width, height, Color(), turn), pix_fmt)
     found = refiner(batch_of((np.ascontiguousarray(stored), chroma, chroma)), disk((128, 128), 0.31)[None])
     assert found.shape == (1, 270, 480)
     guide = 0.2 + 0.6 * cv2.resize(truth, (480, 270), interpolation=cv2.INTER_LINEAR)
@@ -138,7 +138,7 @@ def test_frames_of_every_kind_guide_upright_masks(pix_fmt: str, turn: int) -> No
 def test_sizes(picture: tuple[int, int], mask: tuple[int, int], expected: tuple[int, int]) -> None:
     width, height = picture
     planes = tuple(np.zeros((height >> s, width >> s), np.uint8) for s in (0, 1, 1))
-    found = Refiner(make_info(width, height, Colour(), 0), "yuv420p")(batch_of(planes), np.ones((1, *mask), np.float32))  # type: ignore[arg-type]
+    found = Refiner(make_info(width, height, Color(), 0), "yuv420p")(batch_of(planes), np.ones((1, *mask), np.float32))  # type: ignore[arg-type]
     assert found.shape == (1, *expected)
     assert found.dtype == np.float32
 

@@ -10,7 +10,7 @@ from conftest import Synthetic, cli, times
 from numpy.typing import NDArray
 
 from segmentation import Config, ConfigError, OutputError, segment
-from segmentation.results import measured, rle
+from segmentation.pipeline.results import measured, rle
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 

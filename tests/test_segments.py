@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from segmented import LENGTH, batches, children, encoder, equal, moving, short, write
 
 from segmentation import Config, OutputError, segment
-from segmentation.encode import coding
-from segmentation.encode.segments import Layout, SegmentEncoder
-from segmentation.encode.x264 import X264Encoder
 from segmentation.frames import Frame
-from segmentation.plan import IMPLEMENTATIONS
+from segmentation.pipeline.plan import IMPLEMENTATIONS
+from segmentation.stages.encode import codec_settings
+from segmentation.stages.encode.pyav import PyAVEncoder
+from segmentation.stages.encode.segments import Layout, SegmentEncoder
 
 
 @pytest.fixture(autouse=True)
@@ -122,13 +122,13 @@ def test_segments_decode_alone_with_the_streams_parameters(codec: Any, tmp_path:
 
 def test_encoders_that_disagree_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stream's own, in this process, is told another shape of the pixels than those in the other process."""
-    original = coding.describe_context
+    original = codec_settings.describe_context
 
     def other(context: Any, *arguments: Any) -> None:
         original(context, *arguments)
         context.sample_aspect_ratio = Fraction(4, 3)
 
-    monkeypatch.setattr(coding, "describe_context", other)
+    monkeypatch.setattr(codec_settings, "describe_context", other)
     with pytest.raises(OutputError, match="encoders disagree") as caught:
         write(tmp_path / "out.mp4", video_info(), moving(25, video_info()), Config())
     assert "\n" not in str(caught.value) and not hasattr(caught.value, "__notes__")
@@ -141,7 +141,7 @@ def test_quality_at_the_seams(tmp_path: Path, corpus: Path) -> None:
     info = video_info((source[0].frame.width, source[0].frame.height))
     frames = [Frame(planes=p.planes, pts=i, duration=1) for i, p in enumerate(source)]  # type: ignore[arg-type]
 
-    def psnr(kind: type[X264Encoder]) -> NDArray[Any]:
+    def psnr(kind: type[PyAVEncoder]) -> NDArray[Any]:
         path = tmp_path / f"{kind.__name__}.mkv"
         write(path, info, frames, Config(), kind=kind)
         errors = [
@@ -149,7 +149,7 @@ def test_quality_at_the_seams(tmp_path: Path, corpus: Path) -> None:
         ]
         return 10 * np.log10(255**2 / np.array(errors))
 
-    whole, cut = psnr(X264Encoder), psnr(SegmentEncoder)
+    whole, cut = psnr(PyAVEncoder), psnr(SegmentEncoder)
     beside = np.isin(np.arange(60) % LENGTH, (0, 1, LENGTH - 2, LENGTH - 1))
     assert cut[beside].mean() > cut[~beside].mean() - 0.5
     assert cut.min() > whole.min() - 0.5 and cut.mean() > whole.mean() - 0.3
@@ -169,7 +169,7 @@ def test_codecs_that_fill_the_cores_themselves_are_not_cut(codec: Any, tmp_path:
 
 
 def test_in_the_pipeline_with_sound(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(IMPLEMENTATIONS["encode"], "cut", "segmentation.encode.segments:SegmentEncoder")
+    monkeypatch.setitem(IMPLEMENTATIONS["encode"], "cut", "segmentation.stages.encode.segments:SegmentEncoder")
     source, target = corpus / "04_coffee.mp4", tmp_path / "out.mp4"
     report = segment(source, target, max_frames=50, encode="cut")
     assert report.frames == 50 and report.plan["encode"] == "cut"
@@ -178,7 +178,7 @@ def test_in_the_pipeline_with_sound(corpus: Path, tmp_path: Path, monkeypatch: p
     assert sound and same_chunks(sound, chunks(source, "audio")[: len(sound)])
 
 
-@pytest.mark.parametrize("kind", [X264Encoder, SegmentEncoder])
+@pytest.mark.parametrize("kind", [PyAVEncoder, SegmentEncoder])
 @pytest.mark.parametrize(
     ("preset", "setting"),
     [
@@ -188,7 +188,7 @@ def test_in_the_pipeline_with_sound(corpus: Path, tmp_path: Path, monkeypatch: p
         ("superfast", b"aq=1:1.00"),
     ],
 )
-def test_presets(kind: type[X264Encoder], preset: str | None, setting: bytes, tmp_path: Path) -> None:
+def test_presets(kind: type[PyAVEncoder], preset: str | None, setting: bytes, tmp_path: Path) -> None:
     """What x264 writes about itself; a preset by hand is taken as it is, without what the default adds to it."""
     packets = write(tmp_path / "out.mp4", video_info(), moving(12, video_info()), Config(preset=preset), kind=kind)
     assert setting in packets[0][4]

@@ -1,4 +1,4 @@
-"""Masks are steadied over time without lagging behind, and every frame comes out once."""
+"""Masks are smooth_masks over time without lagging behind, and every frame comes out once."""
 
 import json
 import threading
@@ -13,8 +13,15 @@ from test_preprocess import batch_of
 from segmentation import segment
 from segmentation.config import Config
 from segmentation.frames import FrameBatch
-from segmentation.model import load_model
-from segmentation.temporal import REACH, HostAveraging, Steadier, small_lumas, steadied, steady
+from segmentation.models.model import load_model
+from segmentation.stages.masks.smoothing import (
+    REACH,
+    HostSmoothing,
+    TemporalSmoother,
+    small_lumas,
+    smooth,
+    smooth_masks,
+)
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 SIZE = 64
@@ -45,16 +52,16 @@ def place(mask: Map) -> float:
 
 def test_what_wavers_in_a_still_picture_becomes_the_mean() -> None:
     masks = [np.full((SIZE, SIZE), value, np.float32) for value in (0.2, 0.9, 0.4, 0.7, 0.8)]
-    assert steady(masks, still(), 1.0) == pytest.approx(0.6, abs=1e-6)
+    assert smooth(masks, still(), 1.0) == pytest.approx(0.6, abs=1e-6)
     # A neighbour counts half: (0.4 + 0.5 * 2.6) / 3.
-    assert steady(masks, still(), 0.5) == pytest.approx(1.7 / 3, abs=1e-6)
-    assert np.array_equal(steady(masks, still(), 0.0), masks[2])
+    assert smooth(masks, still(), 0.5) == pytest.approx(1.7 / 3, abs=1e-6)
+    assert np.array_equal(smooth(masks, still(), 0.0), masks[2])
 
 
 @pytest.mark.parametrize("speed", [1, 4, 12])
 def test_an_edge_that_moves_stays_where_it_is(speed: float) -> None:
     masks, lumas = moving(speed)
-    found = steady(masks, lumas, 1.0)
+    found = smooth(masks, lumas, 1.0)
     assert place(found) == pytest.approx(place(masks[2]), abs=0.02)
     assert np.abs(found - masks[2]).max() < 0.2
     # Of past frames alone the mean lies behind by more than a frame's way.
@@ -66,14 +73,14 @@ def test_a_hand_that_is_there_in_one_frame_only_is_kept() -> None:
     masks[2][20:44, 20:44] = 1
     lumas[2] = lumas[2].copy()
     lumas[2][10:22, 10:22] = 0.9
-    assert steady(masks, lumas, 1.0)[24:40, 24:40].min() > 0.95
+    assert smooth(masks, lumas, 1.0)[24:40, 24:40].min() > 0.95
 
 
 def test_a_dropout_in_a_still_picture_is_filled() -> None:
     masks = [edge(32) for _ in range(5)]
     masks[2] = masks[2].copy()
     masks[2][20:40, 4:28] = 0.1
-    assert steady(masks, still(), 1.0)[24:36, 8:24].min() > 0.75
+    assert smooth(masks, still(), 1.0)[24:36, 8:24].min() > 0.75
 
 
 def test_more_change_is_let_pass_where_the_network_is_in_doubt() -> None:
@@ -82,13 +89,13 @@ def test_more_change_is_let_pass_where_the_network_is_in_doubt() -> None:
     for value, counts in ((0.5, True), (0.98, False)):
         masks = [np.full((SIZE, SIZE), value, np.float32) for _ in range(5)]
         masks[0] = np.zeros((SIZE, SIZE), np.float32)
-        assert (np.abs(steady(masks, lumas, 1.0) - value).max() > 0.05) == counts
+        assert (np.abs(smooth(masks, lumas, 1.0) - value).max() > 0.05) == counts
 
 
 def test_nothing_comes_over_from_another_scene() -> None:
     lumas = [*still(3), *still(2, luma=0.62)]  # little enough to pass where all is doubt, were it not everywhere
     masks = [np.full((SIZE, SIZE), 0.5, np.float32)] * 3 + [np.ones((SIZE, SIZE), np.float32)] * 2
-    assert np.array_equal(steady(masks, lumas, 1.0), masks[2])
+    assert np.array_equal(smooth(masks, lumas, 1.0), masks[2])
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (61, 47), (5, 3), (144, 256)])
@@ -97,7 +104,7 @@ def test_masks_may_have_any_size(shape: tuple[int, int]) -> None:
     tensor = np.zeros((5, 3, 128, 96), np.float32)
     lumas = small_lumas(tensor, load_model(Config()), shape)
     assert lumas.shape == (5, -(-shape[0] // 2), -(-shape[1] // 2))
-    found = steady(masks, list(lumas), 1.0)
+    found = smooth(masks, list(lumas), 1.0)
     assert found.shape == shape and found.dtype == np.float32
     assert found == pytest.approx(0.6, abs=1e-6)
 
@@ -125,23 +132,23 @@ def test_every_frame_comes_out_once_with_its_own_surroundings(size: int, count: 
     batches = [FrameBatch(frames=tuple(frames[i : i + size]), index=i) for i in starts]
     kept = list(zip(masks, lumas, strict=True))
     given = ((b, masks[i : i + size], kept[i : i + size]) for b, i in zip(batches, starts, strict=True))
-    out = list(steadied(given, HostAveraging(load_model(Config()), 0.7)))
+    out = list(smooth_masks(given, HostSmoothing(load_model(Config()), 0.7)))
     assert [batch for batch, _ in out] == batches
     found = np.concatenate([mask for _, mask in out])
     for t in range(count):
         around = [min(max(t + k, 0), count - 1) for k in range(-REACH, REACH + 1)]
-        assert np.array_equal(found[t], steady(masks[around], lumas[around], 0.7))
+        assert np.array_equal(found[t], smooth(masks[around], lumas[around], 0.7))
 
 
 def test_no_more_than_its_reach_is_waited_for() -> None:
-    steadier = Steadier(HostAveraging(load_model(Config()), 1.0))
+    smoother = TemporalSmoother(HostSmoothing(load_model(Config()), 1.0))
     plane = np.zeros((2, 2), np.uint8)
     for number in range(200):
         batch = FrameBatch(frames=batch_of((plane, plane, plane)).frames, index=number)
-        ready = steadier.push(batch, [(np.zeros((8, 8), np.float32), np.zeros((4, 4), np.float32))])
+        ready = smoother.push(batch, [(np.zeros((8, 8), np.float32), np.zeros((4, 4), np.float32))])
         assert [b.index for b, _ in ready] == ([number - REACH] if number >= REACH else [])
-        assert len(steadier._known) <= 2 * REACH + 1 and len(steadier._waiting) <= REACH
-    assert [b.index for b, _ in steadier.flush()] == [198, 199]
+        assert len(smoother._known) <= 2 * REACH + 1 and len(smoother._waiting) <= REACH
+    assert [b.index for b, _ in smoother.flush()] == [198, 199]
 
 
 def test_smoothing_steadies_a_real_clip_and_nothing_is_lost(corpus: Path, tmp_path: Path) -> None:

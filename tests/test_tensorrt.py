@@ -1,4 +1,4 @@
-"""Running engines, which needs a GPU that one of the flavours serves, or one that none does for the refusal."""
+"""Running engines, which needs a GPU that one of the variants serves, or one that none does for the refusal."""
 
 import os
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from stages import gpu
 
 from segmentation import BackendError, Config, EngineError
-from segmentation.flavour import Flavour, choose, find_gpu, installed
-from segmentation.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.model import Model, load_model
-from segmentation.plan import make_plan
-from segmentation.reference import reference_pictures
+from segmentation.models.model import Model, load_model
+from segmentation.pipeline.plan import make_plan
+from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
+from segmentation.stages.inference.sample_inputs import reference_pictures
+from segmentation.tensorrt.variant import Variant, choose, find_gpu, installed
 
 if os.environ.get("SEGMENTATION_REQUIRE_GPU") != "1":  # on a GPU machine a missing package is a failure
     pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("folder")  # engines of these tests go ther
 
 
 @pytest.fixture
-def flavour() -> Flavour:
+def variant() -> Variant:
     try:
         return choose(find_gpu(), installed())
     except BackendError as exc:
@@ -48,8 +48,8 @@ def pictures(model: Model) -> NDArray[np.float32]:
 
 
 @pytest.mark.gpu
-def test_an_engine_agrees_with_onnx_runtime(flavour: Flavour, model: Model, pictures: NDArray[np.float32]) -> None:
-    from segmentation.inference.tensorrt import TensorRTInference
+def test_an_engine_agrees_with_onnx_runtime(variant: Variant, model: Model, pictures: NDArray[np.float32]) -> None:
+    from segmentation.stages.inference.tensorrt import TensorRTInference
 
     infer = TensorRTInference(model, replace(CONFIG, batch_size=20), gpu())
     expected = OnnxRuntimeInference(model, Config())(pictures)
@@ -63,8 +63,8 @@ def test_an_engine_agrees_with_onnx_runtime(flavour: Flavour, model: Model, pict
 
 
 @pytest.mark.gpu
-def test_steady_state_allocates_nothing(flavour: Flavour, model: Model, pictures: NDArray[np.float32]) -> None:
-    from segmentation.inference.tensorrt import TensorRTInference
+def test_steady_state_allocates_nothing(variant: Variant, model: Model, pictures: NDArray[np.float32]) -> None:
+    from segmentation.stages.inference.tensorrt import TensorRTInference
 
     infer = TensorRTInference(model, replace(CONFIG, batch_size=4), gpu())
     given = torch.from_numpy(pictures[:4]).cuda()
@@ -78,8 +78,8 @@ def test_steady_state_allocates_nothing(flavour: Flavour, model: Model, pictures
 
 
 @pytest.mark.gpu
-def test_the_engine_is_built_once(flavour: Flavour, model: Model, folder: Path) -> None:
-    from segmentation.inference.tensorrt import TensorRTInference
+def test_the_engine_is_built_once(variant: Variant, model: Model, folder: Path) -> None:
+    from segmentation.stages.inference.tensorrt import TensorRTInference
 
     TensorRTInference(model, CONFIG, gpu())
     (engine,) = folder.glob("*.engine")
@@ -97,7 +97,7 @@ def test_a_gpu_that_no_flavour_serves_is_refused_in_one_line(model: Model) -> No
     except BackendError as exc:
         refusal = str(exc)
     else:
-        pytest.skip("a flavour serves this GPU")
+        pytest.skip("a variant serves this GPU")
     assert "\n" not in refusal and "pip install" in refusal
     with pytest.raises(BackendError) as caught:
         make_plan(CONFIG)
@@ -109,18 +109,18 @@ def test_a_gpu_that_no_flavour_serves_is_refused_in_one_line(model: Model) -> No
 def test_a_plan_that_this_gpu_cannot_load_gives_one_line(model: Model) -> None:
     """Past the check of the compute capability, TensorRT-RTX itself says no."""
     pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed")
-    from segmentation.engine import obtain
-    from segmentation.engine_job import EngineOptions, Job
-    from segmentation.flavour import serves
-    from segmentation.inference.tensorrt import run_plan
-    from segmentation.sidecar import load_plan
+    from segmentation.models.sidecar import load_plan
+    from segmentation.stages.inference.tensorrt import run_plan
+    from segmentation.tensorrt.build import obtain
+    from segmentation.tensorrt.spec import EngineOptions, EngineSpec
+    from segmentation.tensorrt.variant import serves
 
     here = find_gpu()
     assert here is not None
     if serves("tensorrt_rtx", here.capability):
         pytest.skip(f"TensorRT-RTX serves {here}")
     rtx = choose(None, installed(), "tensorrt_rtx", build=True)
-    path, _ = obtain(Job(model=model, options=EngineOptions(), flavour=rtx, gpu=here))
+    path, _ = obtain(EngineSpec(model=model, options=EngineOptions(), variant=rtx, gpu=here))
     with pytest.raises(EngineError, match="can't be loaded by tensorrt_rtx") as caught:
         run_plan(*load_plan(path), model, reference_pictures(model))
     assert "\n" not in str(caught.value)
@@ -135,7 +135,7 @@ def refused(check: Callable[[], object]) -> str:
 
 def test_without_a_gpu_it_is_refused_in_one_line() -> None:
     pytest.importorskip("cvcuda", reason="CV-CUDA is not installed")
-    from segmentation.inference.tensorrt import TensorRTInference
+    from segmentation.stages.inference.tensorrt import TensorRTInference
 
     assert "use --device cuda:0" in refused(lambda: TensorRTInference.describe(Config(device="cpu")))
     if not torch.cuda.is_available():

@@ -17,9 +17,9 @@ SEEDS = {
     "_execute": {"context": "IExecutionContext"},
 }
 RTX_ONLY = frozenset({"_rtx_context", "_keep_kernels"})
-RUNNING = "segmentation/inference/tensorrt.py"
-BUILDING = "segmentation/builder.py"
-LOGGING = "segmentation/flavour.py"
+RUNNING = "segmentation/stages/inference/tensorrt.py"
+BUILDING = "segmentation/tensorrt/builder.py"
+LOGGING = "segmentation/tensorrt/variant.py"
 # What must at least have been found, or the check has lost track of something.
 RUNS = {
     "module.Runtime",
@@ -127,7 +127,7 @@ def test_tensorrt_11_has_the_builders_flags(lean: ModuleType, rtx: ModuleType) -
 
 
 def test_every_compute_capability_of_tensorrt_rtx_has_its_name(rtx: ModuleType) -> None:
-    from segmentation.flavour import serves
+    from segmentation.tensorrt.variant import serves
 
     known = {name for name in rtx.ComputeCapability.__members__ if name.startswith("SM")}
     ours = {

@@ -88,7 +88,7 @@ def test_contact_sheet_takes_raw_h264_whose_size_changes(corpus: Path, tmp_path:
     """Without timestamps or a length: the frames are still spread, each shown at the size of the first (848x464)."""
     import contact_sheet
 
-    from segmentation.source import probe
+    from segmentation.media.input import probe
 
     clip, sheet = corpus / "test_res_change.h264", tmp_path / "sheet.png"
     assert contact_sheet.extent(str(clip), probe(str(clip))) == (96, pytest.approx(95 / 25))
@@ -119,7 +119,7 @@ def test_typical_workflow_keeps_every_frame(tmp_path: Path) -> None:
     from typical_workflow import blur_background, on_cpu
 
     from segmentation import Config
-    from segmentation.model import load_model
+    from segmentation.models.model import load_model
 
     target = tmp_path / "typical.mp4"
     assert blur_background(str(SAMPLE), str(target), on_cpu(load_model(Config())), max_frames=12) == 12
@@ -193,8 +193,8 @@ def test_clips_of_the_gpu_benchmark_are_repeated_without_a_seam(tmp_path: Path) 
 ROWS: list[dict[str, Any]] = [
     {"name": name, "clip": "gop30", "model": model, "gpu_memory_mib": 3000.0, "peak_memory_mib": 1.0,
      "cpu_seconds_per_1000_frames": 1.0, "fps": {"median": fps, "min": fps, "max": fps}}
-    | ({"steady_fps": {"median": steady}} if steady else {})
-    for name, model, fps, steady in (
+    | ({"steady_fps": {"median": smooth}} if smooth else {})
+    for name, model, fps, smooth in (
         ("6 independent decoders", "", 2000.0, 2000.0),
         ("7 independent decoders", "", 1900.0, 1900.0),
         ("x264 ultrafast alone", "person", 900.0, 1000.0),
@@ -287,7 +287,7 @@ def test_peers_on_the_gpu_keep_every_frame(tmp_path: Path, model: str) -> None:
     from torch_network import TorchNetwork
     from typical_workflow import blur_background, on_gpu
 
-    from segmentation.source import probe
+    from segmentation.media.input import probe
 
     network = TorchNetwork(model, probe(str(SAMPLE)), torch.device("cuda"), half=True)
     sample, typical = tmp_path / "sample.mp4", tmp_path / "typical.mp4"
@@ -305,7 +305,7 @@ def test_decoders_of_the_gpu_benchmark_give_every_frame(tmp_path: Path) -> None:
     from clips import make_clip
     from gpu_decoders import Independent
 
-    from segmentation.source import probe
+    from segmentation.media.input import probe
 
     clip = make_clip(str(SAMPLE), 300, (640, 360), tmp_path, rate=30, gop=30, encode=150)
     with Independent(probe(str(clip)), 3) as decoders:  # it compares packets and frames itself

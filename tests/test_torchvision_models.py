@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from segmentation import Config
-from segmentation.inference import probabilities
-from segmentation.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.model import load_model
+from segmentation.models.model import load_model
+from segmentation.stages.inference import probabilities
+from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -22,7 +22,7 @@ MEANING = {
 
 
 def test_an_export_says_everything_itself_and_computes_the_same(tmp_path: Path) -> None:
-    from segmentation.torchvision_models import _Scores, export
+    from segmentation.models.torchvision_export import _Scores, export
 
     class Named(torch.nn.Module):  # type: ignore[misc]
         """Outputs by name, as torchvision's networks have them."""
@@ -53,7 +53,7 @@ def test_a_network_of_torchvision(tmp_path: Path, name: str) -> None:
     pytest.importorskip(
         "torchvision", reason="torchvision is not installed, or not for this PyTorch", exc_type=ImportError
     )
-    from segmentation.torchvision_models import export_by_name
+    from segmentation.models.torchvision_export import export_by_name
 
     export_by_name(name, tmp_path / "m.onnx", (64, 64), weights=False)
     model = load_model(Config(model=str(tmp_path / "m.onnx")))

@@ -17,11 +17,11 @@ import pytest
 from conftest import TIMEOUT, Synthetic, cli, start, times
 
 from segmentation import OutputError, segment
-from segmentation.clock import StageClock
 from segmentation.config import STAGES
 from segmentation.frames import FrameBatch
-from segmentation.overlap import Overlap
-from segmentation.trace import DeviceClock, Trace
+from segmentation.pipeline.threads import Overlap
+from segmentation.pipeline.timing import StageClock
+from segmentation.pipeline.trace import DeviceClock, Trace
 
 Event = dict[str, Any]
 
@@ -149,7 +149,7 @@ def test_a_run_that_fails_leaves_none(clip: Path, tmp_path: Path, monkeypatch: p
     def failing(self: Any, batch: FrameBatch) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("segmentation.encode.x264.X264Encoder.encode", failing)
+    monkeypatch.setattr("segmentation.stages.encode.pyav.PyAVEncoder.encode", failing)
     with pytest.raises(ZeroDivisionError):
         segment(clip, tmp_path / "a.mp4", mode="baseline", trace=tmp_path / "a.json")
     assert list(tmp_path.iterdir()) == []
@@ -244,7 +244,7 @@ class FakeGpu:
     def __init__(self) -> None:
         self.passed = True
 
-    def recorded(self, *, timed: bool) -> "FakeEvent":
+    def record_event(self, *, timed: bool) -> "FakeEvent":
         assert timed
         return FakeEvent(self)
 

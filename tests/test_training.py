@@ -28,10 +28,10 @@ import split
 import truth
 
 from segmentation.config import Config
-from segmentation.model import load_model
+from segmentation.models.model import load_model
 
 HELD = "people/stills/portraits-house/alex-mooney-c384.webp"  # has a checked mask
-GREEN, RED = (40, 200, 60), (200, 60, 40)  # a drawn person's colour, and what is around
+GREEN, RED = (40, 200, 60), (200, 60, 40)  # a drawn person's color, and what is around
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,11 @@ from test_postprocess import noise
 from test_preprocess import batch_of, make_info
 
 from segmentation import Config, OutputError, segment
-from segmentation.encode.x264 import X264Encoder
-from segmentation.frames import Colour, Frame, FrameBatch
-from segmentation.mux import Muxer
-from segmentation.postprocess.edge import Edge
-from segmentation.verify import MOST_MAPS, Witness
+from segmentation.frames import Color, Frame, FrameBatch
+from segmentation.media.muxer import Muxer
+from segmentation.pipeline.verify import MOST_MAPS, OutputVerifier
+from segmentation.stages.encode.pyav import PyAVEncoder
+from segmentation.stages.postprocess.edge import Edge
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 Patch = pytest.MonkeyPatch
@@ -63,7 +63,7 @@ def test_stretches_effects_and_qualities_pass(tmp_path: Path, options: dict[str,
     "clip",
     [
         Synthetic(pts=[0, 1, 4, 5, 9, 30], audio="aac", codec="libx264"),
-        Synthetic(size=(63, 47), pts=range(8), rotation=90, codec="ffv1", range=2, colour=(1, 1, 1)),
+        Synthetic(size=(63, 47), pts=range(8), rotation=90, codec="ffv1", range=2, color=(1, 1, 1)),
         Synthetic(pts=range(12), clock=3, audio="aac", aspect=Fraction(4, 3), codec="libx264"),
     ],
     ids=["variable rate and sound", "odd size, turned", "late start"],
@@ -85,13 +85,13 @@ def test_real_files_pass(corpus: Path, tmp_path: Path, name: str) -> None:
 
 def broken_frames(patch: Patch, change: Callable[[int, Frame], Frame | None]) -> None:
     """Has every frame changed, or dropped, on its way into the encoder."""
-    encode = X264Encoder.encode
+    encode = PyAVEncoder.encode
 
-    def broken(self: X264Encoder, batch: FrameBatch) -> list[Any]:
+    def broken(self: PyAVEncoder, batch: FrameBatch) -> list[Any]:
         changed = [change(batch.index + i, frame) for i, frame in enumerate(batch.frames)]
         return encode(self, replace(batch, frames=tuple(frame for frame in changed if frame is not None)))
 
-    patch.setattr(X264Encoder, "encode", broken)
+    patch.setattr(PyAVEncoder, "encode", broken)
 
 
 def dropped(patch: Patch) -> None:
@@ -103,14 +103,14 @@ def last_dropped(patch: Patch) -> None:
 
 
 def twice(patch: Patch) -> None:
-    encode = X264Encoder.encode
+    encode = PyAVEncoder.encode
 
-    def flush(self: X264Encoder) -> list[Any]:
+    def flush(self: PyAVEncoder) -> list[Any]:
         planes = tuple(np.full(shape, 90, np.uint8) for shape in ((360, 640), (180, 320), (180, 320)))
         frame = Frame(planes=planes, pts=10**6, duration=1)  # type: ignore[arg-type]
         return encode(self, FrameBatch(frames=(frame,), index=10)) + self._packets(None)
 
-    patch.setattr(X264Encoder, "flush", flush)
+    patch.setattr(PyAVEncoder, "flush", flush)
 
 
 def late(patch: Patch) -> None:
@@ -130,9 +130,9 @@ def exchanged(patch: Patch) -> None:
 
 
 def other(patch: Patch, **changes: Any) -> None:
-    made = X264Encoder.__init__
+    made = PyAVEncoder.__init__
     patch.setattr(
-        X264Encoder, "__init__", lambda self, muxer, info, *rest: made(self, muxer, replace(info, **changes), *rest)
+        PyAVEncoder, "__init__", lambda self, muxer, info, *rest: made(self, muxer, replace(info, **changes), *rest)
     )
 
 
@@ -150,7 +150,7 @@ def soundless(patch: Patch) -> None:
         (late, "frame 6 is shown at 0.200065 s, not at 0.200000 s"),
         (brighter, "kept pixels of frame 7 differ: PSNR 24"),
         (exchanged, "kept pixels of frame 0 differ: PSNR"),
-        (lambda patch: other(patch, colour=Colour(matrix=6, range=1, primaries=1, transfer=1)), "its colour is"),
+        (lambda patch: other(patch, color=Color(matrix=6, range=1, primaries=1, transfer=1)), "its color is"),
         (lambda patch: other(patch, sample_aspect_ratio=Fraction(4, 3)), "its sample aspect ratio is 4/3, not 1"),
         (
             lambda patch: other(patch, display_matrix=(0, 65536, 0, -65536, 0, 0, 0, 0, 1 << 30)),
@@ -158,7 +158,7 @@ def soundless(patch: Patch) -> None:
         ),
         (soundless, "its sound ends at 0."),
     ],
-    ids=["dropped", "last dropped", "twice", "late", "brighter", "exchanged", "colour", "aspect", "turned", "sound"],
+    ids=["dropped", "last dropped", "twice", "late", "brighter", "exchanged", "color", "aspect", "turned", "sound"],
 )
 def test_a_breach_is_told_with_its_figure(
     tmp_path: Path, monkeypatch: Patch, damage: Callable[[Patch], None], figure: str
@@ -190,13 +190,13 @@ def test_a_witness_remembers_frames_from_all_over_within_bounds() -> None:
         def seconds(self, pts: int) -> Fraction:
             return pts * self.tick
 
-    witness = Witness(Ticks(), video_info(), "yuv420p", Config(), "pyav")  # type: ignore[arg-type]
+    verifier = OutputVerifier(Ticks(), video_info(), "yuv420p", Config(), "pyav")  # type: ignore[arg-type]
     plane = np.zeros((2, 2), np.uint8)
     for number in range(1000):
         frame = Frame(planes=(plane, plane, plane), pts=number, duration=1)
-        witness.note(FrameBatch(frames=(frame,), index=number), np.ones((1, 8, 8), np.float32))
-        assert len(witness._kept) <= MOST_MAPS
-    remembered = sorted(witness._kept)
+        verifier.note(FrameBatch(frames=(frame,), index=number), np.ones((1, 8, 8), np.float32))
+        assert len(verifier._kept) <= MOST_MAPS
+    remembered = sorted(verifier._kept)
     assert len(remembered) >= MOST_MAPS // 2
     assert {b - a for a, b in pairwise(remembered)} == {32}
     assert remembered[0] == 0 and remembered[-1] >= 960
@@ -209,8 +209,8 @@ def test_what_decoders_may_round_differently_need_not_be_equal(decoder: str, cod
     class Target:
         codec = "ffv1"
 
-    witness = Witness(Target(), video_info(codec=codec), "yuv420p", Config(), decoder)  # type: ignore[arg-type]
-    assert (witness._floor() == math.inf) == exact
+    verifier = OutputVerifier(Target(), video_info(codec=codec), "yuv420p", Config(), decoder)  # type: ignore[arg-type]
+    assert (verifier._floor() == math.inf) == exact
 
 
 def test_only_what_is_kept_all_around_is_compared() -> None:
@@ -231,7 +231,7 @@ def test_only_what_is_kept_all_around_is_compared() -> None:
 @pytest.mark.parametrize("rotation", [0, 90])
 def test_what_is_said_to_be_kept_is_kept(rotation: int, threshold: float, feather: float, invert: bool) -> None:
     """Bit for bit, wherever `verify` would compare; and that is not nowhere."""
-    info = make_info(642, 358, Colour(matrix=1, range=1), rotation)
+    info = make_info(642, 358, Color(matrix=1, range=1), rotation)
     options: dict[str, Any] = {"threshold": threshold, "feather": feather, "invert": invert}
     planes = noise("yuv420p", 642, 358)
     mask = soft_mask(96, 64)[:1]

@@ -29,11 +29,11 @@ from typical_workflow import blur_background, on_cpu
 
 from segmentation import Config, Effect, ModelError, segment
 from segmentation.config import STAGES
-from segmentation.model import load_model
-from segmentation.mux import Muxer
-from segmentation.placement import Composer
-from segmentation.plan import make_plan
-from segmentation.source import probe, working_format
+from segmentation.media.input import probe, working_format
+from segmentation.media.muxer import Muxer
+from segmentation.models.model import load_model
+from segmentation.pipeline.placement import Compositor
+from segmentation.pipeline.plan import make_plan
 
 WARM_UP = 8  # frames
 IN_MEMORY = 60  # frames that a stage measured alone is given again and again
@@ -103,7 +103,7 @@ def run_stage(clip: Path, config: Config, folder: Path, stage: str) -> Result:
         preprocess = plan.preprocess.implementation(info, pix_fmt, model, config)
         infer = plan.infer.implementation(model, config)
         drawn = plan.postprocess.implementation(info, pix_fmt, Effect.parse(config.effect), config)
-        compose = Composer([drawn], info, pix_fmt, config, None)
+        compose = Compositor([drawn], info, pix_fmt, config, None)
         encoder = plan.encode.implementation(muxer, info, pix_fmt, config)
         batches = list(islice(decoder, IN_MEMORY))
         tensors = [preprocess(batch) for batch in batches]

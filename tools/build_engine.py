@@ -10,6 +10,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # so that a checkout works without being installed
 
-from segmentation.cli_build import main
+from segmentation.cli.build_engine import main
 
 sys.exit(main())

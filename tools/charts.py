@@ -1,19 +1,19 @@
 """Charts as HTML and SVG without scripts: bars, stacked bars, lines, and when who was busy.
 
-Colours and sizes are `report.css`'s; text stands in HTML, so that it stays readable on a phone.
+Colors and sizes are `report.css`'s; text stands in HTML, so that it stays readable on a phone.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")  # those that have a colour
+STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")  # those that have a color
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 360, 190, 46, 22, 10, 22  # of a line chart, in its own units
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One line of a chart: what it is called, its parts (colour and length), and what is written beside it."""
+    """One line of a chart: what it is called, its parts (color and length), and what is written beside it."""
 
     label: str
     parts: tuple[tuple[str, float], ...]
@@ -46,7 +46,7 @@ def _bar(row: Bar, longest: float) -> str:
 
 
 def legend(names: Sequence[str]) -> str:
-    """What the colours mean, for stages."""
+    """What the colors mean, for stages."""
     keys = "".join(f'<span><i class="{name}"></i>{name}</span>' for name in names)
     return f'<p class="legend">{keys}</p>'
 
@@ -84,7 +84,7 @@ def lines(series: Sequence[Line], x_title: str, y_title: str) -> str:
 
 
 def timeline(tracks: Sequence[tuple[str, Sequence[tuple[str, int | None, float, float]]]]) -> str:
-    """A strip for each track, whose slices (name, batch, begin, end in milliseconds) have their stage's colour."""
+    """A strip for each track, whose slices (name, batch, begin, end in milliseconds) have their stage's color."""
     end = max(slice_[3] for _, slices in tracks for slice_ in slices)
     strips = []
     for name, slices in tracks:

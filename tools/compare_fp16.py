@@ -3,7 +3,7 @@
     python tools/compare_fp16.py person ../shared/models/prisma-portrait.onnx --frames samples/astronaut.mp4
 
 Writes tools/results/engines.json and prints the rows of the table. Masks are those of the graph with every value
-rounded as FP16 holds it (see segmentation/half.py), against the FP32 graph, in ONNX Runtime. What stays in FP32 is
+rounded as FP16 holds it (see segmentation/models/fp16.py), against the FP32 graph, in ONNX Runtime. What stays in FP32 is
 chosen on the picture in the package alone; the videos' frames then test the choice. Engines are built for the GPU at
 hand, or by TensorRT-RTX for all that it serves where there is none.
 """
@@ -22,14 +22,14 @@ import onnx
 import onnxruntime
 
 from segmentation import Config
-from segmentation.engine import obtain
-from segmentation.engine_job import EngineOptions, Job
-from segmentation.flavour import choose, find_gpu, installed
-from segmentation.half import compare_rounded, to_half
-from segmentation.model import load_model
-from segmentation.onnx_graph import prepare
-from segmentation.reference import reference_pictures
-from segmentation.sidecar import load_plan
+from segmentation.models.fp16 import compare_rounded, to_fp16
+from segmentation.models.model import load_model
+from segmentation.models.onnx_graph import prepare
+from segmentation.models.sidecar import load_plan
+from segmentation.stages.inference.sample_inputs import reference_pictures
+from segmentation.tensorrt.build import obtain
+from segmentation.tensorrt.spec import EngineOptions, EngineSpec
+from segmentation.tensorrt.variant import choose, find_gpu, installed
 
 RESULTS = Path(__file__).parent / "results" / "engines.json"
 
@@ -38,18 +38,18 @@ def measure(name: str, videos: list[Path]) -> dict[str, Any]:
     """One model: its masks on the picture in the package and on each video, and its engines in both precisions."""
     model = load_model(Config(model=name))
     graph = prepare(model, None)
-    _, chosen = to_half(graph, model, reference_pictures(model))
+    _, chosen = to_fp16(graph, model, reference_pictures(model))
     comparisons = {"picture in the package": asdict(chosen)}
     for video in videos:
         comparison = compare_rounded(graph, model, reference_pictures(model, video), chosen.kept_in_fp32)
         comparisons[video.name] = asdict(comparison)
     engines = {}
     gpu = find_gpu()
-    flavour = choose(gpu, installed(), build=True)
+    variant = choose(gpu, installed(), build=True)
     for precision in ("fp32", "fp16"):
-        job = Job(model=model, options=EngineOptions(precision=precision), flavour=flavour, gpu=gpu)
+        spec = EngineSpec(model=model, options=EngineOptions(precision=precision), variant=variant, gpu=gpu)
         with tempfile.TemporaryDirectory() as folder:
-            _, sidecar = load_plan(obtain(job, Path(folder) / "e.engine")[0])
+            _, sidecar = load_plan(obtain(spec, Path(folder) / "e.engine")[0])
         engines[precision] = {"bytes": sidecar.plan_bytes, "build_seconds": sidecar.build_seconds}
     return {
         "model": model.path.name,
@@ -57,7 +57,7 @@ def measure(name: str, videos: list[Path]) -> dict[str, Any]:
         "onnx_bytes": model.path.stat().st_size,
         "comparisons": comparisons,
         "engines": engines,
-        "flavour": str(flavour),
+        "variant": str(variant),
         "gpu": str(gpu) if gpu is not None else None,
     }
 

@@ -19,9 +19,9 @@ from av import VideoFrame
 from numpy.typing import NDArray
 
 from segmentation import Config, SegmentationError, segment
-from segmentation.decode.timeline import Timeline
 from segmentation.frames import FULL, VideoInfo
-from segmentation.source import open_input, probe, video_stream
+from segmentation.media.input import open_input, probe, video_stream
+from segmentation.stages.decode.timestamps import Timeline
 
 Picture = NDArray[np.uint8]  # (h, w, 3) RGB
 Crop = tuple[int, int, int, int]  # x, y, width, height in pixels of the upright picture

@@ -13,10 +13,10 @@ import torch
 from av.packet import Packet
 from cuda.core import Device
 
-from segmentation.capabilities import NVDEC_CODECS
-from segmentation.decode.nvdec import LEAST_RUN
-from segmentation.decode.packets import exact_keyframe, read
 from segmentation.frames import VideoInfo
+from segmentation.gpu.discovery import NVDEC_CODECS
+from segmentation.stages.decode.chunks import exact_keyframe, read
+from segmentation.stages.decode.nvdec import LEAST_RUN
 
 _POLL = 0.001  # seconds between looks at how far they are
 

@@ -18,10 +18,10 @@ import PyNvVideoCodec as nvc
 import torch
 from torch_network import TorchNetwork
 
-from segmentation.capabilities import NVDEC_CODECS
-from segmentation.decode.packets import read
 from segmentation.frames import VideoInfo
-from segmentation.source import probe
+from segmentation.gpu.discovery import NVDEC_CODECS
+from segmentation.media.input import probe
+from segmentation.stages.decode.chunks import read
 
 BATCH = 4
 _OPTIONS = {"preset": "ultrafast", "crf": "20"}

@@ -1,6 +1,6 @@
 """What `benchmark_gpu.py` measures, each function in a fresh process; each returns one result or more, by name.
 
-`fps` is that of whole runs, with models loaded, decoders made and graphs captured; `steady` is the rate inside the run,
+`fps` is that of whole runs, with models loaded, decoders made and graphs captured; `smooth` is the rate inside the run,
 see `benchmark.steady_rate`.
 """
 
@@ -24,14 +24,14 @@ from benchmark import Result, measured, steady_rate
 from no_encoder import NoEncoder
 
 from segmentation import Config, segment
-from segmentation.encode.segments import SegmentEncoder
 from segmentation.frames import Frame, FrameBatch
-from segmentation.mux import Muxer
-from segmentation.pipeline import Progress
-from segmentation.placement import GPU_BATCH
-from segmentation.plan import IMPLEMENTATIONS
+from segmentation.media.input import probe
+from segmentation.media.muxer import Muxer
+from segmentation.pipeline.placement import GPU_BATCH
+from segmentation.pipeline.plan import IMPLEMENTATIONS
+from segmentation.pipeline.run import Progress
 from segmentation.shared_memory import SharedPlanes
-from segmentation.source import probe
+from segmentation.stages.encode.segments import SegmentEncoder
 
 WARM_UP = 64  # frames
 IN_MEMORY = 1200  # frames that encoders get again and again: all that differ in the clips
@@ -93,7 +93,7 @@ def from_inside(run: Callable[[int, Progress], int], frames: int) -> Result:
     run(WARM_UP, lambda done, expected: None)
     marks: list[tuple[int, float]] = []
     result = measured(lambda: run(frames, lambda done, expected: marks.append((done, time.perf_counter()))))
-    return {**result, "steady": steady_rate(marks)}
+    return {**result, "smooth": steady_rate(marks)}
 
 
 def pipeline(folder: Path, clip: Path, model: str, kind: str, frames: int) -> dict[str, Result]:
@@ -114,9 +114,9 @@ def decoding(folder: Path, clip: Path, frames: int) -> dict[str, Result]:
     """NVDEC alone: in order as in the pipeline, and the limit, decoders that know nothing of each other."""
     from gpu_decoders import Independent
 
-    from segmentation.capabilities import nvdec_engines
-    from segmentation.decode.nvdec import NvdecDecoder
-    from segmentation.gpu import Gpu
+    from segmentation.gpu.context import Gpu
+    from segmentation.gpu.discovery import nvdec_engines
+    from segmentation.stages.decode.nvdec import NvdecDecoder
 
     gpu, info = Gpu(), probe(str(clip))
 
@@ -132,7 +132,7 @@ def decoding(folder: Path, clip: Path, frames: int) -> dict[str, Result]:
     engines = nvdec_engines(Config(), info)
     with Independent(info, engines) as limit:
         result = measured(lambda: limit.decode(frames))
-    return {**results, f"{engines} independent decoders": {**result, "steady": result["fps"]}}
+    return {**results, f"{engines} independent decoders": {**result, "smooth": result["fps"]}}
 
 
 def segments(folder: Path, clip: Path, model: str, frames: int) -> dict[str, Result]:
@@ -140,7 +140,7 @@ def segments(folder: Path, clip: Path, model: str, frames: int) -> dict[str, Res
 
     Whole runs begin with the start of the encoders' process, and with one copy of the pictures to where it sees them.
     """
-    from segmentation.decode.pyav import PyAVDecoder
+    from segmentation.stages.decode.pyav import PyAVDecoder
 
     finished = folder / "finished.mp4"
     segment(clip, finished, model=model, max_frames=IN_MEMORY, encode="x264-segments", preset="ultrafast", quality=0)
@@ -233,7 +233,7 @@ def _holdings() -> Result:
 
 def export(target: Path, name: str, size: tuple[int, int]) -> None:
     """A network of torchvision with random weights as ONNX, as `segmentation-build NAME --no-weights` makes it."""
-    from segmentation.torchvision_models import export_by_name
+    from segmentation.models.torchvision_export import export_by_name
 
     part = target.with_suffix(".part")
     export_by_name(name, part, size, weights=False)

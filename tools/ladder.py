@@ -76,7 +76,7 @@ class Sheet:
 def _figures(result: Result) -> Result:
     """A run's figures, rounded, under names that say their units."""
     names = {
-        "seconds": "seconds", "fps": "fps", "steady": "steady_fps", "cpu": "cpu_seconds_per_1000_frames",
+        "seconds": "seconds", "fps": "fps", "smooth": "steady_fps", "cpu": "cpu_seconds_per_1000_frames",
         "peak": "peak_memory_mib", "gpu": "gpu_memory_mib",
     }  # fmt: skip
     figures = {long: round(result[short], 3) for short, long in names.items() if short in result}

@@ -14,13 +14,13 @@ from typing import Any
 from benchmark import Result, measured, run_stage, run_typical
 
 from segmentation import Config, Effect, segment
-from segmentation.clock import StageClock
-from segmentation.flavour import find_gpu
-from segmentation.model import load_model
-from segmentation.mux import Muxer
-from segmentation.placement import Composer, batch_size, open_gpu
-from segmentation.plan import make_plan
-from segmentation.source import probe, working_format
+from segmentation.media.input import probe, working_format
+from segmentation.media.muxer import Muxer
+from segmentation.models.model import load_model
+from segmentation.pipeline.placement import Compositor, batch_size, open_gpu
+from segmentation.pipeline.plan import make_plan
+from segmentation.pipeline.timing import StageClock
+from segmentation.tensorrt.variant import find_gpu
 
 WARM_UP = 64  # frames
 BATCHES = 8  # that a stage on a GPU gets again and again when it is measured alone: more than its cache holds
@@ -124,7 +124,7 @@ def alone_on_gpu(folder: Path, clip: Path, options: Options, frames: int) -> dic
         preprocess = plan.preprocess.implementation(info, info.pix_fmt, model, config, gpu)
         infer = plan.infer.implementation(model, config, gpu)
         drawn = plan.postprocess.implementation(info, info.pix_fmt, Effect.parse(config.effect), config, gpu)
-        compose = Composer([drawn], info, info.pix_fmt, config, gpu)
+        compose = Compositor([drawn], info, info.pix_fmt, config, gpu)
         batches = list(decoder)
         tensor = preprocess(batches[0])
         masks = infer(tensor)

@@ -136,12 +136,12 @@ def lag(found: Sequence[Alpha], truth: Sequence[Alpha], reach: int = 3) -> float
 
 
 def band_outside(truth: Alpha) -> Area:
-    """The pixels outside the subject, but near its edge: where the colours of the subject may be seen in the blur."""
+    """The pixels outside the subject, but near its edge: where the colors of the subject may be seen in the blur."""
     far = _distance_to(truth > 0)
     scale = min(truth.shape) / 1080
     return (far >= BAND[0] * scale) & (far <= BAND[1] * scale)
 
 
 def colour_error(found: Picture, wanted: Picture, area: Area) -> float:
-    """Mean absolute difference of two pictures within `area`, over the colours, in levels of 0 to 255."""
+    """Mean absolute difference of two pictures within `area`, over the colors, in levels of 0 to 255."""
     return float(np.abs(found[area].astype(np.float32) - wanted[area]).mean()) if area.any() else 0.0

@@ -8,23 +8,23 @@ from typing import Any, ClassVar, Literal
 from av.packet import Packet
 
 from segmentation.config import Config
-from segmentation.driver import Event
-from segmentation.encode.x264 import X264Encoder
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
-from segmentation.mux import Muxer
-from segmentation.transfer import Transfer
+from segmentation.gpu.driver import Event
+from segmentation.gpu.transfer import Transfer
+from segmentation.media.muxer import Muxer
+from segmentation.stages.encode.pyav import PyAVEncoder
 
 _AHEAD = 2  # batches whose work may be queued on the GPU: with a real encoder the host waits for them too
 
 
 class NoEncoder:
-    """See `segmentation.encode`. Encodes the first batch, so that the file is valid, and drops the others."""
+    """See `segmentation.stages.encode`. Encodes the first batch, so that the file is valid, and drops the others."""
 
     memory: ClassVar[Literal["cuda"]] = "cuda"
 
     def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any = None) -> None:
         self._gpu = gpu
-        self._encoder = X264Encoder(muxer, info, pix_fmt, config)
+        self._encoder = PyAVEncoder(muxer, info, pix_fmt, config)
         self._move = Transfer(gpu, info, FORMATS[pix_fmt], config.batch_size or 1)
         self._queued: deque[Event] = deque()
         self._begun = False
@@ -35,12 +35,12 @@ class NoEncoder:
 
     @staticmethod
     def formats(codec: str) -> tuple[str, ...]:
-        return X264Encoder.formats(codec)
+        return PyAVEncoder.formats(codec)
 
     def encode(self, batch: FrameBatch) -> list[Packet[Any]]:
         packets = [] if self._begun else self._encoder.encode(self._move.frames(batch, "host"))
         self._begun = True
-        self._queued.append(self._gpu.recorded())
+        self._queued.append(self._gpu.record_event())
         if len(self._queued) > _AHEAD:
             self._queued.popleft().synchronize()
         return packets

@@ -1,4 +1,4 @@
-"""Measures how steady masks are and how well they and the blur fit the subject, on clips in motion.
+"""Measures how smooth masks are and how well they and the blur fit the subject, on clips in motion.
 
     python tools/quality.py --shared ../shared
 
@@ -29,13 +29,13 @@ from circumstances import ROOT, circumstances
 from numpy.typing import NDArray
 
 from segmentation import Config, Effect
-from segmentation.frames import FULL, Colour, FrameBatch, Planes, VideoInfo
-from segmentation.model import load_model
-from segmentation.plan import make_plan
-from segmentation.postprocess.opencv import OpenCVPostprocessor, composite
-from segmentation.refine import Refiner
-from segmentation.source import probe
-from segmentation.temporal import HostAveraging, small_lumas
+from segmentation.frames import FULL, Color, FrameBatch, Planes, VideoInfo
+from segmentation.media.input import probe
+from segmentation.models.model import load_model
+from segmentation.pipeline.plan import make_plan
+from segmentation.stages.masks.refinement import Refiner
+from segmentation.stages.masks.smoothing import HostSmoothing, small_lumas
+from segmentation.stages.postprocess.opencv import OpenCVPostprocessor, composite
 
 Masks = NDArray[np.float32]  # (T, h, w), as the network puts them out
 Lumas = NDArray[np.float32]  # of the network's input, as `--smooth` takes them
@@ -74,8 +74,8 @@ def causal(masks: Masks, lumas: Lumas) -> Masks:
 
 def smooth(strength: float) -> Callable[[Masks, Lumas], Masks]:
     """As `--smooth` does it, all frames being one batch."""
-    averaging = HostAveraging(load_model(Config()), strength)
-    return lambda masks, lumas: averaging.averaged(list(zip(masks, lumas, strict=True)), 0, len(masks))
+    backend = HostSmoothing(load_model(Config()), strength)
+    return lambda masks, lumas: backend.averaged(list(zip(masks, lumas, strict=True)), 0, len(masks))
 
 
 VARIANTS: dict[str, Callable[[Masks, Lumas], Masks]] = {
@@ -119,7 +119,7 @@ class Enlarger:
 
     def __init__(self, info: VideoInfo) -> None:
         # The effect `mask`, in full range: its luma is alpha.
-        full = replace(info, colour=Colour(range=FULL))
+        full = replace(info, color=Color(range=FULL))
         self._postprocess = OpenCVPostprocessor(full, PIX_FMT, Effect("mask"), Config())
         self._refine = Refiner(info, PIX_FMT)
 
@@ -167,7 +167,7 @@ def measure_real(path: Path, count: int, teacher: Path | None) -> Figures:
 
 
 def measure_synthetic(background: Path, move: synthetic.Move, noise: float, path: Path) -> Figures:
-    """Errors of each variant's matte, its lag, and what colour the subject leaves in the blur around it."""
+    """Errors of each variant's matte, its lag, and what color the subject leaves in the blur around it."""
     truths = list(synthetic.frames(background, move, SYNTHETIC_FRAMES, noise))
     synthetic.write((t.picture for t in truths), path)
     found = run_network(path, SYNTHETIC_FRAMES)
@@ -217,15 +217,15 @@ def halo(info: VideoInfo, batch: FrameBatch, mask: NDArray[np.float32], truth: s
     plain = composite(truth.picture, cv2.GaussianBlur(truth.picture, (0, 0), sigma), weight)
     return {
         "plain": measures.colour_error(plain, wanted, area),
-        "ours": measures.colour_error(to_rgb(ours, info.colour), wanted, area),
+        "ours": measures.colour_error(to_rgb(ours, info.color), wanted, area),
     }
 
 
-def to_rgb(planes: Planes, colour: Colour) -> NDArray[np.float32]:
+def to_rgb(planes: Planes, color: Color) -> NDArray[np.float32]:
     """(H, W, 3) float32 in 0..255."""
     size = planes[0].shape[::-1]
     yuv = cv2.merge([cv2.resize(plane, size, interpolation=cv2.INTER_LINEAR) for plane in planes])
-    return np.clip(cv2.transform(yuv.astype(np.float32), colour.yuv_to_rgb(8)), 0, 1) * 255
+    return np.clip(cv2.transform(yuv.astype(np.float32), color.yuv_to_rgb(8)), 0, 1) * 255
 
 
 def table(results: Figures) -> Iterator[str]:

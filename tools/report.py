@@ -99,7 +99,7 @@ def current(document: Path) -> str:
 
 
 def save_pictures(machines: dict[str, Measured], folder: Path) -> list[Path]:
-    """Figures as PNG, in light colours."""
+    """Figures as PNG, in light colors."""
     made = []
     for kind, machine in machines.items():
         found = {shown.name: shown for shown in figures(machine)}
@@ -136,7 +136,7 @@ def _photograph(html: str, target: Path) -> None:
             [browser, *options, *size, f"file://{source}"], check=True, capture_output=True, timeout=_PATIENCE
         )
         picture = cv2.imread(str(shot))
-    differs = np.any(picture != picture[-1, -1], axis=2)  # from the page's own colour
+    differs = np.any(picture != picture[-1, -1], axis=2)  # from the page's own color
     (top, bottom), (left, right) = (np.flatnonzero(differs.any(axis=axis))[[0, -1]] for axis in (1, 0))
     margin = round(_MARGIN * _SCALE)
     crop = picture[max(0, top - margin) : bottom + margin, max(0, left - margin) : right + margin]

@@ -17,12 +17,12 @@ from ladder_results import (
     Row,
     figure,
     label,
+    smooth,
     stages,
-    steady,
     times,
 )
 
-_ALONE = {  # a row's name: what it is called, and whose colour it has
+_ALONE = {  # a row's name: what it is called, and whose color it has
     "ordered decoder": ("decode, frames kept and in order", "decode"),
     "6 independent decoders": ("6 NVDEC decoders, frames thrown away", "peer"),
     "7 independent decoders": ("7 NVDEC decoders, frames thrown away", "peer"),
@@ -106,7 +106,7 @@ def alone(machine: Measured) -> str:
     for row in machine.rows["alone"]:
         stage = row["name"].removesuffix(" alone")
         name, kind = _ALONE.get(row["name"], (stage, stage))
-        rows.append(_for_a_thousand(name, kind, steady(row)))
+        rows.append(_for_a_thousand(name, kind, smooth(row)))
     for name in machine.names("lengths")[-2:]:
         longest = machine.named("lengths", name)[-1]
         rows.append(_for_a_thousand(f"pipeline, {name}, {longest['frames']:,} frames", "ours", figure(longest, FPS)))

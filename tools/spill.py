@@ -3,7 +3,7 @@
     python tools/spill.py --shared ../shared
 
 The picture is put before a green of --effect color:#00b140 by the program, and by a plain blend with the same alpha;
-both are compared with the exact composite, the person's true colours before that green with her true alpha, where the
+both are compared with the exact composite, the person's true colors before that green with her true alpha, where the
 program's alpha says that the edge is. Masks: the network's, and the true alpha at the network's size.
 """
 
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from segmentation import Config, Effect
 from segmentation.frames import FrameBatch, VideoInfo
-from segmentation.postprocess.opencv import OpenCVPostprocessor, composite
+from segmentation.stages.postprocess.opencv import OpenCVPostprocessor, composite
 
 GREEN = (0, 177, 64)
 FRAMES = 20
@@ -47,12 +47,12 @@ def errors(
     ours = stage(batch, mask[None]).frames[0].planes
     weight = (alpha * 255 + 0.5).astype(np.uint8)
     chroma = cv2.dilate(weight, np.ones((2, 2), np.uint8), anchor=(0, 0))[::2, ::2]
-    parts = zip(batch.frames[0].planes, info.colour.from_rgb(GREEN, 8), (weight, chroma, chroma), strict=True)
+    parts = zip(batch.frames[0].planes, info.color.from_rgb(GREEN, 8), (weight, chroma, chroma), strict=True)
     plain = tuple(composite(plane, np.full_like(plane, value), np.ascontiguousarray(a)) for plane, value, a in parts)
     wanted = exact(truth)
     return {
-        "plain": measures.colour_error(quality.to_rgb(plain, info.colour), wanted, edge),  # type: ignore[arg-type]
-        "ours": measures.colour_error(quality.to_rgb(ours, info.colour), wanted, edge),
+        "plain": measures.colour_error(quality.to_rgb(plain, info.color), wanted, edge),  # type: ignore[arg-type]
+        "ours": measures.colour_error(quality.to_rgb(ours, info.color), wanted, edge),
     }
 
 

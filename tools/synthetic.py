@@ -65,7 +65,7 @@ class Synthetic:
 
 
 def portrait() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The person's own colours, (H, W, 3) float32 RGB continued beyond her outline, and her alpha, (H, W) float32."""
+    """The person's own colors, (H, W, 3) float32 RGB continued beyond her outline, and her alpha, (H, W) float32."""
     bgr = cv2.imread(str(PORTRAIT))
     area = np.full(bgr.shape[:2], cv2.GC_BGD, np.uint8)
     cv2.fillPoly(area, [np.array(_OUTER)], cv2.GC_PR_FGD)
@@ -78,7 +78,7 @@ def portrait() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     soft = _guided(inside.astype(np.float32), cv2.cvtColor(bgr, cv2.COLOR_BGR2GRAY).astype(np.float32) / 255)
     near = np.ones((9, 9), np.uint8)
     alpha = np.where(cv2.erode(inside, near) > 0, 1, np.where(cv2.dilate(inside, near) == 0, 0, soft))
-    # In the soft edge the photograph's own background shines through: her colours go on from where she is solid.
+    # In the soft edge the photograph's own background shines through: her colors go on from where she is solid.
     solid = cv2.erode((alpha > 0.98).astype(np.float32), np.ones((3, 3)))
     rgb = cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB).astype(np.float32)
     weight = cv2.GaussianBlur(solid, (0, 0), 4)[..., None] + 1e-6

@@ -4,9 +4,9 @@ import torch
 
 from segmentation import Config
 from segmentation.frames import VideoInfo
-from segmentation.half_cache import half_graph
-from segmentation.inference.onnx_to_torch import convert, probabilities
-from segmentation.model import load_model
+from segmentation.models.fp16_cache import fp16_graph
+from segmentation.models.model import load_model
+from segmentation.stages.inference.onnx_to_torch import convert, probabilities
 
 FCN = "fcn_resnet50"  # torchvision's, at 224x224, with random weights: for timing
 _FCN_SIZE = 224  # pixels
@@ -36,7 +36,7 @@ class TorchNetwork:
             self.mean, self.std = _IMAGENET
         else:
             meaning = load_model(Config(model=model), info)
-            self._net = convert(half_graph(meaning, batch) if half else meaning.path, device)
+            self._net = convert(fp16_graph(meaning, batch) if half else meaning.path, device)
             self._dtype = torch.float32  # of the input, which an ONNX in FP16 keeps
             self._probabilities = lambda output: probabilities(output, meaning)
             self.height, self.width = meaning.height, meaning.width

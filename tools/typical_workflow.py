@@ -4,7 +4,7 @@
     python tools/typical_workflow.py INPUT OUTPUT --device cuda --model fcn_resnet50
 
 One loop, one frame at a time, as in most tutorials; nothing in it is slowed down on purpose. On a GPU only the network
-runs there, eager and in FP32. What it does not keep: sound, timestamps and colour tags.
+runs there, eager and in FP32. What it does not keep: sound, timestamps and color tags.
 """
 
 import argparse
@@ -17,8 +17,8 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from segmentation import Config
-from segmentation.model import Model, load_model
-from segmentation.source import probe
+from segmentation.media.input import probe
+from segmentation.models.model import Model, load_model
 
 Three = tuple[float, float, float]
 

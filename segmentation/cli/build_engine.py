@@ -11,11 +11,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from segmentation.cli import add_form, name_list, number_list, picture_size
+from segmentation.cli.main import add_form, name_list, number_list, picture_size
 from segmentation.config import ACTIVATIONS, Config
 from segmentation.errors import BackendError, ConfigError, SegmentationError
-from segmentation.flavour import TITLES, choose, find_gpu, installed
-from segmentation.model import BUILT_IN, load_model
+from segmentation.models.model import BUILT_IN, load_model
+from segmentation.tensorrt.variant import TITLES, choose, find_gpu, installed
 
 TORCHVISION = (
     "fcn_resnet50",
@@ -62,32 +62,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> str:
     # Here, not above: they need packages of the extras, and --help does not.
-    from segmentation.engine import obtain, trust
-    from segmentation.engine_job import EngineOptions, Job
-    from segmentation.sidecar import load_plan, sidecar_of
+    from segmentation.models.sidecar import load_plan, sidecar_of
+    from segmentation.tensorrt.build import obtain, trust
+    from segmentation.tensorrt.spec import EngineOptions, EngineSpec
 
     gpu = find_gpu()
-    flavour = choose(gpu, installed(), options.flavour, build=True)
+    variant = choose(gpu, installed(), options.variant, build=True)
     names = EngineOptions.__dataclass_fields__
     chosen = {name: value for name, value in vars(options).items() if name in names and value is not None}
     engine_options = EngineOptions(**chosen)
-    engine_options.check(flavour)
+    engine_options.check(variant)
     _check_paths(options)
     model = load_model(_config(options))
     if model.path.suffix == ".engine":
         raise ConfigError(f"{model.path}: is an engine already; name the ONNX that it is to be built from")
     # A name stands for a file that lies elsewhere: the engine is called by the name.
-    job = Job(
+    spec = EngineSpec(
         model=replace(model, name=model.path.stem),
         options=engine_options,
-        flavour=flavour,
+        variant=variant,
         gpu=gpu,
         frames=options.frames,
     )
     if options.trust is not None:
-        trust(options.trust, job)
+        trust(options.trust, spec)
         return str(options.trust)
-    path, _ = obtain(job, options.output, force=options.force)
+    path, _ = obtain(spec, options.output, force=options.force)
     if options.json:
         load_plan(path)
         return json.dumps(json.loads(sidecar_of(path).read_text(encoding="utf-8")))
@@ -118,9 +118,9 @@ def _config(options: argparse.Namespace) -> Config:
 
 
 def _exported(options: argparse.Namespace) -> Path:
-    from segmentation.engine import locked
-    from segmentation.folders import engine_folder
-    from segmentation.torchvision_models import export_by_name
+    from segmentation.cache import engine_folder
+    from segmentation.models.torchvision_export import export_by_name
+    from segmentation.tensorrt.build import locked
 
     size = options.input_size
     parts = [options.model, *(["{}x{}".format(*size)] if size else []), *([] if options.weights else ["random"])]
@@ -188,7 +188,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--precision", choices=("fp16", "fp32"), help="default: fp16, where the masks stay the same")
     what.add_argument("--frames", type=Path, metavar="VIDEO", help="compare FP16 on its frames (default: a portrait)")
     what.add_argument("--batch", type=_batch, metavar="N|MIN,BEST,MAX", help="fixed, or a range (default: 1,4,16)")
-    what.add_argument("--flavour", choices=tuple(TITLES), help="default: what serves the GPU")
+    what.add_argument("--variant", choices=tuple(TITLES), help="default: what serves the GPU")
     what.add_argument("--optimization-level", type=int, metavar="0-5", help="5 searches longest (default: 3)")
     what.add_argument("--workspace", type=int, metavar="MIB", help="memory that a layer may use (default: all)")
     what.add_argument("--aux-streams", type=int, metavar="N", help="streams beside the pipeline's (default: 0)")

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from segmentation.config import Config
-from segmentation.containers import CUTOUTS
 from segmentation.effect import Effect
 from segmentation.errors import ConfigError, InputError
-from segmentation.outputs import default_output
-from segmentation.source import is_url
+from segmentation.media.containers import CUTOUTS
+from segmentation.media.input import is_url
+from segmentation.pipeline.outputs import default_output
 
 _VIDEO_SUFFIXES = frozenset(".mp4 .m4v .mov .mkv .webm .avi .ts .mts .m2ts .mpg .mpeg .flv .wmv .3gp .ogv".split())
 _PATHS = ("/", "./", "../")

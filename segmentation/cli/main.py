@@ -18,16 +18,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 import segmentation
-from segmentation.capabilities import machine
-from segmentation.cli_jobs import Job, effect_and_file, make_jobs
+from segmentation.cli.jobs import Job, effect_and_file, make_jobs
 from segmentation.config import ACTIVATIONS, CODECS, STAGES, Config, seconds
 from segmentation.effect import CHOICES
 from segmentation.errors import ConfigError, OutputError, SegmentationError
-from segmentation.model import load_model
+from segmentation.gpu.discovery import machine
+from segmentation.media.input import probe
 from segmentation.model_types import TYPES
-from segmentation.pipeline import Report, segment
-from segmentation.plan import IMPLEMENTATIONS, make_plan
-from segmentation.source import probe
+from segmentation.models.model import load_model
+from segmentation.pipeline.plan import IMPLEMENTATIONS, make_plan
+from segmentation.pipeline.run import Report, segment
 
 _console = Console(stderr=True, highlight=False, emoji=False)  # names may hold what rich reads as emoji codes
 
@@ -230,7 +230,7 @@ def _parser() -> argparse.ArgumentParser:
         "--smooth",
         type=float,
         metavar="0..1",
-        help="how much masks are steadied over time (default: 0.5; 0: not at all)",
+        help="how much masks are smooth_masks over time (default: 0.5; 0: not at all)",
     )
     what.add_argument(
         "--refine",

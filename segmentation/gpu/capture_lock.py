@@ -1,40 +1,34 @@
-"""Captures of CUDA graphs, and what they can't bear beside them."""
+"""A readers-writer lock around CUDA graph capture.
+
+Creating a decoder, or freeing memory, on another thread invalidates a running capture; the network would then run
+without its graph, many times slower. The lock belongs to the process, because runs may share a device.
+"""
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-
-class _Quiet:
-    """Keeps what would spoil the capture of a CUDA graph out of its way.
-
-    Where another thread makes a decoder meanwhile, the capture fails, and the network would run many times slower.
-    """
-
-    def __init__(self) -> None:
-        self._loud = 0
-        self._changed = threading.Condition()
-
-    @contextmanager
-    def broken(self) -> Iterator[None]:
-        """For what spoils captures: any number of threads at once, none while there is a capture."""
-        self._add(1)
-        try:
-            yield
-        finally:
-            self._add(-1)
-
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """For a capture."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._loud)
-            yield
-
-    def _add(self, change: int) -> None:
-        with self._changed:
-            self._loud += change
-            self._changed.notify_all()
+_changed = threading.Condition()
+_unsafe_calls = 0
 
 
-quiet = _Quiet()  # of the process: two runs may share a device
+@contextmanager
+def capture_unsafe() -> Iterator[None]:
+    """Holds captures back. Any number of threads may be inside at once; all wait while a capture runs."""
+    global _unsafe_calls
+    with _changed:
+        _unsafe_calls += 1
+    try:
+        yield
+    finally:
+        with _changed:
+            _unsafe_calls -= 1
+            _changed.notify_all()
+
+
+@contextmanager
+def capturing() -> Iterator[None]:
+    """Waits until no thread is inside `capture_unsafe`, and keeps others out while the capture runs."""
+    with _changed:
+        _changed.wait_for(lambda: not _unsafe_calls)
+        yield

@@ -12,9 +12,9 @@ import cvcuda
 import torch
 from cuda.core import Device
 
-from segmentation import driver
 from segmentation.frames import PixelFormat
-from segmentation.kernels import FRAMES, Kernels, compiled
+from segmentation.gpu import driver
+from segmentation.gpu.kernels import FRAMES, Kernels, compiled
 
 _ALIGNED = 512  # samples: libraries read many bytes at a time, from addresses that are multiples of that
 
@@ -49,7 +49,7 @@ class Gpu:
             Device(self.index).set_current()
             self._entered.yes = True
 
-    def beside(self) -> Gpu:
+    def with_own_stream(self) -> Gpu:
         """The same device with a stream of its own, for small things that are not to wait for the stages' work."""
         return Gpu(self.index, priority=-1)
 
@@ -58,7 +58,7 @@ class Gpu:
         free: int = torch.cuda.mem_get_info(self.device)[0]
         return free
 
-    def recorded(self, *, timed: bool = False) -> driver.Event:
+    def record_event(self, *, timed: bool = False) -> driver.Event:
         """An event that passes when all that is queued on the stream by now is over."""
         event = driver.Event(_spent(self.index, timed), timed=timed)
         event.record(self.stream.cuda_stream)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from segmentation.config import Config
-from segmentation.decode.headers import may_interlace
-from segmentation.decode.packets import read
 from segmentation.errors import BackendError, LacksEngine
-from segmentation.flavour import Gpu, find_gpu
 from segmentation.frames import FORMATS, VideoInfo
+from segmentation.stages.decode.chunks import read
+from segmentation.stages.decode.interlacing import may_interlace
+from segmentation.tensorrt.variant import Gpu, find_gpu
 
 NVDEC_CODECS = {  # FFmpeg's name of a decoder: PyNvVideoCodec's of the codec
     "h264": "H264",

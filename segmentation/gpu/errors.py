@@ -3,7 +3,7 @@
 import re
 
 from segmentation.errors import DeviceError, DeviceMemoryError, SegmentationError
-from segmentation.model import short
+from segmentation.models.model import short
 
 _NO_MEMORY = ("out of memory", "out_of_memory")
 _NUMBER = re.compile(r"returned error (\d+)")  # NVDEC's library says no more: a CUresult of cuda.h
@@ -11,7 +11,7 @@ _MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 _LOST = {201, 214, *range(700, 720), 999}  # the context is invalid, memory is defective, a kernel has failed, unknown
 
 
-def explain(exc: BaseException) -> DeviceError | None:
+def translate_gpu_error(exc: BaseException) -> DeviceError | None:
     """The error behind an exception of a GPU library; `None` for any other exception."""
     if isinstance(exc, DeviceError):
         return exc

@@ -10,14 +10,15 @@ import numpy as np
 from cuda.core import Program, ProgramOptions
 from cuda.core.utils import FileStreamProgramCache
 
-from segmentation import driver, refine, temporal
-from segmentation.folders import engine_folder
+from segmentation.cache import engine_folder
 from segmentation.frames import PixelFormat
+from segmentation.gpu import driver
+from segmentation.stages.masks import refinement, smoothing
 
-_FOLDER = Path(__file__).parent
-COMMON = "common.cu"  # what both programs begin with
-FRAMES = ("frames.cu", "background.cu", "composite.cu")
-MASKS = ("masks.cu",)
+_FOLDER = Path(__file__).parents[1]
+COMMON = "gpu/common.cu"  # what both programs begin with
+FRAMES = ("stages/preprocess/frames.cu", "stages/postprocess/background.cu", "stages/postprocess/composite.cu")
+MASKS = ("stages/masks/masks.cu",)
 THREADS = (32, 8)  # of a block: a warp along a row, so that it reads neighbouring samples
 ROWS = 4  # chroma samples below each other that a thread composites: by how much to enlarge is worked out once for them
 _FORMATS = {int: "i", np.float32: "f", np.int64: "q", np.uint64: "Q"}  # of arguments that are no tensors
@@ -71,7 +72,7 @@ def macros_of(source: tuple[str, ...], layout: PixelFormat, turns: int) -> dict[
     values: dict[str, object] = {"SHIFT_X": layout.shift_x, "SHIFT_Y": layout.shift_y, "TURNS": turns, "ROWS": ROWS}
     if source == MASKS:
         names = ("REACH", "BLOCK", "CHANGE", "CHANGE_BOX", "DOUBT", "DOUBT_BOX", "CUT")
-        values |= {name: getattr(temporal, name) for name in names}
-        values |= {name: getattr(refine, name) for name in ("BOX", "EPSILON", "MISFIT")}
-        values["REFINED"], values["UNREFINED"] = refine.DOUBT
+        values |= {name: getattr(smoothing, name) for name in names}
+        values |= {name: getattr(refinement, name) for name in ("BOX", "EPSILON", "MISFIT")}
+        values["REFINED"], values["UNREFINED"] = refinement.DOUBT
     return {"SAMPLE": sample} | {k: f"{v}f" if isinstance(v, float) else str(v) for k, v in values.items()}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:  # they need libraries that machines without a GPU lack
-    from segmentation.driver import Event
-    from segmentation.gpu import Gpu
+    from segmentation.gpu.context import Gpu
+    from segmentation.gpu.driver import Event
 
 
 class Planes(tuple[torch.Tensor, ...]):
@@ -61,4 +61,4 @@ class PlanePool:
             return
         with suppress(RuntimeError):  # a GPU that has failed, as those say who work with it; nothing is given out then
             self._reader.enter()
-            self._free.append((tensors, self._reader.recorded()))
+            self._free.append((tensors, self._reader.record_event()))

@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 
 from segmentation.frames import ON_GPU, FrameBatch, PixelFormat, VideoInfo
-from segmentation.gpu import Gpu, torch_dtype
-from segmentation.mask_track import VALUES, rounded
-from segmentation.pool import PlanePool
-from segmentation.quiet import quiet
+from segmentation.gpu.capture_lock import capture_unsafe
+from segmentation.gpu.context import Gpu, torch_dtype
+from segmentation.gpu.plane_pool import PlanePool
 from segmentation.shared_memory import BlockPool, SharedPlanes
+from segmentation.stages.masks.saved import VALUES, rounded
 
 _PORTABLE = 1  # cudaHostRegisterPortable: page-locked for all devices
 
@@ -49,7 +49,7 @@ class Transfer:
         Unless `wait`, the GPU may still be at work on it; `ready` says when it is there.
         """
         if batch.memory == memory:
-            return batch if wait or memory == "host" else replace(batch, ready=self._gpu.recorded())
+            return batch if wait or memory == "host" else replace(batch, ready=self._gpu.record_event())
         return self._upload(batch) if memory == "cuda" else self._download(batch, wait, blocks)
 
     def rows(self, array: Any, memory: str, count: int) -> Any:
@@ -71,9 +71,13 @@ class Transfer:
             levels = (masks * 255 + 0.5).to(torch.uint8)
             return levels, self._values[levels.long()]  # not divided: GPUs round that otherwise
 
-    def which(self, batch: FrameBatch, memory: str) -> FrameBatch:
+    def class_map(self, batch: FrameBatch, memory: str) -> FrameBatch:
         """The batch with its `which`, if it has one, in that memory."""
-        return batch if batch.which is None else replace(batch, which=self.rows(batch.which, memory, len(batch)))
+        return (
+            batch
+            if batch.class_map is None
+            else replace(batch, class_map=self.rows(batch.class_map, memory, len(batch)))
+        )
 
     def _upload(self, batch: FrameBatch) -> FrameBatch:
         count = len(batch)
@@ -101,7 +105,7 @@ class Transfer:
     def _lock_pages(self, address: int, size: int) -> Callable[[], None]:
         """Lets the GPU copy to this memory by itself. Returns what ends that."""
         cuda = torch.cuda.cudart()
-        with quiet.broken():
+        with capture_unsafe():
             status = cuda.cudaHostRegister(address, size, _PORTABLE)
         if int(status) != 0:
             raise RuntimeError(f"CUDA error {int(status)}: {size} bytes of the host's memory can't be page-locked")
@@ -127,7 +131,7 @@ class Transfer:
             for plane, pinned in zip(batch.planes, pinned_planes, strict=True):
                 pinned[:count].copy_(plane[:count], non_blocking=True)
                 planes.append(pinned.numpy())
-            ready = self._gpu.recorded()
+            ready = self._gpu.record_event()
         if wait:
             ready.synchronize()
         frames: Any = (replace(f, planes=tuple(plane[i] for plane in planes)) for i, f in enumerate(batch.frames))

@@ -16,7 +16,7 @@ from av.video.reformatter import Interpolation
 from av.video.stream import VideoStream
 
 from segmentation.errors import InputError
-from segmentation.frames import FORMATS, FULL, Colour, VideoInfo
+from segmentation.frames import FORMATS, FULL, Color, VideoInfo
 
 MAX_PIXELS = 16384 * 8192  # a frame; 8K has a quarter of that. Larger claims are damage or an attack
 # How swscale converts where every level counts: chroma for each pixel, rounded rather than cut off.
@@ -94,7 +94,7 @@ def probe(path: str) -> VideoInfo:
             height=frame.height,
             pix_fmt=frame.format.name,
             codec=stream.codec_context.name,
-            colour=colour_of(frame),
+            color=color_of(frame),
             time_base=time_base,
             rate=rate,
             start=Fraction(container.start_time or 0, 1_000_000),
@@ -126,13 +126,13 @@ def first_frame(container: InputContainer, stream: VideoStream, path: str) -> Vi
     raise InputError(f"{path}: holds no frame that can be decoded")
 
 
-def colour_of(frame: VideoFrame) -> Colour:
-    """The colour description of a decoded frame, or of the YUV that swscale makes of RGB: BT.601.
+def color_of(frame: VideoFrame) -> Color:
+    """The color description of a decoded frame, or of the YUV that swscale makes of RGB: BT.601.
 
     FFmpeg's yuvj formats are full range by name.
     """
     full = frame.format.name.startswith("yuvj")
-    return Colour(
+    return Color(
         matrix=SMPTE170M if frame.format.is_rgb else int(frame.colorspace),
         range=FULL if full else int(frame.color_range),
         primaries=int(frame.color_primaries),

@@ -17,12 +17,12 @@ from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
-from segmentation.aside import check_target, put_in_place, remove, temporary_for
+from segmentation.atomic_file import check_target, commit, remove, temporary_path
 from segmentation.config import Config
-from segmentation.containers import EXACT, codec_for, format_options
 from segmentation.errors import OutputError
 from segmentation.frames import VideoInfo
-from segmentation.source import open_input, reason
+from segmentation.media.containers import EXACT, codec_for, format_options
+from segmentation.media.input import open_input, reason
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Muxer:
         self._pending: Packet[Any] | None = None
         self._finished = False
         self._check()
-        self._temporary = temporary_for(self.place)
+        self._temporary = temporary_path(self.place)
         try:
             self.container = self._begin()
         except BaseException as exc:  # an interrupt too: nobody would call `__exit__`
@@ -78,7 +78,7 @@ class Muxer:
 
     def _put_in_place(self) -> None:
         """Gives it its name. Raises `OSError` or `OutputError`."""
-        put_in_place(self._temporary, self.target, overwrite=self._overwrite)
+        commit(self._temporary, self.target, overwrite=self._overwrite)
 
     def __enter__(self) -> Muxer:
         return self

@@ -8,11 +8,11 @@ import av
 from av.container import OutputContainer
 from av.stream import Stream
 
-from segmentation.aside import temporary_for
+from segmentation.atomic_file import temporary_path
 from segmentation.config import Config
 from segmentation.errors import OutputError
 from segmentation.frames import VideoInfo
-from segmentation.mux import Muxer
+from segmentation.media.muxer import Muxer
 
 _NUMBER = re.compile(r"%(0\d+)?d")
 
@@ -42,7 +42,7 @@ class PictureSequence(Muxer):
             )
 
     def _begin(self) -> OutputContainer:
-        self._temporary = temporary_for(self.place.with_name("pictures"))
+        self._temporary = temporary_path(self.place.with_name("pictures"))
         self._temporary.mkdir()
         aside = str(self._temporary).replace("%", "%%")  # only in the name it stands for a number
         return av.open(f"{aside}/{self.target.name}", "w", format="image2")

@@ -22,9 +22,9 @@ from onnxruntime.transformers.float16 import ALWAYS_FLOAT_INPUTS, DEFAULT_OP_BLO
 from onnxruntime.transformers.onnx_model import OnnxModel
 
 from segmentation.errors import EngineError
-from segmentation.inference import probabilities
-from segmentation.model import Model, short
-from segmentation.onnx_graph import exact_session, run, session_of
+from segmentation.models.model import Model, short
+from segmentation.models.onnx_graph import exact_session, run, session_of
+from segmentation.stages.inference import probabilities
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Comparison:
     kept_in_fp32: tuple[str, ...] = ()  # nodes in which FP16 departs
 
 
-def to_half(
+def to_fp16(
     graph: onnx.ModelProto, model: Model, pictures: NDArray[np.float32], alike: onnx.ModelProto | None = None
 ) -> tuple[onnx.ModelProto, Comparison]:
     """The graph in FP16, with its input and output as they were, and how its masks compare on `pictures`.

@@ -20,17 +20,26 @@ from segmentation.config import Config
 from segmentation.errors import ModelError
 from segmentation.errors import short as short  # where others look for it
 from segmentation.frames import VideoInfo
-from segmentation.input_size import DEFAULT, settled, sizes_of
-from segmentation.model_file import described, find_inputs, find_output, takes_channels_last
-from segmentation.model_file import open_session as open_file
-from segmentation.model_form import BYTE, FLOATS, INTEGERS, Form, Runner, is_channels_last, is_picture, to_scores
 from segmentation.model_types import TYPES, VOC, recognised
-from segmentation.sidecar import load_plan
+from segmentation.models.input_size import DEFAULT, settled, sizes_of
+from segmentation.models.onnx_file import described, find_inputs, find_output, takes_channels_last
+from segmentation.models.onnx_file import open_session as open_file
+from segmentation.models.sidecar import load_plan
+from segmentation.models.tensor_form import (
+    BYTE,
+    FLOATS,
+    INTEGERS,
+    Form,
+    Runner,
+    is_channels_last,
+    is_picture,
+    to_scores,
+)
 
 log = logging.getLogger(__name__)
 
 ENGINE = ".engine"  # the suffix of TensorRT engines
-BUILT_IN = {"person": Path(__file__).parent / "models" / "person.onnx"}
+BUILT_IN = {"person": Path(__file__).parent / "person.onnx"}
 _DEFAULTS: dict[str, Any] = {
     "mean": (0.0, 0.0, 0.0),  # values 0..1, not normalised further
     "std": (1.0, 1.0, 1.0),

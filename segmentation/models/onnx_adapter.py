@@ -10,8 +10,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from segmentation.errors import EngineError
-from segmentation.model import Model
-from segmentation.model_form import Extra, Form
+from segmentation.models.model import Model
+from segmentation.models.tensor_form import Extra, Form
 
 
 def with_pipelines_tensors(graph: onnx.ModelProto, model: Model) -> onnx.ModelProto:

@@ -8,7 +8,7 @@ from typing import Any
 import onnxruntime as ort
 
 from segmentation.errors import ModelError, short
-from segmentation.model_form import FLOATS, INTEGERS, Extra, extra_of, state_sources
+from segmentation.models.tensor_form import FLOATS, INTEGERS, Extra, extra_of, state_sources
 
 TEXTS = ("channel_order", "activation")
 KEYS = ("labels", "mean", "std", *TEXTS, "input_size", "model_output", "model_inputs")

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from segmentation.errors import EngineError
-from segmentation.model import Model, short
-from segmentation.onnx_form import with_pipelines_tensors
+from segmentation.models.model import Model, short
+from segmentation.models.onnx_adapter import with_pipelines_tensors
 
 log = logging.getLogger(__name__)
 

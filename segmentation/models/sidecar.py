@@ -25,8 +25,8 @@ class Sidecar:
     plan_bytes: int
     fingerprint: str
     ingredients: dict[str, Any]  # what the fingerprint was computed of
-    flavour: str  # "tensorrt" or "tensorrt_rtx"
-    flavour_version: str
+    variant: str  # "tensorrt" or "tensorrt_rtx"
+    variant_version: str
     input: dict[str, Any]  # name, dtype, shape
     output: dict[str, Any]
     batch: list[int]  # least, best, largest

@@ -9,7 +9,7 @@ import onnx
 import torch
 
 from segmentation.errors import ModelError
-from segmentation.model import short
+from segmentation.models.model import short
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """The videos that a run writes: each with an effect of its own, all from one decode and one inference.
 
-Every output has its postprocess stage, encoder, container and witness. Batches pass from one output's encoder to the
+Every output has its postprocess stage, encoder, container and verifier. Batches pass from one output's encoder to the
 next's, each in a thread of its own, so that the encoders work at the same time, on batches that follow each other.
 """
 
@@ -19,16 +19,16 @@ from typing import Any
 
 from av.packet import Packet
 
-from segmentation.clock import StageClock
 from segmentation.config import Config
 from segmentation.effect import Effect, effect_on
 from segmentation.errors import ConfigError
 from segmentation.frames import FrameBatch, VideoInfo
-from segmentation.mux import Muxer
-from segmentation.plan import Choice, Plan, choose_encoder
-from segmentation.sequence import open_output
-from segmentation.source import working_format
-from segmentation.verify import Verified, Witness
+from segmentation.media.input import working_format
+from segmentation.media.muxer import Muxer
+from segmentation.media.png_sequence import open_output
+from segmentation.pipeline.plan import Choice, Plan, choose_encoder
+from segmentation.pipeline.timing import StageClock
+from segmentation.pipeline.verify import OutputVerifier, Verified
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Output:
         self.config, self.choice, self.muxer = config, choice, muxer
         self.postprocess: Any
         self.encoder: Any
-        self.witness: Witness | None = None
+        self.verifier: OutputVerifier | None = None
         self.failed = False  # whether a batch could not be encoded
         self._clock = clock
 
@@ -77,8 +77,8 @@ class Output:
     def write(self, batch: FrameBatch, packets: list[Packet[Any]], masks: Any) -> None:
         """Muxes what a batch has become."""
         self._clock.call("mux", batch, self.muxer.write, packets)
-        if self.witness is not None:
-            self.witness.note(batch, masks)
+        if self.verifier is not None:
+            self.verifier.note(batch, masks)
 
     def finish(self, end: Fraction | None, *, flush: bool = True) -> None:
         """Encodes what the encoder still holds, if it is to, and puts the file in its place; see `Muxer.finish`."""
@@ -151,7 +151,7 @@ class Outputs:
                 output.encoder.expect()
             muxer.copy_streams(end=end)
             if config.verify:
-                output.witness = Witness(muxer, info, pix_fmt, config, plan.decode.name)
+                output.verifier = OutputVerifier(muxer, info, pix_fmt, config, plan.decode.name)
 
     def write(self, finished: Finished) -> None:
         """Muxes what a batch has become, in each output."""
@@ -177,7 +177,7 @@ class Outputs:
 
     def check(self, end: Fraction | None) -> list[Verified]:
         """Verifies each output, where that was asked for. Raises `OutputError`."""
-        return [output.witness.check(end) for output in self._all if output.witness is not None]
+        return [output.verifier.check(end) for output in self._all if output.verifier is not None]
 
 
 def _is_cutout(effect: str) -> bool:

@@ -11,15 +11,15 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from segmentation.capabilities import device_index
 from segmentation.config import Config
 from segmentation.errors import DeviceError, DeviceMemoryError
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
-from segmentation.mask_track import rounded
-from segmentation.model import Model, load_model
-from segmentation.quiet import quiet
-from segmentation.refine import Refiner
-from segmentation.temporal import Averaging, HostAveraging
+from segmentation.gpu.capture_lock import capture_unsafe
+from segmentation.gpu.discovery import device_index
+from segmentation.models.model import Model, load_model
+from segmentation.stages.masks.refinement import Refiner
+from segmentation.stages.masks.saved import rounded
+from segmentation.stages.masks.smoothing import HostSmoothing, SmoothingBackend
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +28,16 @@ GPU_BATCH = 16  # frames at a time: fewer leave the GPU waiting for the host, mo
 
 def open_gpu(config: Config) -> Any:
     """The `Gpu` that `config` means."""
-    from segmentation.gpu import Gpu  # only where there is one: its libraries are not on other machines
+    from segmentation.gpu.context import Gpu  # only where there is one: its libraries are not on other machines
 
     return Gpu(device_index(config))
 
 
-def give_back() -> None:
+def release_cached_memory() -> None:
     """Gives back what GPU memory PyTorch keeps for later: it keeps it for each stream, and each run has its own."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        with quiet.broken(), suppress(RuntimeError):  # a GPU that has failed, which was said
+        with capture_unsafe(), suppress(RuntimeError):  # a GPU that has failed, which was said
             torch.cuda.empty_cache()
 
 
@@ -64,7 +64,7 @@ def with_half_the_batch(config: Config, source: str, fault: DeviceError, exc: Ex
     return replace(config, batch_size=half)
 
 
-class Loading:
+class ModelPreloader:
     """A network that is loaded while the libraries of other stages are imported, if what infers can `load` it without a
     `Gpu`."""
 
@@ -100,7 +100,7 @@ class _Stay:
     def rounded(self, masks: Any) -> tuple[Any, Any]:
         return rounded(masks)
 
-    def which(self, batch: FrameBatch, memory: str) -> FrameBatch:
+    def class_map(self, batch: FrameBatch, memory: str) -> FrameBatch:
         return batch
 
 
@@ -108,24 +108,24 @@ def moves(gpu: Any, info: VideoInfo, pix_fmt: str, config: Config) -> Any:
     """What brings batches and arrays to where a stage wants them: `transfer.Transfer`, or nothing without a GPU."""
     if gpu is None:
         return _Stay()
-    from segmentation.transfer import Transfer
+    from segmentation.gpu.transfer import Transfer
 
     assert config.batch_size is not None
     return Transfer(gpu, info, FORMATS[pix_fmt], config.batch_size)
 
 
-def steadying(memory: str, model: Model, config: Config, gpu: Any) -> Averaging | None:
+def make_smoother(memory: str, model: Model, config: Config, gpu: Any) -> SmoothingBackend | None:
     """What steadies masks that inference leaves in that memory; `None` where none is wanted."""
-    if not config.steadiness:
+    if not config.smoothing_strength:
         return None
     if memory == "host":
-        return HostAveraging(model, config.steadiness)
-    from segmentation.masks_cuda import CudaAveraging
+        return HostSmoothing(model, config.smoothing_strength)
+    from segmentation.stages.masks.cuda import CudaSmoothing
 
-    return CudaAveraging(model, config, gpu)
+    return CudaSmoothing(model, config, gpu)
 
 
-class Composer:
+class Compositor:
     """The postprocessors of all outputs, which are given refined masks: for the clock one stage. Returns what each of
     them makes of a batch, and those masks."""
 
@@ -136,7 +136,7 @@ class Composer:
         if config.refine and self.memory == "host":
             self._refine = Refiner(info, pix_fmt)
         elif config.refine:
-            from segmentation.masks_cuda import CudaRefiner
+            from segmentation.stages.masks.cuda import CudaRefiner
 
             self._refine = CudaRefiner(info, pix_fmt, config, gpu)
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
-from segmentation.capabilities import device_index, enter_context, require_torch, require_video_libraries
 from segmentation.config import STAGES, Config
 from segmentation.effect import Effect
-from segmentation.encode.nvenc_probe import nvenc_engine
 from segmentation.errors import BackendError, ConfigError, LacksEngine
-from segmentation.flavour import choose, find_gpu, installed
 from segmentation.frames import VideoInfo
-from segmentation.mask_track import MaskReader
-from segmentation.model import ENGINE, Model, short
+from segmentation.gpu.discovery import device_index, enter_context, require_torch, require_video_libraries
+from segmentation.models.model import ENGINE, Model, short
+from segmentation.stages.encode.nvenc_support import nvenc_engine
+from segmentation.stages.masks.saved import MaskReader
+from segmentation.tensorrt.variant import choose, find_gpu, installed
 
 log = logging.getLogger(__name__)
 
@@ -30,29 +30,29 @@ os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "pinned_use_cuda_host_register:
 
 IMPLEMENTATIONS = {
     "decode": {
-        "pyav": "segmentation.decode.pyav:PyAVDecoder",
-        "nvdec": "segmentation.decode.nvdec:NvdecDecoder",
+        "pyav": "segmentation.stages.decode.pyav:PyAVDecoder",
+        "nvdec": "segmentation.stages.decode.nvdec:NvdecDecoder",
     },
     "preprocess": {
-        "opencv": "segmentation.preprocess.opencv:OpenCVPreprocessor",
-        "cuda": "segmentation.preprocess.cuda:CudaPreprocessor",
+        "opencv": "segmentation.stages.preprocess.opencv:OpenCVPreprocessor",
+        "cuda": "segmentation.stages.preprocess.cuda:CudaPreprocessor",
     },
     "infer": {
-        "onnxruntime": "segmentation.inference.onnxruntime:OnnxRuntimeInference",
-        "torch": "segmentation.inference.torch:TorchInference",
-        "torch-fp16": "segmentation.inference.torch_fp16:TorchFp16Inference",
-        "tensorrt": "segmentation.inference.tensorrt:TensorRTInference",
+        "onnxruntime": "segmentation.stages.inference.onnxruntime:OnnxRuntimeInference",
+        "torch": "segmentation.stages.inference.torch:TorchInference",
+        "torch-fp16": "segmentation.stages.inference.torch_fp16:TorchFp16Inference",
+        "tensorrt": "segmentation.stages.inference.tensorrt:TensorRTInference",
     },
     "postprocess": {
-        "opencv": "segmentation.postprocess.opencv:OpenCVPostprocessor",
-        "cvcuda": "segmentation.postprocess.cvcuda:CvCudaPostprocessor",
+        "opencv": "segmentation.stages.postprocess.opencv:OpenCVPostprocessor",
+        "cvcuda": "segmentation.stages.postprocess.cvcuda:CvCudaPostprocessor",
     },
     "encode": {
-        "x264": "segmentation.encode.x264:X264Encoder",
-        "x264-segments": "segmentation.encode.segments:SegmentEncoder",
-        "nvenc": "segmentation.encode.nvenc:NvencEncoder",
-        "jpeg": "segmentation.encode.jpeg:JpegEncoder",
-        "cutout": "segmentation.encode.cutout:CutoutEncoder",
+        "x264": "segmentation.stages.encode.pyav:PyAVEncoder",
+        "x264-segments": "segmentation.stages.encode.segments:SegmentEncoder",
+        "nvenc": "segmentation.stages.encode.nvenc:NvencEncoder",
+        "jpeg": "segmentation.stages.encode.jpeg:JpegEncoder",
+        "cutout": "segmentation.stages.encode.cutout:CutoutEncoder",
     },
 }
 # Candidates by stage, the first that can run serves it.
@@ -166,7 +166,7 @@ def choose_encoder(config: Config, info: VideoInfo | None = None) -> Choice:
     return _choose("encode", _TABLES[_mode(config)]["encode"], config, info)
 
 
-def instead(plan: Plan, stage: str, name: str, config: Config, info: VideoInfo) -> Plan:
+def with_stage(plan: Plan, stage: str, name: str, config: Config, info: VideoInfo) -> Plan:
     """The plan with another implementation of one stage. Raises `BackendError`."""
     named: dict[str, Any] = {stage: name}
     chosen: dict[str, Choice] = {stage: _choose(stage, (), replace(config, **named), info)}

@@ -18,12 +18,12 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.aside import check_target, put_in_place, remove, temporary_for
+from segmentation.atomic_file import check_target, commit, remove, temporary_path
 from segmentation.config import Config
 from segmentation.errors import OutputError
 from segmentation.frames import FrameBatch, VideoInfo
-from segmentation.mux import Muxer
-from segmentation.source import reason
+from segmentation.media.input import reason
+from segmentation.media.muxer import Muxer
 
 Mask = NDArray[np.bool_]  # (h, w), upright
 
@@ -46,7 +46,7 @@ class Results:
         self._rle = config.rle
         self._threshold = config.threshold
         self._finished = False
-        self._temporary = temporary_for(self.target)
+        self._temporary = temporary_path(self.target)
         try:
             self._file = self._temporary.open("x", encoding="utf-8")
         except BaseException as exc:  # an interrupt too: nobody would call `__exit__`
@@ -69,11 +69,11 @@ class Results:
         lines = []
         for number, (frame, mask) in enumerate(zip(batch.frames, masks, strict=True), batch.index):
             found = mask > self._threshold
-            areas = self._areas(found, batch.which, number - batch.index)
+            areas = self._areas(found, batch.class_map, number - batch.index)
             present = [name for name, area in areas.items() if area.any()]
             line: dict[str, Any] = {"index": number, "pts": float(self._seconds(frame.pts)), "classes": present}
             line |= measured(found, *self._size)
-            if batch.which is not None:
+            if batch.class_map is not None:
                 line["by_class"] = {name: measured(areas[name], *self._size) for name in present}
             if self._rle:
                 line["rle"] = {"size": list(found.shape), "counts": rle(found)}
@@ -83,19 +83,19 @@ class Results:
         except OSError as exc:
             raise self._error(exc) from exc
 
-    def _areas(self, found: Mask, which: Any, row: int) -> dict[str, Mask]:
+    def _areas(self, found: Mask, class_map: Any, row: int) -> dict[str, Mask]:
         """Where each of the classes is: the same for all where nothing tells them apart."""
-        if which is None:
+        if class_map is None:
             return dict.fromkeys(self._classes, found)
-        height, width = found.shape  # larger than `which` where edges were refined
-        large = cv2.resize(which[row], (width, height), interpolation=cv2.INTER_NEAREST)
+        height, width = found.shape  # larger than `class_map` where edges were refined
+        large = cv2.resize(class_map[row], (width, height), interpolation=cv2.INTER_NEAREST)
         return {name: found & (large == i) for i, name in enumerate(self._classes)}
 
     def finish(self) -> None:
         """Puts the file in its place."""
         try:
             self._file.close()
-            put_in_place(self._temporary, self.target, overwrite=self._overwrite)
+            commit(self._temporary, self.target, overwrite=self._overwrite)
         except OSError as exc:
             raise self._error(exc) from exc
         self._finished = True

@@ -12,33 +12,33 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from segmentation.clock import StageClock
 from segmentation.config import Config
-from segmentation.decode.timeline import expected
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError, UnknownOperator
-from segmentation.faults import explain
 from segmentation.frames import FrameBatch, VideoInfo
-from segmentation.inference import Found
-from segmentation.mask_track import MaskReader, MaskWriter
-from segmentation.model import load_model
-from segmentation.outputs import Finished, Outputs, check_names, default_output
-from segmentation.overlap import Overlap, opencv_threads, until
-from segmentation.placement import (
-    Composer,
-    Loading,
+from segmentation.gpu.errors import translate_gpu_error
+from segmentation.media.input import probe
+from segmentation.models.model import load_model
+from segmentation.pipeline.outputs import Finished, Outputs, check_names, default_output
+from segmentation.pipeline.placement import (
+    Compositor,
+    ModelPreloader,
     batch_size,
-    give_back,
+    make_smoother,
     moves,
     open_gpu,
-    steadying,
+    release_cached_memory,
     with_half_the_batch,
 )
-from segmentation.plan import Choice, instead, make_plan
-from segmentation.results import Results
-from segmentation.source import probe
-from segmentation.temporal import steadied
-from segmentation.trace import Trace, tracing
-from segmentation.verify import Verified
+from segmentation.pipeline.plan import Choice, make_plan, with_stage
+from segmentation.pipeline.results import Results
+from segmentation.pipeline.threads import Overlap, opencv_threads, until
+from segmentation.pipeline.timing import StageClock
+from segmentation.pipeline.trace import Trace, tracing
+from segmentation.pipeline.verify import Verified
+from segmentation.stages.decode.timestamps import expected
+from segmentation.stages.inference import Found
+from segmentation.stages.masks.saved import MaskReader, MaskWriter
+from segmentation.stages.masks.smoothing import smooth_masks
 
 log = logging.getLogger(__name__)
 
@@ -92,15 +92,15 @@ def segment(
             with tracing(config, source) as trace:
                 return _segment(source, target, config, stop or threading.Event(), tell, trace)
         except Exception as exc:
-            fault = None if tell.failed else explain(exc)
+            fault = None if tell.failed else translate_gpu_error(exc)
             if fault is None:
                 raise
             config = with_half_the_batch(config, source, fault, exc)
         finally:
             fault = None  # which knows this frame
-            give_back()
+            release_cached_memory()
         gc.collect()  # what the exception has seen refers to itself, and to all memory of the first attempt
-        give_back()
+        release_cached_memory()
 
 
 def _segment(
@@ -111,7 +111,7 @@ def _segment(
     info = probe(source)
     saved = MaskReader(info, config) if config.masks is not None else None  # in place of a network
     model: Any = load_model(config, info) if saved is None else None
-    loading = Loading(model, config)
+    loading = ModelPreloader(model, config)
     plan = make_plan(config, info, loading.begin, model=model)
     log.info("plan:\n%s", plan)
     gpu = open_gpu(config) if plan.on_gpu else None
@@ -133,7 +133,7 @@ def _segment(
 
         if plan.decode.on_gpu and pix_fmt != info.pix_fmt.replace("yuvj", "yuv"):
             log.warning("%s: pyav decodes it, because NVDEC converts nothing", source)
-            plan = instead(plan, "decode", "pyav", config, info)
+            plan = with_stage(plan, "decode", "pyav", config, info)
         decoder = made(plan.decode, info, pix_fmt, config)
         batches = until(stop, clock.steps("decode", decoder))
         decoded = overlapped(batches, "decoded")  # from here on, while the rest gets ready
@@ -146,11 +146,11 @@ def _segment(
                 if config.infer is not None or config.mode == "optimized":
                     raise
                 log.warning("infer: onnxruntime on the CPU (%s)", exc)
-                plan = instead(plan, "infer", "onnxruntime", config, info)
+                plan = with_stage(plan, "infer", "onnxruntime", config, info)
                 infer = made(plan.infer, model, config)
         move = moves(gpu, info, pix_fmt, config)
-        averaging = steadying(infer.memory, model, config, gpu) if saved is None else None
-        compose = Composer([output.postprocess for output in outputs], info, pix_fmt, config, gpu)
+        backend = make_smoother(infer.memory, model, config, gpu) if saved is None else None
+        compose = Compositor([output.postprocess for output in outputs], info, pix_fmt, config, gpu)
 
         turn = threading.Lock()
 
@@ -164,9 +164,9 @@ def _segment(
                 given = move.frames(batch, preprocess.memory)
                 tensor = move.rows(clock.call("preprocess", batch, preprocess, given), infer.memory, len(batch))
             found = clock.call("infer", batch, infer, tensor)
-            masks, which = found if isinstance(found, Found) else (found, None)
-            kept = averaging.kept(tensor, masks, len(batch)) if averaging is not None else None
-            return replace(batch if compose.memory == batch.memory else given, which=which), masks, kept
+            masks, class_map = found if isinstance(found, Found) else (found, None)
+            kept = backend.kept(tensor, masks, len(batch)) if backend is not None else None
+            return replace(batch if compose.memory == batch.memory else given, class_map=class_map), masks, kept
 
         def finish(found: tuple[FrameBatch, Any]) -> Finished:
             move.enter()
@@ -176,12 +176,12 @@ def _segment(
                 levels, masks = move.rounded(masks)
             with alone(compose):
                 batch, masks = move.frames(batch, compose.memory), move.rows(masks, compose.memory, len(batch))
-                batch = move.which(batch, compose.memory)
+                batch = move.class_map(batch, compose.memory)
                 composed, masks = clock.call("postprocess", batch, compose, batch, masks)
                 pairs = zip(composed, outputs, strict=True)
                 shown = deque(output.given(made, move) for made, output in pairs)
                 noted = move.rows(masks, "host", len(batch)) if config.results or config.verify else None
-                batch = move.which(batch, "host") if config.results else batch
+                batch = move.class_map(batch, "host") if config.results else batch
                 levels = None if levels is None else move.rows(levels, "host", len(batch))
                 return Finished(batch.without_pictures(), shown, noted, levels)
 
@@ -190,9 +190,9 @@ def _segment(
         if saved is not None:
             read = ((batch, clock.call("infer", batch, saved, batch)) for batch in decoded)
             finishing = overlapped.map(finish, read, workers)
-        elif averaging is not None:  # between the two, masks wait for those of later frames
+        elif backend is not None:  # between the two, masks wait for those of later frames
             found = overlapped.map(find, decoded, workers)
-            finishing = overlapped.map(finish, steadied(found, averaging), workers)
+            finishing = overlapped.map(finish, smooth_masks(found, backend), workers)
         else:
             finishing = overlapped.map(lambda batch: finish(find(batch)[:2]), decoded, workers)
         encoded = overlapped(finishing, "processed")
@@ -207,7 +207,7 @@ def _segment(
             try:
                 finished = next(encoded, None)
             except Exception as exc:
-                fault = explain(exc)
+                fault = translate_gpu_error(exc)
                 fewer = config.batch_size != 1 and (model is None or model.batch is None)
                 if last is None or fault is None or (isinstance(fault, DeviceMemoryError) and fewer):
                     fault = None  # or it, who knows this frame, would refer to itself, and to all of the run

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from segmentation.config import STAGES
 from segmentation.frames import FrameBatch
-from segmentation.trace import DeviceClock, Label, Trace, label
+from segmentation.pipeline.trace import DeviceClock, Label, Trace, label
 
 try:
     import nvtx
@@ -69,9 +69,9 @@ class StageClock:
         self, stage: str, batch: FrameBatch | None, function: Callable[..., T], arguments: tuple[Any, ...]
     ) -> T:
         queued = time.perf_counter_ns()
-        begin = self._gpu.recorded(timed=True)
+        begin = self._gpu.record_event(timed=True)
         result = function(*arguments)
-        end = self._gpu.recorded(timed=True)
+        end = self._gpu.record_event(timed=True)
         if self._trace is not None:
             self._trace.span(stage, label(batch), queued, time.perf_counter_ns())
         self._events.append((stage, label(batch), queued, begin, end))

@@ -14,11 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from segmentation.aside import check_target, put_in_place, remove, temporary_for
+from segmentation.atomic_file import check_target, commit, remove, temporary_path
 from segmentation.config import Config
 from segmentation.errors import OutputError
 from segmentation.frames import FrameBatch
-from segmentation.source import reason
+from segmentation.media.input import reason
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Trace:
         self._lock = threading.Lock()
         self._fault: OSError | None = None
         self._finished = False
-        self._temporary = temporary_for(target)
+        self._temporary = temporary_path(target)
         try:
             self._file: TextIO = self._temporary.open("x", encoding="utf-8")
             self._file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
@@ -104,7 +104,7 @@ class Trace:
                 self._file.close()
                 if self._fault is not None:
                     raise self._fault
-                put_in_place(self._temporary, self._target, overwrite=self._overwrite)
+                commit(self._temporary, self._target, overwrite=self._overwrite)
             except OSError as exc:
                 raise self._error(exc) from exc
 
@@ -166,7 +166,7 @@ class DeviceClock:
     """
 
     def __init__(self, gpu: Any) -> None:
-        self._last = gpu.recorded(timed=True)
+        self._last = gpu.record_event(timed=True)
         self._last.synchronize()
         self._at = time.perf_counter_ns()
 

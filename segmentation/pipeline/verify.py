@@ -1,8 +1,8 @@
 """Checks an output against its input: `--verify`.
 
-While a run goes, a `Witness` notes when each frame is to be shown and, of some frames, which pixels are kept.
+While a run goes, a `OutputVerifier` notes when each frame is to be shown and, of some frames, which pixels are kept.
 Afterwards it decodes the output, which must hold exactly these frames at these times, in the input's size, rotation and
-colours, with its sound; and the kept pixels must be those of the input, decoded a second time, but for what the codec
+colors, with its sound; and the kept pixels must be those of the input, decoded a second time, but for what the codec
 loses.
 """
 
@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.config import Config
-from segmentation.decode.pyav import PyAVDecoder
 from segmentation.effect import Effect
 from segmentation.errors import InputError, OutputError
-from segmentation.frames import FORMATS, LIMITED, Colour, Frame, FrameBatch, Planes, VideoInfo
-from segmentation.mux import Muxer
-from segmentation.postprocess.edge import Edge
-from segmentation.source import is_url, open_input, probe
+from segmentation.frames import FORMATS, LIMITED, Color, Frame, FrameBatch, Planes, VideoInfo
+from segmentation.media.input import is_url, open_input, probe
+from segmentation.media.muxer import Muxer
+from segmentation.stages.decode.pyav import PyAVDecoder
+from segmentation.stages.postprocess.edge import Edge
 
 MOST_MAPS = 32  # frames whose kept pixels are remembered, 8 KiB each at 256x256
 # Least PSNR of kept pixels in dB, of a frame's worst plane. By default the worst frame of 24 real clips keeps 43.5; a
@@ -47,7 +47,7 @@ class Verified:
     psnr_mean: float | None
 
 
-class Witness:
+class OutputVerifier:
     """Remembers what a run puts out, in 8 bytes a frame and at most `MOST_MAPS` maps; checks it afterwards."""
 
     def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, decoder: str) -> None:
@@ -106,7 +106,7 @@ class Witness:
             ("pixel format", found.pix_fmt.replace("yuvj", "yuv"), {self._pix_fmt}),
             ("display matrix", _turn(found.display_matrix), {_turn(info.display_matrix)}),
             ("sample aspect ratio", found.sample_aspect_ratio or 1, {info.sample_aspect_ratio or 1}),
-            ("colour", _stated(found.colour), {_stated(info.colour)}),
+            ("color", _stated(found.color), {_stated(info.color)}),
         ):
             if have not in wanted:
                 raise self._breach(f"its {name} is {have}, not {' or '.join(map(str, wanted))}")
@@ -179,9 +179,9 @@ class Witness:
         return OutputError(f"{self._muxer.target}: verification failed, the file is kept: {text}")
 
 
-def _stated(colour: Colour) -> Colour:
+def _stated(color: Color) -> Color:
     """With the range that players take where none is stated; H.264 and HEVC can't say "limited" and nothing else."""
-    return replace(colour, range=colour.range or LIMITED)
+    return replace(color, range=color.range or LIMITED)
 
 
 def _even(size: int, shift: int) -> int:

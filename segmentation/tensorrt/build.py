@@ -18,45 +18,45 @@ import onnx
 import onnxruntime
 
 import segmentation
-from segmentation.builder import Built, build_plan
-from segmentation.engine_job import Job, meaning_of
+from segmentation.cache import engine_folder
 from segmentation.errors import EngineError
-from segmentation.flavour import serves
-from segmentation.folders import engine_folder
-from segmentation.half import MIN_IOU, compare, masks, to_half
-from segmentation.onnx_graph import for_one_picture, is_quantized, prepare, run, session_of
-from segmentation.reference import reference_pictures
-from segmentation.sidecar import FORMAT, Sidecar, digest, is_sidecar, load_plan, sidecar_of, write_engine
+from segmentation.models.fp16 import MIN_IOU, compare, masks, to_fp16
+from segmentation.models.onnx_graph import for_one_picture, is_quantized, prepare, run, session_of
+from segmentation.models.sidecar import FORMAT, Sidecar, digest, is_sidecar, load_plan, sidecar_of, write_engine
+from segmentation.stages.inference.sample_inputs import reference_pictures
+from segmentation.tensorrt.builder import Built, build_plan
+from segmentation.tensorrt.spec import EngineSpec, meaning_of
+from segmentation.tensorrt.variant import serves
 
 log = logging.getLogger(__name__)
 
 
-def obtain(job: Job, path: Path | None = None, *, force: bool = False) -> tuple[Path, bool]:
+def obtain(spec: EngineSpec, path: Path | None = None, *, force: bool = False) -> tuple[Path, bool]:
     """The engine's path, and whether it had to be built. By default it lies in `engine_folder()` under its own name.
 
     Of several processes that want the same engine at once, one builds it and the others take it. Raises `EngineError`.
     """
-    target = path or engine_folder() / job.file_name
+    target = path or engine_folder() / spec.file_name
     try:
         if path is None:
             target.parent.mkdir(parents=True, exist_ok=True)
         with locked(target):
-            why = "asked for by --force" if force else _why_not(target, job.fingerprint)
+            why = "asked for by --force" if force else _why_not(target, spec.fingerprint)
             if why is None:
                 log.info("%s: is there already", target)
                 return target, False
             if target.exists():
                 log.warning("%s: is built again: %s", target, why)
             _spare_the_description(target)
-            write_engine(target, *_build(job))
+            write_engine(target, *_build(spec))
     except OSError as exc:
         raise EngineError(f"{target}: cannot be made ({exc.strerror}); choose another place with -o") from exc
     log.info("write: %s and %s", target, sidecar_of(target).name)
     return target, True
 
 
-def trust(path: Path, job: Job) -> None:
-    """Writes a sidecar for a plan that another program built from `job`'s model, so that it is loaded from now on.
+def trust(path: Path, spec: EngineSpec) -> None:
+    """Writes a sidecar for a plan that another program built from `spec`'s model, so that it is loaded from now on.
 
     Raises `EngineError`.
     """
@@ -64,8 +64,8 @@ def trust(path: Path, job: Job) -> None:
         plan = path.read_bytes()
     except OSError as exc:
         raise EngineError(f"{path}: cannot be read ({exc.strerror})") from exc
-    model = job.model
-    fixed = job.options.fixed_batch
+    model = spec.model
+    fixed = spec.options.fixed_batch
     graph = prepare(model, fixed)
     sizes = [fixed or 1, 3, model.height, model.width]
     scores = run(session_of(graph), np.zeros(sizes, model.dtype))[0]
@@ -77,7 +77,7 @@ def trust(path: Path, job: Job) -> None:
     )
     _spare_the_description(path)
     checked = "not built by this program: trusted by its user"
-    write_engine(path, plan, _sidecar(job, built, "trusted", "unknown", None, checked, 0.0))
+    write_engine(path, plan, _sidecar(spec, built, "trusted", "unknown", None, checked, 0.0))
 
 
 @contextmanager
@@ -127,10 +127,10 @@ def _spare_the_description(path: Path) -> None:
         raise EngineError(f"{path}: its sidecar would overwrite {beside}, which is no engine's; choose another name")
 
 
-def _build(job: Job) -> tuple[bytes, Sidecar]:
+def _build(spec: EngineSpec) -> tuple[bytes, Sidecar]:
     """The steps: load, check, fold, batch (see `prepare`), FP16, build, verify."""
     begin = time.perf_counter()
-    model, options = job.model, job.options
+    model, options = spec.model, spec.options
     graph = exact = prepare(model, options.fixed_batch)
     precision, comparison = options.precision, None
     if is_quantized(graph):
@@ -139,43 +139,43 @@ def _build(job: Job) -> tuple[bytes, Sidecar]:
         precision = "fp16"
     elif precision == "fp16":
         alike = for_one_picture(model) if (options.fixed_batch or 1) > 1 else None
-        graph, comparison = to_half(graph, model, reference_pictures(model, job.frames), alike)
+        graph, comparison = to_fp16(graph, model, reference_pictures(model, spec.frames), alike)
         log.info("fp16: mask IoU %.4f with FP32, %d nodes kept in FP32", comparison.iou, len(comparison.kept_in_fp32))
-    timings = _timing_cache(job) if options.timing_cache else None
-    built = build_plan(graph, model, options, job.flavour, job.capability, timings)
+    timings = _timing_cache(spec) if options.timing_cache else None
+    built = build_plan(graph, model, options, spec.variant, spec.capability, timings)
     seconds = time.perf_counter() - begin
     fp16 = asdict(comparison) if comparison is not None else None
-    sidecar = _sidecar(job, built, job.fingerprint, precision, fp16, "", seconds)
-    checked = _verify(job, exact, built.plan, sidecar)
+    sidecar = _sidecar(spec, built, spec.fingerprint, precision, fp16, "", seconds)
+    checked = _verify(spec, exact, built.plan, sidecar)
     log.info("verify: %s", checked)
-    return built.plan, _sidecar(job, built, job.fingerprint, precision, fp16, checked, seconds)
+    return built.plan, _sidecar(spec, built, spec.fingerprint, precision, fp16, checked, seconds)
 
 
-def _verify(job: Job, exact: onnx.ModelProto, plan: bytes, sidecar: Sidecar) -> str:
+def _verify(spec: EngineSpec, exact: onnx.ModelProto, plan: bytes, sidecar: Sidecar) -> str:
     """Runs the plan where this GPU can, and compares its masks with ONNX Runtime's; says what was done."""
-    gpu = job.gpu
+    gpu = spec.gpu
     if gpu is None:
         return "not run: there is no NVIDIA GPU here"
-    if not serves(job.flavour.module, gpu.capability) or job.options.compute_capability not in (None, gpu.capability):
+    if not serves(spec.variant.module, gpu.capability) or spec.options.compute_capability not in (None, gpu.capability):
         return f"not run: it is not for this {gpu}"
     try:
-        from segmentation.inference.tensorrt import run_plan
+        from segmentation.stages.inference.tensorrt import run_plan
     except ModuleNotFoundError as exc:
         return f"not run: {exc.name} is not installed"
-    pictures = reference_pictures(job.model, job.frames).astype(job.model.dtype)
-    expected = masks(session_of(exact), job.model, pictures)
-    actual = run_plan(plan, sidecar, job.model, pictures)
+    pictures = reference_pictures(spec.model, spec.frames).astype(spec.model.dtype)
+    expected = masks(session_of(exact), spec.model, pictures)
+    actual = run_plan(plan, sidecar, spec.model, pictures)
     result = compare(expected, actual)
     if result.iou < MIN_IOU:
         raise EngineError(
-            f"{job.model.path}: the engine's masks on {gpu} agree with FP32 only to an IoU of {result.iou:.4f} "
+            f"{spec.model.path}: the engine's masks on {gpu} agree with FP32 only to an IoU of {result.iou:.4f} "
             f"({MIN_IOU} is needed); build it with --precision fp32"
         )
     return f"run on {gpu}: mask IoU {result.iou:.4f} with FP32, largest difference {result.largest_difference:.4f}"
 
 
 def _sidecar(
-    job: Job,
+    spec: EngineSpec,
     built: Built,
     fingerprint: str,
     precision: str,
@@ -188,13 +188,13 @@ def _sidecar(
         plan_sha256=digest(built.plan),
         plan_bytes=len(built.plan),
         fingerprint=fingerprint,
-        ingredients=job.ingredients,
-        flavour=job.flavour.module,
-        flavour_version=job.flavour.version,
+        ingredients=spec.ingredients,
+        variant=spec.variant.module,
+        variant_version=spec.variant.version,
         input=built.input,
         output=built.output,
-        batch=list(job.options.batch),
-        **meaning_of(job.model),
+        batch=list(spec.options.batch),
+        **meaning_of(spec.model),
         precision=precision,
         fp16=fp16,
         checked=checked,
@@ -208,10 +208,10 @@ def _sidecar(
     )
 
 
-def _timing_cache(job: Job) -> Path | None:
+def _timing_cache(spec: EngineSpec) -> Path | None:
     """One file for each GPU and version; TensorRT-RTX times nothing."""
-    if job.flavour.rtx or job.gpu is None:
+    if spec.variant.rtx or spec.gpu is None:
         return None
     folder = engine_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"timing-{re.sub(r'[^a-z0-9]+', '-', job.gpu.name.lower())}-{job.flavour.version}.cache"
+    return folder / f"timing-{re.sub(r'[^a-z0-9]+', '-', spec.gpu.name.lower())}-{spec.variant.version}.cache"

@@ -8,11 +8,11 @@ from typing import Any
 
 import onnx
 
-from segmentation.engine_job import EngineOptions
 from segmentation.errors import EngineError
-from segmentation.flavour import Flavour, logger
-from segmentation.model import Model, short
-from segmentation.sidecar import write_whole
+from segmentation.models.model import Model, short
+from segmentation.models.sidecar import write_whole
+from segmentation.tensorrt.spec import EngineOptions
+from segmentation.tensorrt.variant import Variant, logger
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def build_plan(
     graph: onnx.ModelProto,
     model: Model,
     options: EngineOptions,
-    flavour: Flavour,
+    variant: Variant,
     capability: tuple[int, int] | None = None,
     timing_cache: Path | None = None,
 ) -> Built:
@@ -42,7 +42,7 @@ def build_plan(
 
     `timing_cache` is read and written, if given (TensorRT-RTX times nothing and has none). Raises `EngineError`.
     """
-    trt: Any = import_module(flavour.module)
+    trt: Any = import_module(variant.module)
     messages = logger(trt)
     messages.errors.clear()
     builder = trt.Builder(messages)
@@ -52,7 +52,7 @@ def build_plan(
         error = parser.get_error(0)
         node = f"node {error.node_name()} ({error.node_operator()})" if error.node_operator() else "the graph"
         raise EngineError(
-            f"{model.path}: {node} can't be built by {flavour} ({short(Exception(error.desc()))}); replace it in the "
+            f"{model.path}: {node} can't be built by {variant} ({short(Exception(error.desc()))}); replace it in the "
             "model, or run the model with --infer torch or --infer onnxruntime"
         )
     config = builder.create_builder_config()
@@ -67,7 +67,7 @@ def build_plan(
         config.builder_optimization_level = options.optimization_level
     if options.workspace is not None:
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace << 20)
-    if flavour.rtx:
+    if variant.rtx:
         if capability is not None:
             config.num_compute_capabilities = 1
             config.set_compute_capability(getattr(trt.ComputeCapability, "SM{}{}".format(*capability)), 0)
@@ -80,15 +80,15 @@ def build_plan(
         if timing_cache is not None:
             known = timing_cache.read_bytes() if timing_cache.is_file() else b""
             config.set_timing_cache(config.create_timing_cache(known), False)
-    log.info("build: %s, batch %s", flavour, "-".join(map(str, options.batch)))
+    log.info("build: %s, batch %s", variant, "-".join(map(str, options.batch)))
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         reason = messages.errors[-1] if messages.errors else "it gave no reason"
         raise EngineError(
-            f"{model.path}: {flavour} can't build it ({short(Exception(reason))}); try a larger --workspace or another "
+            f"{model.path}: {variant} can't build it ({short(Exception(reason))}); try a larger --workspace or another "
             "--precision, or run the model with --infer torch or --infer onnxruntime"
         )
-    if not flavour.rtx and timing_cache is not None:
+    if not variant.rtx and timing_cache is not None:
         _keep(config.get_timing_cache().serialize(), timing_cache)
     return Built(bytes(plan), _described(source), _described(output))
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from segmentation.errors import ConfigError, EngineError
-from segmentation.flavour import Flavour, Gpu, serves, written
-from segmentation.model import Model
-from segmentation.reference import BUILT_IN as PICTURE
-from segmentation.sidecar import Sidecar, digest
+from segmentation.models.model import Model
+from segmentation.models.sidecar import Sidecar, digest
+from segmentation.stages.inference.sample_inputs import BUILT_IN as PICTURE
+from segmentation.tensorrt.variant import Gpu, Variant, serves, written
 
 RECIPE = 1  # raised whenever the same ingredients would give another graph
 HARDWARE = ("none", "ampere-plus", "same-compute-capability")
@@ -61,35 +61,35 @@ class EngineOptions:
         """The one batch size, or None if it is dynamic."""
         return self.batch[0] if self.batch[0] == self.batch[2] else None
 
-    def check(self, flavour: Flavour) -> None:
-        """Raises `ConfigError` if `flavour` has no such option, rather than leaving it out silently."""
-        if flavour.rtx and self.hardware_compatibility != "none":
+    def check(self, variant: Variant) -> None:
+        """Raises `ConfigError` if `variant` has no such option, rather than leaving it out silently."""
+        if variant.rtx and self.hardware_compatibility != "none":
             raise ConfigError(
-                f"hardware compatibility {self.hardware_compatibility}: {flavour} has no such option, its engines run "
+                f"hardware compatibility {self.hardware_compatibility}: {variant} has no such option, its engines run "
                 "on all GPUs from 8.0 that it serves"
             )
-        if flavour.rtx and self.version_compatible:
-            raise ConfigError(f"version compatibility: engines of {flavour} run on that release alone")
-        if not flavour.rtx and self.compute_capability is not None:
-            raise ConfigError(f"compute capability: {flavour} builds for the GPU at hand; that is for TensorRT-RTX")
+        if variant.rtx and self.version_compatible:
+            raise ConfigError(f"version compatibility: engines of {variant} run on that release alone")
+        if not variant.rtx and self.compute_capability is not None:
+            raise ConfigError(f"compute capability: {variant} builds for the GPU at hand; that is for TensorRT-RTX")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class EngineSpec:
     """One engine to be had: everything that decides what it will be.
 
     `gpu` is the one at hand, None if there is none; `frames` is a video to compare FP16 on, None for the picture in the
-    package. Raises `ConfigError` if `flavour` lacks one of the options.
+    package. Raises `ConfigError` if `variant` lacks one of the options.
     """
 
     model: Model
     options: EngineOptions
-    flavour: Flavour
+    variant: Variant
     gpu: Gpu | None = None
     frames: Path | None = None
 
     def __post_init__(self) -> None:
-        self.options.check(self.flavour)
+        self.options.check(self.variant)
 
     @property
     def capability(self) -> tuple[int, int] | None:
@@ -103,7 +103,7 @@ class Job:
         model, options = self.model, asdict(self.options)
         for name in ("precision", "batch", "timing_cache", "compute_capability"):
             options.pop(name)  # stated above them, or (the timing cache) of no influence on what the engine computes
-        if self.flavour.rtx:
+        if self.variant.rtx:
             gpu, capability = "any", written(self.capability) if self.capability else "8.0 and newer"
         else:
             assert self.gpu is not None, "the full TensorRT is chosen only where there is a GPU"
@@ -118,8 +118,8 @@ class Job:
             "precision": self.options.precision,
             "frames_sha256": digest((self.frames or PICTURE).read_bytes()) if half else None,
             "batch": list(self.options.batch),
-            "flavour": self.flavour.module,
-            "flavour_version": self.flavour.version,
+            "variant": self.variant.module,
+            "variant_version": self.variant.version,
             "gpu": gpu,
             "compute_capability": capability,
             "options": options,
@@ -135,15 +135,15 @@ class Job:
     @property
     def file_name(self) -> str:
         """Such as `person-fp16-b1.4.16-rtx1.7.1.116-any-3f2a51c09be7.engine`; see engines/README.md."""
-        flavour = f"{'rtx' if self.flavour.rtx else 'trt'}{self.flavour.version}"
+        variant = f"{'rtx' if self.variant.rtx else 'trt'}{self.variant.version}"
         where = self.ingredients["gpu"].lower().replace("nvidia", "").replace("geforce", "")
-        if self.capability is not None and self.flavour.rtx:
+        if self.capability is not None and self.variant.rtx:
             where = "sm{}{}".format(*self.capability)
         parts = [
             re.sub(r"[^\w.]+", "_", self.model.path.stem),
             self.options.precision,
             f"b{'.'.join(map(str, sorted(set(self.options.batch))))}",
-            flavour,
+            variant,
             re.sub(r"\W+", "", where),
             self.fingerprint[:12],
         ]
@@ -161,16 +161,16 @@ def meaning_of(model: Model) -> dict[str, Any]:
     }
 
 
-def check_machine(path: Path, sidecar: Sidecar, flavour: Flavour, gpu: Gpu) -> None:
+def check_machine(path: Path, sidecar: Sidecar, variant: Variant, gpu: Gpu) -> None:
     """Raises `EngineError` if the plan was built for other software or another GPU than there is here."""
     again = "build it again here with segmentation-build"
     options, built_for = sidecar.ingredients["options"], sidecar.ingredients["compute_capability"]
-    built_by = f"{sidecar.flavour} {sidecar.flavour_version}"
-    here = f"{flavour.module} {flavour.version}"
-    if sidecar.flavour != flavour.module or (built_by != here and not options["version_compatible"]):
+    built_by = f"{sidecar.variant} {sidecar.variant_version}"
+    here = f"{variant.module} {variant.version}"
+    if sidecar.variant != variant.module or (built_by != here and not options["version_compatible"]):
         raise EngineError(f"{path}: was built by {built_by}, here is {here}; {again}")
     one = built_for == written(gpu.capability)
-    if flavour.rtx:
+    if variant.rtx:
         fits = one or (built_for == "8.0 and newer" and gpu.capability >= (8, 0))
     else:
         level = options["hardware_compatibility"]

@@ -1,6 +1,6 @@
 """Which TensorRT serves here, the full one or TensorRT-RTX: by what is installed and by the GPU.
 
-Their Python interfaces are the same but for what `Flavour.rtx` switches, so one code drives both.
+Their Python interfaces are the same but for what `Variant.rtx` switches, so one code drives both.
 """
 
 import ctypes
@@ -37,7 +37,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Flavour:
+class Variant:
     """One of the two packages, as it is installed here."""
 
     module: str  # what is imported: "tensorrt" or "tensorrt_rtx"
@@ -75,7 +75,7 @@ def find_gpu(index: int = 0) -> Gpu | None:
 
 
 def installed() -> dict[str, str]:
-    """Module to version of the flavours that can be imported here."""
+    """Module to version of the variants that can be imported here."""
     found = {}
     for module in TITLES:
         try:
@@ -85,14 +85,14 @@ def installed() -> dict[str, str]:
     return found
 
 
-def choose(gpu: Gpu | None, available: dict[str, str], wanted: str | None = None, *, build: bool = False) -> Flavour:
-    """The flavour that serves `gpu`: the full TensorRT where there is one, else TensorRT-RTX.
+def choose(gpu: Gpu | None, available: dict[str, str], wanted: str | None = None, *, build: bool = False) -> Variant:
+    """The variant that serves `gpu`: the full TensorRT where there is one, else TensorRT-RTX.
 
     `available` is `installed()`, `wanted` names one of `TITLES`, `build` says that nothing is run here: TensorRT-RTX
     builds without a GPU. Raises `BackendError` in one line, with what to install; `ConfigError` for an unknown name.
     """
     if wanted is not None and wanted not in TITLES:
-        raise ConfigError(f"flavour {wanted!r} is unknown: choose from {', '.join(TITLES)}")
+        raise ConfigError(f"variant {wanted!r} is unknown: choose from {', '.join(TITLES)}")
     if gpu is None and not build:
         raise BackendError("TensorRT needs an NVIDIA GPU, and CUDA shows none here; use --infer torch or onnxruntime")
     if build and wanted == "tensorrt_rtx" and gpu is not None and not serves(wanted, gpu.capability):
@@ -101,13 +101,13 @@ def choose(gpu: Gpu | None, available: dict[str, str], wanted: str | None = None
     for module in (wanted,) if wanted is not None else TITLES:
         reason = _refusal(module, gpu, available)
         if reason is None:
-            return Flavour(module, available[module])
+            return Variant(module, available[module])
         reasons.append(reason)
     raise BackendError("; ".join(reasons))
 
 
 def _refusal(module: str, gpu: Gpu | None, available: dict[str, str]) -> str | None:
-    """Why a flavour can't serve, or None if it can."""
+    """Why a variant can't serve, or None if it can."""
     title = TITLES[module]
     if gpu is None:
         if module == "tensorrt":
@@ -121,7 +121,7 @@ def _refusal(module: str, gpu: Gpu | None, available: dict[str, str]) -> str | N
 
 
 def serves(module: str, capability: tuple[int, int]) -> bool:
-    """Whether a flavour has kernels for GPUs of this compute capability."""
+    """Whether a variant has kernels for GPUs of this compute capability."""
     if module == "tensorrt_rtx":
         return capability in _RTX or capability[0] == 12
     return capability >= _OLDEST
@@ -129,7 +129,7 @@ def serves(module: str, capability: tuple[int, int]) -> bool:
 
 @cache
 def logger(trt: Any) -> Any:
-    """The one logger of a flavour's module: TensorRT keeps the first that it is given for the whole process.
+    """The one logger of a variant's module: TensorRT keeps the first that it is given for the whole process.
 
     Its messages go to `logging` as debug messages; the errors among them are kept in `errors`, for whoever finds that
     a call has failed.

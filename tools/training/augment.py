@@ -232,7 +232,7 @@ class Pictures:
         # Only who is in the box: others may stand beside them.
         return result
 
-    # ------------------------------------------------------------------------------------------------- colours
+    # ------------------------------------------------------------------------------------------------- colors
 
     def uniform(self, n: int, low: float, high: float) -> Tensor:
         return torch.empty((n, 1, 1, 1), device=self.device).uniform_(low, high)
@@ -240,7 +240,7 @@ class Pictures:
     def chance(self, n: int, probability: float) -> Tensor:
         return (torch.rand((n, 1, 1, 1), device=self.device) < probability).float()
 
-    def recolour(self, rgb: Tensor, strength: float) -> Tensor:
+    def recolor(self, rgb: Tensor, strength: float) -> Tensor:
         """Other exposure, contrast, saturation, white balance and gamma: (n, 3, ...) in 0..1."""
         n = len(rgb)
         luma = (rgb * torch.tensor([0.299, 0.587, 0.114], device=self.device, dtype=rgb.dtype).view(1, 3, 1, 1)).sum(
@@ -263,7 +263,7 @@ class Pictures:
         rgb, cover, known = person[:, :3].float(), person[:, 3:4].float(), person[:, 4:].float()
         low = self.uniform(n, 0.1, 0.45)
         alpha = ((cover - low) / (0.9 - low)).clamp(0, 1)
-        rgb = self.recolour(rgb, 0.5)
+        rgb = self.recolor(rgb, 0.5)
         total = alpha.sum((1, 2, 3), keepdim=True) + 1
         own = (rgb * alpha).sum((1, 2, 3), keepdim=True) / total
         there = (below[:, :3] * alpha).sum((1, 2, 3), keepdim=True) / total
@@ -293,7 +293,7 @@ class Pictures:
         noise = F.interpolate(torch.randn(n, 1, 6, 6, device=self.device), (height, width), mode="bicubic")
         alpha = torch.sigmoid((round_one + noise * self.uniform(n, 0, 0.5)) * self.uniform(n, 8, 40))
         below = layers[at]
-        layers[at, :3] = torch.lerp(below[:, :3], self.recolour(piece[:, :3], 0.8), alpha)
+        layers[at, :3] = torch.lerp(below[:, :3], self.recolor(piece[:, :3], 0.8), alpha)
         layers[at, 3:4] = below[:, 3:4] * (1 - alpha)
         layers[at, 4:] = torch.maximum(below[:, 4:], (alpha > 0.9).float())
 
@@ -308,7 +308,7 @@ class Pictures:
         some, m = of(0.35)
         light = F.interpolate(torch.randn(m, 1, 3, 3, device=self.device), (height, width), mode="bicubic")
         rgb[some] = rgb[some] * torch.exp(light * self.uniform(m, 0, 0.5))
-        rgb = self.recolour(rgb.clamp(0, 1), 0.55)
+        rgb = self.recolor(rgb.clamp(0, 1), 0.55)
         some, m = of(0.1)
         rgb[some] = rgb[some].mean(1, keepdim=True).expand(-1, 3, -1, -1)  # black and white
         some, m = of(0.12)
@@ -351,7 +351,7 @@ class Pictures:
         """New pictures (n, 3, H, W) RGB in 0..1; where people are, (n, 1, H, W) in 0..1; where that is known."""
         half = n // 2
         layers = torch.cat([self.ground(half, height, width, 0.22), self.ground(n - half, height, width, 0.75)]).float()
-        layers[:, :3] = self.recolour(layers[:, :3], 0.4)
+        layers[:, :3] = self.recolor(layers[:, :3], 0.4)
         # The first half stays as it is, for most; onto the second up to six people are pasted, and nobody onto a part.
         counts = np.concatenate(
             [

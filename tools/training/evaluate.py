@@ -38,19 +38,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the tools are
 import measures
 from circumstances import ROOT, circumstances
 from label import TEACHERS, cached, pictures
+from segmentation.inference.onnxruntime import OnnxRuntimeInference
 from split import split
 from truth import HERE, KINDS, PERSON, THRESHOLD, UNSURE, read_table, vote
 
 from segmentation.config import Config
-from segmentation.decode.pyav import plane_view
-from segmentation.frames import LIMITED, Colour, Frame, FrameBatch, VideoInfo
-from segmentation.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.input_size import fitting, sizes_of
-from segmentation.model import BUILT_IN, Model, load_model, open_session
-from segmentation.model_form import Runner
-from segmentation.preprocess.opencv import OpenCVPreprocessor
-from segmentation.refine import Refiner
-from segmentation.source import EXACT
+from segmentation.frames import LIMITED, Color, Frame, FrameBatch, VideoInfo
+from segmentation.media.input import EXACT
+from segmentation.models.input_size import fitting, sizes_of
+from segmentation.models.model import BUILT_IN, Model, load_model, open_session
+from segmentation.models.tensor_form import Runner
+from segmentation.stages.decode.pyav import plane_view
+from segmentation.stages.masks.refinement import Refiner
+from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 
 PIX_FMT = "yuv444p"  # of the pictures, as the pipeline gets them
 PORTRAIT = "models/prisma-portrait.onnx"  # below the shared folder
@@ -149,7 +149,7 @@ def as_video(rgb: Picture) -> tuple[VideoInfo, FrameBatch]:
     yuv = yuv.reformat(format=PIX_FMT, dst_colorspace=Colorspace.ITU601, dst_color_range=LIMITED, interpolation=EXACT)
     y, u, v = (plane_view(yuv, i, np.uint8) for i in range(3))
     info = VideoInfo(
-        path="", stream_index=0, width=width, height=height, pix_fmt=PIX_FMT, codec="", colour=Colour(range=LIMITED),
+        path="", stream_index=0, width=width, height=height, pix_fmt=PIX_FMT, codec="", color=Color(range=LIMITED),
         time_base=Fraction(1, 25), rate=Fraction(25), start=Fraction(0), frames=1, frames_exact=True, end=None,
         sample_aspect_ratio=None, display_matrix=None, rotation=0, interlaced=False,
     )  # fmt: skip

@@ -3,7 +3,7 @@
     python tools/training/truth.py begin                            # writes truth/*.png, the vote as a first guess
     python tools/training/truth.py show ITEM -o view.png [--region X,Y,W,H] # picture and mask at 300 % and more
     python tools/training/truth.py add|cut|doubt ITEM X,Y X,Y X,Y ... # a polygon, in pixels of the mask
-    python tools/training/truth.py fit ITEM X,Y X,Y X,Y ...         # draws it anew in a polygon, by colour (GrabCut)
+    python tools/training/truth.py fit ITEM X,Y X,Y X,Y ...         # draws it anew in a polygon, by color (GrabCut)
     python tools/training/truth.py kind ITEM full-body several ...  # what the picture shows
 
 An item is a file's name and the number of its frame, `name__00000`, as below `tools/training/truth`. A mask is a PNG
@@ -113,7 +113,7 @@ def show(picture: np.ndarray, mask: np.ndarray, region: tuple[int, int, int, int
 
 
 def fit(picture: np.ndarray, mask: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    """The mask, drawn anew where `inside` by GrabCut: colours of the picture, and the mask as the first guess."""
+    """The mask, drawn anew where `inside` by GrabCut: colors of the picture, and the mask as the first guess."""
     small = cv2.resize(picture, (mask.shape[1], mask.shape[0]), interpolation=cv2.INTER_AREA)
     labels = np.where(mask == 255, cv2.GC_FGD, cv2.GC_BGD).astype(np.uint8)
     labels[inside & (mask == 255)] = cv2.GC_PR_FGD

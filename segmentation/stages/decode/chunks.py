@@ -1,8 +1,8 @@
-"""Cutting a video's packets into runs that decoders can decode independently of each other, at the same time.
+"""Cutting a video's packets into chunks that decoders can decode independently of each other, at the same time.
 
-A run begins at a keyframe from which decoding gives exact pictures. Frames that come after that keyframe in the file
-but are shown before it (those of an open group of pictures) may refer to what lies before it; so the run before gets
-them, with the keyframe, and each run's frames are those within its own times.
+A chunk begins at a keyframe from which decoding gives exact pictures. Frames that come after that keyframe in the file
+but are shown before it (those of an open group of pictures) may refer to what lies before it; so the chunk before gets
+them, with the keyframe, and each chunk's frames are those within its own times.
 """
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
@@ -20,18 +20,18 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from segmentation.frames import VideoInfo
-from segmentation.source import open_input
+from segmentation.media.input import open_input
 
 log = logging.getLogger(__name__)
 
-LONGEST = 600  # packets of one run that wait for its decoder: reading stops there until some are taken
+LONGEST = 600  # packets of one chunk that wait for its decoder: reading stops there until some are taken
 _POLL = 0.05  # seconds between looks at whether all is over
 _H264_IDR = 5  # nal_unit_type, H.264 table 7-1
 _HEVC_IRAP, _HEVC_IDR = range(16, 24), range(19, 21)  # nal_unit_type, H.265 table 7-1
 _REPEATED = ("h264", "hevc", "mpeg2video", "mpeg4")  # decoders learn from the stream alone what its extradata says
 
 
-class Run:
+class Chunk:
     """Packets for one decoder, which may take them while others are still being read.
 
     Frames belong to it whose pts is `first` or more, and less than `until` (`None`: no such limit).
@@ -53,7 +53,7 @@ class Run:
         self._stop = stop
 
     def put(self, packet: Packet[Any] | None) -> None:
-        """Adds a packet; `None` ends the run. Waits while too many are there, unless all is over."""
+        """Adds a packet; `None` ends the chunk. Waits while too many are there, unless all is over."""
         if self.head is None:
             self.head = packet
         self.length += packet is not None
@@ -77,24 +77,24 @@ class Run:
             yield packet
 
     def shows(self, pts: int | None) -> bool:
-        """Whether a frame of this pts belongs to this run."""
+        """Whether a frame of this pts belongs to this chunk."""
         if pts is None:
             return True
         return (self.first is None or pts >= self.first) and (self.until is None or pts < self.until)
 
 
-def runs(
+def chunks(
     packets: Iterable[Packet[Any]], cuttable: Callable[[Packet[Any]], bool], least: int, stop: threading.Event
-) -> Iterator[Run]:
-    """Cuts at keyframes, so that each run has `least` packets or more. A run is given out when its first packet has
+) -> Iterator[Chunk]:
+    """Cuts at keyframes, so that each chunk has `least` packets or more. A chunk is given out when its first packet has
     come, and filled while the next one is asked for.
 
     Where time steps back, as at the seam of joined recordings or between the entries of an edit list, pts don't tell
-    whose frames are whose: there a run ends whatever its length, and neither of the two has a limit at the seam. Nor do
+    whose frames are whose: there a chunk ends whatever its length, and neither of the two has a limit at the seam. Nor do
     they where packets have none, so from the first such packet on there are no cuts but those.
     """
-    run: Run | None = None
-    before: Run | None = None  # the run that ends at the beginning of this one, while it may still get frames
+    chunk: Chunk | None = None
+    before: Chunk | None = None  # the chunk that ends at the beginning of this one, while it may still get frames
     latest: int | None = None  # the highest pts since time stepped back
     seam = joined = False  # whether it has, since the last cut; and at all
     timed = True  # whether all packets have a pts
@@ -105,11 +105,11 @@ def runs(
             if latest is not None and packet.is_keyframe and packet.pts <= latest:
                 latest, seam, joined = packet.pts, True, True
             latest = packet.pts if latest is None else max(latest, packet.pts)
-        if run is None or (cuttable(packet) and (seam or (before is None and timed and run.length >= least))):
+        if chunk is None or (cuttable(packet) and (seam or (before is None and timed and chunk.length >= least))):
             _end(before)
-            before, run = run, Run(packet.pts if packet.is_keyframe and not seam else None, stop)
-            run.joined = joined
-            run.put(packet)
+            before, chunk = chunk, Chunk(packet.pts if packet.is_keyframe and not seam else None, stop)
+            chunk.joined = joined
+            chunk.put(packet)
             key = packet
             if before is not None and not seam:
                 before.until = packet.pts
@@ -118,11 +118,11 @@ def runs(
                 _end(before)
                 before = None
             seam = False
-            yield run
+            yield chunk
             continue
         if seam:
-            run.first, run.joined = None, True
-        if before is not None and packet.pts is not None and run.first is not None and packet.pts < run.first:
+            chunk.first, chunk.joined = None, True
+        if before is not None and packet.pts is not None and chunk.first is not None and packet.pts < chunk.first:
             if not bridged:
                 before.put(key)
                 bridged = True
@@ -130,23 +130,23 @@ def runs(
             continue
         _end(before)
         before = None
-        run.put(packet)
+        chunk.put(packet)
     _end(before)
-    _end(run)
+    _end(chunk)
 
 
-def _end(run: Run | None) -> None:
-    if run is not None:
-        run.put(None)
+def _end(chunk: Chunk | None) -> None:
+    if chunk is not None:
+        chunk.put(None)
 
 
-def whole(packets: Iterable[Packet[Any]], stop: threading.Event) -> Iterator[Run]:
-    """All packets as one run, whatever their times."""
-    run = Run(None, stop)
-    yield run
+def whole(packets: Iterable[Packet[Any]], stop: threading.Event) -> Iterator[Chunk]:
+    """All packets as one chunk, whatever their times."""
+    chunk = Chunk(None, stop)
+    yield chunk
     for packet in packets:
-        run.put(packet)
-    run.put(None)
+        chunk.put(packet)
+    chunk.put(None)
 
 
 def read(info: VideoInfo, first: int | None) -> Iterator[Packet[Any]]:
@@ -203,17 +203,17 @@ def exact_keyframe(codec: str) -> Callable[[Packet[Any]], bool]:
     return _is_key
 
 
-def begins_anew(codec: str, run: Run) -> bool:
-    """Whether a decoder can go on with this run after any other without being emptied: it begins with an IDR picture,
+def begins_anew(codec: str, chunk: Chunk) -> bool:
+    """Whether a decoder can go on with this chunk after any other without being emptied: it begins with an IDR picture,
     before which all that is held is shown, and after which nothing refers back.
 
     All of it has to be there, for what the decoder holds may be what those wait for who keep the reader waiting.
     """
-    if run.head is None or not run.ended:
+    if chunk.head is None or not chunk.ended:
         return False
     if codec == "hevc":
-        return any(nal >> 1 & 63 in _HEVC_IDR for nal in _nal_bytes(run.head))
-    return codec == "h264" and any(nal & 31 == _H264_IDR for nal in _nal_bytes(run.head))
+        return any(nal >> 1 & 63 in _HEVC_IDR for nal in _nal_bytes(chunk.head))
+    return codec == "h264" and any(nal & 31 == _H264_IDR for nal in _nal_bytes(chunk.head))
 
 
 def is_hidden(codec: str, packet: Packet[Any]) -> bool:

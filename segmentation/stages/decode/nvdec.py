@@ -3,9 +3,9 @@
 H.264, HEVC, VP8 and VP9 come out bit for bit as FFmpeg decodes them; MPEG-1, 2 and 4 leave the rounding of their
 transform open, and a sample may be a level off.
 
-PyAV reads the container, `packets.py` cuts it into runs, and each of several threads feeds one run after the other to a
-decoder of its own. Frames leave in order. What runs ahead of the one that is being given out is bounded by memory, so
-that short runs keep all engines busy, and long ones as many as memory allows.
+PyAV reads the container, `packets.py` cuts it into chunks, and each of several threads feeds one chunk after the other to a
+decoder of its own. Frames leave in order. What chunks ahead of the one that is being given out is bounded by memory, so
+that short chunks keep all engines busy, and long ones as many as memory allows.
 """
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
@@ -21,32 +21,32 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 from numpy import int64, uint64
 
-from segmentation.capabilities import nvdec_engines
 from segmentation.config import Config
-from segmentation.decode.line import Line
-from segmentation.decode.nvdec_decoder import Decoder
-from segmentation.decode.packets import Run, begins_anew, exact_keyframe, is_hidden, read, runs, whole
-from segmentation.decode.timeline import Timeline, missing
-from segmentation.driver import Event
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, VideoInfo
-from segmentation.gpu import Gpu, torch_dtype
-from segmentation.pool import PlanePool, Planes
-from segmentation.source import open_input
+from segmentation.gpu.context import Gpu, torch_dtype
+from segmentation.gpu.discovery import nvdec_engines
+from segmentation.gpu.driver import Event
+from segmentation.gpu.plane_pool import PlanePool, Planes
+from segmentation.media.input import open_input
+from segmentation.stages.decode.chunk_queue import ChunkQueue
+from segmentation.stages.decode.chunks import Chunk, begins_anew, chunks, exact_keyframe, is_hidden, read, whole
+from segmentation.stages.decode.nvdec_session import Decoder
+from segmentation.stages.decode.timestamps import Timeline, missing
 
 _Times = tuple[int | None, int, bool]  # pts, duration, whether it is decoded only because others refer to it
 _Shown = tuple[int | None, int]  # pts, duration
 _Batch = tuple[Planes, list[_Shown]]  # planes (N, h, w), and what is in their rows
 
 LEAST_DECODERS = 2  # one leaves an engine idle between frames
-LEAST_RUN = 24  # packets: below, restarting a decoder costs more than another engine brings
+LEAST_CHUNK = 24  # packets: below, restarting a decoder costs more than another engine brings
 # Bytes of decoded frames that may wait for their turn, or a quarter of the GPU's free memory. Seven decoders in step on
-# runs of 250 frames of 1080p need just that (line.py says why): with less, long runs leave engines idle.
+# chunks of 250 frames of 1080p need just that (queue.py says why): with less, long chunks leave engines idle.
 AHEAD = 2_500_000_000
 
 
 class NvdecDecoder:
-    """See `segmentation.decode`. The planes of a batch are (N, h, w), with N the batch size even if it is not full."""
+    """See `segmentation.stages.decode`. The planes of a batch are (N, h, w), with N the batch size even if it is not full."""
 
     memory = "cuda"
 
@@ -54,7 +54,7 @@ class NvdecDecoder:
         self.info = info
         self.damaged = 0
         # A decoder's thread waits for each picture's copy, and with it for all that its stream was given before.
-        self._gpu = gpu.beside()
+        self._gpu = gpu.with_own_stream()
         self._stages = gpu
         self._layout = FORMATS[pix_fmt]
         self._engines = nvdec_engines(config, info)
@@ -72,7 +72,7 @@ class NvdecDecoder:
             assert isinstance(stream, VideoStream)
             self._stored_in_decoding_order = container.format.name == "avi" and stream.has_b_frames
         self._decoders = 1 if self._stored_in_decoding_order else max(LEAST_DECODERS, self._engines)
-        self._line = Line(most, self._batch_size, self._decoders)
+        self._line = ChunkQueue(most, self._batch_size, self._decoders)
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -108,7 +108,7 @@ class NvdecDecoder:
             self.damaged += lost
             self._timeline.passed(self._line.passed)
             placed: list[Frame] = []
-            early = 0  # frames before the wanted stretch, of joined runs
+            early = 0  # frames before the wanted stretch, of joined chunks
             for stored, duration in times:
                 pts = self._timeline.place(stored)
                 end = max(end, pts + duration)
@@ -145,57 +145,57 @@ class NvdecDecoder:
             self._line.fail(exc)
 
     def _read(self) -> None:
-        """Reads packets and hands out runs."""
+        """Reads packets and hands out chunks."""
         packets = takewhile(lambda _: not self._line.closed.is_set(), read(self.info, self._timeline.first))
-        if self._stored_in_decoding_order:  # times don't tell which run a frame belongs to
+        if self._stored_in_decoding_order:  # times don't tell which chunk a frame belongs to
             cut = whole(packets, self._line.closed)
         else:
-            cut = runs(packets, exact_keyframe(self.info.codec), LEAST_RUN, self._line.closed)
-        for run in cut:
-            self._line.open(run)
+            cut = chunks(packets, exact_keyframe(self.info.codec), LEAST_CHUNK, self._line.closed)
+        for chunk in cut:
+            self._line.open(chunk)
         self._line.open(None)
 
     def _work(self) -> None:
-        """Decodes one run after the other. Where the next one is there already and begins anew, its packets follow at
+        """Decodes one chunk after the other. Where the next one is there already and begins anew, its packets follow at
         once and push out the frames that the decoder still holds: if it were emptied first, its engine would stand
         idle."""
         decoder: Decoder | None = None
-        before: _Making | None = None  # the run of which the decoder still holds frames
+        before: _Making | None = None  # the chunk of which the decoder still holds frames
         while True:
-            run = self._line.next_run(wait=before is None)
-            if decoder is not None and before is not None and (run is None or not self._follows(run, before)):
+            chunk = self._line.next_chunk(wait=before is None)
+            if decoder is not None and before is not None and (chunk is None or not self._follows(chunk, before)):
                 self._take(decoder.decode(nvc.PacketData()), before)  # an empty one: what it still holds
                 self._finish(before)
                 before = None
-            elif run is None:
+            elif chunk is None:
                 break
-            if run is not None:
+            if chunk is not None:
                 decoder = decoder or Decoder(self.info, self._gpu)
-                before = self._decode(decoder, run, before)
+                before = self._decode(decoder, chunk, before)
         self._line.closed.wait()  # while one decoder is being destroyed, no other gets on
         if decoder is not None:
             decoder.close()
 
-    def _follows(self, run: Run, before: _Making) -> bool:
-        """Whether a decoder can go on with a run while it holds frames of another: timestamps tell them apart."""
-        if not begins_anew(self.info.codec, run):
+    def _follows(self, chunk: Chunk, before: _Making) -> bool:
+        """Whether a decoder can go on with a chunk while it holds frames of another: timestamps tell them apart."""
+        if not begins_anew(self.info.codec, chunk):
             return False
-        first = run.first  # as it stays, now that all of the run is there
+        first = chunk.first  # as it stays, now that all of the chunk is there
         return first is not None and all(time < first for time in before.times)
 
-    def _decode(self, decoder: Decoder, run: Run, before: _Making | None) -> _Making:
-        """Gives the decoder a run's packets, and takes what comes out."""
-        making = _Making(run)
-        for packet in run.packets():
+    def _decode(self, decoder: Decoder, chunk: Chunk, before: _Making | None) -> _Making:
+        """Gives the decoder a chunk's packets, and takes what comes out."""
+        making = _Making(chunk)
+        for packet in chunk.packets():
             hidden = packet.is_discard or is_hidden(self.info.codec, packet)
             before = self._sort(decoder.decode(making.data(packet, hidden=hidden)), before, making)
-        # A run may be too short to push out all.
+        # A chunk may be too short to push out all.
         if before is not None and self._sort(decoder.decode(nvc.PacketData()), before, making) is not None:
             self._finish(before)
         return making
 
     def _sort(self, surfaces: list[Any], before: _Making | None, making: _Making) -> _Making | None:
-        """Takes surfaces, first those of the run before; returns that while more of it is to come."""
+        """Takes surfaces, first those of the chunk before; returns that while more of it is to come."""
         if before is not None:
             own = next((i for i, surface in enumerate(surfaces) if surface.timestamp not in before.times), None)
             self._take(surfaces[:own], before)
@@ -211,30 +211,30 @@ class NvdecDecoder:
 
         A surface's memory is used again for later ones, so it has to be read on the stream, before asking for more.
         """
-        run = making.run
+        chunk = making.chunk
         if self._line.closed.is_set():
             return
         for surface in surfaces:
             pts, duration, discarded = making.times.pop(surface.timestamp, (None, 0, False))
-            if discarded or not run.shows(pts):
+            if discarded or not chunk.shows(pts):
                 continue
             making.latest = latest = making.latest if pts is None else pts
-            if latest is not None and not run.joined and not self._timeline.begun(latest):
-                run.passed = latest
+            if latest is not None and not chunk.joined and not self._timeline.begun(latest):
+                chunk.passed = latest
                 continue
             if making.filling is None:
-                self._line.admit(run)
+                self._line.admit(chunk)
                 making.filling = (self._pool.take(), [])
             planes, shown = making.filling
             self._unpack(surface, planes, len(shown))
             shown.append((pts, duration))
             if len(shown) == self._batch_size:
-                self._line.put(run, self._made(making))
+                self._line.put(chunk, self._made(making))
 
     def _finish(self, making: _Making) -> None:
-        """Gives out the last batch, when nothing more of the run is to come out."""
+        """Gives out the last batch, when nothing more of the chunk is to come out."""
         last = self._made(making) if making.filling is not None else None
-        self._line.finish(making.run, last, making.lost(None))
+        self._line.finish(making.chunk, last, making.lost(None))
 
     def _made(self, making: _Making) -> tuple[Planes, list[_Shown], int, Event]:
         """The batch that was being filled, how many frames are lost before its last one and after those of earlier
@@ -242,7 +242,7 @@ class NvdecDecoder:
         assert making.filling is not None
         (planes, shown), making.filling = making.filling, None
         last = shown[-1][0]  # without a time it does not tell what was to come before
-        return planes, shown, 0 if last is None else making.lost(last), self._gpu.recorded()
+        return planes, shown, 0 if last is None else making.lost(last), self._gpu.record_event()
 
     def _unpack(self, surface: Any, planes: Any, row: int) -> None:
         """Copies a surface into row `row` of the batch."""
@@ -260,9 +260,9 @@ class NvdecDecoder:
 
 @dataclass(slots=True)
 class _Making:
-    """A run that is being decoded."""
+    """A chunk that is being decoded."""
 
-    run: Run
+    chunk: Chunk
     times: dict[int, _Times] = field(default_factory=dict)  # of packets whose frame has not come out, by timestamp
     filling: _Batch | None = None  # the batch that is not full yet
     latest: int | None = None  # the pts of the last frame that came out, if it had one, else of one before
@@ -272,7 +272,7 @@ class _Making:
         """How many more frames are known to be lost than before, once that of this pts, or all (`None`), came out."""
         before = self.counted
         self.counted = sum(
-            not discarded and self.run.shows(own) and (pts is None or (own is not None and own < pts))
+            not discarded and self.chunk.shows(own) and (pts is None or (own is not None and own < pts))
             for own, _, discarded in self.times.values()
         )
         return self.counted - before

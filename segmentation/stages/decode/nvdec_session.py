@@ -5,12 +5,12 @@ from typing import Any
 
 import PyNvVideoCodec as nvc
 
-from segmentation.capabilities import NVDEC_CODECS
 from segmentation.errors import InputError
-from segmentation.faults import explain
 from segmentation.frames import VideoInfo
-from segmentation.gpu import Gpu
-from segmentation.quiet import quiet
+from segmentation.gpu.capture_lock import capture_unsafe
+from segmentation.gpu.context import Gpu
+from segmentation.gpu.discovery import NVDEC_CODECS
+from segmentation.gpu.errors import translate_gpu_error
 
 
 class Decoder:
@@ -19,7 +19,7 @@ class Decoder:
     def __init__(self, info: VideoInfo, gpu: Gpu) -> None:
         self._path = info.path
         self._begun = False  # whether a picture has come: what it needs is made only when it sees the first packets
-        with quiet.broken():
+        with capture_unsafe():
             self._decoder: Any = nvc.CreateDecoder(
                 gpuid=gpu.index,
                 codec=getattr(nvc.cudaVideoCodec, NVDEC_CODECS[info.codec]),
@@ -30,10 +30,10 @@ class Decoder:
     def decode(self, data: Any) -> list[Any]:
         """The surfaces that are ready after one more packet."""
         try:
-            with nullcontext() if self._begun else quiet.broken():
+            with nullcontext() if self._begun else capture_unsafe():
                 surfaces: list[Any] = self._decoder.Decode(data)
         except (nvc.PyNvVCException, nvc.PyNvVCExceptionUnsupported) as exc:
-            if (fault := explain(exc)) is not None:
+            if (fault := translate_gpu_error(exc)) is not None:
                 raise fault from exc
             reason = " ".join(str(exc).split())
             raise InputError(f"{self._path}: NVDEC can't decode it ({reason}); use --decode pyav") from exc
@@ -41,5 +41,5 @@ class Decoder:
         return surfaces
 
     def close(self) -> None:
-        with quiet.broken():
+        with capture_unsafe():
             self._decoder = None

@@ -12,15 +12,15 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from segmentation.config import Config
-from segmentation.decode.timeline import Reorder, Timeline, missing
 from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Plane, VideoInfo
-from segmentation.source import MAX_PIXELS, open_input
+from segmentation.media.input import MAX_PIXELS, open_input
+from segmentation.stages.decode.timestamps import Reorder, Timeline, missing
 
 log = logging.getLogger(__name__)
 
 
 class PyAVDecoder:
-    """See `segmentation.decode`. Planes are views of FFmpeg's own reference-counted buffers: nothing is copied."""
+    """See `segmentation.stages.decode`. Planes are views of FFmpeg's own reference-counted buffers: nothing is copied."""
 
     memory = "host"
 
@@ -124,7 +124,7 @@ class PyAVDecoder:
             )
         same_size = (frame.width, frame.height) == (info.width, info.height)
         if frame.format.name.replace("yuvj", "yuv") != layout.name or not same_size:
-            span = FULL if info.colour.range == FULL else 1
+            span = FULL if info.color.range == FULL else 1
             frame = frame.reformat(
                 info.width,
                 info.height,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # the encoders' own process begins here, and needs none of it
 
     from segmentation.config import Config
     from segmentation.frames import FrameBatch, VideoInfo
-    from segmentation.mux import Muxer
+    from segmentation.media.muxer import Muxer
 
 
 class Encoder(Protocol):

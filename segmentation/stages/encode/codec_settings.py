@@ -10,10 +10,10 @@ from av.codec.context import Flags
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 
-from segmentation.decode.pyav import plane_view
 from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, VideoInfo
-from segmentation.source import reason
+from segmentation.media.input import reason
+from segmentation.stages.decode.pyav import plane_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +77,11 @@ class Coding:
 
 
 def describe_context(context: VideoCodecContext, info: VideoInfo, tag: str | None) -> None:
-    """Sets what a codec context tells about the stream, whatever encodes it: times, shape of the pixels, colours."""
+    """Sets what a codec context tells about the stream, whatever encodes it: times, shape of the pixels, colors."""
     context.time_base, context.framerate = info.time_base, info.rate
     context.flags |= Flags.frame_duration
     context.sample_aspect_ratio = info.sample_aspect_ratio or 0  # type: ignore[assignment]
-    context.colorspace, context.color_range = info.colour.matrix, info.colour.range
-    context.color_primaries, context.color_trc = info.colour.primaries, info.colour.transfer
+    context.colorspace, context.color_range = info.color.matrix, info.color.range
+    context.color_primaries, context.color_trc = info.color.primaries, info.color.transfer
     if tag is not None:
         context.codec_tag = tag

@@ -1,6 +1,6 @@
 """Encoding of cut-outs with their alpha, on the CPU through FFmpeg: no GPU encodes alpha.
 
-Alpha is straight: colours are not multiplied with it. ProRes 4444 for editors, VP9 for browsers, FFV1 and PNG lossless.
+Alpha is straight: colors are not multiplied with it. ProRes 4444 for editors, VP9 for browsers, FFV1 and PNG lossless.
 """
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
@@ -17,13 +17,13 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from segmentation.config import Config
-from segmentation.containers import CUTOUTS
-from segmentation.decode.pyav import plane_view
-from segmentation.encode.x264 import describe_stream
 from segmentation.errors import ConfigError, OutputError
 from segmentation.frames import FORMATS, FULL, LIMITED, Frame, FrameBatch, PixelFormat, VideoInfo
-from segmentation.mux import Muxer
-from segmentation.source import EXACT, reason
+from segmentation.media.containers import CUTOUTS
+from segmentation.media.input import EXACT, reason
+from segmentation.media.muxer import Muxer
+from segmentation.stages.decode.pyav import plane_view
+from segmentation.stages.encode.pyav import describe_stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ _CODECS = {
 
 
 class CutoutEncoder:
-    """See `segmentation.encode`. Takes frames whose fourth plane is alpha. Raises `ConfigError` for a quality where the
+    """See `segmentation.stages.encode`. Takes frames whose fourth plane is alpha. Raises `ConfigError` for a quality where the
     codec has none."""
 
     memory: ClassVar[Literal["host"]] = "host"
@@ -69,7 +69,7 @@ class CutoutEncoder:
             options["crf"] = str(codec.quality if config.quality is None else config.quality)
         self._stream = muxer.add_video(codec.library, info, options)
         if muxer.codec == "vp9":
-            self._stream.metadata["alpha_mode"] = "1"  # else players show the colours alone
+            self._stream.metadata["alpha_mode"] = "1"  # else players show the colors alone
         context = self._stream.codec_context
         describe_stream(context, info, muxer)
         context.width, context.height, context.pix_fmt = info.width, info.height, self._stored
@@ -113,13 +113,13 @@ class CutoutEncoder:
         return picture
 
     def _converted(self, picture: VideoFrame, alpha: NDArray[Any]) -> VideoFrame:
-        colour = self._info.colour
-        span = FULL if colour.range == FULL else LIMITED
+        color = self._info.color
+        span = FULL if color.range == FULL else LIMITED
         rgb = self._stored.startswith("rgb")
         converted = picture.reformat(
             format=self._stored,
-            src_colorspace=colour.swscale,
-            dst_colorspace=None if rgb else colour.swscale,
+            src_colorspace=color.swscale,
+            dst_colorspace=None if rgb else color.swscale,
             src_color_range=span,
             dst_color_range=FULL if rgb else span,
             interpolation=EXACT,

@@ -14,12 +14,12 @@ from av.packet import Packet
 from torchvision.io import encode_jpeg
 
 from segmentation.config import Config
-from segmentation.encode.x264 import describe_stream
 from segmentation.errors import BackendError, OutputError
-from segmentation.faults import explain
 from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, VideoInfo
-from segmentation.mux import Muxer
-from segmentation.source import reason
+from segmentation.gpu.errors import translate_gpu_error
+from segmentation.media.input import reason
+from segmentation.media.muxer import Muxer
+from segmentation.stages.encode.pyav import describe_stream
 
 _QUALITY = 90
 _AHEAD = 2  # encoded batches that may be on their way to the host
@@ -27,7 +27,7 @@ _BT470BG = 5  # the matrix of JPEG files (JFIF), BT.601, as H.273 numbers it
 
 
 class JpegEncoder:
-    """See `segmentation.encode`. Pictures are 4:4:4 in 8 bits, full range; quality 1 to 100, without one 90.
+    """See `segmentation.stages.encode`. Pictures are 4:4:4 in 8 bits, full range; quality 1 to 100, without one 90.
 
     Three batches are at work at once: while one is converted to RGB, torchvision encodes the one before, in one call
     without Python's lock, and a thread brings the files of the one before that to the host.
@@ -39,9 +39,9 @@ class JpegEncoder:
         self._info = info
         layout = FORMATS[pix_fmt]
         # Its own stream, as the pipeline's has batches queued that this one would wait for.
-        self._gpu = gpu.beside()
+        self._gpu = gpu.with_own_stream()
         self._kernels = self._gpu.kernels(layout)
-        self._matrix = (info.colour.yuv_to_rgb(layout.bits) * 255).ravel()
+        self._matrix = (info.color.yuv_to_rgb(layout.bits) * 255).ravel()
         self._quality = _QUALITY if config.quality is None else config.quality
         self._converted: tuple[list[torch.Tensor], Any, FrameBatch] | None = None  # waiting for nvJPEG
         self._copying = ThreadPoolExecutor(1, "JPEG to the host")
@@ -68,7 +68,7 @@ class JpegEncoder:
         return tuple(FORMATS)
 
     def encode(self, batch: FrameBatch) -> list[Packet[Any]]:
-        images, ready = self._images(batch), self._gpu.recorded()
+        images, ready = self._images(batch), self._gpu.record_event()
         self._encode_converted()
         self._converted = (images, ready, batch)
         return self._copied(_AHEAD)
@@ -113,7 +113,7 @@ class JpegEncoder:
             try:
                 files: list[torch.Tensor] = encode_jpeg(images, self._quality)
             except RuntimeError as exc:
-                if (fault := explain(exc)) is not None:
+                if (fault := translate_gpu_error(exc)) is not None:
                     raise fault from exc
                 size = f"{self._info.width}x{self._info.height}"
                 raise OutputError(f"nvJPEG can't encode {size} ({str(exc).splitlines()[0]})") from exc

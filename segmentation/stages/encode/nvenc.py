@@ -17,12 +17,12 @@ from av.packet import Packet
 from av.video.frame import CudaContext, VideoFrame
 
 from segmentation.config import Config
-from segmentation.encode.nvenc_probe import ALWAYS, QUALITY, extras, nvenc_engine
-from segmentation.encode.x264 import describe_stream, round_up
 from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, Frame, FrameBatch, VideoInfo
-from segmentation.mux import Muxer
-from segmentation.source import reason
+from segmentation.media.input import reason
+from segmentation.media.muxer import Muxer
+from segmentation.stages.encode.nvenc_support import ALWAYS, QUALITY, extras, nvenc_engine
+from segmentation.stages.encode.pyav import describe_stream, round_up
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _PITCH = 256  # bytes that a row's length is a multiple of; NVENC asks for 4
 
 
 class NvencEncoder:
-    """See `segmentation.encode`. 4:2:0 only, 10 bits with hevc and av1; quality as `cq`, 0 is lossless but for av1."""
+    """See `segmentation.stages.encode`. 4:2:0 only, 10 bits with hevc and av1; quality as `cq`, 0 is lossless but for av1."""
 
     memory: ClassVar[Literal["cuda"]] = "cuda"
 

@@ -13,12 +13,12 @@ from av.codec.context import CodecContext
 from av.codec.hwaccel import HWAccel
 from av.video.codeccontext import VideoCodecContext
 
-from segmentation.capabilities import enter_context
 from segmentation.config import NVENC_PRESETS, Config
 from segmentation.errors import BackendError, LacksEngine
-from segmentation.flavour import find_gpu
-from segmentation.sidecar import write_whole
-from segmentation.source import reason
+from segmentation.gpu.discovery import enter_context
+from segmentation.media.input import reason
+from segmentation.models.sidecar import write_whole
+from segmentation.tensorrt.variant import find_gpu
 
 QUALITY = {"h264": 19, "hevc": 23, "av1": 22}  # NVENC's own scale, near that of x264 and x265
 ALWAYS = {"tune": "hq", "rc": "vbr", "rc-lookahead": "20", "spatial-aq": "1"}
@@ -96,7 +96,7 @@ def _note(index: int) -> Path | None:
     """The file that says of GPUs with this one's name that they have no NVENC; `None` where there is no GPU, or
     nothing is kept."""
     try:
-        from segmentation.folders import engine_folder
+        from segmentation.cache import engine_folder
     except ImportError:  # what it needs comes with the GPU packages
         return None
     gpu = find_gpu(index)

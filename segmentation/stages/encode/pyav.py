@@ -14,11 +14,11 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 
 from segmentation.config import Config
-from segmentation.encode.coding import Coding, describe_context
 from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
-from segmentation.mux import Muxer
+from segmentation.media.muxer import Muxer
 from segmentation.shared_memory import BlockPool
+from segmentation.stages.encode.codec_settings import Coding, describe_context
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +52,8 @@ _CODECS = {
 }  # fmt: skip
 
 
-class X264Encoder:
-    """See `segmentation.encode`. Without a quality: crf 16 (h264), 11 (hevc), 8 (av1), as tools/rates.py found."""
+class PyAVEncoder:
+    """See `segmentation.stages.encode`. Without a quality: crf 16 (h264), 11 (hevc), 8 (av1), as tools/rates.py found."""
 
     memory: ClassVar[Literal["host"]] = "host"
     blocks: BlockPool | None = None

@@ -1,7 +1,7 @@
-"""The process in which segments are encoded: `python -m segmentation.encode.segment_worker LINK`.
+"""The process in which segments are encoded: `python -m segmentation.stages.encode.segment_worker LINK`.
 
 So the encoders have a lock of Python's of their own: among the threads that feed a GPU they would wait for it, and hold
-it while they wait for a core. See `segments.SegmentEncoder`, which starts it; the link's other end is there.
+it while they wait for a core. See `segments.SegmentEncoder`, which starts it; the socket's other end is there.
 """
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
@@ -28,9 +28,20 @@ from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from numpy.typing import NDArray
 
-from segmentation.encode.messages import Encoded, Failed, Job, Pictures, Row, Soon, Taken, hear, portable, tell
 from segmentation.errors import OutputError, SegmentationError
 from segmentation.frames import FORMATS
+from segmentation.stages.encode.worker_protocol import (
+    Encoded,
+    EncoderSetup,
+    Failed,
+    PacketEntry,
+    Pictures,
+    Prefault,
+    Released,
+    portable,
+    receive,
+    send,
+)
 
 _NICE = 5  # by how much the encoders give way to others
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, Linux 5.14; an older one refuses, which does no harm
@@ -65,12 +76,12 @@ class _Segment:
 
 
 class _Worker:
-    """Gives what comes through the link to encoders in threads of their own, and tells what they make of it."""
+    """Gives what comes through the socket to encoders in threads of their own, and sends what they make of it."""
 
-    def __init__(self, link: socket.socket) -> None:
-        self._link = link
-        self._job, memory = hear(link)
-        assert isinstance(self._job, Job) and memory is not None
+    def __init__(self, socket_pair: socket.socket) -> None:
+        self._link = socket_pair
+        self._job, memory = receive(socket_pair)
+        assert isinstance(self._job, EncoderSetup) and memory is not None
         self._memory = mmap.mmap(memory, self._job.memory)
         os.close(memory)
         self._dtype = np.dtype(FORMATS[self._job.coding.pix_fmt].dtype)
@@ -83,10 +94,10 @@ class _Worker:
     def work(self) -> None:
         """Until the other end is gone."""
         while True:
-            message, _ = hear(self._link)
+            message, _ = receive(self._link)
             if isinstance(message, Pictures):
                 self._distribute(message)
-            elif isinstance(message, Soon):
+            elif isinstance(message, Prefault):
                 self._make_ready(message.size)
             else:
                 self._end_segment()
@@ -99,7 +110,7 @@ class _Worker:
 
     def _tell(self, message: Any, *files: int) -> None:
         with suppress(OSError):  # the other end is gone, and so is the need
-            tell(self._link, message, *files)
+            send(self._link, message, *files)
 
     def _make_ready(self, size: int) -> None:
         """Lets the kernel make the pages of the first `size` bytes, in several threads: left to the first touch, by the
@@ -168,7 +179,7 @@ class _Worker:
             batch.left -= 1
             last = batch.left == 0
         if last:
-            self._tell(Taken(batch.number))
+            self._tell(Released(batch.number))
 
     def _context(self) -> VideoCodecContext:
         """An open encoder, which is like the stream's own in all that a decoder is told once for all segments."""
@@ -182,7 +193,7 @@ class _Worker:
         return context
 
     def _deliver(self, number: int, packets: list[Packet[Any]]) -> None:
-        rows: list[Row] = []
+        rows: list[PacketEntry] = []
         file = os.memfd_create("segmentation packets")
         try:
             with open(file, "wb", closefd=False) as out:
@@ -190,7 +201,9 @@ class _Worker:
                     begin = out.tell()
                     out.write(packet)
                     rows.append(
-                        Row(begin, begin + packet.size, packet.pts, packet.duration or 0, bool(packet.is_keyframe))
+                        PacketEntry(
+                            begin, begin + packet.size, packet.pts, packet.duration or 0, bool(packet.is_keyframe)
+                        )
                     )
                     out.write(_PADDING)
                 table = out.tell()
@@ -200,15 +213,15 @@ class _Worker:
             os.close(file)
 
 
-def main(link: socket.socket) -> None:
-    """Works until the other end of the link is gone."""
+def main(socket_pair: socket.socket) -> None:
+    """Works until the other end of the socket is gone."""
     # Signals to end are for the process that has started this one: it ends things in order, and this one with them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Threads that feed the encoders sleep often and must get a core at once when they wake, or all encoders wait.
     os.nice(_NICE)
     with suppress(EOFError):
-        worker = _Worker(link)
+        worker = _Worker(socket_pair)
         try:
             worker.work()
         except (EOFError, OSError):
@@ -217,7 +230,7 @@ def main(link: socket.socket) -> None:
             worker.fail(exc)
             with suppress(EOFError):
                 while True:  # nothing is encoded any more; the other end says when to end
-                    hear(link)
+                    receive(socket_pair)
 
 
 if __name__ == "__main__":

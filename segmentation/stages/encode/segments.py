@@ -17,14 +17,23 @@ from typing import Any
 from av.packet import Packet
 
 from segmentation.config import Config
-from segmentation.decode.timeline import expected
-from segmentation.encode.encoder_process import EncoderProcess
-from segmentation.encode.messages import Encoded, End, Failed, Job, Pictures, Row, Soon, Taken
-from segmentation.encode.x264 import X264Encoder
 from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
-from segmentation.mux import Muxer
+from segmentation.media.muxer import Muxer
 from segmentation.shared_memory import Block, BlockPool, SharedPlanes, planes_size
+from segmentation.stages.decode.timestamps import expected
+from segmentation.stages.encode.pyav import PyAVEncoder
+from segmentation.stages.encode.worker_process import EncoderProcess
+from segmentation.stages.encode.worker_protocol import (
+    Encoded,
+    EncoderSetup,
+    End,
+    Failed,
+    PacketEntry,
+    Pictures,
+    Prefault,
+    Released,
+)
 
 _SEGMENTED = ("h264", "hevc")  # SVT-AV1 and FFV1 fill the cores by themselves, and FFV1 keeps its input
 _MEMORY = 2 << 30  # bytes of frames that may wait; the encoders' own memory, about 20 frames each, comes on top
@@ -58,8 +67,8 @@ class Layout:
         return Layout(encoders, -(-cores // encoders), frames, min(fit, encoders * frames))
 
 
-class SegmentEncoder(X264Encoder):
-    """See `segmentation.encode`. Options and quality are those of `X264Encoder`.
+class SegmentEncoder(PyAVEncoder):
+    """See `segmentation.stages.encode`. Options and quality are those of `PyAVEncoder`.
 
     The encoders are in a process of their own, `segment_worker`, in a thread each. Frames are in memory that both
     processes see: those that do not come in `blocks` are copied there. Nobody copies them again on their way to libx264
@@ -97,7 +106,7 @@ class SegmentEncoder(X264Encoder):
         self._failure: Exception | None = None
         self.blocks = BlockPool()
         try:
-            job = Job(
+            job = EncoderSetup(
                 coding=self._coding,
                 flags=int(own.flags),
                 extradata=own.extradata,
@@ -114,12 +123,12 @@ class SegmentEncoder(X264Encoder):
     def describe(config: Config, info: VideoInfo | None = None) -> str:
         cores = len(os.sched_getaffinity(0))
         how = f"segments on {cores} cores" if (config.codec or "h264") in _SEGMENTED else "one encoder"
-        return f"{X264Encoder.describe(config)}, {how}"
+        return f"{PyAVEncoder.describe(config)}, {how}"
 
     def expect(self) -> None:
         """Frames will come faster than they can be encoded, as from a GPU: their memory is made ready meanwhile."""
         if self._process is not None:
-            self._process.send(Soon(self._layout.waiting * self._frame_bytes))
+            self._process.send(Prefault(self._layout.waiting * self._frame_bytes))
 
     def encode(self, batch: FrameBatch) -> list[Packet[Any]]:
         if self._process is None:
@@ -194,7 +203,7 @@ class SegmentEncoder(X264Encoder):
             raise self._failure
         while (heard := self._process.receive(wait=wait)) is not None:
             message, file = heard
-            if isinstance(message, Taken):
+            if isinstance(message, Released):
                 _, count = self._kept.pop(message.batch)
                 self._waiting -= count
             elif isinstance(message, Encoded):
@@ -233,7 +242,7 @@ def _packets(file: int, table: int) -> list[Packet[Any]]:
         os.close(file)
     packets = []
     for row in pickle.loads(memory[table:]):
-        assert isinstance(row, Row)
+        assert isinstance(row, PacketEntry)
         packet: Packet[Any] = Packet(memory[row.begin : row.end])  # type: ignore[arg-type]  # takes any buffer
         packet.pts, packet.duration, packet.is_keyframe = row.pts, row.duration, row.is_keyframe
         packets.append(packet)

@@ -8,25 +8,25 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from segmentation.encode.messages import Job, hear, link, tell
 from segmentation.errors import OutputError
-from segmentation.source import reason
+from segmentation.media.input import reason
+from segmentation.stages.encode.worker_protocol import EncoderSetup, receive, send, socket_pair
 
 _PATIENCE = 1.0  # seconds that the process gets to end by itself
 
 
 class EncoderProcess:
-    """Runs `segment_worker`, which ends when this end of their link is closed, and so when this process dies.
+    """Runs `segment_worker`, which ends when this end of their socket is closed, and so when this process dies.
 
     Raises `OutputError` when the process cannot be started or has died.
     """
 
-    def __init__(self, job: Job, memory: int) -> None:
+    def __init__(self, job: EncoderSetup, memory: int) -> None:
         """Returns at once; the process comes up meanwhile. `memory` is the file of the frames."""
         self._what = job.coding.what
         self._closed = False
-        self._link, others = link()
-        command = [sys.executable, "-P", "-m", "segmentation.encode.segment_worker", str(others.fileno())]
+        self._link, others = socket_pair()
+        command = [sys.executable, "-P", "-m", "segmentation.stages.encode.segment_worker", str(others.fileno())]
         try:
             with others:
                 # A group of its own: what a terminal sends to all in the foreground, as Ctrl-C, it does not get.
@@ -48,14 +48,14 @@ class EncoderProcess:
 
     def send(self, message: Any, *files: int) -> None:
         try:
-            tell(self._link, message, *files)
+            send(self._link, message, *files)
         except OSError as exc:
             raise self._death() from exc
 
     def receive(self, *, wait: bool) -> tuple[Any, int | None] | None:
         """The next message and its file; `None` if there is none yet, unless it may wait."""
         try:
-            return hear(self._link, wait=wait)
+            return receive(self._link, wait=wait)
         except BlockingIOError:
             return None
         except (EOFError, OSError) as exc:

@@ -1,4 +1,4 @@
-"""What `segments.SegmentEncoder` and the process with its encoders tell each other.
+"""What `segments.SegmentEncoder` and the process with its encoders send each other.
 
 Each message is pickled, small, and goes through a socket that keeps messages apart; pictures and packets do not: they
 are in memory that both see, and a message brings the file that this memory is.
@@ -12,15 +12,15 @@ import struct
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from segmentation.encode.coding import Coding
-from segmentation.shared_memory import Spot
+from segmentation.shared_memory import PlaneLocation
+from segmentation.stages.encode.codec_settings import Coding
 
 _LONGEST = 1 << 18  # bytes
 _FILE = struct.Struct("i")  # a file's number, as it is sent beside a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class EncoderSetup:
     """To the encoders, first, with the frames' memory."""
 
     coding: Coding
@@ -31,7 +31,7 @@ class Job:
     memory: int  # bytes
 
 
-class Soon(NamedTuple):
+class Prefault(NamedTuple):
     """To the encoders' process: frames will soon fill this much of their memory, from its beginning on."""
 
     size: int  # bytes
@@ -40,7 +40,7 @@ class Soon(NamedTuple):
 class Pictures(NamedTuple):
     """To the encoders: the next frames, counted as batch 0, 1, 2..."""
 
-    spots: tuple[Spot, ...]  # of each plane
+    spots: tuple[PlaneLocation, ...]  # of each plane
     times: tuple[tuple[int, int], ...]  # pts, duration: of as many frames as there are
 
 
@@ -48,14 +48,14 @@ class End(NamedTuple):
     """To the encoders: no frame comes any more."""
 
 
-class Taken(NamedTuple):
+class Released(NamedTuple):
     """From the encoders: the frames of this batch are not read any more."""
 
     batch: int
 
 
 class Encoded(NamedTuple):
-    """From the encoders, with a file of the packets' bytes and then, from `table` on, a pickled list of `Row`s."""
+    """From the encoders, with a file of the packets' bytes and then, from `table` on, a pickled list of `PacketEntry`s."""
 
     segment: int
     table: int
@@ -67,7 +67,7 @@ class Failed(NamedTuple):
     error: Exception
 
 
-class Row(NamedTuple):
+class PacketEntry(NamedTuple):
     """A packet in the file of its segment."""
 
     begin: int
@@ -77,12 +77,12 @@ class Row(NamedTuple):
     is_keyframe: bool
 
 
-def link() -> tuple[socket.socket, socket.socket]:
-    """Two ends that tell each other messages."""
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends that send each other messages."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-def tell(end: socket.socket, message: Any, *files: int) -> None:
+def send(end: socket.socket, message: Any, *files: int) -> None:
     """Sends a message; waits while too many are on their way. Raises `OSError` when the other end is gone."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     if files:
@@ -91,7 +91,7 @@ def tell(end: socket.socket, message: Any, *files: int) -> None:
         end.send(data)
 
 
-def hear(end: socket.socket, *, wait: bool = True) -> tuple[Any, int | None]:
+def receive(end: socket.socket, *, wait: bool = True) -> tuple[Any, int | None]:
     """The next message and the file that it brings, if it does. Raises `EOFError` when the other end is gone, and
     `BlockingIOError` when there is no message, unless it may wait."""
     flags = socket.MSG_CMSG_CLOEXEC | (0 if wait else socket.MSG_DONTWAIT)

@@ -4,7 +4,7 @@ Contract: `Inference(model, config)(tensor)` takes what preprocess made, (N, 3, 
 (N, h, w) float32 in 0..1: at each place the probability of the classes that are kept, upright, at the resolution that
 the network puts out; where `tells_classes`, a `Found` with that. N may be smaller than the batch size (the last batch).
 `memory` says where both are: NumPy arrays on the "host", of which the caller owns the result, or tensors on "cuda", of
-which rows behind the tensor's mean nothing and which, but for `Found.which`, the next call writes again. On a GPU a
+which rows behind the tensor's mean nothing and which, but for `Found.class_map`, the next call writes again. On a GPU a
 `Gpu` is the last argument. Up to `workers` threads may call it at once; a recurrent network has one, and is given the
 frames in presentation order.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.config import Config
-from segmentation.model import Model
+from segmentation.models.model import Model
 
 LEAST_SPAN = np.float32(1e-6)  # of what "minmax" stretches: where a picture's scores are all the same, nothing is kept
 
@@ -24,7 +24,7 @@ class Found(NamedTuple):
     """Masks, and which of the classes that are kept is the likeliest at each place, whether or not the mask is high."""
 
     masks: Any  # (N, h, w) float32
-    which: Any  # (N, h, w) uint8: index into `model.keep`
+    class_map: Any  # (N, h, w) uint8: index into `model.keep`
 
 
 class Inference(Protocol):
@@ -37,15 +37,15 @@ class Inference(Protocol):
 
 
 def tells_classes(model: Model, config: Config) -> bool:
-    """Whether anybody wants to know which class is where: an overlay of several colours, or the results."""
+    """Whether anybody wants to know which class is where: an overlay of several colors, or the results."""
     effects = (config.effect, *(effect for effect, _ in config.also))
     return len(model.keep) > 1 and ("overlay" in effects or config.results is not None)
 
 
 def likeliest(scores: NDArray[np.float32], model: Model) -> NDArray[np.uint8]:
-    """(N, C, h, w) scores to `Found.which`: all activations keep their order."""
-    which: NDArray[np.uint8] = scores[:, list(model.keep)].argmax(axis=1).astype(np.uint8)
-    return which
+    """(N, C, h, w) scores to `Found.class_map`: all activations keep their order."""
+    class_map: NDArray[np.uint8] = scores[:, list(model.keep)].argmax(axis=1).astype(np.uint8)
+    return class_map
 
 
 def probabilities(scores: NDArray[np.float32], model: Model) -> NDArray[np.float32]:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from segmentation.errors import UnknownOperator
-from segmentation.inference import LEAST_SPAN
-from segmentation.model import Model
+from segmentation.models.model import Model
+from segmentation.stages.inference import LEAST_SPAN
 
 
 def convert(path: Path, device: torch.device, graph: Any = None) -> torch.nn.Module:

@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.frames import VideoInfo
-from segmentation.inference import Found, likeliest, probabilities, tells_classes
-from segmentation.model import Model, open_session
-from segmentation.model_form import Runner
+from segmentation.models.model import Model, open_session
+from segmentation.models.tensor_form import Runner
+from segmentation.stages.inference import Found, likeliest, probabilities, tells_classes
 
 _MOST_WORKERS = 16  # each holds frames and the network's activations in memory
 
 
 class OnnxRuntimeInference:
-    """See `segmentation.inference`. Takes and returns NumPy arrays."""
+    """See `segmentation.stages.inference`. Takes and returns NumPy arrays."""
 
     memory = "host"
 

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.config import Config
-from segmentation.decode.pyav import PyAVDecoder
 from segmentation.frames import FORMATS
-from segmentation.model import Model
-from segmentation.preprocess.opencv import OpenCVPreprocessor
-from segmentation.source import probe, working_format
+from segmentation.media.input import probe, working_format
+from segmentation.models.model import Model
+from segmentation.stages.decode.pyav import PyAVDecoder
+from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 
-BUILT_IN = Path(__file__).parent / "models" / "astronaut.jpg"  # a person; origin: models/README.md
+BUILT_IN = Path(__file__).parents[2] / "models" / "astronaut.jpg"  # a person; origin: models/README.md
 _FRAMES, _STEP = 8, 30  # of a video: one frame a second or so
 # Crops of the picture as (left, top, right, bottom) in parts of its size, whether mirrored, and brightness.
 _CROPS = (

@@ -15,18 +15,18 @@ import torch
 from numpy.typing import NDArray
 
 from segmentation.config import Config
-from segmentation.engine import obtain
-from segmentation.engine_job import EngineOptions, Job, check_machine
 from segmentation.errors import BackendError, EngineError
-from segmentation.faults import explain
-from segmentation.flavour import Flavour, choose, find_gpu, installed, logger
-from segmentation.flavour import Gpu as Device
 from segmentation.frames import VideoInfo
-from segmentation.gpu import Gpu
-from segmentation.inference import Found, tells_classes
-from segmentation.inference.onnx_to_torch import likeliest, probabilities
-from segmentation.model import Model, short
-from segmentation.sidecar import Sidecar, load_plan, write_whole
+from segmentation.gpu.context import Gpu
+from segmentation.gpu.errors import translate_gpu_error
+from segmentation.models.model import Model, short
+from segmentation.models.sidecar import Sidecar, load_plan, write_whole
+from segmentation.stages.inference import Found, tells_classes
+from segmentation.stages.inference.onnx_to_torch import likeliest, probabilities
+from segmentation.tensorrt.build import obtain
+from segmentation.tensorrt.spec import EngineOptions, EngineSpec, check_machine
+from segmentation.tensorrt.variant import Gpu as Device
+from segmentation.tensorrt.variant import Variant, choose, find_gpu, installed, logger
 
 log = logging.getLogger(__name__)
 
@@ -53,14 +53,14 @@ class Network:
         self, plan: bytes, sidecar: Sidecar, device: torch.device, stream: torch.cuda.Stream, kernels: Path | None
     ) -> None:
         lean = bool(sidecar.ingredients["options"]["version_compatible"])  # other versions' plans run on that alone
-        module = "tensorrt_lean" if lean else sidecar.flavour
+        module = "tensorrt_lean" if lean else sidecar.variant
         try:
             self._trt: Any = import_module(module)
         except ImportError as exc:
             raise BackendError(
                 f"{module}, which runs this engine, is not installed: pip install {_PACKAGES[module]}"
             ) from exc
-        self._rtx = sidecar.flavour == "tensorrt_rtx"
+        self._rtx = sidecar.variant == "tensorrt_rtx"
         self._least, _, self.largest = sidecar.batch
         self._input_name, self._output_name = sidecar.input["name"], sidecar.output["name"]
         self._kernels = kernels
@@ -72,8 +72,8 @@ class Network:
         self._engine = self._runtime.deserialize_cuda_engine(plan)
         if self._engine is None:
             reason = messages.errors[-1] if messages.errors else "it gave no reason"
-            raise explain(RuntimeError(reason)) or EngineError(
-                f"the engine can't be loaded by {sidecar.flavour} {sidecar.flavour_version} on this GPU "
+            raise translate_gpu_error(RuntimeError(reason)) or EngineError(
+                f"the engine can't be loaded by {sidecar.variant} {sidecar.variant_version} on this GPU "
                 f"({short(Exception(reason))}); build it again here"
             )
         self._compare_with(sidecar)
@@ -115,7 +115,7 @@ class Network:
         if not context.execute_async_v3(self.stream.cuda_stream):
             errors = logger(self._trt).errors
             reason = RuntimeError(errors[-1] if errors else "no reason given")
-            raise explain(reason) or EngineError(f"the engine does not run ({short(reason)})")
+            raise translate_gpu_error(reason) or EngineError(f"the engine does not run ({short(reason)})")
 
     def _context(self, size: int) -> Any:
         """A context for batches of `size`, bound to the buffers."""
@@ -164,23 +164,23 @@ class Network:
 
 
 class TensorRTInference:
-    """See `segmentation.inference`. The masks returned are written again by the next call.
+    """See `segmentation.stages.inference`. The masks returned are written again by the next call.
 
-    A model that is no engine yet is built into one, which the next run finds; see `segmentation.engine`.
+    A model that is no engine yet is built into one, which the next run finds; see `segmentation.tensorrt.build`.
     """
 
     memory = "cuda"
     workers = 1  # one stream; the network itself fills the GPU
 
     def __init__(self, model: Model, config: Config, gpu: Gpu) -> None:
-        device, flavour = _gpu(gpu.device), _flavour(gpu.device)
+        device, variant = _gpu(gpu.device), _flavour(gpu.device)
         path = model.path
         if path.suffix != ".engine":
             batch = EngineOptions().batch if model.batch is None else (model.batch,) * 3
-            job = Job(model=model, options=EngineOptions(batch=batch), flavour=flavour, gpu=device)
-            path, _ = obtain(job)
+            spec = EngineSpec(model=model, options=EngineOptions(batch=batch), variant=variant, gpu=device)
+            path, _ = obtain(spec)
         plan, sidecar = load_plan(path)
-        check_machine(path, sidecar, flavour, device)
+        check_machine(path, sidecar, variant, device)
         kernels = path.with_suffix(f".sm{device.capability[0]}{device.capability[1]}.kernels")
         self._model = model
         self._network = Network(plan, sidecar, gpu.device, gpu.stream, kernels)
@@ -241,5 +241,5 @@ def _gpu(device: torch.device) -> Device:
     return gpu
 
 
-def _flavour(device: torch.device) -> Flavour:
+def _flavour(device: torch.device) -> Variant:
     return choose(_gpu(device), installed())

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from segmentation.config import Config
 from segmentation.errors import BackendError
 from segmentation.frames import VideoInfo
-from segmentation.inference import Found, tells_classes
-from segmentation.inference.onnx_to_torch import convert, likeliest, probabilities
-from segmentation.model import Model
+from segmentation.models.model import Model
+from segmentation.stages.inference import Found, tells_classes
+from segmentation.stages.inference.onnx_to_torch import convert, likeliest, probabilities
 
 
 class TorchInference:
-    """See `segmentation.inference`. Takes and returns NumPy arrays on the CPU."""
+    """See `segmentation.stages.inference`. Takes and returns NumPy arrays on the CPU."""
 
     memory = "host"
     workers = 1  # the network itself fills the GPU, or all cores
@@ -44,7 +44,7 @@ class TorchInference:
 
 def _prepared(model: Model) -> Any:
     """The graph of a network whose tensors are not those of the pipeline, with nodes that make them so."""
-    from segmentation.onnx_graph import prepare  # with `onnx`, which others do without
+    from segmentation.models.onnx_graph import prepare  # with `onnx`, which others do without
 
     return prepare(model, model.batch)
 

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from segmentation.capabilities import device_index
 from segmentation.config import Config
 from segmentation.errors import ModelError
 from segmentation.frames import VideoInfo
-from segmentation.half_cache import half_graph
-from segmentation.inference import Found, tells_classes
-from segmentation.inference.fused import fuse
-from segmentation.inference.onnx_to_torch import convert, likeliest, probabilities
-from segmentation.model import ENGINE, Model, short
-from segmentation.quiet import quiet
+from segmentation.gpu.capture_lock import capturing
+from segmentation.gpu.discovery import device_index
+from segmentation.models.fp16_cache import fp16_graph
+from segmentation.models.model import ENGINE, Model, short
+from segmentation.stages.inference import Found, tells_classes
+from segmentation.stages.inference.conv_fusion import fuse
+from segmentation.stages.inference.onnx_to_torch import convert, likeliest, probabilities
 
 if TYPE_CHECKING:  # it imports much that a network can be loaded without
-    from segmentation.gpu import Gpu
+    from segmentation.gpu.context import Gpu
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def _wake_libraries(device: torch.device) -> None:
 
 
 class TorchFp16Inference:
-    """See `segmentation.inference`. The masks returned are written again by the next call."""
+    """See `segmentation.stages.inference`. The masks returned are written again by the next call."""
 
     memory = "cuda"
     workers = 1  # one stream
@@ -71,7 +71,7 @@ class TorchFp16Inference:
         stream = torch.cuda.Stream(device)
         with ThreadPoolExecutor(1) as aside, torch.cuda.stream(stream), torch.inference_mode():
             aside.submit(_wake_libraries, device)  # while others are imported
-            net: Any = convert(half_graph(model, count), device).to(memory_format=torch.channels_last)
+            net: Any = convert(fp16_graph(model, count), device).to(memory_format=torch.channels_last)
             if config.compile:
                 net = torch.compile(net, dynamic=False)
             else:
@@ -95,7 +95,7 @@ class TorchFp16Inference:
             else:
                 self._graph.replay()
             found = self._found
-            return Found(found.masks, found.which.clone()) if isinstance(found, Found) else found
+            return Found(found.masks, found.class_map.clone()) if isinstance(found, Found) else found
 
     def _run(self) -> torch.Tensor | Found:
         scores = self._net(self._input)
@@ -109,7 +109,7 @@ class TorchFp16Inference:
         graph = torch.cuda.CUDAGraph()
         try:
             # The mode leaves other threads' work alone: decoders allocate when they please.
-            with quiet.kept(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            with capturing(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 self._found = self._run()
         except torch.OutOfMemoryError:
             raise

@@ -1,4 +1,4 @@
-"""Steadying and refining masks on the GPU, see `temporal.py` and `refine.py`, whose formulas `masks.cu` follows.
+"""Steadying and refining masks on the GPU, see `smoothing.py` and `refinement.py`, whose formulas `masks.cu` follows.
 
 A batch takes nine launches, whatever its size. What nobody else sees is written into the same buffers again each
 time: asking for memory takes the host longer than queueing a kernel.
@@ -11,29 +11,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from segmentation import refine, temporal
 from segmentation.config import Config
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
-from segmentation.kernels import MASKS
-from segmentation.model import Model
-from segmentation.preprocess.tables import shrinking
+from segmentation.gpu.kernels import MASKS
+from segmentation.models.model import Model
+from segmentation.stages.masks import refinement, smoothing
+from segmentation.stages.preprocess.resampling import shrinking
 
 if TYPE_CHECKING:  # it needs libraries that machines without a GPU lack, on which the tests run this all the same
-    from segmentation.gpu import Gpu
+    from segmentation.gpu.context import Gpu
 
 
-class CudaAveraging:
-    """See `temporal.Averaging`. What is kept of frames is the range of their numbers: the rest is in a buffer that goes
+class CudaSmoothing:
+    """See `smoothing.SmoothingBackend`. What is kept of frames is the range of their numbers: the rest is in a buffer that goes
     round, see `Records` of masks.cu."""
 
     def __init__(self, model: Model, config: Config, gpu: Gpu) -> None:
         self._gpu = gpu
         self._count = config.batch_size or 1
         # Rows: for the batch that is averaged, its neighbours, the batch after it, and two that are found meanwhile.
-        self._held = 4 * self._count + 2 * temporal.REACH
+        self._held = 4 * self._count + 2 * smoothing.REACH
         self._kernels = gpu.kernels(FORMATS["yuv420p"], source=MASKS)  # that of frames does not matter
-        self._strength = np.float32(config.steadiness)
-        self._shares = torch.from_numpy(temporal.luma_shares(model).copy()).to(gpu.device)
+        self._strength = np.float32(config.smoothing_strength)
+        self._shares = torch.from_numpy(smoothing.luma_shares(model).copy()).to(gpu.device)
         self._shape = (0, 0)
         self._next = 0  # number of the next frame that is kept
         self._records: torch.Tensor | None = None  # made when the masks' size is known, as is `_scratch`
@@ -61,7 +61,7 @@ class CudaAveraging:
         height, width = self._shape
         columns, rows = self._blocks()
         changes, sums, weights = self._scratch
-        pairs = 2 * temporal.REACH * count
+        pairs = 2 * smoothing.REACH * count
         masks = self._gpu.empty((count, height, width), torch.float32)
         frames = (self._records, self._held, width, height, known.start, known[first], known[-1])
         self._kernels("change", (columns, rows, pairs), *frames, changes, sums)
@@ -73,18 +73,18 @@ class CudaAveraging:
         (height, width), (columns, rows) = self._shape, self._blocks()
         size = height * width + -(-height // 2) * -(-width // 2) + columns * rows
         self._records = self._gpu.empty((self._held, size), torch.float32)
-        most = 2 * temporal.REACH * self._count
+        most = 2 * smoothing.REACH * self._count
         shapes = ((most, rows, columns), (most, columns), (most, rows, columns))
         self._scratch = [self._gpu.empty(shape, torch.float32) for shape in shapes]
 
     def _blocks(self) -> tuple[int, int]:
         """Columns and rows of blocks of a mask."""
         height, width = self._shape
-        return -(-width // temporal.BLOCK), -(-height // temporal.BLOCK)
+        return -(-width // smoothing.BLOCK), -(-height // smoothing.BLOCK)
 
 
 class CudaRefiner:
-    """See `refine.Refiner`. The masks returned are written again by the next call."""
+    """See `refinement.Refiner`. The masks returned are written again by the next call."""
 
     def __init__(self, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu) -> None:
         layout = FORMATS[pix_fmt]
@@ -93,7 +93,7 @@ class CudaRefiner:
         self._turns = info.rotation // 90
         self._kernels = gpu.kernels(layout, self._turns, MASKS)
         self._stored = (info.width, info.height)
-        self._picture = refine.upright_size(info)
+        self._picture = refinement.upright_size(info)
         self._peak = (1 << layout.bits) - 1
         # Made when the masks' size is known: arguments of the kernel `guide`, and what the kernels write.
         self._tables: list[Any] = []
@@ -101,7 +101,7 @@ class CudaRefiner:
 
     def __call__(self, batch: FrameBatch, masks: torch.Tensor) -> torch.Tensor:
         height, width = masks.shape[1:]
-        size = refine.refined_size((height, width), self._picture)
+        size = refinement.refined_size((height, width), self._picture)
         if size is None:
             return masks
         count, launch = len(batch), self._kernels

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames import FORMATS, Frame, FrameBatch, VideoInfo
-from segmentation.preprocess.opencv import shrink
+from segmentation.stages.preprocess.opencv import shrink
 
 LONGER_SIDE = 480  # pixels of the refined mask, a quarter of 1080p's; the postprocessor enlarges it further
 BOX = 7  # places of the small mask, a side

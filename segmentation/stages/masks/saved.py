@@ -1,7 +1,7 @@
 """A run's masks as a video of their own: `--save-masks` writes it, `--masks` renders from it without the network.
 
 Grey 8-bit FFV1 in Matroska, a picture a frame, upright, at the network's size: 255 times the mask as the network found
-it, steadied in time if that was asked for, not yet refined. Each picture has its frame's pts on the input's clock, in
+it, smooth_masks in time if that was asked for, not yet refined. Each picture has its frame's pts on the input's clock, in
 Matroska's milliseconds. The tag `SEGMENTATION_MASKS` says, as JSON, what it was made of.
 """
 
@@ -24,12 +24,12 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from segmentation.aside import check_target, put_in_place, remove, temporary_for
+from segmentation.atomic_file import check_target, commit, remove, temporary_path
 from segmentation.config import Config
 from segmentation.errors import ConfigError, InputError, OutputError
 from segmentation.frames import FULL, FrameBatch, VideoInfo
-from segmentation.model import Model
-from segmentation.source import open_input, reason
+from segmentation.media.input import open_input, reason
+from segmentation.models.model import Model
 
 TAG = "SEGMENTATION_MASKS"
 _TICK = Fraction(1, 1000)  # seconds: Matroska's, as FFmpeg writes it
@@ -76,7 +76,7 @@ class MaskWriter:
         self._shift = Fraction(0)
         self._stream: VideoStream | None = None
         self._finished = False
-        self._temporary = temporary_for(self.target)
+        self._temporary = temporary_path(self.target)
         try:
             self._temporary.touch(exist_ok=False)
             # Else a track that begins later than 0 would be moved there.
@@ -111,7 +111,7 @@ class MaskWriter:
         self._write(None)
         try:
             self._container.close()
-            put_in_place(self._temporary, self.target, overwrite=self._overwrite)
+            commit(self._temporary, self.target, overwrite=self._overwrite)
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
         self._finished = True

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames import FrameBatch
-from segmentation.model import Model
+from segmentation.models.model import Model
 
 REACH = 2  # frames before and after; as many are waited for
 BLOCK = 4  # places of a mask, a side, over which change and doubt are averaged
@@ -32,7 +32,7 @@ _LUMA = (0.2126, 0.7152, 0.0722)  # of R, G and B: BT.709
 Map = NDArray[np.float32]
 
 
-def steady(masks: Sequence[Map], lumas: Sequence[Map], strength: float) -> Map:
+def smooth(masks: Sequence[Map], lumas: Sequence[Map], strength: float) -> Map:
     """The middle one of an odd number of masks (h, w) in 0..1, averaged with its neighbours.
 
     `lumas` are those of the same frames in 0..1, at half the size, rounded up. With m the middle mask and Y its luma, a
@@ -97,8 +97,8 @@ def luma_shares(model: Model) -> NDArray[np.float32]:
     return shares[::-1] if model.channel_order == "bgr" else shares
 
 
-class Averaging(Protocol):
-    """What `Steadier` needs of the side on which masks are. What is kept of frames is a sequence with an item for each,
+class SmoothingBackend(Protocol):
+    """What `TemporalSmoother` needs of the side on which masks are. What is kept of frames is a sequence with an item for each,
     of which slices can be taken."""
 
     def kept(self, tensor: Any, masks: Any, count: int) -> Any:
@@ -113,8 +113,8 @@ class Averaging(Protocol):
         Before the first frame that is known comes the first again, and after the last the last."""
 
 
-class HostAveraging:
-    """See `Averaging`; with NumPy arrays. Of a frame its mask and its small luma are kept."""
+class HostSmoothing:
+    """See `SmoothingBackend`; with NumPy arrays. Of a frame its mask and its small luma are kept."""
 
     def __init__(self, model: Model, strength: float) -> None:
         self._model = model
@@ -134,14 +134,14 @@ class HostAveraging:
     def _average(self, known: list[tuple[Map, Map]], number: int) -> Map:
         at = (min(max(number + k, 0), len(known) - 1) for k in range(-REACH, REACH + 1))
         masks, lumas = zip(*(known[i] for i in at), strict=True)
-        return steady(masks, lumas, self._strength)
+        return smooth(masks, lumas, self._strength)
 
 
-class Steadier:
+class TemporalSmoother:
     """Holds batches back until the masks of the next `REACH` frames are there; puts out every one, in order."""
 
-    def __init__(self, averaging: Averaging) -> None:
-        self._averaging = averaging
+    def __init__(self, backend: SmoothingBackend) -> None:
+        self._averaging = backend
         self._waiting: deque[FrameBatch] = deque()
         self._known: Any = None  # what is kept of the frames from number `_first` on
         self._first = 0
@@ -169,16 +169,16 @@ class Steadier:
         return ready
 
 
-def steadied(
-    found: Iterable[tuple[FrameBatch, Any, Any]], averaging: Averaging | None
+def smooth_masks(
+    found: Iterable[tuple[FrameBatch, Any, Any]], backend: SmoothingBackend | None
 ) -> Iterator[tuple[FrameBatch, Any]]:
-    """Batches with their masks made steady, from batches with masks and what is kept; without `averaging` with those
+    """Batches with their masks made smooth, from batches with masks and what is kept; without `backend` with those
     that they had."""
-    if averaging is None:
+    if backend is None:
         for batch, masks, _ in found:
             yield batch, masks
         return
-    steadier = Steadier(averaging)
+    smoother = TemporalSmoother(backend)
     for batch, _, kept in found:
-        yield from steadier.push(batch, kept)
-    yield from steadier.flush()
+        yield from smoother.push(batch, kept)
+    yield from smoother.flush()

@@ -17,7 +17,7 @@ from segmentation.effect import Effect
 from segmentation.frames import FrameBatch, VideoInfo
 
 # Where the background is replaced, what is left of the old one at the edge is taken off, estimated by a blur as weak as
-# this: near enough to be the background's own colour, wide enough to reach over the edge.
+# this: near enough to be the background's own color, wide enough to reach over the edge.
 OLD_BACKGROUND = 16.0
 
 

@@ -21,11 +21,11 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from segmentation.config import Config
-from segmentation.decode.pyav import plane_view
 from segmentation.effect import Effect
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, PixelFormat, Plane, Planes, VideoInfo
-from segmentation.source import EXACT, MAX_PIXELS, open_input, probe
+from segmentation.media.input import EXACT, MAX_PIXELS, open_input, probe
+from segmentation.stages.decode.pyav import plane_view
 
 MOST_WORKERS = len(os.sched_getaffinity(0))  # threads that work on frames at once, at the most
 _MOST_PICTURES = 64  # in memory
@@ -56,7 +56,7 @@ class _Shown:
 
 
 class Backdrop:
-    """The planes that are behind each frame of the video `info`, as large as the frame, in its layout and colours.
+    """The planes that are behind each frame of the video `info`, as large as the frame, in its layout and colors.
 
     They stand upright where the frame is shown, undistorted: turned like the stored frame, scaled to cover it, the rest
     cut off on both sides; or, with `contain`, to fit into it, with black beside. Raises `InputError` in one line if the
@@ -185,7 +185,7 @@ class _Fit:
 
     def __init__(self, info: VideoInfo, own: VideoInfo, pix_fmt: str, *, contain: bool) -> None:
         self._layout = FORMATS[pix_fmt]
-        self._colour = info.colour
+        self._colour = info.color
         self._turns = (own.rotation - info.rotation) // 90 % 4  # quarters to the left, from its storage to the frame's
         aspect = info.sample_aspect_ratio or Fraction(1)
         self._size, aspect = (
@@ -199,15 +199,15 @@ class _Fit:
             raise InputError(f"{own.path}: {own.width}x{own.height} can't cover {info.width}x{info.height}; crop it")
 
     def __call__(self, frame: VideoFrame) -> Planes:
-        layout, colour = self._layout, self._colour
+        layout, color = self._layout, self._colour
         full = frame.reformat(
             *self._scaled,
             f"yuv444p{'10le' if layout.bits == 10 else ''}",  # turning and cutting need whole pixels
-            dst_colorspace=colour.swscale,
-            dst_color_range=FULL if colour.range == FULL else LIMITED,
+            dst_colorspace=color.swscale,
+            dst_color_range=FULL if color.range == FULL else LIMITED,
             interpolation=EXACT,
         )
-        black = colour.from_rgb((0, 0, 0), layout.bits)
+        black = color.from_rgb((0, 0, 0), layout.bits)
         y, u, v = (
             np.rot90(_centred(plane_view(full, i, layout.dtype), self._size, value), self._turns)
             for i, value in enumerate(black)

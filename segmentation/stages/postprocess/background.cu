@@ -133,7 +133,7 @@ extern "C" __global__ void divide(const float4 *blurred, sample *y, sample *u, s
 }
 
 // The background in blocks of `side` x `side` luma samples, as small planes (N, small_height, small_width): its mean
-// colour sum(I * (1 - a)) / sum(1 - a) in each. One block of threads makes one block of the picture.
+// color sum(I * (1 - a)) / sum(1 - a) in each. One block of threads makes one block of the picture.
 extern "C" __global__ void pixelate(const sample *y, const sample *u, const sample *v, int width, int height,
                                     const float *masks, int mask_width, int mask_height, float gain, float bias,
                                     int side, sample *small_y, sample *small_u, sample *small_v, int small_width,

@@ -1,7 +1,7 @@
 // One pass over the frame for each effect, behind background.cu.
 
 // What is behind one of a frame's planes: a plane (1 or N, height, width), enlarged bilinearly (one pixel is a plain
-// colour), or with each sample filling a rectangle: itself alone if the plane is as large as the frame's.
+// color), or with each sample filling a rectangle: itself alone if the plane is as large as the frame's.
 struct Behind {
     const sample *plane;
     int width;
@@ -32,7 +32,7 @@ __device__ sample blend(float foreground, float background, int alpha) {
 }
 
 // One pass over the frame: each thread ROWS chroma samples below each other, and the luma that shares them. `plain`:
-// (fy, fu, fv) are one pixel, a colour. `tint`: the kept part is half in the colour of what is behind. Reads are apart
+// (fy, fu, fv) are one pixel, a color. `tint`: the kept part is half in the color of what is behind. Reads are apart
 // from writes, and what is kept whole reads nothing behind it.
 extern "C" __global__ void composite(const sample *fy, const sample *fu, const sample *fv, int plain, int width,
                                      int height, const float *masks, int mask_width, int mask_height, float gain,
@@ -125,8 +125,8 @@ extern "C" __global__ void replace(const sample *fy, const sample *fu, const sam
     v[at] = replaced_chroma(fv, ov, bv);
 }
 
-// The foreground's own colours, (I - (1 - a) * old) / a, and its alpha, of the samples' depth; black where alpha is 0.
-// With the picture itself as the old background, its colours stay as they are.
+// The foreground's own colors, (I - (1 - a) * old) / a, and its alpha, of the samples' depth; black where alpha is 0.
+// With the picture itself as the old background, its colors stay as they are.
 extern "C" __global__ void cut_out(const sample *fy, const sample *fu, const sample *fv, int width, int height,
                                    const float *masks, int mask_width, int mask_height, float gain, float bias,
                                    const sample *oy, const sample *ou, const sample *ov, int old_width, int old_height,
@@ -141,8 +141,8 @@ extern "C" __global__ void cut_out(const sample *fy, const sample *fu, const sam
         const sample value = plane[place(i, j, w, h)];
         if (alpha == 255) return value;
         if (alpha == 0) return (sample)nothing;
-        const float colour = (value * 255 - old.at(i, j) * (255 - alpha)) / alpha;
-        return (sample)rintf(fminf(fmaxf(colour, 0), PEAK));
+        const float color = (value * 255 - old.at(i, j) * (255 - alpha)) / alpha;
+        return (sample)rintf(fminf(fmaxf(color, 0), PEAK));
     };
     const Behind old = luma_behind(oy, old_width, old_height, old_side, 0, width, height);
     for (int j = 0; j < DOWN; j++)

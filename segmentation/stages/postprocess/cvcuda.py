@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from segmentation.config import Config
 from segmentation.effect import Effect
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
-from segmentation.gpu import Gpu, torch_dtype
-from segmentation.kernels import ROWS, THREADS
-from segmentation.pool import PlanePool
-from segmentation.postprocess import OLD_BACKGROUND, block_side, blur_scale, gaussian_side
-from segmentation.postprocess.backdrop import Backdrop, check_backdrop
-from segmentation.postprocess.edge import Edge
-from segmentation.postprocess.legend import legend, palette_samples
-from segmentation.transfer import Transfer
+from segmentation.gpu.context import Gpu, torch_dtype
+from segmentation.gpu.kernels import ROWS, THREADS
+from segmentation.gpu.plane_pool import PlanePool
+from segmentation.gpu.transfer import Transfer
+from segmentation.stages.postprocess import OLD_BACKGROUND, block_side, blur_scale, gaussian_side
+from segmentation.stages.postprocess.backdrop import Backdrop, check_backdrop
+from segmentation.stages.postprocess.edge import Edge
+from segmentation.stages.postprocess.legend import legend, palette_samples
 
 Planes = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 # What the kernels take of a background: its planes, width, height, the side of the luma that each sample fills (0: they
@@ -27,7 +27,7 @@ Behind = tuple[torch.Tensor, torch.Tensor, torch.Tensor, int, int, int, int]
 
 
 class CvCudaPostprocessor:
-    """See `segmentation.postprocess`."""
+    """See `segmentation.stages.postprocess`."""
 
     memory = "cuda"
 
@@ -41,9 +41,9 @@ class CvCudaPostprocessor:
         self._effect = effect
         self._edge = Edge.of(config)
         bits = self._layout.bits
-        self._plain = self._colour(info.colour.from_rgb((0, 0, 0) if effect.kind == "mask" else effect.rgb, bits))
-        self._white = self._colour(info.colour.from_rgb((255, 255, 255), bits))
-        self._black = info.colour.from_rgb((0, 0, 0), bits)[0]
+        self._plain = self._colour(info.color.from_rgb((0, 0, 0) if effect.kind == "mask" else effect.rgb, bits))
+        self._white = self._colour(info.color.from_rgb((255, 255, 255), bits))
+        self._black = info.color.from_rgb((0, 0, 0), bits)[0]
         count = config.batch_size or 1
         shapes = [(count, *shape) for shape in self._layout.shapes(*self._size)]
         alpha = shapes[:1] if effect.kind == "cutout" else []
@@ -115,7 +115,7 @@ class CvCudaPostprocessor:
                 assert self._backdrop is not None
                 return self._backdrop(batch)
             case "overlay" if self._legend is not None:
-                return self._legend.tints(batch.which)
+                return self._legend.tints(batch.class_map)
             case _:
                 return *self._plain, 1, 1, 0, 1
 
@@ -171,7 +171,7 @@ class _Blur:
 
 
 class _Blocks:
-    """The background's mean colour in each block, as small planes (N, h, w), in buffers that are made once."""
+    """The background's mean color in each block, as small planes (N, h, w), in buffers that are made once."""
 
     def __init__(self, owner: CvCudaPostprocessor, count: int) -> None:
         self._side = block_side(owner._size, owner._effect.block)
@@ -212,7 +212,7 @@ class _UploadedBackdrop:
 
 
 class _UploadedLegend:
-    """The colours of the classes, and the legend that names them, on the GPU."""
+    """The colors of the classes, and the legend that names them, on the GPU."""
 
     def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect, gpu: Gpu, turns: int) -> None:
         self._gpu, self._turns = gpu, turns
@@ -221,15 +221,15 @@ class _UploadedLegend:
         made = legend(effect.classes, info, pix_fmt)
         self._boxes = made.boxes(pix_fmt)
         self._planes = [self._uploaded(plane) for plane in made.planes]
-        self._palette = [self._uploaded(values) for values in palette_samples(effect, info.colour, pix_fmt)]
+        self._palette = [self._uploaded(values) for values in palette_samples(effect, info.color, pix_fmt)]
 
     def _uploaded(self, samples: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(samples.astype(np.int16)).to(self._dtype).to(self._gpu.device)
 
-    def tints(self, which: torch.Tensor) -> Behind:
-        """Each class's colour where it is, from (N, h, w) upright."""
+    def tints(self, class_map: torch.Tensor) -> Behind:
+        """Each class's color where it is, from (N, h, w) upright."""
         with torch.cuda.stream(self._gpu.stream):
-            stored = torch.rot90(which, -self._turns, (1, 2)).contiguous().long()
+            stored = torch.rot90(class_map, -self._turns, (1, 2)).contiguous().long()
             y, u, v = (values[stored] for values in self._palette)
         height, width = stored.shape[1:]
         return y, u, v, width, height, 0, 0

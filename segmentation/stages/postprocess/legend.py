@@ -1,4 +1,4 @@
-"""Colours of classes that are shown together, and the legend that names them."""
+"""Colors of classes that are shown together, and the legend that names them."""
 
 import colorsys
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.decode.pyav import plane_view
 from segmentation.effect import Effect
-from segmentation.frames import FORMATS, FULL, LIMITED, Colour, Plane, Planes, VideoInfo
-from segmentation.postprocess.backdrop import subsampled
-from segmentation.source import EXACT
+from segmentation.frames import FORMATS, FULL, LIMITED, Color, Plane, Planes, VideoInfo
+from segmentation.media.input import EXACT
+from segmentation.stages.decode.pyav import plane_view
+from segmentation.stages.postprocess.backdrop import subsampled
 
 Rgb = tuple[int, int, int]
-# Told apart by colour-blind eyes too: Okabe and Ito, "Color Universal Design", 2008. Without its black.
+# Told apart by color-blind eyes too: Okabe and Ito, "Color Universal Design", 2008. Without its black.
 _OKABE_ITO: tuple[Rgb, ...] = (
     (230, 159, 0),
     (86, 180, 233),
@@ -32,25 +32,25 @@ _FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 
 def palette(length: int) -> list[Rgb]:
-    """So many colours, the same ones each time."""
-    colours = list(_OKABE_ITO[:length])
-    while len(colours) < length:
-        r, g, b = colorsys.hsv_to_rgb(len(colours) * _GOLDEN % 1, 0.8, 0.9)
-        colours.append((round(255 * r), round(255 * g), round(255 * b)))
-    return colours
+    """So many colors, the same ones each time."""
+    colors = list(_OKABE_ITO[:length])
+    while len(colors) < length:
+        r, g, b = colorsys.hsv_to_rgb(len(colors) * _GOLDEN % 1, 0.8, 0.9)
+        colors.append((round(255 * r), round(255 * g), round(255 * b)))
+    return colors
 
 
-def palette_samples(effect: Effect, colour: Colour, pix_fmt: str) -> tuple[Plane, Plane, Plane]:
-    """The colours of the effect's classes as samples: for each plane an array (classes,)."""
+def palette_samples(effect: Effect, color: Color, pix_fmt: str) -> tuple[Plane, Plane, Plane]:
+    """The colors of the effect's classes as samples: for each plane an array (classes,)."""
     layout = FORMATS[pix_fmt]
-    values = [colour.from_rgb(rgb, layout.bits) for rgb in palette(len(effect.classes))]
+    values = [color.from_rgb(rgb, layout.bits) for rgb in palette(len(effect.classes))]
     y, u, v = np.array(values, layout.dtype).reshape(-1, 3).T
     return y, u, v
 
 
 @dataclass(frozen=True, slots=True)
 class Legend:
-    """A part of the frame, as stored, in which each class's name stands on its colour: planes that replace its samples.
+    """A part of the frame, as stored, in which each class's name stands on its color: planes that replace its samples.
 
     `top` and `left` are those of luma, multiples of the chroma's subsampling, as is the size.
     """
@@ -73,7 +73,7 @@ class Legend:
 
 
 def legend(names: tuple[str, ...], info: VideoInfo, pix_fmt: str) -> Legend:
-    """The legend of classes in the colours of `palette`, upright at the bottom left; what has no room is cut off."""
+    """The legend of classes in the colors of `palette`, upright at the bottom left; what has no room is cut off."""
     turns = info.rotation // 90
     width, height = (info.width, info.height) if turns % 2 == 0 else (info.height, info.width)
     lines = _lines(names, max(_LEAST_LINE, round(_LINE * min(width, height) / 1080)))
@@ -86,7 +86,7 @@ def legend(names: tuple[str, ...], info: VideoInfo, pix_fmt: str) -> Legend:
     picture, shown = np.rot90(picture, -turns), np.rot90(shown, -turns)
     rows, columns = np.flatnonzero(shown.any(1)), np.flatnonzero(shown.any(0))
     top, bottom, left, right = ((rows[0] + 1) & ~1, (rows[-1] + 1) & ~1, (columns[0] + 1) & ~1, (columns[-1] + 1) & ~1)
-    return Legend(_planes(picture[top:bottom, left:right], info.colour, pix_fmt), int(top), int(left))
+    return Legend(_planes(picture[top:bottom, left:right], info.color, pix_fmt), int(top), int(left))
 
 
 def _lines(names: tuple[str, ...], line: int) -> NDArray[np.uint8]:
@@ -95,10 +95,10 @@ def _lines(names: tuple[str, ...], line: int) -> NDArray[np.uint8]:
     thickness = max(1, line // 20)
     sizes = [cv2.getTextSize(name, _FONT, scale, thickness)[0] for name in names]
     picture = np.zeros((line * len(names), max(size[0] for size in sizes) + line, 3), np.uint8)
-    for i, (name, colour, size) in enumerate(zip(names, palette(len(names)), sizes, strict=True)):
+    for i, (name, color, size) in enumerate(zip(names, palette(len(names)), sizes, strict=True)):
         part = picture[i * line : (i + 1) * line]
-        part[:] = colour
-        bright = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] > 128
+        part[:] = color
+        bright = 0.299 * color[0] + 0.587 * color[1] + 0.114 * color[2] > 128
         below = (line + size[1]) // 2
         text = np.ascontiguousarray(part)
         ink = (0,) * 3 if bright else (255,) * 3
@@ -107,12 +107,12 @@ def _lines(names: tuple[str, ...], line: int) -> NDArray[np.uint8]:
     return picture
 
 
-def _planes(picture: NDArray[np.uint8], colour: Colour, pix_fmt: str) -> Planes:
+def _planes(picture: NDArray[np.uint8], color: Color, pix_fmt: str) -> Planes:
     layout = FORMATS[pix_fmt]
     full = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24").reformat(
         format=f"yuv444p{'10le' if layout.bits == 10 else ''}",
-        dst_colorspace=colour.swscale,
-        dst_color_range=FULL if colour.range == FULL else LIMITED,
+        dst_colorspace=color.swscale,
+        dst_color_range=FULL if color.range == FULL else LIMITED,
         interpolation=EXACT,
     )
     y, u, v = (plane_view(full, i, layout.dtype) for i in range(3))

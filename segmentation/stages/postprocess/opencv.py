@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from segmentation.config import Config
 from segmentation.effect import Effect
 from segmentation.frames import FORMATS, CutOut, Frame, FrameBatch, Halvings, Plane, Planes, VideoInfo
-from segmentation.postprocess import OLD_BACKGROUND, block_side, blur_scale, gaussian_side
-from segmentation.postprocess.backdrop import MOST_WORKERS, Backdrop, check_backdrop
-from segmentation.postprocess.edge import Edge
-from segmentation.postprocess.legend import legend, palette_samples
-from segmentation.preprocess.opencv import shrink
+from segmentation.stages.postprocess import OLD_BACKGROUND, block_side, blur_scale, gaussian_side
+from segmentation.stages.postprocess.backdrop import MOST_WORKERS, Backdrop, check_backdrop
+from segmentation.stages.postprocess.edge import Edge
+from segmentation.stages.postprocess.legend import legend, palette_samples
+from segmentation.stages.preprocess.opencv import shrink
 
 Mask = NDArray[np.float32]  # (h, w), upright
 Alpha = NDArray[Any]  # (H, W) uint8, 255 where the foreground is kept fully
@@ -22,7 +22,7 @@ Layer = NDArray[Any]  # (h, w) float32, at reduced size
 
 
 class OpenCVPostprocessor:
-    """See `segmentation.postprocess`."""
+    """See `segmentation.stages.postprocess`."""
 
     memory = "host"
 
@@ -36,10 +36,10 @@ class OpenCVPostprocessor:
         self._small, self._sigma = blur_scale(self._size, strength)
         self._block = block_side(self._size, effect.block)
         rgb = (0, 0, 0) if effect.kind == "mask" else effect.rgb
-        self._plain = self._planes_of(info.colour.from_rgb(rgb, self._format.bits))
-        self._white = self._planes_of(info.colour.from_rgb((255, 255, 255), self._format.bits))
-        self._black = info.colour.from_rgb((0, 0, 0), self._format.bits)
-        self._palette = palette_samples(effect, info.colour, pix_fmt)
+        self._plain = self._planes_of(info.color.from_rgb(rgb, self._format.bits))
+        self._white = self._planes_of(info.color.from_rgb((255, 255, 255), self._format.bits))
+        self._black = info.color.from_rgb((0, 0, 0), self._format.bits)
+        self._palette = palette_samples(effect, info.color, pix_fmt)
         self._legend = legend(effect.classes, info, pix_fmt) if effect.classes else None
         self._boxes = self._legend.boxes(pix_fmt) if self._legend else []
         self._backdrop = Backdrop(info, pix_fmt, effect, config, MOST_WORKERS) if effect.file else None
@@ -54,12 +54,12 @@ class OpenCVPostprocessor:
 
     def __call__(self, batch: FrameBatch, masks: NDArray[np.float32]) -> FrameBatch:
         frames = tuple(
-            replace(frame, planes=self._apply(frame, self._alpha(mask), which))
-            for frame, mask, which in zip(batch.frames, masks, _rows(batch), strict=True)
+            replace(frame, planes=self._apply(frame, self._alpha(mask), class_map))
+            for frame, mask, class_map in zip(batch.frames, masks, _rows(batch), strict=True)
         )
         return replace(batch, frames=frames)
 
-    def _apply(self, frame: Frame, alpha: Alpha, which: Any) -> Any:  # Planes, of a cut-out with a fourth
+    def _apply(self, frame: Frame, alpha: Alpha, class_map: Any) -> Any:  # Planes, of a cut-out with a fourth
         planes = frame.planes
         match self._effect.kind:
             case "blur":
@@ -68,19 +68,19 @@ class OpenCVPostprocessor:
                 return self._composite(planes, self._pixelated(planes, alpha), alpha)
             case "mask":
                 return self._composite(self._white, self._plain, alpha)
-            case "overlay":  # the kept part half in the tint's colour
+            case "overlay":  # the kept part half in the tint's color
                 half = cv2.addWeighted(alpha, -0.5, alpha, 0, 255)
-                if self._legend is None or which is None:
+                if self._legend is None or class_map is None:
                     return self._composite(planes, self._plain, half)
-                return self._named(self._composite(planes, self._tints(which), half))
+                return self._named(self._composite(planes, self._tints(class_map), half))
             case "cutout":
                 return self._cut_out(frame, alpha)
             case _:
                 return self._replaced(frame, self._backdrop(frame.pts) if self._backdrop else self._plain, alpha)
 
-    def _tints(self, which: NDArray[np.uint8]) -> Planes:
-        """Each class's colour where it is, from (h, w) upright."""
-        small = np.ascontiguousarray(np.rot90(which, -self._turns))
+    def _tints(self, class_map: NDArray[np.uint8]) -> Planes:
+        """Each class's color where it is, from (h, w) upright."""
+        small = np.ascontiguousarray(np.rot90(class_map, -self._turns))
         y, u, v = (
             cv2.resize(values[small], plain.shape[::-1], interpolation=cv2.INTER_LINEAR)
             for values, plain in zip(self._palette, self._plain, strict=True)
@@ -130,7 +130,7 @@ class OpenCVPostprocessor:
         return cv2.GaussianBlur(layer, (0, 0), self._sigma)
 
     def _pixelated(self, planes: Planes, alpha: Alpha) -> Planes:
-        """Blocks in the mean colour of their background: mean(I * (1 - a)) / mean(1 - a)."""
+        """Blocks in the mean color of their background: mean(I * (1 - a)) / mean(1 - a)."""
         across, down = self._block >> self._format.shift_x, self._block >> self._format.shift_y
         chroma = self._chroma_alpha(alpha)
         luma_blocks = _blocks(planes[0], alpha, self._block, self._block)
@@ -147,7 +147,7 @@ class OpenCVPostprocessor:
         return y, u, v
 
     def _cut_out(self, frame: Frame, alpha: Alpha) -> CutOut:
-        """The subject's own colours, black where nothing of it is, and its alpha in the planes' depth."""
+        """The subject's own colors, black where nothing of it is, and its alpha in the planes' depth."""
         chroma = self._chroma_alpha(alpha)
         old = frame.planes if self._edge.feather else self._blurred(frame, alpha)
         parts = zip(frame.planes, old, self._black, (alpha, chroma, chroma), strict=True)
@@ -176,7 +176,7 @@ class OpenCVPostprocessor:
 
 
 def _rows(batch: FrameBatch) -> Any:
-    return [None] * len(batch) if batch.which is None else batch.which
+    return [None] * len(batch) if batch.class_map is None else batch.class_map
 
 
 def composite(foreground: Plane, background: Plane, alpha: Alpha) -> Plane:
@@ -198,9 +198,9 @@ def replaced(plane: Plane, old: Plane, new: Plane, alpha: Alpha) -> Plane:
 
 
 def cut_out(plane: Plane, old: Plane, nothing: int, alpha: Alpha) -> Plane:
-    """`(plane - (1 - a) * old) / a`, the subject's own colour in straight alpha; `nothing` where alpha is 0.
+    """`(plane - (1 - a) * old) / a`, the subject's own color in straight alpha; `nothing` where alpha is 0.
 
-    With `plane` itself as the old background, colours stay as they are.
+    With `plane` itself as the old background, colors stay as they are.
     """
     result = np.where(alpha > 0, plane, nothing).astype(plane.dtype)
     edge = (alpha > 0) & (alpha < 255)

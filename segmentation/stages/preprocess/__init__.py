@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from segmentation.config import Config
 from segmentation.frames import FrameBatch, VideoInfo
-from segmentation.model import Model
+from segmentation.models.model import Model
 
 
 class Preprocessor(Protocol):

@@ -9,13 +9,13 @@ import torch
 
 from segmentation.config import Config
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
-from segmentation.gpu import Gpu
-from segmentation.model import Model
-from segmentation.preprocess.tables import shrinking
+from segmentation.gpu.context import Gpu
+from segmentation.models.model import Model
+from segmentation.stages.preprocess.resampling import shrinking
 
 
 class CudaPreprocessor:
-    """See `segmentation.preprocess`. The tensor returned is used again for the next batch."""
+    """See `segmentation.stages.preprocess`. The tensor returned is used again for the next batch."""
 
     memory = "cuda"
 
@@ -56,7 +56,7 @@ def _to_input(info: VideoInfo, bits: int, model: Model) -> np.ndarray[tuple[int]
     """`ToRgb` of frames.cu: the matrix (3, 4) from YUV to RGB, then scale and offset of each channel, in the network's
     channel order."""
     order = [2, 1, 0] if model.channel_order == "bgr" else [0, 1, 2]
-    matrix = info.colour.yuv_to_rgb(bits)[order]
+    matrix = info.color.yuv_to_rgb(bits)[order]
     scale = 1 / np.array(model.std, np.float32)[order]
     offset = -np.array(model.mean, np.float32)[order] * scale
     return np.concatenate([matrix.ravel(), scale, offset]).astype(np.float32)

@@ -72,7 +72,7 @@ extern "C" __global__ void preprocess(const sample *y, const sample *u, const sa
                                       const float *luma_across, int luma_columns, const float *luma_down,
                                       int luma_rows, const float *chroma_across, int chroma_columns,
                                       const float *chroma_down, int chroma_rows, float *target, int target_width,
-                                      int target_height, const ToRgb *colour) {
+                                      int target_height, const ToRgb *color) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     if (column >= target_width || row >= target_height) return;
     const int chroma_width = -(-width >> SHIFT_X), chroma_height = -(-height >> SHIFT_Y);
@@ -85,9 +85,9 @@ extern "C" __global__ void preprocess(const sample *y, const sample *u, const sa
     const long long size = (long long)target_width * target_height;
     const long long place = upright(column, row, target_width, target_height);
     for (int c = 0; c < 3; c++) {
-        const float *m = colour->matrix[c];
+        const float *m = color->matrix[c];
         const float value = __saturatef(m[0] * luma + m[1] * blue + m[2] * red + m[3]);
-        target[(3 * blockIdx.z + c) * size + place] = colour->scale[c] * value + colour->offset[c];
+        target[(3 * blockIdx.z + c) * size + place] = color->scale[c] * value + color->offset[c];
     }
 }
 

@@ -6,19 +6,19 @@ from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.frames import FORMATS, Frame, FrameBatch, Halvings, Plane, VideoInfo
-from segmentation.model import Model
-from segmentation.preprocess import shrink_steps
+from segmentation.models.model import Model
+from segmentation.stages.preprocess import shrink_steps
 
 
 class OpenCVPreprocessor:
-    """See `segmentation.preprocess`. Returns a NumPy array."""
+    """See `segmentation.stages.preprocess`. Returns a NumPy array."""
 
     memory = "host"
 
     def __init__(self, info: VideoInfo, pix_fmt: str, model: Model, config: Config) -> None:
         self._model = model
         self._turns = info.rotation // 90
-        self._to_rgb = info.colour.yuv_to_rgb(FORMATS[pix_fmt].bits)
+        self._to_rgb = info.color.yuv_to_rgb(FORMATS[pix_fmt].bits)
         height, width = (model.height, model.width) if self._turns % 2 == 0 else (model.width, model.height)
         self._size = (width, height)
         self._order = (2, 1, 0) if model.channel_order == "bgr" else (0, 1, 2)
@@ -37,7 +37,7 @@ class OpenCVPreprocessor:
 
     def _small_rgb(self, frame: Frame) -> NDArray[np.float32]:
         """(h, w, 3) float32 RGB in 0..1, as stored (not yet upright)."""
-        # Shrinking and the colour matrix are both linear, so their order does not matter but for the clipping.
+        # Shrinking and the color matrix are both linear, so their order does not matter but for the clipping.
         small = cv2.merge([shrink(p, self._size, known) for p, known in zip(frame.planes, frame.halvings, strict=True)])
         return np.clip(cv2.transform(small.astype(np.float32), self._to_rgb), 0, 1)
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.preprocess import shrink_steps
+from segmentation.stages.preprocess import shrink_steps
 
 Matrix = NDArray[np.float64]  # (places after, samples before): one axis of a step, or of several
 Table = NDArray[np.float32]

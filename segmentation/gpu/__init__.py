@@ -1,0 +1,1 @@
+"""The GPU: device, streams, memory and kernel launches. Knows no stage."""

@@ -1,0 +1,1 @@
+"""Media files: inputs, outputs and containers."""

@@ -1,0 +1,1 @@
+"""Networks on disk: what their tensors mean, and their graphs."""

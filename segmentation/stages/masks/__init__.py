@@ -1,0 +1,1 @@
+"""Masks between inference and postprocess: smoothed over time, refined along edges, saved and read again."""

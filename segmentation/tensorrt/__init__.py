@@ -1,0 +1,1 @@
+"""Engines: the only folder that imports TensorRT."""

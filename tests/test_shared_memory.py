@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, TIMEOUT, start
+from paths import SAMPLE
+from program import TIMEOUT, start
 
 from segmentation import OutputError
 from segmentation.shared_memory import BlockPool, planes_size
 
-SAMPLE = ROOT / "samples" / "astronaut.mp4"
 SHAPES = [(4, 64, 96), (4, 32, 48), (4, 32, 48)]
 
 

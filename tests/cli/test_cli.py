@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Program, pictures
+from paths import SAMPLE
+from program import Program
+from videos import pictures
 
 import segmentation
 from segmentation import Config, InputError, Report, segment
 from segmentation.cli.main import _config, _parser, main
-
-SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 
 
 @pytest.fixture

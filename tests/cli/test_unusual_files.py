@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, TIMEOUT, Synthetic, cli, start, times
+from paths import ROOT, SAMPLE
+from program import TIMEOUT, cli, start
+from videos import Synthetic, times
 
-SAMPLE = ROOT / "samples" / "astronaut.mp4"
 FEW = ("--max-frames", 3)
 
 

@@ -1,6 +1,6 @@
 """Makes tests/data/*.onnx: a small network exported by PyTorch, with a Resize and a Softmax in it.
 
-    python tests/make_network.py    # needs torch and onnx
+    python tests/data/make_network.py    # needs torch and onnx
 
 It was run once; the tests only read what it wrote. The network tells bright places from dark ones; it is trained for
 a moment, so that its masks are sure of themselves, as those of real networks are.
@@ -13,7 +13,7 @@ import onnx
 import torch
 from torch.nn import functional
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parent
 SIZE = (48, 64)  # height, width
 META = {"labels": ["background", "person"], "mean": [0.5] * 3, "std": [0.25] * 3, "activation": "none"}
 
@@ -48,7 +48,6 @@ def trained() -> Network:
 
 
 def main() -> None:
-    DATA.mkdir(exist_ok=True)
     network = trained()
     for name, axes in (("dynamic", {"input": {0: "N"}, "mask": {0: "N"}}), ("static", None)):
         path = DATA / f"bright-{name}.onnx"

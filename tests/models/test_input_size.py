@@ -11,10 +11,10 @@ import av
 import numpy as np
 import onnx
 import pytest
-from conftest import Synthetic
-from test_model import RED, make_model
-from test_preprocess import make_info
+from drawn import make_info
+from networks import RED, make_model
 from unet import SIZES, make_unet
+from videos import Synthetic
 
 from segmentation import Config, ModelError, segment
 from segmentation.frames import Color

@@ -5,54 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from conftest import SHARED
-from onnx import TensorProto, helper, numpy_helper
+from networks import RED, broken, make_model
+from onnx import TensorProto
+from paths import SHARED
 
 from segmentation import Config, ModelError
 from segmentation.models.model import BUILT_IN, load_model
-from segmentation.stages.inference import probabilities
+from segmentation.models.scores import probabilities
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
-
-
-def make_model(
-    path: Path,
-    weights: list[list[float]],
-    *,
-    bias: list[float] | None = None,
-    batch: Any = "N",
-    size: Any = (32, 48),
-    dtype: int = TensorProto.FLOAT,
-    opset: int = 17,
-    activation: str | None = None,
-    metadata: dict[str, str] | None = None,
-) -> Path:
-    """A network whose channel c is `weights[c]` times (R, G, B) plus a bias, at half the input's size."""
-    kind = np.float16 if dtype == TensorProto.FLOAT16 else np.float32
-    kernel = np.array(weights, kind).reshape(len(weights), 3, 1, 1)
-    start = numpy_helper.from_array(kernel, "kernel:0")
-    offset = numpy_helper.from_array(np.array(bias or [0.0] * len(weights), kind), "bias:0")
-    name = "Identity:0" if activation is None else "scores"
-    nodes = [helper.make_node("Conv", ["x:0", "kernel:0", "bias:0"], [name], strides=[2, 2])]
-    if activation is not None:
-        attributes = {"axis": 1} if activation == "Softmax" else {}
-        nodes.append(helper.make_node(activation, [name], ["Identity:0"], **attributes))
-    half = tuple(s // 2 if isinstance(s, int) else f"half_{s}" for s in size)
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("x:0", dtype, [batch, 3, *size])],
-        [helper.make_tensor_value_info("Identity:0", dtype, [batch, len(weights), *half])],
-        [start, offset],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=7)
-    helper.set_model_props(model, metadata or {})
-    onnx.save(model, path)
-    return path
-
-
-RED = [[1.0, 0.0, 0.0]]
 
 
 def red(value: float, count: int = 1, height: int = 32, width: int = 48) -> np.ndarray[Any, Any]:
@@ -159,28 +120,6 @@ def test_the_shared_portrait_model_needs_no_option() -> None:
         pytest.skip("../shared/models is not here")
     model = load_model(Config(model=str(path)))
     assert (model.activation, model.labels, model.batch) == ("none", ("person",), None)
-
-
-def broken(path: Path, kind: str) -> Path:
-    value = helper.make_tensor_value_info
-    if kind == "text":
-        path.write_text("not an ONNX file")
-        return path
-    if kind == "two inputs":
-        inputs = [value("a", TensorProto.FLOAT, [1, 3, 8, 8]), value("b", TensorProto.FLOAT, [1, 3, 8, 8])]
-        nodes, outputs = [helper.make_node("Add", ["a", "b"], ["y"])], [value("y", TensorProto.FLOAT, [1, 3, 8, 8])]
-    elif kind == "classifier":
-        inputs, outputs = [value("a", TensorProto.FLOAT, [1, 3, 8, 8])], [value("y", TensorProto.FLOAT, [1, 192])]
-        nodes = [helper.make_node("Flatten", ["a"], ["y"])]
-    elif kind == "whole numbers":
-        inputs, outputs = [value("a", TensorProto.INT32, [1, 3, 8, 8])], [value("y", TensorProto.FLOAT, [1, 3, 8, 8])]
-        nodes = [helper.make_node("Cast", ["a"], ["y"], to=TensorProto.FLOAT)]
-    else:
-        inputs, outputs = [value("a", TensorProto.FLOAT, [1, 4, 8, 8])], [value("y", TensorProto.FLOAT, [1, 4, 8, 8])]
-        nodes = [helper.make_node("Relu", ["a"], ["y"])]
-    graph = helper.make_graph(nodes, "net", inputs, outputs)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=7), path)
-    return path
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from conftest import cli
+from drawn import make_info
 from forms import VALUE, make_form, make_u2net, write
+from networks import RED, make_model
 from onnx import TensorProto, helper
-from test_model import RED, make_model
-from test_preprocess import make_info
+from program import cli
 
 from segmentation import Config, ConfigError, ModelError
 from segmentation.frames import Color
@@ -19,7 +19,7 @@ from segmentation.model_types import TYPES
 from segmentation.models.input_size import sizes_of
 from segmentation.models.model import VOC, Model, load_model
 from segmentation.models.onnx_file import KEYS
-from segmentation.stages.inference import probabilities
+from segmentation.models.scores import probabilities
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

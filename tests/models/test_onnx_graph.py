@@ -6,51 +6,17 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from conftest import ROOT, SHARED
+from networks import RED, RED_ONLY, chain, make_model, model_of, node, overflow, portrait, quantized
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
-from test_model import RED, make_model
+from paths import DATA, SAMPLE
 
-from segmentation import Config, EngineError
+from segmentation import EngineError
 from segmentation.models.fp16 import MIN_IOU, Comparison, compare, compare_rounded, masks, to_fp16
 from segmentation.models.fp16_cache import fp16_graph
-from segmentation.models.model import Model, load_model
+from segmentation.models.model import Model
 from segmentation.models.onnx_graph import is_quantized, prepare, run, session_of
 from segmentation.stages.inference.sample_inputs import reference_pictures
-
-DATA = Path(__file__).parent / "data"
-SAMPLE = ROOT / "samples" / "astronaut.mp4"
-
-
-def model_of(path: Path | str, **options: Any) -> Model:
-    return load_model(Config(model=str(path), **options))
-
-
-def portrait() -> Path:
-    path = SHARED / "models" / "prisma-portrait.onnx"
-    if not path.is_file():
-        pytest.skip("../shared/models is not here")
-    return path
-
-
-def chain(path: Path, nodes: list[onnx.NodeProto], weights: dict[str, Any], *, batch: Any = "N") -> Path:
-    """A network from `x` (N, 3, 32, 48) to `y` (N, 1, 32, 48) of these nodes."""
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, 32, 48])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 1, 32, 48])],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
-
-
-def node(op: str, inputs: str, output: str, **attributes: Any) -> onnx.NodeProto:
-    return helper.make_node(op, inputs.split(), [output], name=f"/{output}/{op}", **attributes)
-
-
-RED_ONLY = np.array([1, 0, 0], np.float32).reshape(1, 3, 1, 1)
 
 
 def test_the_graph_computes_what_the_file_did() -> None:
@@ -148,19 +114,6 @@ def test_auxiliary_outputs_are_dropped(tmp_path: Path) -> None:
     assert [n.op_type for n in prepared.graph.node] == ["Conv"]
 
 
-def quantized(path: Path) -> Path:
-    """A network whose convolution is in INT8, stated by Q/DQ nodes."""
-    nodes = [
-        node("QuantizeLinear", "x scale zero", "xq"),
-        node("DequantizeLinear", "xq scale zero", "xd"),
-        node("DequantizeLinear", "kernel scale zero", "kd"),
-        node("Conv", "xd kd", "scores"),
-        node("Sigmoid", "scores", "y"),
-    ]
-    kernel = np.array([100, 0, 0], np.int8).reshape(1, 3, 1, 1)
-    return chain(path, nodes, {"scale": np.float32(0.02), "zero": np.int8(0), "kernel": kernel})
-
-
 def test_a_quantized_graph_is_left_as_it_is(tmp_path: Path) -> None:
     graph = prepare(model_of(quantized(tmp_path / "q.onnx")), None)
     assert is_quantized(graph)
@@ -200,21 +153,6 @@ def test_resize_and_softmax_in_half_precision() -> None:
     scales = next(t for t in half.graph.initializer if t.name == resize.input[2])
     assert scales.data_type == TensorProto.FLOAT  # the standard says so: a scale of 2.0 is no pixel
     onnx.checker.check_model(half, full_check=True)
-
-
-def overflow(path: Path) -> Path:
-    """Values of some 100,000 on the way, far above FP16's 65,504, and a mask of the red places."""
-    nodes = [
-        node("Conv", "x kernel", "raw"),
-        node("Relu", "raw", "red"),  # or the convolution and the product would be folded into one
-        node("Mul", "red large", "huge"),
-        node("Div", "huge large", "small"),
-        node("Sub", "small half", "centred"),
-        node("Mul", "centred ten", "scores"),
-        node("Sigmoid", "scores", "y"),
-    ]
-    weights = {"kernel": RED_ONLY, "large": np.float32(3e5), "half": np.float32(0.5), "ten": np.float32(10)}
-    return chain(path, nodes, weights)
 
 
 def test_the_node_that_overflows_is_named_and_stays_in_fp32(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from conftest import ROOT, SHARED, cli
 from forms import SIZE, VALUE, make_form, write
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
+from paths import ROOT, SAMPLE, SHARED
+from program import cli
 from unet import make_unet
 
 from segmentation import Config, ModelError
@@ -22,7 +23,6 @@ from segmentation.models.onnx_graph import prepare, session_of
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.stages.inference.sample_inputs import reference_pictures
 
-SAMPLE = ROOT / "samples" / "astronaut.mp4"
 LABELS = ("background", "person")
 FORMS = {
     "channels last": {"last": True, "output": "scores last"},

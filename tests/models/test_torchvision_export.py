@@ -7,7 +7,7 @@ import pytest
 
 from segmentation import Config
 from segmentation.models.model import load_model
-from segmentation.stages.inference import probabilities
+from segmentation.models.scores import probabilities
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Synthetic, pictures
+from drawn import batch_of, make_info, noise, shown
+from networks import make_model
 from numpy.typing import NDArray
 from stages import SIDES, gpu, postprocess
-from test_backdrop import shown
-from test_model import make_model
-from test_postprocess import noise
-from test_preprocess import batch_of, make_info
+from videos import Synthetic, pictures
 
 from segmentation import Config, segment
 from segmentation.frames import FORMATS, LIMITED, Color
@@ -114,7 +112,7 @@ def test_each_class_has_its_own_colour(side: str, pix_fmt: str, rotation: int) -
 @pytest.mark.parametrize("rotation", [0, 90])
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv444p10le"])
 def test_overlays_look_the_same(pix_fmt: str, rotation: int) -> None:
-    from test_parity import compare, soft_mask
+    from drawn import compare, soft_mask
 
     class_map = np.random.default_rng(2).integers(0, 3, (2, 8, 12), np.uint8).repeat(8, axis=1).repeat(8, axis=2)
     batch = replace(batch_of(noise(pix_fmt, 641, 359), noise(pix_fmt, 641, 359, seed=1)), class_map=class_map)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import av
 import pytest
-from conftest import chunks, cli, pictures, report, same_chunks, same_times, tick, times
+from program import cli, report
+from videos import packets, pictures, same_packets, same_times, tick, times
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,9 @@ def test_video(name: str, corpus: Path, tmp_path: Path) -> None:
     with av.open(str(target)) as container:
         assert len(container.streams.audio) == expected.audio
     for number in range(expected.audio):
-        before, after = chunks(source, "audio", number), chunks(target, "audio", number)
+        before, after = packets(source, "audio", number), packets(target, "audio", number)
         assert len(after) == len(before) or expected.limit
-        assert same_chunks(after, before[: len(after)], Fraction(1, 20_000))
+        assert same_packets(after, before[: len(after)], Fraction(1, 20_000))
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -134,8 +135,8 @@ def test_other_containers(
         assert after.streams.video[0].codec_context.codec.canonical_name == (codec or "av1")
         assert len(after.streams.audio) == len(before.streams.audio)
     if VIDEOS[name].audio and suffix != ".ts":  # where AAC packets need headers
-        sound = chunks(target, "audio")
-        assert sound and same_chunks(sound, chunks(source, "audio")[: len(sound)])
+        sound = packets(target, "audio")
+        assert sound and same_packets(sound, packets(source, "audio")[: len(sound)])
 
 
 def check_video(source: Path, target: Path, frames: int, *, timed: bool = True) -> None:

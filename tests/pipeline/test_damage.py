@@ -9,7 +9,9 @@ from pathlib import Path
 
 import av
 import pytest
-from conftest import SHARED, Synthetic, cli, pictures, report, start, times
+from paths import SHARED
+from program import cli, report, start
+from videos import Synthetic, pictures, times
 
 COFFEE = 287  # frames
 SECONDS, MEGABYTES = 60.0, 1000

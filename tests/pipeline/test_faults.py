@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import times
-from test_model import make_model
+from networks import make_model
+from paths import SAMPLE
+from videos import times
 
 from segmentation import Config, DeviceError, InputError, OutputError, segment
 from segmentation.errors import DeviceMemoryError
@@ -17,8 +18,6 @@ from segmentation.gpu.errors import translate_gpu_error
 from segmentation.media.input import probe
 from segmentation.pipeline.plan import make_plan, with_stage
 from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
-
-SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 
 
 @pytest.mark.parametrize(

@@ -10,21 +10,20 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from conftest import (
-    Chunk,
+from numpy.typing import NDArray
+from program import cli, report
+from videos import (
+    StreamPacket,
     Synthetic,
-    chunks,
-    cli,
+    packets,
     pictures,
     planes,
     real_frames,
-    report,
-    same_chunks,
+    same_packets,
     same_times,
     tick,
     times,
 )
-from numpy.typing import NDArray
 
 from segmentation import Config, InputError, segment
 from segmentation.stages.masks.smoothing import REACH
@@ -177,9 +176,9 @@ def test_streams_chapters_and_tags_come_through(suffix: str, tmp_path: Path) -> 
     result = cli("--json", "-o", tmp_path / f"out{suffix}", source)
     report(result)
     target = tmp_path / f"out{suffix}"
-    assert same_chunks(chunks(target, "audio"), chunks(source, "audio"))
-    texts = [[c for c in chunks(path, "subtitle") if len(c.data) > 2] for path in (source, target)]  # MP4 fills gaps
-    assert len(texts[0]) == 3 and same_chunks(texts[1], texts[0])
+    assert same_packets(packets(target, "audio"), packets(source, "audio"))
+    texts = [[c for c in packets(path, "subtitle") if len(c.data) > 2] for path in (source, target)]  # MP4 fills gaps
+    assert len(texts[0]) == 3 and same_packets(texts[1], texts[0])
     with av.open(str(source)) as a, av.open(str(target)) as b:
         assert [c["metadata"] for c in b.chapters()] == [{"title": title} for _, _, title in CHAPTERS]
         bounds = [(c["start"] * c["time_base"], c["end"] * c["time_base"]) for c in b.chapters()]  # type: ignore[operator]
@@ -270,13 +269,13 @@ def test_start_and_duration(first: str, suffix: str, corpus: Path, tmp_path: Pat
     shift = zero + begin if begin else Fraction(0)
     assert same_times(times(target), [t - shift for t in stretch], 2 * tick(target))
     earliest = -Fraction(1024, 48000) if begin else Fraction(-1)
-    whole = later(chunks(source, "audio"), -shift)
+    whole = later(packets(source, "audio"), -shift)
     part = [c for c in whole if c.time is not None and earliest < c.time < Fraction(1, 2)]
-    assert part and same_chunks(chunks(target, "audio"), part, Fraction(3, 2000))
+    assert part and same_packets(packets(target, "audio"), part, Fraction(3, 2000))
 
 
-def later(some: list[Chunk], seconds: Fraction) -> list[Chunk]:
-    return [Chunk(c.data, (c.time or 0) + seconds) for c in some]
+def later(some: list[StreamPacket], seconds: Fraction) -> list[StreamPacket]:
+    return [StreamPacket(c.data, (c.time or 0) + seconds) for c in some]
 
 
 @pytest.mark.parametrize("smooth", [0, 1])
@@ -305,7 +304,7 @@ def test_start_cuts_subtitles_and_chapters(suffix: str, codec: str, tmp_path: Pa
     ).write(tmp_path / f"in{suffix}")  # fmt: skip
     target = tmp_path / f"out{suffix}"
     segment(source, target, start=2.0, duration=1.5)
-    texts = [c for c in chunks(target, "subtitle") if len(c.data) > 2]
+    texts = [c for c in packets(target, "subtitle") if len(c.data) > 2]
     assert [c.data[-5:] for c in texts] == [b"begun", b"\x04late" if suffix == ".mp4" else b"late"]
     assert [(c.time, c.duration) for c in texts] == [(0, Fraction(1, 2)), (1, Fraction(1, 2))]
     after = times(target)
@@ -342,12 +341,12 @@ def test_broadcast_clock(clock: float, tmp_path: Path) -> None:
     source = Synthetic(codec="libx264", audio="aac", clock=clock).write(tmp_path / "in.ts")
     result = cli("--json", "-o", tmp_path / "out.mp4", source)
     assert report(result)["frames"] == 25
-    begin = min(times(source)[0], chunks(source, "audio")[0].time or Fraction(0))
+    begin = min(times(source)[0], packets(source, "audio")[0].time or Fraction(0))
     assert ("its clock begins at" in result.stderr) == (clock > 60)
     shift = begin if clock > 60 else Fraction(0)
     assert same_times(times(tmp_path / "out.mp4"), [t - shift for t in times(source)], Fraction(1, 20_000))
-    sound = [c.time for c in chunks(tmp_path / "out.mp4", "audio")]
-    assert same_times(sound, [c.time - shift for c in chunks(source, "audio")], Fraction(1, 20_000))  # type: ignore[arg-type,operator]
+    sound = [c.time for c in packets(tmp_path / "out.mp4", "audio")]
+    assert same_times(sound, [c.time - shift for c in packets(source, "audio")], Fraction(1, 20_000))  # type: ignore[arg-type,operator]
 
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 2), (1, 33), (35, 17), (16, 9)])

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 from av import VideoFrame
-from conftest import Synthetic, chunks, cli, pictures, real_frames, report, same_chunks, same_times, times
-from test_inference import SAMPLE
+from paths import SAMPLE
+from program import cli, report
+from videos import Synthetic, packets, pictures, real_frames, same_packets, same_times, times
 
 from segmentation import BackendError, Config, DeviceError, InputError, OutputError, segment
 from segmentation.pipeline.plan import make_plan
@@ -93,7 +94,7 @@ def test_sound_and_times_are_kept(clip: Path, tmp_path: Path) -> None:
     result = segment(clip, target, **OPTIMIZED)
     assert result.frames == 200
     assert times(target) == times(clip)
-    assert same_chunks(chunks(target, "audio"), chunks(clip, "audio"))
+    assert same_packets(packets(target, "audio"), packets(clip, "audio"))
 
 
 @pytest.mark.parametrize("stages", [{}, {"postprocess": "opencv"}, {"infer": "onnxruntime"}], ids=str)

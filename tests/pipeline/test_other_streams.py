@@ -6,7 +6,8 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from conftest import Synthetic, chunks, cli
+from program import cli
+from videos import Synthetic, packets
 
 from segmentation import segment
 
@@ -26,7 +27,7 @@ def test_a_stream_of_an_unknown_kind_is_left_out_with_a_line(tmp_path: Path) -> 
     clip.write_bytes(with_another_stream(clip.read_bytes()))
     done = cli(clip, "-o", tmp_path / "a.mp4")
     assert done.returncode == 0 and "(unknown) is left out" in done.stderr
-    assert len(chunks(tmp_path / "a.mp4", "audio")) == len(chunks(clip, "audio")) > 0
+    assert len(packets(tmp_path / "a.mp4", "audio")) == len(packets(clip, "audio")) > 0
 
 
 def with_another_stream(data: bytes) -> bytes:
@@ -60,8 +61,8 @@ def test_subtitles_may_begin_together(tmp_path: Path) -> None:
     lines = [(0.1, 0.5, "one"), (0.1, 0.5, "another"), (0.1, 0.8, "a sign"), (0.6, 0.9, "later")]
     clip = Synthetic(codec="libx264", subtitles=lines).write(tmp_path / "clip.mkv")
     segment(clip, tmp_path / "a.mkv", mode="baseline")
-    assert chunks(tmp_path / "a.mkv", "subtitle") == chunks(clip, "subtitle")
-    assert len(chunks(clip, "subtitle")) == 4
+    assert packets(tmp_path / "a.mkv", "subtitle") == packets(clip, "subtitle")
+    assert len(packets(clip, "subtitle")) == 4
 
 
 def test_packets_of_sound_may_be_shorter_than_a_tick(tmp_path: Path) -> None:
@@ -80,8 +81,8 @@ def test_packets_of_sound_may_be_shorter_than_a_tick(tmp_path: Path) -> None:
             frame.sample_rate, frame.pts, frame.time_base = 48_000, 40 * number, Fraction(1, 48_000)
             container.mux(sound.encode(frame))
     segment(clip, tmp_path / "a.mkv", mode="baseline")
-    assert len(chunks(clip, "audio")) == 600
-    assert chunks(tmp_path / "a.mkv", "audio") == chunks(clip, "audio")
+    assert len(packets(clip, "audio")) == 600
+    assert packets(tmp_path / "a.mkv", "audio") == packets(clip, "audio")
 
 
 def test_a_stretch_that_is_longer_than_the_video_keeps_the_sound_after_it(tmp_path: Path) -> None:
@@ -94,9 +95,9 @@ def test_a_stretch_that_is_longer_than_the_video_keeps_the_sound_after_it(tmp_pa
                 packet.stream = copies[packet.stream_index]
                 container.mux(packet)
     segment(short, tmp_path / "all.mp4", mode="baseline", duration=100, verify=True)
-    assert [c.data for c in chunks(tmp_path / "all.mp4", "audio")] == [c.data for c in chunks(short, "audio")]
+    assert [c.data for c in packets(tmp_path / "all.mp4", "audio")] == [c.data for c in packets(short, "audio")]
     segment(short, tmp_path / "some.mp4", mode="baseline", duration=0.5, verify=True)
-    assert 20 < len(chunks(tmp_path / "some.mp4", "audio")) < 30  # packets of 1024 samples at 48 kHz, in half a second
+    assert 20 < len(packets(tmp_path / "some.mp4", "audio")) < 30  # packets of 1024 samples at 48 kHz, in half a second
     silent = segment(short, tmp_path / "late.mkv", mode="baseline", start=0.5, duration=0.4, verify=True)
     assert silent.verified is not None
 
@@ -106,4 +107,4 @@ def test_what_begins_when_the_video_ends_is_not_copied(tmp_path: Path, number: i
     lines = [(0.1, 0.2, "one"), (0.4, 0.5, "two"), (0.8, 0.9, "three")]
     clip = Synthetic(codec="libx264", subtitles=lines).write(tmp_path / "clip.mkv")
     segment(clip, tmp_path / "a.mkv", mode="baseline", max_frames=number)
-    assert len(chunks(tmp_path / "a.mkv", "subtitle")) == (1 if number == 10 else 3)
+    assert len(packets(tmp_path / "a.mkv", "subtitle")) == (1 if number == 10 else 3)

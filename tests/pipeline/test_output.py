@@ -20,21 +20,9 @@ from typing import Any
 
 import av
 import pytest
-from conftest import (
-    ROOT,
-    TIMEOUT,
-    Synthetic,
-    chunks,
-    cli,
-    file_limit,
-    report,
-    running,
-    same_chunks,
-    same_times,
-    start,
-    times,
-    video_info,
-)
+from paths import SAMPLE
+from program import TIMEOUT, cli, file_limit, report, running, start
+from videos import Synthetic, packets, same_packets, same_times, times, video_info
 
 from segmentation import Config, OutputError, atomic_file, segment
 from segmentation.frames import VideoInfo
@@ -47,8 +35,6 @@ from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.stages.masks import saved
 from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
 from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
-
-SAMPLE = ROOT / "samples" / "astronaut.mp4"
 
 
 @pytest.fixture
@@ -209,8 +195,8 @@ def test_a_signal_leaves_a_playable_file(number: int, code: int, suffix: str, co
     after = times(target)
     assert 0 < len(after) < 287 and f"stopped, {len(after)} frames" in stderr
     assert same_times(after, times(source, limit=len(after)), Fraction(1, 1000))
-    sound = chunks(target, "audio")
-    assert same_chunks(sound, chunks(source, "audio")[: len(sound)])
+    sound = packets(target, "audio")
+    assert same_packets(sound, packets(source, "audio")[: len(sound)])
     assert sound[-1].time is not None and abs(sound[-1].time - after[-1]) < 0.06
     assert names(tmp_path) == {target.name}
 
@@ -408,8 +394,8 @@ def test_http(handler: Any, corpus: Path, tmp_path: Path) -> None:
         done = report(cli("--json", f"{address}/sample_fragmented.mp4?token=1", cwd=tmp_path))
         assert (done["frames"], done["damaged"], done["output"]) == (30, 0, "sample_fragmented.segmented.mp4")
         assert len(times(tmp_path / "sample_fragmented.segmented.mp4")) == 30
-        sound = chunks(tmp_path / "sample_fragmented.segmented.mp4", "audio")
-        assert same_chunks(sound, chunks(corpus / "sample_fragmented.mp4", "audio"))
+        sound = packets(tmp_path / "sample_fragmented.segmented.mp4", "audio")
+        assert same_packets(sound, packets(corpus / "sample_fragmented.mp4", "audio"))
 
 
 def test_http_with_the_index_at_the_end(corpus: Path, tmp_path: Path) -> None:

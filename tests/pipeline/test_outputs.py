@@ -10,20 +10,9 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from conftest import (
-    TIMEOUT,
-    Synthetic,
-    chunks,
-    cli,
-    file_limit,
-    pictures,
-    report,
-    running,
-    same_chunks,
-    same_times,
-    start,
-    times,
-)
+from paths import SAMPLE
+from program import TIMEOUT, cli, file_limit, report, running, start
+from videos import Synthetic, packets, pictures, same_packets, same_times, times
 
 from segmentation import ConfigError, DeviceError, OutputError, segment
 from segmentation.cli.jobs import effect_and_file
@@ -33,7 +22,6 @@ from segmentation.pipeline.run import Report
 from segmentation.stages.encode.pyav import PyAVEncoder
 from segmentation.stages.encode.segments import Layout
 
-SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 CPU: dict[str, Any] = {"mode": "baseline", "infer": "onnxruntime"}
 
 
@@ -63,7 +51,7 @@ def test_sound_and_metadata_are_in_each(tmp_path: Path) -> None:
     ).write(tmp_path / "in.mp4")  # fmt: skip
     segment(clip, tmp_path / "a.mp4", also=[("mask", tmp_path / "b.mp4")], **CPU)
     for kind in ("audio", "subtitle"):
-        assert chunks(tmp_path / "b.mp4", kind) == chunks(tmp_path / "a.mp4", kind) != []
+        assert packets(tmp_path / "b.mp4", kind) == packets(tmp_path / "a.mp4", kind) != []
     with av.open(str(tmp_path / "a.mp4")) as a, av.open(str(tmp_path / "b.mp4")) as b:
         assert a.metadata == b.metadata and b.metadata["title"] == "a title"
         assert a.chapters() == b.chapters() != []
@@ -349,8 +337,8 @@ def test_a_signal_leaves_all_playable(number: int, code: int, corpus: Path, tmp_
     assert 0 < len(first) == len(second) < 287 and f"stopped, {len(first)} frames" in stderr
     for target in targets:
         assert same_times(times(target), times(source, limit=len(first)), Fraction(1, 1000))
-        sound = chunks(target, "audio")
-        assert sound and same_chunks(sound, chunks(source, "audio")[: len(sound)])
+        sound = packets(target, "audio")
+        assert sound and same_packets(sound, packets(source, "audio")[: len(sound)])
 
 
 def test_a_second_signal_leaves_none(corpus: Path, tmp_path: Path) -> None:

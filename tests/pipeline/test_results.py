@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Synthetic, cli, times
 from numpy.typing import NDArray
+from paths import SAMPLE
+from program import cli
+from videos import Synthetic, times
 
 from segmentation import Config, ConfigError, OutputError, segment
 from segmentation.pipeline.results import measured, rle
-
-SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 
 
 def unpacked(counts: str, height: int, width: int) -> NDArray[np.bool_]:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TIMEOUT, Synthetic, cli, start, times
+from program import TIMEOUT, cli, start
+from videos import Synthetic, times
 
 from segmentation import OutputError, segment
 from segmentation.config import STAGES

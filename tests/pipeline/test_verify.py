@@ -11,11 +11,11 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from conftest import Synthetic, cli, report, video_info
+from drawn import batch_of, make_info, noise, soft_mask
+from paths import SAMPLE
+from program import cli, report
 from stages import postprocess
-from test_parity import soft_mask
-from test_postprocess import noise
-from test_preprocess import batch_of, make_info
+from videos import Synthetic, video_info
 
 from segmentation import Config, OutputError, segment
 from segmentation.frames import Color, Frame, FrameBatch
@@ -24,7 +24,6 @@ from segmentation.pipeline.verify import MOST_MAPS, OutputVerifier
 from segmentation.stages.encode.pyav import PyAVEncoder
 from segmentation.stages.postprocess.edge import Edge
 
-SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 Patch = pytest.MonkeyPatch
 
 

@@ -5,28 +5,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import pictures
-from numpy.typing import NDArray
+from drawn import MODEL, batch_of, compare, make_info, noise, planes_of, smooth_rgb, soft_mask
+from paths import ROOT, SAMPLE
 from stages import GPU_SIDES, gpu_stages, postprocess, preprocess
-from test_inference import CONFIG, SAMPLE
-from test_postprocess import noise
-from test_preprocess import MODEL, batch_of, make_info, planes_of, smooth_rgb
+from videos import pictures
 
 from segmentation.config import Config
-from segmentation.frames import FORMATS, FULL, LIMITED, Color, FrameBatch
+from segmentation.frames import FORMATS, FULL, LIMITED, Color
 from segmentation.media.input import probe
 from segmentation.models.model import load_model
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
-BEHIND = Path(__file__).parent.parent / "docs" / "demo.png"
+BEHIND = ROOT / "docs" / "demo.png"
 EFFECTS = ["blur", "blur:60", "blur:3", "pixelate:40", "mask", "overlay:#ff0000"]
 REPLACED = ["color:#2080e0", f"image:{BEHIND}", f"image:{BEHIND},contain", f"video:{SAMPLE}", "cutout"]
-
-
-def soft_mask(height: int, width: int, seed: int = 0) -> NDArray[np.float32]:
-    """(2, height, width): regions that are kept, regions that are not, and everything between."""
-    small = smooth_rgb(height, width, seed).astype(np.float32) / 255
-    return np.clip((small[..., :2].transpose(2, 0, 1) - 0.5) * 3 + 0.5, 0, 1)
 
 
 @pytest.mark.parametrize("side", GPU_SIDES)
@@ -85,25 +77,6 @@ def test_edges_are_the_same(
     compare(ours, theirs, pix_fmt, most=8, mean=1, least_alpha=128 if effect == "cutout" else 0)
 
 
-def compare(
-    ours: FrameBatch, theirs: FrameBatch, pix_fmt: str, *, most: float, mean: float = 0.5, least_alpha: int = 0
-) -> None:
-    """Planes are the same to `most` levels of 255, and to `mean` on average, where a cut-out's alpha is not less."""
-    layout = FORMATS[pix_fmt]
-    scale = 1 << (layout.bits - 8)
-    for a, b in zip(ours.frames, theirs.frames, strict=True):
-        assert (a.pts, a.duration) == (b.pts, b.duration)
-        for index, (plane, other) in enumerate(zip(a.planes, b.planes, strict=True)):
-            assert plane.shape == other.shape and plane.dtype == other.dtype
-            difference = np.abs(plane.astype(int) - other) / scale
-            if least_alpha and index < 3:
-                alpha: Any = b.planes[3]  # type: ignore[misc]
-                across, down = (1 << layout.shift_x, 1 << layout.shift_y) if index else (1, 1)
-                difference = difference[alpha[::down, ::across] >= least_alpha * scale]
-            assert difference.max() <= most
-            assert difference.mean() <= mean
-
-
 @pytest.mark.parametrize("side", GPU_SIDES)
 @pytest.mark.parametrize("pix_fmt", FORMATS)
 def test_kept_pixels_are_the_same_ones(side: str, pix_fmt: str) -> None:
@@ -157,7 +130,7 @@ def test_masks_agree() -> None:
     from segmentation.stages.inference.torch_fp16 import TorchFp16Inference
 
     info = probe(str(SAMPLE))
-    model = load_model(CONFIG, info)
+    model = load_model(Config(), info)
     batch = batch_of(*(p.planes for p in list(pictures(Path(SAMPLE)))[::40]))
     config = Config(batch_size=4)
     transfer = Transfer(gpu(), info, FORMATS["yuv420p"], 4)
@@ -166,6 +139,8 @@ def test_masks_agree() -> None:
     for count in (4, 1, 3):  # a short batch is not disturbed by what is behind it
         given = transfer.rows(tensor[:count], "cuda", count)
         ours = transfer.rows(infer(given), "host", count) > 0.5
-        theirs = OnnxRuntimeInference(model, CONFIG)(preprocess("opencv", info, "yuv420p", model, batch))[:count] > 0.5
+        theirs = (
+            OnnxRuntimeInference(model, Config())(preprocess("opencv", info, "yuv420p", model, batch))[:count] > 0.5
+        )
         assert 0.02 < theirs.mean() < 0.98
         assert (ours & theirs).sum() / (ours | theirs).sum() >= 0.99

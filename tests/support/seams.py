@@ -4,7 +4,7 @@ import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from conftest import Synthetic
+from videos import Synthetic
 
 
 def made(path: Path, frames: int, gop: int, *, clock: float = 0) -> Path:

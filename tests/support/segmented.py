@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import pictures, same_times
 from numpy.typing import NDArray
+from videos import pictures, same_times
 
 from segmentation import Config
 from segmentation.frames import FORMATS, Frame, FrameBatch, VideoInfo

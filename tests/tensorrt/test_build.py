@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from conftest import ROOT, TIMEOUT, Program, after, cli, file_limit
+from networks import RED, RED_ONLY, broken, chain, make_model, model_of, node, overflow, portrait, quantized
 from onnx import TensorProto
-from test_model import RED, broken, make_model
-from test_onnx_graph import RED_ONLY, chain, model_of, node, overflow, portrait, quantized
+from paths import DATA, ROOT
+from program import TIMEOUT, Program, after, cli, file_limit
 
 from segmentation import BackendError, Config, ConfigError, EngineError
 from segmentation.cache import engine_folder
@@ -30,8 +30,7 @@ from segmentation.tensorrt.build import obtain, trust
 from segmentation.tensorrt.spec import EngineOptions, EngineSpec, check_machine
 from segmentation.tensorrt.variant import Gpu, Variant, choose, installed, serves
 
-sys.path.insert(0, str(ROOT / "tools"))  # the tools are programs, not a package
-DATA = Path(__file__).parent / "data"
+sys.path.insert(0, str(ROOT / "tools" / "quality"))  # the tools are programs, not a package
 BRIGHT = DATA / "bright-dynamic.onnx"
 # By name, so that the tests do the same on machines with a GPU.
 PROGRAM = [sys.executable, ROOT / "tools" / "build_engine.py", "--variant", "tensorrt_rtx"]
@@ -607,7 +606,13 @@ def test_the_table_is_made_of_what_was_measured() -> None:
 
 def test_the_tool_measures_both_precisions(rtx: Variant, tmp_path: Path) -> None:
     output = tmp_path / "engines.json"
-    command = [sys.executable, ROOT / "tools" / "compare_fp16.py", BRIGHT, "--frames", ROOT / "samples/astronaut.mp4"]
+    command = [
+        sys.executable,
+        ROOT / "tools" / "quality" / "compare_fp16.py",
+        BRIGHT,
+        "--frames",
+        ROOT / "samples/astronaut.mp4",
+    ]
     done = subprocess.run([*command, "-o", output], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     (result,) = json.loads(output.read_text())["results"]

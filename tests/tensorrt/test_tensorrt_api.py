@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 from bindings import Checker, signatures
-from conftest import ROOT
+from paths import ROOT
 
 SEEDS = {
     "logger": {"trt": "module"},

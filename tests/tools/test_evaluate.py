@@ -7,10 +7,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from conftest import ROOT
+from paths import ROOT
 from unet import SIZES, make_unet
 
-sys.path[:0] = [str(ROOT / "tools" / "training"), str(ROOT / "tools")]  # the tools are programs, not a package
+sys.path[:0] = [str(ROOT / "tools" / "training")]  # the tools are programs, not a package
 
 import evaluate  # noqa: E402
 

@@ -1,17 +1,21 @@
 """The ladder: what it measures on which machine, and that it measures here."""
 
 import json
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import av
 import pytest
-from test_tools import SAMPLE, run
+from paths import ROOT, SAMPLE
+from program import run_tool
 
 from segmentation import Config
 from segmentation.config import STAGES
 from segmentation.pipeline.plan import BASELINE, OPTIMIZED, SUBSTITUTES
+
+sys.path[:0] = [str(ROOT / "tools" / folder) for folder in ("benchmarks", "support")]  # programs, not a package
 
 ON_CPU = {stage: names[-1] for stage, names in BASELINE.items()}
 PLANS = {  # what `ladder_runs.plans` says on an H200, and on a machine without a GPU
@@ -110,9 +114,18 @@ def test_clips_in_other_codecs_have_every_frame(tmp_path: Path, codec: str, name
 def test_ladder_measures_and_goes_on(tmp_path: Path) -> None:
     output = tmp_path / "ladder.json"
     command = [SAMPLE, "--frames", "24", "--lengths", "24", "--work", tmp_path / "work", "-o", output]
-    run("tools/ladder.py", *command, "--only", "ladder", "--repeats", "1", "--rung", "encode=x264,preset=superfast")
+    run_tool(
+        "tools/benchmarks/ladder.py",
+        *command,
+        "--only",
+        "ladder",
+        "--repeats",
+        "1",
+        "--rung",
+        "encode=x264,preset=superfast",
+    )
     first = json.loads(output.read_text())
-    run("tools/ladder.py", *command, "--only", "ladder,trace", "--repeats", "1", "--resume")
+    run_tool("tools/benchmarks/ladder.py", *command, "--only", "ladder,trace", "--repeats", "1", "--resume")
     results = json.loads(output.read_text())
 
     assert results["rows"][: len(first["rows"])] == first["rows"] and not results["errors"]
@@ -155,7 +168,19 @@ def test_resuming_with_another_revision_is_refused(tmp_path: Path) -> None:
 def test_ladder_measures_on_the_gpu(tmp_path: Path) -> None:
     output = tmp_path / "ladder.json"
     parts = ["--only", "alone,trace,batches", "--batches", "16", "--repeats", "1"]
-    run("tools/ladder.py", SAMPLE, "--frames", "64", "--lengths", "256", *parts, "--work", tmp_path, "-o", output)
+    run_tool(
+        "tools/benchmarks/ladder.py",
+        SAMPLE,
+        "--frames",
+        "64",
+        "--lengths",
+        "256",
+        *parts,
+        "--work",
+        tmp_path,
+        "-o",
+        output,
+    )
     results = json.loads(output.read_text())
     assert not results["errors"]
     names = {row["name"] for row in results["rows"]}

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Synthetic
+from paths import ROOT
+from videos import Synthetic
 
 from segmentation.config import STAGES
 
-ROOT = Path(__file__).parent.parent
-SCRIPT = ROOT / "tools" / "profile.sh"
-sys.path.insert(0, str(ROOT / "tools"))  # the tools are programs, not a package
+SCRIPT = ROOT / "tools" / "benchmarks" / "profile.sh"
+sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))  # the tools are programs, not a package
 
 from profile_verdict import BETWEEN, BLOCKING, ELSEWHERE, Profile, measure, union, verdict, within  # noqa: E402
 
@@ -231,7 +231,7 @@ def test_intervals() -> None:
 def test_what_is_no_profile_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "x.sqlite").write_text("no database, but longer than nothing" * 99)
     for name in ("x.sqlite", "missing.sqlite"):
-        command = [sys.executable, ROOT / "tools" / "profile_verdict.py", tmp_path / name]
+        command = [sys.executable, ROOT / "tools" / "benchmarks" / "profile_verdict.py", tmp_path / name]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 1 and "is no profile" in done.stderr and len(done.stderr.splitlines()) == 1
 
@@ -256,7 +256,7 @@ def run(tmp_path: Path) -> Run:
 @pytest.mark.parametrize("arguments", [[], ["fast", "a.mp4"], ["optimized"]])
 def test_wrong_usage(run: Run, arguments: list[str]) -> None:
     done = run(*arguments)
-    assert done.returncode == 2 and done.stderr.startswith("usage: tools/profile.sh")
+    assert done.returncode == 2 and done.stderr.startswith("usage: tools/benchmarks/profile.sh")
 
 
 def test_the_script_runs_what_it_says(run: Run, profile: Path, tmp_path: Path) -> None:

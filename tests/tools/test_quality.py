@@ -1,4 +1,4 @@
-"""The measures of tools/quality.py, on small masks whose answers are known."""
+"""The measures of tools/quality/quality.py, on small masks whose answers are known."""
 
 import json
 import subprocess
@@ -9,13 +9,15 @@ import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from paths import ROOT
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tools"))  # the tools are programs, not a package
+sys.path[:0] = [
+    str(ROOT / "tools" / folder) for folder in ("quality", "support")
+]  # the tools are programs, not a package
 
-import measures  # noqa: E402
-import quality  # noqa: E402
-import synthetic  # noqa: E402
+import measures
+import quality
+import synthetic
 
 Alpha = NDArray[np.float32]
 
@@ -137,7 +139,7 @@ def test_synthetic_frames_are_composed_as_their_alpha_says(corpus: Path) -> None
 
 def test_quality_says_what_is_missing(tmp_path: Path) -> None:
     output = tmp_path / "quality.json"
-    command = [sys.executable, ROOT / "tools" / "quality.py", "--shared", tmp_path, "-o", output]
+    command = [sys.executable, ROOT / "tools" / "quality" / "quality.py", "--shared", tmp_path, "-o", output]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert f"{quality.TEACHER}: not here, left out" in done.stdout

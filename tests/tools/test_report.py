@@ -11,15 +11,15 @@ from pathlib import Path
 
 import cv2
 import pytest
+from paths import ROOT
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tools"))  # the tools are programs, not a package
+sys.path.insert(0, str(ROOT / "tools" / "report"))  # the tools are programs, not a package
 
-import ladder_results as results  # noqa: E402
-import report  # noqa: E402
-import report_figures  # noqa: E402
-from charts import Line, lines, timeline  # noqa: E402
-from test_tools import run  # noqa: E402
+import ladder_results as results
+import report
+import report_figures
+from charts import Line, lines, timeline
+from program import run_tool
 
 VOID = {"meta", "link", "br"}
 
@@ -56,7 +56,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     target = tmp_path_factory.mktemp("report") / "report.html"
-    run("tools/report.py", "-o", target)
+    run_tool("tools/report/report.py", "-o", target)
     return target.read_text(encoding="utf-8")
 
 
@@ -85,7 +85,9 @@ def test_tables_in_the_documents_are_current() -> None:
     marked = []
     for document in report.DOCUMENTS:
         text = document.read_text(encoding="utf-8")
-        assert report.current(document) == text, f"python tools/report.py --documents brings {document} up to date"
+        assert report.current(document) == text, (
+            f"python tools/report/report.py --documents brings {document} up to date"
+        )
         marked += re.findall("<!-- /([a-z-]+) -->", text)
     assert {"models-cpu", "ladder-cpu", "busy-cpu", "lengths-cpu", "compared-cpu"} <= set(marked)
 
@@ -153,7 +155,7 @@ def test_page_fits_a_phone(page: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
 def test_pictures_show_what_they_are_of(tmp_path: Path) -> None:
-    made = run("tools/report.py", "--pictures", tmp_path).split()
+    made = run_tool("tools/report/report.py", "--pictures", tmp_path).split()
     assert any(Path(path).name == "cpu-ladder.png" for path in made)
     for path in made:
         picture = cv2.imread(path)

@@ -1,7 +1,6 @@
 """The programs in tools/ and samples/: they run, and what they make is what they promise."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,12 @@ import av
 import cv2
 import numpy as np
 import pytest
+from paths import ROOT, SAMPLE
+from program import run_tool
 
-ROOT = Path(__file__).parent.parent
-SAMPLE = ROOT / "samples" / "astronaut.mp4"
-sys.path.insert(0, str(ROOT / "tools"))  # the tools are programs, not a package
-
-
-def run(program: str, *arguments: str | Path) -> str:
-    """Runs a program of this repository, which must succeed; returns its stdout."""
-    command = [sys.executable, ROOT / program, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+sys.path[:0] = [
+    str(ROOT / "tools" / folder) for folder in ("benchmarks", "quality", "samples")
+]  # the tools are programs, not a package
 
 
 def decoded(path: Path) -> list[np.ndarray]:
@@ -69,14 +62,26 @@ def test_make_sample_makes_the_committed_pictures() -> None:
 
 def test_sample_program_runs(tmp_path: Path) -> None:
     target = tmp_path / "out.mp4"
-    assert "150 frames" in run("samples/segment.py", SAMPLE, target)
+    assert "150 frames" in run_tool("samples/segment.py", SAMPLE, target)
     assert len(decoded(target)) == 150
 
 
 @pytest.mark.parametrize("extra", [[], ["--successive", "--start", "1"]], ids=["spread", "successive"])
 def test_contact_sheet_has_a_row_for_each_frame(tmp_path: Path, extra: list[str]) -> None:
     sheet = tmp_path / "sheet.png"
-    run("tools/contact_sheet.py", SAMPLE, "-o", sheet, "--frames", "2", "--crop", "10,20,100,60", "--zoom", "2", *extra)
+    run_tool(
+        "tools/quality/contact_sheet.py",
+        SAMPLE,
+        "-o",
+        sheet,
+        "--frames",
+        "2",
+        "--crop",
+        "10,20,100,60",
+        "--zoom",
+        "2",
+        *extra,
+    )
     import contact_sheet
 
     picture = cv2.imread(str(sheet))
@@ -92,7 +97,7 @@ def test_contact_sheet_takes_raw_h264_whose_size_changes(corpus: Path, tmp_path:
 
     clip, sheet = corpus / "test_res_change.h264", tmp_path / "sheet.png"
     assert contact_sheet.extent(str(clip), probe(str(clip))) == (96, pytest.approx(95 / 25))
-    run("tools/contact_sheet.py", clip, "-o", sheet, "--frames", "2", "--zoom", "0.25")
+    run_tool("tools/quality/contact_sheet.py", clip, "-o", sheet, "--frames", "2", "--zoom", "0.25")
     cell = (116 + contact_sheet.LABEL_HEIGHT + contact_sheet.GAP, 212 + contact_sheet.GAP)
     picture = cv2.imread(str(sheet))
     assert picture.shape == (2 * cell[0], 3 * cell[1], 3)
@@ -110,7 +115,7 @@ def test_contact_sheet_shows_a_single_frame_once(tmp_path: Path, name: str) -> N
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
         grey = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 128, np.uint8), format="rgb24")
         container.mux([*stream.encode(grey), *stream.encode()])
-    run("tools/contact_sheet.py", clip, "-o", sheet, "--zoom", "1")
+    run_tool("tools/quality/contact_sheet.py", clip, "-o", sheet, "--zoom", "1")
     row = (48 + contact_sheet.LABEL_HEIGHT + contact_sheet.GAP, 3 * (64 + contact_sheet.GAP), 3)
     assert cv2.imread(str(sheet)).shape == row
 
@@ -142,13 +147,13 @@ def test_clips_of_the_benchmark_repeat_their_source(tmp_path: Path) -> None:
 def test_benchmark_writes_what_it_promises(tmp_path: Path) -> None:
     output = tmp_path / "results.json"
     small = ["--size", "320x180", "--frames", "12", "--lengths", "12,24", "--repeats", "1"]
-    printed = run("tools/benchmark.py", SAMPLE, *small, "--work", tmp_path / "work", "-o", output)
+    printed = run_tool("tools/benchmarks/benchmark.py", SAMPLE, *small, "--work", tmp_path / "work", "-o", output)
     results = json.loads(output.read_text())
 
     assert results["hardware"].keys() == {"cpu", "cores", "memory_gib"}
     packages = {"segmentation", "git", "python", "av", "ffmpeg", "onnxruntime", "opencv", "numpy"}
     assert results["versions"].keys() == packages
-    assert str(tmp_path) not in output.read_text() and "tools/benchmark.py" in results["command"]
+    assert str(tmp_path) not in output.read_text() and "tools/benchmarks/benchmark.py" in results["command"]
 
     (throughput,), (stages,) = results["throughput"], results["stages"]
     for side in ("pipeline", "typical"):
@@ -165,7 +170,9 @@ def test_benchmark_writes_what_it_promises(tmp_path: Path) -> None:
 
 def test_benchmark_of_outputs_measures_every_kind_of_run(tmp_path: Path) -> None:
     output = tmp_path / "results.json"
-    printed = run("tools/benchmark_outputs.py", SAMPLE, "--frames", "10", "--repeats", "1", "-o", output)
+    printed = run_tool(
+        "tools/benchmarks/benchmark_outputs.py", SAMPLE, "--frames", "10", "--repeats", "1", "-o", output
+    )
     runs = json.loads(output.read_text())["runs"]
     names = ["1 in one run", "2 in one run", "3 in one run", "mask alone", "blur:60 alone"]
     assert list(runs) == [*names, "masks saved too", "from saved masks"]
@@ -269,7 +276,9 @@ def test_gpu_benchmark_writes_what_could_be_measured(tmp_path: Path) -> None:
     """Where there is no GPU: a cold start on the CPU, and why the others failed."""
     output = tmp_path / "results.json"
     small = ["--size", "320x180", "--frames", "64", "--gops", "30", "--models", "person", "--repeats", "1"]
-    printed = run("tools/benchmark_gpu.py", SAMPLE, *small, "--only", "cold,null", "--revision", "abc", "-o", output)
+    printed = run_tool(
+        "tools/benchmarks/benchmark_gpu.py", SAMPLE, *small, "--only", "cold,null", "--revision", "abc", "-o", output
+    )
     results = json.loads(output.read_text())
     cold = results["cold_start"]
     assert 0 < cold["seconds"]["median"] <= cold["seconds_to_end"]["median"]

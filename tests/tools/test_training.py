@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 import onnxruntime as ort
 import pytest
-from conftest import ROOT, SHARED
+from paths import ROOT, SHARED
 
 sys.path.insert(0, str(ROOT / "tools" / "training"))  # the tools are programs, not a package
 

@@ -1,6 +1,6 @@
 """Measures whole files, from decoding to muxing, against the workflow that people usually write.
 
-    python tools/benchmark.py VIDEO --frames 300,600 --model person --work DIR
+    python tools/benchmarks/benchmark.py VIDEO --frames 300,600 --model person --work DIR
 
 Every run is a process of its own, so that its peak memory is its own; in it a few frames go first, unmeasured. The two
 sides take turns on the same clips with the same models. Each stage is also measured alone, with all it needs ready in
@@ -23,9 +23,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from circumstances import ROOT, circumstances
 from clips import make_clip
 from typical_workflow import blur_background, on_cpu
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+
+from circumstances import ROOT, circumstances
 
 from segmentation import Config, Effect, ModelError, segment
 from segmentation.config import STAGES
@@ -200,7 +203,7 @@ def main() -> None:
     add("-o", "--output", type=Path, help="default: tools/results/cpu-DATE.json")
     options = parser.parse_args()
     models = options.model or ["person"]
-    results = circumstances("benchmark.py", sys.argv[1:])
+    results = circumstances("benchmarks/benchmark.py", sys.argv[1:])
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.work or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Measures the pipeline on one GPU against what the machine can do, and against what people use instead.
 
-    python tools/benchmark_gpu.py VIDEO --work DIR
-    python tools/benchmark_gpu.py VIDEO --work DIR --only decode,null --repeats 1
+    python tools/benchmarks/benchmark_gpu.py VIDEO --work DIR
+    python tools/benchmarks/benchmark_gpu.py VIDEO --work DIR --only decode,null --repeats 1
 
 Everything runs in a process of its own, after a warm-up in it. What is repeated takes turns, each round in the opposite
 order, for as long as `--minutes` allow. Results are written after each case. For Linux; times are those of files in
@@ -20,11 +20,14 @@ from importlib import metadata
 from pathlib import Path
 
 from benchmark import Result, spread, summary
-from circumstances import ROOT, circumstances
 from clips import make_clip
 from gpu_cases import MARKS, PARTS, Case, cases
 from gpu_targets import derive, judge, table
 from processes import in_process
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+
+from circumstances import ROOT, circumstances
 
 ENCODED = 1200  # frames of the clips that are encoded; longer ones repeat them
 RATE = 30  # frames a second
@@ -210,7 +213,7 @@ def exported(model: str, folder: Path) -> str:
 
 def main() -> None:
     options = parser().parse_args()
-    results = circumstances("benchmark_gpu.py", sys.argv[1:])
+    results = circumstances("benchmarks/benchmark_gpu.py", sys.argv[1:])
     results["hardware"] |= gpu()
     results["versions"] |= versions()
     if options.revision:

@@ -1,6 +1,6 @@
 """Measures several outputs of one run against a run for each of them, and rendering from saved masks.
 
-    python tools/benchmark_outputs.py VIDEO --frames 600
+    python tools/benchmarks/benchmark_outputs.py VIDEO --frames 600
 
 Every run is a process of its own, so that its peak memory is its own; in it a few frames go first, unmeasured. All
 kinds of runs take turns. On a machine that others use too, CPU seconds say more than frames a second. For Linux.
@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmark import WARM_UP, Result, measured, summary
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+
 from circumstances import ROOT, circumstances
 
 from segmentation import segment
@@ -71,7 +74,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("-o", "--output", type=Path, help="default: tools/results/outputs-DATE.json")
     options = parser.parse_args()
-    results = circumstances("benchmark_outputs.py", sys.argv[1:])
+    results = circumstances("benchmarks/benchmark_outputs.py", sys.argv[1:])
     results["runs"] = measure(options.video, options.frames, options.repeats)
     output = options.output or ROOT / "tools" / "results" / f"outputs-{results['date'][:10]}.json"
     output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")

@@ -1,6 +1,6 @@
 """Background blur in the shape of NVIDIA's CV-CUDA sample of segmentation: what `benchmark_gpu.py` compares with.
 
-    python tools/gpu_peers.py INPUT OUTPUT.mp4 [--model fcn_resnet50]
+    python tools/benchmarks/gpu_peers.py INPUT OUTPUT.mp4 [--model fcn_resnet50]
 
 One decoder, NV12 to RGB, batches of 4, CV-CUDA's operators, PyTorch in FP16 and eager, all on one stream; then RGB on
 the host and one libx264 for machines without NVENC. As in the sample, the small picture is blurred and enlarged, and a

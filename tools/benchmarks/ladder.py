@@ -1,8 +1,8 @@
 """Measures a ladder: the baseline, then one stage after the other moved to its optimized form, and what others do.
 
-    python tools/ladder.py VIDEO --work DIR
-    python tools/ladder.py VIDEO --work DIR --only ladder,lengths --minutes 6 -o FILE.json
-    python tools/ladder.py VIDEO --work DIR --only ladder --rung decode=nvdec --rung infer=torch-fp16,preset=medium
+    python tools/benchmarks/ladder.py VIDEO --work DIR
+    python tools/benchmarks/ladder.py VIDEO --work DIR --only ladder,lengths --minutes 6 -o FILE.json
+    python tools/benchmarks/ladder.py VIDEO --work DIR --only ladder --rung decode=nvdec --rung infer=torch-fp16,preset=medium
 
 And the lengths of files, codecs, sizes, sizes of batches, each stage alone, and what happens when. On a GPU if there is
 one, else on the CPU. Every run is a process of its own, after a warm-up in it; rounds take turns, each in the opposite
@@ -20,10 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmark_gpu import gpu, versions
-from circumstances import ROOT, circumstances
 from clips import make_clip
 from ladder_cases import PARTS, SIZES, Case, Machine
 from processes import LIMIT, in_process
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+
+from circumstances import ROOT, circumstances
 
 ENCODED, RATE, GOP = 300, 30, 30  # frames of a clip that are encoded, later ones repeat them; frames a second; frames
 Result = dict[str, Any]
@@ -165,7 +168,7 @@ def main() -> None:
     options = parser().parse_args()
     plans = in_process("ladder_runs", "plans")
     machine = Machine(plans, options.preset)
-    head = circumstances("ladder.py", sys.argv[1:])
+    head = circumstances("benchmarks/ladder.py", sys.argv[1:])
     if machine.gpu:
         head["hardware"] |= gpu()
     head["versions"] |= versions()

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Profiles a run with Nsight Systems and says what the profile shows:
 #
-#     tools/profile.sh baseline|optimized INPUT [options of python -m segmentation]
+#     tools/benchmarks/profile.sh baseline|optimized INPUT [options of python -m segmentation]
 #
 # What is written goes to the folder PROFILE_DIR (profiles): MODE.nsys-rep for the GUI, MODE.sqlite, MODE.json with the
 # numbers, MODE.mp4. NSYS and PYTHON name the programs, where others than those found are wanted.
 set -euo pipefail
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 mode=${1:-}
 if [[ $mode != baseline && $mode != optimized ]] || (($# < 2)); then
-    echo "usage: tools/profile.sh baseline|optimized INPUT [options of python -m segmentation]" >&2
+    echo "usage: tools/benchmarks/profile.sh baseline|optimized INPUT [options of python -m segmentation]" >&2
     exit 2
 fi
 shift
@@ -47,5 +47,5 @@ export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" # so that a checkout works 
 for table in nvtx_sum cuda_gpu_kern_sum cuda_gpu_mem_time_sum cuda_gpu_mem_size_sum; do
     "$nsys" stats --report "$table" "$report.sqlite" || echo "profile.sh: this nsys has no $table"
 done
-"$python" "$root/tools/profile_verdict.py" "$report.sqlite" --json >"$report.json"
-"$python" "$root/tools/profile_verdict.py" "$report.sqlite"
+"$python" "$root/tools/benchmarks/profile_verdict.py" "$report.sqlite" --json >"$report.json"
+"$python" "$root/tools/benchmarks/profile_verdict.py" "$report.sqlite"

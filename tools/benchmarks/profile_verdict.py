@@ -2,11 +2,11 @@
 between its memory and the host's, and who waits for it.
 
     nsys export --type sqlite --output run.sqlite run.nsys-rep
-    python tools/profile_verdict.py run.sqlite [--json]
+    python tools/benchmarks/profile_verdict.py run.sqlite [--json]
 
 All but the stages' totals is about the smooth state: what lies between the first and the last postprocess range, so
 that neither loading nor the end blurs the picture. Tables that the profile has not, such as CUDA's on a machine without
-a GPU, count as empty. `tools/profile.sh` does both steps.
+a GPU, count as empty. `tools/benchmarks/profile.sh` does both steps.
 """
 
 import argparse

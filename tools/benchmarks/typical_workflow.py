@@ -1,7 +1,7 @@
 """Background blur as it is usually written, with OpenCV and ONNX Runtime or PyTorch: what is compared with.
 
-    python tools/typical_workflow.py INPUT OUTPUT
-    python tools/typical_workflow.py INPUT OUTPUT --device cuda --model fcn_resnet50
+    python tools/benchmarks/typical_workflow.py INPUT OUTPUT
+    python tools/benchmarks/typical_workflow.py INPUT OUTPUT --device cuda --model fcn_resnet50
 
 One loop, one frame at a time, as in most tutorials; nothing in it is slowed down on purpose. On a GPU only the network
 runs there, eager and in FP32. What it does not keep: sound, timestamps and color tags.

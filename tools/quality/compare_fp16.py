@@ -1,6 +1,6 @@
 """Compares engines in FP16 with FP32: masks, sizes and build times, as the table in docs/engines.md has them.
 
-    python tools/compare_fp16.py person ../shared/models/prisma-portrait.onnx --frames samples/astronaut.mp4
+    python tools/quality/compare_fp16.py person ../shared/models/prisma-portrait.onnx --frames samples/astronaut.mp4
 
 Writes tools/results/engines.json and prints the rows of the table. Masks are those of the graph with every value
 rounded as FP16 holds it (see segmentation/models/fp16.py), against the FP32 graph, in ONNX Runtime. What stays in FP32 is
@@ -31,7 +31,7 @@ from segmentation.tensorrt.build import obtain
 from segmentation.tensorrt.spec import EngineOptions, EngineSpec
 from segmentation.tensorrt.variant import choose, find_gpu, installed
 
-RESULTS = Path(__file__).parent / "results" / "engines.json"
+RESULTS = Path(__file__).parents[1] / "results" / "engines.json"
 
 
 def measure(name: str, videos: list[Path]) -> dict[str, Any]:

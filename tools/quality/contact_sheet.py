@@ -1,7 +1,7 @@
 """Shows what the pipeline does to a video: a PNG with frames below each other; input, mask and output side by side.
 
-    python tools/contact_sheet.py samples/astronaut.mp4 -o sheet.png
-    python tools/contact_sheet.py in.mp4 -o edge.png --successive --start 2.5 --crop 300,40,200,150 --zoom 3
+    python tools/quality/contact_sheet.py samples/astronaut.mp4 -o sheet.png
+    python tools/quality/contact_sheet.py in.mp4 -o edge.png --successive --start 2.5 --crop 300,40,200,150 --zoom 3
 
 The real pipeline makes the masks and the outputs, written losslessly, so that the codec adds nothing to what is seen.
 """

@@ -1,13 +1,13 @@
 """Measures how smooth masks are and how well they and the blur fit the subject, on clips in motion.
 
-    python tools/quality.py --shared ../shared
+    python tools/quality/quality.py --shared ../shared
 
 Variants of the masks are compared, all made from the same run of the network and enlarged by the program itself: `off`,
 each frame's own; `causal`, the running average that is usually taken against flicker; `smooth`, the program's, at
 several strengths; and `default`, at half strength with the edges drawn along the picture's.
 On real clips: flicker, and agreement of the outline with another network's. On clips with a known alpha
-(tools/synthetic.py): errors of the matte, lag, and the halo around the subject. The measures are defined in
-tools/measures.py.
+(tools/quality/synthetic.py): errors of the matte, lag, and the halo around the subject. The measures are defined in
+tools/support/measures.py.
 """
 
 import argparse
@@ -22,11 +22,14 @@ from statistics import fmean
 from typing import Any
 
 import cv2
-import measures
 import numpy as np
 import synthetic
-from circumstances import ROOT, circumstances
 from numpy.typing import NDArray
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+
+import measures
+from circumstances import ROOT, circumstances
 
 from segmentation import Config, Effect
 from segmentation.frames import FULL, Color, FrameBatch, Planes, VideoInfo
@@ -265,7 +268,7 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=Path("../shared"), help="folder with clips/, corpus/, models/")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "quality.json")
     options = parser.parse_args()
-    results = circumstances("quality.py", sys.argv[1:]) | {"causal": CAUSAL} | measure(options.shared)
+    results = circumstances("quality/quality.py", sys.argv[1:]) | {"causal": CAUSAL} | measure(options.shared)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     print("\n".join(table(results)))

@@ -1,6 +1,6 @@
 """Measures what each rate factor costs in size and keeps of the picture, to choose the encoders' default quality.
 
-    python tools/rates.py VIDEO... -o FILE.json
+    python tools/quality/rates.py VIDEO... -o FILE.json
 
 Each video is blurred and encoded as the program does it, once for each candidate. Where the mask is full, frames go
 into the encoder as they were decoded, so there the output is compared with the input: PSNR and SSIM of luma (Wang et
@@ -23,9 +23,12 @@ from typing import Any
 import av
 import cv2
 import numpy as np
-from circumstances import circumstances
 from numpy.typing import NDArray
 from quality import batches
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+
+from circumstances import circumstances
 
 from segmentation import Config, segment
 
@@ -133,7 +136,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=90, help="of each video (default: 90)")
     parser.add_argument("-o", "--output", type=Path, required=True)
     options = parser.parse_args()
-    head = circumstances("rates.py", sys.argv[1:])
+    head = circumstances("quality/rates.py", sys.argv[1:])
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for clip in options.videos:

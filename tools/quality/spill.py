@@ -1,6 +1,6 @@
 """Measures what is left of the old background at the subject's edge when it is replaced, on clips with a known matte.
 
-    python tools/spill.py --shared ../shared
+    python tools/quality/spill.py --shared ../shared
 
 The picture is put before a green of --effect color:#00b140 by the program, and by a plain blend with the same alpha;
 both are compared with the exact composite, the person's true colors before that green with her true alpha, where the
@@ -15,12 +15,15 @@ from pathlib import Path
 from statistics import fmean
 
 import cv2
-import measures
 import numpy as np
 import quality
 import synthetic
-from circumstances import ROOT, circumstances
 from numpy.typing import NDArray
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+
+import measures
+from circumstances import ROOT, circumstances
 
 from segmentation import Config, Effect
 from segmentation.frames import FrameBatch, VideoInfo
@@ -83,7 +86,7 @@ def main() -> None:
             found[name] = measure(options.shared / background, move, Path(folder) / f"{name}.mkv")
         for kind, figures in found[name].items():
             print(f"{name:8} {kind:8} plain blend {figures['plain']:.2f}, ours {figures['ours']:.2f} levels")
-    results = circumstances("spill.py", sys.argv[1:]) | {"frames": FRAMES, "clips": found}
+    results = circumstances("quality/spill.py", sys.argv[1:]) | {"frames": FRAMES, "clips": found}
     options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from av.video.reformatter import ColorRange, Colorspace
 from numpy.typing import NDArray
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PORTRAIT = ROOT / "segmentation" / "models" / "astronaut.jpg"
 SIZE = (1280, 720)  # width, height
 RATE = 30

@@ -1,8 +1,8 @@
 """Makes one page of what `ladder.py` has measured and tools/results keeps, and what documents show of it.
 
-    python tools/report.py -o report.html
-    python tools/report.py --documents         # the tables in README.md and docs/performance.md
-    python tools/report.py --pictures docs     # figures as PNG; needs Chromium
+    python tools/report/report.py -o report.html
+    python tools/report/report.py --documents         # the tables in README.md and docs/performance.md
+    python tools/report/report.py --pictures docs     # figures as PNG; needs Chromium
 
 The page needs neither network nor scripts, and follows the reader's choice of light or dark.
 """
@@ -10,6 +10,7 @@ The page needs neither network nor scripts, and follows the reader's choice of l
 import argparse
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from html import escape
@@ -19,9 +20,12 @@ from pathlib import Path
 import charts
 import cv2
 import numpy as np
-from circumstances import ROOT
 from ladder_results import Measured, blocks, filled_in, ladder_head, ladder_rows, length_head, length_rows, load, where
 from report_figures import Figure, figures, headline
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+
+from circumstances import ROOT
 
 RESULTS = ROOT / "tools" / "results"
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "performance.md")

@@ -1,6 +1,6 @@
 """Makes samples/astronaut.mp4: a slow camera move over a photograph, with sound.
 
-    pip install scikit-image && python tools/make_sample.py
+    pip install scikit-image && python tools/samples/make_sample.py
 
 The photograph is NASA's public-domain portrait of the astronaut Eileen Collins, which scikit-image carries. Everything
 else is computed, without randomness: the same versions of the libraries give the same file.
@@ -18,7 +18,7 @@ import numpy as np
 from av.video.reformatter import ColorRange, Colorspace
 from numpy.typing import NDArray
 
-TARGET = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
+TARGET = Path(__file__).resolve().parents[2] / "samples" / "astronaut.mp4"
 WIDTH, HEIGHT = 640, 360  # pixels; the photograph is 512 wide, so more would add no detail
 RATE = 30  # frames a second
 SECONDS = 5

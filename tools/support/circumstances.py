@@ -17,7 +17,7 @@ import onnxruntime as ort
 
 from segmentation import __version__
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def circumstances(program: str, arguments: Sequence[str]) -> dict[str, Any]:

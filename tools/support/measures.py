@@ -1,4 +1,4 @@
-"""Measures of masks and of pictures in motion, each a function of arrays; tools/quality.py applies them.
+"""Measures of masks and of pictures in motion, each a function of arrays; tools/quality/quality.py applies them.
 
 Alphas are (H, W) float32 in 0..1, pictures (H, W, 3) uint8 or float32 in 0..255, lumas (H, W) uint8. "1080p scale"
 means pixels of a picture whose shorter side has 1080.

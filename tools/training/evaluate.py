@@ -8,7 +8,7 @@ Networks get single pictures of at most 512 pixels by the pipeline's own stages,
 probabilities are resized to the mask bilinearly; above 0.5 is a person. Pixels of 128 in the mask count for nothing.
 
 IoU: intersection over union of a picture, mean over the pictures that show people. Boundary F: of DAVIS
-(Perazzi et al., CVPR 2016), see `boundary_f` in tools/measures.py: the harmonic mean of the shares of either outline's
+(Perazzi et al., CVPR 2016), see `boundary_f` in tools/support/measures.py: the harmonic mean of the shares of either outline's
 pixels that lie within 0.8 % of the diagonal of the other outline. Called person: the share of pixels above 0.5 in a
 picture that shows nobody. A picture of people counts in each of its kinds, one without people as nobody or animal.
 """
@@ -33,12 +33,11 @@ import onnxruntime as ort
 from av.video.reformatter import Colorspace
 from numpy.typing import NDArray
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
 
 import measures
 from circumstances import ROOT, circumstances
 from label import TEACHERS, cached, pictures
-from segmentation.inference.onnxruntime import OnnxRuntimeInference
 from split import split
 from truth import HERE, KINDS, PERSON, THRESHOLD, UNSURE, read_table, vote
 
@@ -49,6 +48,7 @@ from segmentation.models.input_size import fitting, sizes_of
 from segmentation.models.model import BUILT_IN, Model, load_model, open_session
 from segmentation.models.tensor_form import Runner
 from segmentation.stages.decode.pyav import plane_view
+from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.stages.masks.refinement import Refiner
 from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 
@@ -215,7 +215,7 @@ def iou(found: Mask, truth: Truth) -> float:
 
 
 def boundary_f(found: Mask, truth: Truth) -> float:
-    """The boundary F of tools/measures.py, with doubtful pixels outside both masks."""
+    """The boundary F of tools/support/measures.py, with doubtful pixels outside both masks."""
     return measures.boundary_f(found & (truth != UNSURE), truth == PERSON)
 
 

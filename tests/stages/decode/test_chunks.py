@@ -9,8 +9,8 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from conftest import Synthetic, planes
 from seams import SEAMS
+from videos import Synthetic, planes
 
 from segmentation.media.input import open_input, probe
 from segmentation.stages.decode.chunks import Chunk, begins_anew, chunks, exact_keyframe, is_hidden, read, whole

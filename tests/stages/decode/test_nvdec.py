@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Synthetic
 from seams import SEAMS
 from stages import gpu
+from videos import Synthetic
 
 from segmentation.config import Config
 from segmentation.errors import LacksEngine

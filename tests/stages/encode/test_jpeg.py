@@ -13,8 +13,8 @@ import cv2
 import numpy as np
 import pytest
 import stages
-from conftest import pictures, same_times, times, video_info
 from numpy.typing import NDArray
+from videos import pictures, same_times, times, video_info
 
 from segmentation import BackendError, Config, OutputError
 from segmentation.frames import FORMATS, FULL, LIMITED, Color, Frame, FrameBatch, VideoInfo

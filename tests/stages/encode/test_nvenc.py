@@ -11,8 +11,8 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from conftest import pictures, same_times, times, video_info
 from numpy.typing import NDArray
+from videos import pictures, same_times, times, video_info
 
 from segmentation import BackendError, Config
 from segmentation.frames import FORMATS, Frame, FrameBatch, VideoInfo

@@ -9,9 +9,9 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from conftest import chunks, pictures, same_chunks, same_times, times, video_info
 from numpy.typing import NDArray
 from segmented import LENGTH, batches, children, encoder, equal, moving, short, write
+from videos import packets, pictures, same_packets, same_times, times, video_info
 
 from segmentation import Config, OutputError, segment
 from segmentation.frames import Frame
@@ -174,8 +174,8 @@ def test_in_the_pipeline_with_sound(corpus: Path, tmp_path: Path, monkeypatch: p
     report = segment(source, target, max_frames=50, encode="cut")
     assert report.frames == 50 and report.plan["encode"] == "cut"
     assert same_times(times(target), times(source, limit=50), Fraction(1, 90_000))
-    sound = chunks(target, "audio")
-    assert sound and same_chunks(sound, chunks(source, "audio")[: len(sound)])
+    sound = packets(target, "audio")
+    assert sound and same_packets(sound, packets(source, "audio")[: len(sound)])
 
 
 @pytest.mark.parametrize("kind", [PyAVEncoder, SegmentEncoder])

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import video_info
 from segmented import LENGTH, batches, children, encoder, equal, moving, short, write
+from videos import video_info
 
 from segmentation import Config, OutputError
 from segmentation.frames import FORMATS, FrameBatch
@@ -336,7 +336,7 @@ ORPHAN = """
 import sys, time
 from pathlib import Path
 sys.path[:0] = {path!r}
-from conftest import video_info
+from videos import video_info
 from segmentation import Config
 from segmentation.stages.encode.segments import SegmentEncoder
 from segmentation.media.muxer import Muxer
@@ -351,7 +351,7 @@ with Muxer(Path({target!r}), video_info(), Config()) as muxer:
 
 @pytest.mark.parametrize("wait", [0, 1])
 def test_the_process_ends_with_the_one_that_started_it(wait: int, tmp_path: Path) -> None:
-    code = ORPHAN.format(path=[str(Path(__file__).parent), *sys.path], target=str(tmp_path / "a.mp4"), wait=wait)
+    code = ORPHAN.format(path=sys.path, target=str(tmp_path / "a.mp4"), wait=wait)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())

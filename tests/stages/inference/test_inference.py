@@ -3,13 +3,13 @@
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from networks import make_model
 from numpy.typing import NDArray
-from test_model import make_model
+from paths import SAMPLE
 
 from segmentation import BackendError, Config
 from segmentation.gpu.discovery import require_torch
@@ -21,7 +21,6 @@ from segmentation.stages.inference import Inference
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 
-SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 CONFIG = Config()
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from conftest import Synthetic, cli
 from forms import make_rvm
 from numpy.typing import NDArray
+from program import cli
+from videos import Synthetic
 
 from segmentation import BackendError, Config, EngineError, ModelError, segment
 from segmentation.media.input import probe

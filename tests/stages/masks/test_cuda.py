@@ -7,10 +7,9 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from conftest import pictures
+from drawn import batch_of, disk, make_info, smooth_rgb
 from numpy.typing import NDArray
-from test_preprocess import batch_of, make_info, smooth_rgb
-from test_refine import disk
+from videos import pictures
 
 from segmentation.config import Config
 from segmentation.frames import FORMATS, Color, FrameBatch
@@ -210,7 +209,6 @@ def test_with_the_same_guide_the_refined_masks_are_the_same(shape: tuple[int, in
 
 @pytest.mark.parametrize("side", SIDES)
 def test_real_masks_and_pictures_are_refined_alike(side: str, corpus: Path) -> None:
-    from test_inference import CONFIG
 
     from segmentation.media.input import probe
     from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
@@ -219,7 +217,7 @@ def test_real_masks_and_pictures_are_refined_alike(side: str, corpus: Path) -> N
     for name in ("05_default_juggle.mp4", "selfie_segmentation_web.mp4", "04_coffee.mp4"):
         info = probe(str(corpus / name))
         batch = batch_of(*(p.planes for p in list(pictures(corpus / name, limit=31))[::15]))
-        masks = OnnxRuntimeInference(MODEL, CONFIG)(OpenCVPreprocessor(info, "yuv420p", MODEL, CONFIG)(batch))
+        masks = OnnxRuntimeInference(MODEL, Config())(OpenCVPreprocessor(info, "yuv420p", MODEL, Config())(batch))
         ours, theirs = refined_by(side, batch, "yuv420p", 0, masks), Refiner(info, "yuv420p")(batch, masks)
         assert np.abs(ours - theirs).max() < 0.05 and np.abs(ours - theirs).mean() < 0.001
         a, b = ours > 0.5, theirs > 0.5

@@ -6,24 +6,16 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from conftest import Synthetic, pictures
+from drawn import batch_of, disk, make_info
 from numpy.typing import NDArray
-from test_preprocess import batch_of, make_info
+from paths import SAMPLE
+from videos import Synthetic, pictures
 
 from segmentation import segment
 from segmentation.frames import FORMATS, Color
 from segmentation.stages.masks.refinement import BOX, DOUBT, EPSILON, LONGER_SIDE, MISFIT, Refiner, refined
 
-SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 Map = NDArray[np.float32]
-
-
-def disk(size: tuple[int, int], radius: float) -> Map:
-    """A disk in the middle of (h, w) whose radius is this share of the height; squeezed as the picture is."""
-    height, width = size
-    y, x = np.mgrid[:height, :width].astype(np.float32)
-    apart = np.hypot((y + 0.5) / height - 0.5, ((x + 0.5) / width - 0.5) * 16 / 9) - radius
-    return np.clip(0.5 - apart * height, 0, 1).astype(np.float32)
 
 
 def test_an_edge_beside_the_pictures_is_drawn_to_it() -> None:

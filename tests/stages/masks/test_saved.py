@@ -10,7 +10,9 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from conftest import TIMEOUT, Synthetic, cli, pictures, report, running, same_times, times, video_info
+from paths import SAMPLE
+from program import TIMEOUT, cli, report, running
+from videos import Synthetic, pictures, same_times, times, video_info
 
 from segmentation import Config, ConfigError, InputError, OutputError, segment
 from segmentation.frames import Frame, FrameBatch
@@ -20,7 +22,6 @@ from segmentation.pipeline.run import Report
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.stages.masks.saved import TAG, VALUES, MaskReader, MaskWriter, intact, rounded, ticks
 
-SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 CPU: dict[str, Any] = {"mode": "baseline"}
 # Without what rounding would show in, refining, and what the ends of a stretch would, make_smoother.
 PLAIN: dict[str, Any] = {"smooth": 0.0, "refine": False}

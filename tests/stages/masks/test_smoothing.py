@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Synthetic, cli, report, times
+from drawn import batch_of
 from numpy.typing import NDArray
-from test_preprocess import batch_of
+from paths import SAMPLE
+from program import cli, report
+from videos import Synthetic, times
 
 from segmentation import segment
 from segmentation.config import Config
@@ -23,7 +25,6 @@ from segmentation.stages.masks.smoothing import (
     smooth_masks,
 )
 
-SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 SIZE = 64
 Map = NDArray[np.float32]
 

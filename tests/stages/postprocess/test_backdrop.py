@@ -10,8 +10,11 @@ import av
 import cv2
 import numpy as np
 import pytest
-from conftest import Synthetic, cli, pictures, report, video_info
+from drawn import shown
 from numpy.typing import NDArray
+from paths import SAMPLE
+from program import cli, report
+from videos import Synthetic, pictures, video_info
 
 from segmentation.config import Config
 from segmentation.effect import Effect
@@ -19,7 +22,6 @@ from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, Color
 from segmentation.stages.postprocess.backdrop import Backdrop
 
-SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 RED, BLUE, WHITE = (200, 30, 40), (20, 40, 210), (255, 255, 255)
 
 
@@ -39,14 +41,6 @@ def halves(width: int, height: int) -> NDArray[np.uint8]:
     picture[: height // 2], picture[height // 2 :] = RED, BLUE
     picture[: height // 4, : width // 4] = WHITE
     return picture
-
-
-def shown(planes: Any, pix_fmt: str, color: Color, turns: int = 0) -> NDArray[np.float32]:
-    """The upright picture in RGB of 0..255."""
-    size = planes[0].shape[::-1]
-    yuv = np.dstack([cv2.resize(p, size, interpolation=cv2.INTER_LINEAR) for p in planes]).astype(np.float32)
-    rgb = cv2.transform(yuv, color.yuv_to_rgb(FORMATS[pix_fmt].bits)) * 255
-    return np.rot90(rgb, turns)
 
 
 @pytest.mark.parametrize("pix_fmt", FORMATS)

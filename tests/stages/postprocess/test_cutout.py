@@ -7,14 +7,15 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from conftest import Synthetic, chunks, cli, pictures, planes, report, same_chunks, times
 from numpy.typing import NDArray
+from paths import SAMPLE
+from program import cli, report
+from videos import Synthetic, packets, pictures, planes, same_packets, times
 
 from segmentation import Config, ConfigError, OutputError, segment
 from segmentation.frames import FORMATS
 from segmentation.stages.postprocess.opencv import composite
 
-SAMPLE = Path(__file__).parent.parent / "samples" / "astronaut.mp4"
 FRAMES = 5
 
 
@@ -77,7 +78,7 @@ def test_times_and_sound_are_the_inputs(tmp_path: Path, name: str, audio: str) -
     source = clip.write(tmp_path / "in.mkv")
     segment(source, tmp_path / name, effect="cutout")
     assert times(tmp_path / name) == times(source)
-    assert same_chunks(chunks(tmp_path / name, "audio"), chunks(source, "audio"))
+    assert same_packets(packets(tmp_path / name, "audio"), packets(source, "audio"))
     with av.open(str(tmp_path / name)) as container:
         frame = next(container.decode(video=0))
         assert (frame.colorspace, frame.color_range) == (1, 1)

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import batch_of, make_info, noise, planes_of, smooth_rgb
 from numpy.typing import NDArray
 from stages import SIDES, postprocess
-from test_preprocess import batch_of, make_info, planes_of, smooth_rgb
 
 from segmentation.frames import FORMATS, FULL, LIMITED, Color, Planes
 from segmentation.stages.postprocess.opencv import composite
@@ -43,15 +43,6 @@ def run(request: pytest.FixtureRequest) -> Run:
         return postprocess(request.param, info, pix_fmt, effect, batch_of(planes), mask, **options).frames[0].planes
 
     return work
-
-
-def noise(pix_fmt: str, width: int = 322, height: int = 182, seed: int = 0) -> Planes:
-    layout = FORMATS[pix_fmt]
-    generator = np.random.default_rng(seed)
-    chroma = (-(-height >> layout.shift_y), -(-width >> layout.shift_x))
-    shapes = ((height, width), chroma, chroma)
-    y, u, v = (generator.integers(0, 1 << layout.bits, shape).astype(layout.dtype) for shape in shapes)
-    return y, u, v
 
 
 @pytest.mark.parametrize("bits", [8, 10])

@@ -1,81 +1,23 @@
 """From YUV planes to the network's input, on every implementation, held against FFmpeg's swscale."""
 
 from dataclasses import replace
-from fractions import Fraction
-from pathlib import Path
 
 import av
 import cv2
 import numpy as np
 import pytest
+from drawn import MODEL, batch_of, make_info, planes_of, smooth_rgb
 from numpy.typing import NDArray
 from stages import SIDES, preprocess
 
-from segmentation.frames import FORMATS, FULL, LIMITED, Color, Frame, FrameBatch, Planes, VideoInfo
+from segmentation.frames import FORMATS, FULL, LIMITED, Color, Planes
 from segmentation.media.input import upright
-from segmentation.models.model import Model
 from segmentation.stages.decode.pyav import plane_view
 from segmentation.stages.preprocess.opencv import shrink
 from segmentation.stages.preprocess.resampling import shrinking
 
 TOLERANCE = 2  # levels of 8 bits
 SWSCALE_MATRIX = {1: "ITU709", 6: "ITU601", 9: 9}  # 9: BT.2020 by FFmpeg's own number
-
-MODEL = Model(
-    name="test",
-    path=Path("test.onnx"),
-    input_name="input",
-    output_name="mask",
-    dtype=np.float32,
-    batch=None,
-    height=96,
-    width=160,
-    mean=(0.0, 0.0, 0.0),
-    std=(1.0, 1.0, 1.0),
-    channel_order="rgb",
-    labels=("person",),
-    activation="none",
-    keep=(0,),
-)
-
-
-def make_info(width: int, height: int, color: Color, rotation: int = 0) -> VideoInfo:
-    return VideoInfo(
-        path="test.mp4",
-        stream_index=0,
-        width=width,
-        height=height,
-        pix_fmt="yuv420p",
-        codec="h264",
-        color=color,
-        time_base=Fraction(1, 30),
-        rate=Fraction(30),
-        start=Fraction(0),
-        frames=1,
-        frames_exact=True,
-        end=None,
-        sample_aspect_ratio=None,
-        display_matrix=None,
-        rotation=rotation,
-        interlaced=False,
-    )
-
-
-def smooth_rgb(height: int, width: int, seed: int = 0) -> NDArray[np.uint8]:
-    """A picture (H, W, 3) with all hues and no detail that chroma subsampling would lose."""
-    noise = np.random.default_rng(seed).random((5, 7, 3)).astype(np.float32)
-    return (cv2.resize(noise, (width, height), interpolation=cv2.INTER_LINEAR) * 255).astype(np.uint8)
-
-
-def planes_of(rgb: NDArray[np.uint8], pix_fmt: str, color: Color) -> Planes:
-    """RGB to planes by the matrix's own definition, in floating point: no library's rounding in the way."""
-    layout = FORMATS[pix_fmt]
-    to_rgb = color.yuv_to_rgb(layout.bits).astype(np.float64)
-    yuv = (rgb / 255 - to_rgb[:, 3]) @ np.linalg.inv(to_rgb[:, :3]).T
-    full = [np.clip(np.round(yuv[..., i]), 0, 2**layout.bits - 1).astype(layout.dtype) for i in range(3)]
-    small = (-(-rgb.shape[1] >> layout.shift_x), -(-rgb.shape[0] >> layout.shift_y))
-    y, u, v = full[0], *(cv2.resize(p, small, interpolation=cv2.INTER_AREA) for p in full[1:])
-    return y, u, v
 
 
 def swscale_rgb(planes: Planes, pix_fmt: str, color: Color) -> NDArray[np.uint8]:
@@ -89,10 +31,6 @@ def swscale_rgb(planes: Planes, pix_fmt: str, color: Color) -> NDArray[np.uint8]
     )
     matrix = SWSCALE_MATRIX[color.matrix]
     return whole.reformat(format="rgb24", src_colorspace=matrix, dst_color_range=FULL, **span).to_ndarray()
-
-
-def batch_of(*planes: Planes) -> FrameBatch:
-    return FrameBatch(frames=tuple(Frame(planes=p, pts=i, duration=1) for i, p in enumerate(planes)), index=0)
 
 
 @pytest.mark.parametrize("side", SIDES)

@@ -1,16 +1,27 @@
-"""What travels through the pipeline: frames in YUV, with their timestamps and what their numbers mean.
+"""What travels through the pipeline: frames in YUV with their timestamps, and their masks.
 
 Frames stay YUV from the decoder to the encoder: three planes, Y (H, W) and U, V (h, w), where (h, w) is (H, W) divided
 by the chroma subsampling and rounded up; uint8 for 8 bits, uint16 (low bits used) for 10. On the CPU each frame has its
 own planes, NumPy arrays; on a GPU the frames of a batch lie in three tensors.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:  # machines without a GPU may lack PyTorch
+    import torch
+
+    from segmentation.gpu.driver import Event
+    from segmentation.shared_memory import BlockPool, SharedPlanes
+
+Memory = Literal["host", "cuda"]
+Array: TypeAlias = "NDArray[Any] | torch.Tensor"  # on the host or on a GPU
 
 Plane = NDArray[Any]  # (h, w) uint8 or uint16
 Planes = tuple[Plane, Plane, Plane]
@@ -162,22 +173,72 @@ class FrameBatch:
     index: int  # number of the first frame, counted from the first frame that is put out
     number: int = 0  # of the batch, counted likewise: batches may be short, so it does not follow from `index`
     # On a GPU: (Y, U, V), of cut-outs with alpha, CUDA tensors (N, h, w) whose first len(frames) pictures count.
-    planes: Any = None
-    # (N, h, w) uint8, upright, with the masks: which of the classes that are kept is the likeliest, if that is wanted.
-    class_map: Any = None
-    ready: Any = None  # a CUDA event: the planes hold the pictures once it has passed
-    # In the host's memory: `SharedPlanes` whose first pictures these frames are, if an encoder's process sees them.
-    shared: Any = None
+    planes: tuple[torch.Tensor, ...] = ()
+    ready: Event | None = None  # the planes hold the pictures once this CUDA event has passed
+    shared: SharedPlanes | None = None  # the block that these frames begin, if an encoder's process sees it
 
     @property
-    def memory(self) -> str:
+    def memory(self) -> Memory:
         """Where the pictures are: "host" or "cuda"."""
-        return "host" if self.planes is None else "cuda"
+        return "cuda" if self.planes else "host"
 
     def __len__(self) -> int:
         return len(self.frames)
 
-    def without_pictures(self) -> "FrameBatch":
+    def without_pictures(self) -> FrameBatch:
         """The frames' times alone: what is still asked for when the pictures are encoded, and their memory free."""
         frames = self.frames if self.memory == "cuda" else tuple(replace(f, planes=ON_GPU) for f in self.frames)
-        return replace(self, frames=frames, planes=None, ready=None, shared=None)
+        return replace(self, frames=frames, planes=(), ready=None, shared=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedBatch:
+    """Frames with what the network found in them."""
+
+    frames: FrameBatch
+    masks: Array  # (N, h, w) float32 in 0..1, upright
+    class_map: Array | None = None  # (N, h, w) uint8, upright: index into the kept classes, where it is asked for
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def to(self, memory: Memory, transfer: Transfer) -> MaskedBatch:
+        """The batch in that memory: the same where all of it is there already."""
+        count = len(self.frames)
+        return MaskedBatch(
+            frames=transfer.frames(self.frames, memory),
+            masks=transfer.rows(self.masks, memory, count),
+            class_map=None if self.class_map is None else transfer.rows(self.class_map, memory, count),
+        )
+
+
+class Transfer(Protocol):
+    """Moves batches between the host's memory and the GPU's."""
+
+    def enter(self) -> None:
+        """Prepares the calling thread; each thread that moves something calls it first."""
+
+    def frames(
+        self, batch: FrameBatch, memory: Memory, *, wait: bool = True, blocks: BlockPool | None = None
+    ) -> FrameBatch:
+        """The batch in that memory: as it is if it is there, else a copy; on the host in one of `blocks`, if given.
+
+        Without `wait` the GPU may still be copying; the copy is complete once `ready` has passed.
+        """
+
+    def rows(self, array: Array, memory: Memory, count: int) -> Array:
+        """The first `count` rows of an array in that memory, likewise."""
+
+
+class HostTransfer:
+    """A `Transfer` for runs without a GPU, where nothing moves."""
+
+    def enter(self) -> None: ...
+
+    def frames(
+        self, batch: FrameBatch, memory: Memory, *, wait: bool = True, blocks: BlockPool | None = None
+    ) -> FrameBatch:
+        return batch
+
+    def rows(self, array: Array, memory: Memory, count: int) -> Array:
+        return array

@@ -16,24 +16,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from segmentation.frames import ON_GPU, FrameBatch, PixelFormat, VideoInfo
+from segmentation.frames import ON_GPU, Array, FrameBatch, Memory, PixelFormat, Transfer, VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.plane_pool import PlanePool
 from segmentation.shared_memory import BlockPool, SharedPlanes
-from segmentation.stages.masks.saved import VALUES, rounded
 
 _PORTABLE = 1  # cudaHostRegisterPortable: page-locked for all devices
 
 
-class Transfer:
-    """Moves batches of frames, and arrays with a row for each frame."""
+class GpuTransfer(Transfer):
+    """See `frames.Transfer`."""
 
     def __init__(self, gpu: Gpu, info: VideoInfo, layout: PixelFormat, batch_size: int) -> None:
         self._gpu = gpu
         self._layout = layout
         self._dtype = torch_dtype(layout)
-        self._values = torch.from_numpy(VALUES).to(gpu.device)
         self._shapes = [(batch_size, *shape) for shape in layout.shapes(info.width, info.height)]
         self._pool = PlanePool(gpu, self._shapes, self._dtype)
 
@@ -42,7 +40,7 @@ class Transfer:
         self._gpu.enter()
 
     def frames(
-        self, batch: FrameBatch, memory: str, *, wait: bool = True, blocks: BlockPool | None = None
+        self, batch: FrameBatch, memory: Memory, *, wait: bool = True, blocks: BlockPool | None = None
     ) -> FrameBatch:
         """The batch in that memory: as it is if it is there, else a copy; on the host in one of `blocks`, if given.
 
@@ -52,7 +50,7 @@ class Transfer:
             return batch if wait or memory == "host" else replace(batch, ready=self._gpu.record_event())
         return self._upload(batch) if memory == "cuda" else self._download(batch, wait, blocks)
 
-    def rows(self, array: Any, memory: str, count: int) -> Any:
+    def rows(self, array: Array, memory: Memory, count: int) -> Array:
         """The first `count` rows of a NumPy array or CUDA tensor in that memory, likewise."""
         if isinstance(array, torch.Tensor) == (memory == "cuda"):
             return array if memory == "cuda" else array[:count]
@@ -61,23 +59,8 @@ class Transfer:
                 pinned = torch.empty(array.shape, dtype=torch.from_numpy(array[:0]).dtype, pin_memory=True)
                 pinned.numpy()[:] = array
                 return pinned.to(self._gpu.device, non_blocking=True)
-            return array[:count].cpu().numpy()
-
-    def rounded(self, masks: Any) -> tuple[Any, Any]:
-        """`mask_track.rounded`, of a NumPy array or a CUDA tensor, whose results stay where it is."""
-        if not isinstance(masks, torch.Tensor):
-            return rounded(masks)
-        with torch.cuda.stream(self._gpu.stream):
-            levels = (masks * 255 + 0.5).to(torch.uint8)
-            return levels, self._values[levels.long()]  # not divided: GPUs round that otherwise
-
-    def class_map(self, batch: FrameBatch, memory: str) -> FrameBatch:
-        """The batch with its `which`, if it has one, in that memory."""
-        return (
-            batch
-            if batch.class_map is None
-            else replace(batch, class_map=self.rows(batch.class_map, memory, len(batch)))
-        )
+            host: NDArray[Any] = array[:count].cpu().numpy()  # type: ignore[union-attr]
+            return host
 
     def _upload(self, batch: FrameBatch) -> FrameBatch:
         count = len(batch)
@@ -135,4 +118,4 @@ class Transfer:
         if wait:
             ready.synchronize()
         frames: Any = (replace(f, planes=tuple(plane[i] for plane in planes)) for i, f in enumerate(batch.frames))
-        return replace(batch, frames=tuple(frames), planes=None, ready=None if wait else ready, shared=shared)
+        return replace(batch, frames=tuple(frames), planes=(), ready=None if wait else ready, shared=shared)

@@ -24,7 +24,7 @@ from onnxruntime.transformers.onnx_model import OnnxModel
 from segmentation.errors import EngineError
 from segmentation.models.model import Model, short
 from segmentation.models.onnx_graph import exact_session, run, session_of
-from segmentation.stages.inference import probabilities
+from segmentation.models.scores import probabilities
 
 log = logging.getLogger(__name__)
 

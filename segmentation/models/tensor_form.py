@@ -6,6 +6,7 @@ one frame and wants back for the next. `onnx_form.py` makes the same of the grap
 """
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +76,12 @@ class Runner:
 
     def __call__(self, pictures: NDArray[Any]) -> NDArray[np.float32]:
         return to_scores(self.raw(pictures), self._form)
+
+    def fresh(self) -> "Runner":
+        """A runner on the same session, with the states as they are before the first picture."""
+        runner = copy(self)
+        runner._extras = {extra.name: extra.array for extra in self._form.extras}
+        return runner
 
     def raw(self, pictures: NDArray[Any]) -> NDArray[Any]:
         """The output as the file has it."""

@@ -41,6 +41,7 @@ class Finished:
     shown: deque[FrameBatch]  # what the outputs show that have not encoded it yet, in their order
     masks: Any  # (N, h, w) float32 on the host, as composited; `None` where nobody asks
     levels: Any  # (N, h, w) uint8 on the host, as they are saved; `None` where they are not
+    class_map: Any = None
     packets: list[list[Packet[Any]]] = field(default_factory=list)  # of the outputs that have
 
 
@@ -57,7 +58,7 @@ class Output:
 
     def given(self, batch: FrameBatch, move: Any) -> FrameBatch:
         """The batch where the encoder wants it. The GPU may still be at work on it, see `transfer.Transfer.frames`."""
-        blocks = getattr(self.encoder, "blocks", None)
+        blocks = self.encoder.blocks
         return move.frames(batch, self.encoder.memory, wait=False, blocks=blocks)  # type: ignore[no-any-return]
 
     def encoding(self, batches: Iterable[Finished], enter: Callable[[], None]) -> Iterator[Finished]:
@@ -147,8 +148,8 @@ class Outputs:
             config, muxer = output.config, output.muxer
             output.postprocess = made(plan.postprocess, info, pix_fmt, effect_on(config.effect, classes), config)
             output.encoder = made(output.choice, muxer, info, pix_fmt, config)
-            if plan.on_gpu and hasattr(output.encoder, "expect"):
-                output.encoder.expect()
+            if plan.on_gpu:
+                output.encoder.prefault()
             muxer.copy_streams(end=end)
             if config.verify:
                 output.verifier = OutputVerifier(muxer, info, pix_fmt, config, plan.decode.name)

@@ -13,12 +13,12 @@ from typing import Any
 
 from segmentation.config import Config
 from segmentation.errors import DeviceError, DeviceMemoryError
-from segmentation.frames import FORMATS, FrameBatch, VideoInfo
+from segmentation.frames import FORMATS, FrameBatch, HostTransfer, MaskedBatch, VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.discovery import device_index
 from segmentation.models.model import Model, load_model
+from segmentation.stages.inference import Inference
 from segmentation.stages.masks.refinement import Refiner
-from segmentation.stages.masks.saved import rounded
 from segmentation.stages.masks.smoothing import HostSmoothing, SmoothingBackend
 
 log = logging.getLogger(__name__)
@@ -74,44 +74,26 @@ class ModelPreloader:
 
     def begin(self, infer: Any) -> None:
         """`infer` is the class that is chosen."""
-        if self._model is None or not hasattr(infer, "load"):
+        if self._model is None or not Inference:
             return
         config = replace(self._config, batch_size=batch_size(self._config, self._model, on_gpu=True))
         pool = ThreadPoolExecutor(1, "loading")
-        self._loaded = pool.submit(infer.load, self._model, config)
+        self._loaded = pool.submit(infer.preload, self._model, config)
         pool.shutdown(wait=False)
 
     def options(self) -> dict[str, Any]:
         """For the constructor of what infers. Raises what loading has raised."""
-        return {} if self._loaded is None else {"loaded": self._loaded.result()}
-
-
-class _Stay:
-    """Where there is no GPU, nothing moves; see `transfer.Transfer`."""
-
-    def enter(self) -> None: ...
-
-    def frames(self, batch: FrameBatch, memory: str, *, wait: bool = True, blocks: Any = None) -> FrameBatch:
-        return batch
-
-    def rows(self, array: Any, memory: str, count: int) -> Any:
-        return array
-
-    def rounded(self, masks: Any) -> tuple[Any, Any]:
-        return rounded(masks)
-
-    def class_map(self, batch: FrameBatch, memory: str) -> FrameBatch:
-        return batch
+        return {} if self._loaded is None else {"preloaded": self._loaded.result()}
 
 
 def moves(gpu: Any, info: VideoInfo, pix_fmt: str, config: Config) -> Any:
     """What brings batches and arrays to where a stage wants them: `transfer.Transfer`, or nothing without a GPU."""
     if gpu is None:
-        return _Stay()
-    from segmentation.gpu.transfer import Transfer
+        return HostTransfer()
+    from segmentation.gpu.transfer import GpuTransfer
 
     assert config.batch_size is not None
-    return Transfer(gpu, info, FORMATS[pix_fmt], config.batch_size)
+    return GpuTransfer(gpu, info, FORMATS[pix_fmt], config.batch_size)
 
 
 def make_smoother(memory: str, model: Model, config: Config, gpu: Any) -> SmoothingBackend | None:
@@ -140,7 +122,7 @@ class Compositor:
 
             self._refine = CudaRefiner(info, pix_fmt, config, gpu)
 
-    def __call__(self, batch: FrameBatch, masks: Any) -> tuple[list[FrameBatch], Any]:
+    def __call__(self, masked: MaskedBatch) -> tuple[list[FrameBatch], Any]:
         if self._refine is not None:
-            masks = self._refine(batch, masks)
-        return [postprocess(batch, masks) for postprocess in self._postprocesses], masks
+            masked = replace(masked, masks=self._refine(masked.frames, masked.masks))
+        return [postprocess(masked) for postprocess in self._postprocesses], masked.masks

@@ -64,16 +64,16 @@ class Results:
             with suppress(OSError):  # what was still to be written is not wanted any more
                 self._file.close()
 
-    def note(self, batch: FrameBatch, masks: NDArray[np.float32]) -> None:
+    def note(self, batch: FrameBatch, masks: NDArray[np.float32], class_map: NDArray[np.uint8] | None) -> None:
         """Writes the lines of one batch. Masks (N, h, w), upright."""
         lines = []
         for number, (frame, mask) in enumerate(zip(batch.frames, masks, strict=True), batch.index):
             found = mask > self._threshold
-            areas = self._areas(found, batch.class_map, number - batch.index)
+            areas = self._areas(found, class_map, number - batch.index)
             present = [name for name, area in areas.items() if area.any()]
             line: dict[str, Any] = {"index": number, "pts": float(self._seconds(frame.pts)), "classes": present}
             line |= measured(found, *self._size)
-            if batch.class_map is not None:
+            if class_map is not None:
                 line["by_class"] = {name: measured(areas[name], *self._size) for name in present}
             if self._rle:
                 line["rle"] = {"size": list(found.shape), "counts": rle(found)}

@@ -12,9 +12,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from segmentation.config import Config
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError, UnknownOperator
-from segmentation.frames import FrameBatch, VideoInfo
+from segmentation.frames import FrameBatch, MaskedBatch, VideoInfo
 from segmentation.gpu.errors import translate_gpu_error
 from segmentation.media.input import probe
 from segmentation.models.model import load_model
@@ -36,7 +38,7 @@ from segmentation.pipeline.timing import StageClock
 from segmentation.pipeline.trace import Trace, tracing
 from segmentation.pipeline.verify import Verified
 from segmentation.stages.decode.timestamps import expected
-from segmentation.stages.inference import Found
+from segmentation.stages.masks.quantize import quantize
 from segmentation.stages.masks.saved import MaskReader, MaskWriter
 from segmentation.stages.masks.smoothing import smooth_masks
 
@@ -158,37 +160,42 @@ def _segment(
             """A stage on the GPU has its buffers once: what it queues for one batch must not mix with another's."""
             return turn if stage.memory == "cuda" else nullcontext()
 
-        def find(batch: FrameBatch) -> tuple[FrameBatch, Any, Any]:
+        def find(batch: FrameBatch) -> tuple[Any, Any, Any]:
             move.enter()
             with alone(preprocess):
                 given = move.frames(batch, preprocess.memory)
                 tensor = move.rows(clock.call("preprocess", batch, preprocess, given), infer.memory, len(batch))
             found = clock.call("infer", batch, infer, tensor)
-            masks, class_map = found if isinstance(found, Found) else (found, None)
+            masks, class_map = found
             kept = backend.kept(tensor, masks, len(batch)) if backend is not None else None
-            return replace(batch if compose.memory == batch.memory else given, class_map=class_map), masks, kept
+            frames = batch if compose.memory == batch.memory else given
+            return MaskedBatch(frames=frames, masks=masks, class_map=class_map), masks, kept
 
-        def finish(found: tuple[FrameBatch, Any]) -> Finished:
+        def finish(found: tuple[Any, Any]) -> Finished:
             move.enter()
-            batch, masks = found
+            masked, masks = found
+            masked = replace(masked, masks=masks)
             levels = None
             if track is not None:  # what is composited is what was saved
-                levels, masks = move.rounded(masks)
+                levels, masks = (
+                    quantize(masked.masks) if isinstance(masked.masks, np.ndarray) else __import__("segmentation.stages.masks.cuda").CudaQuantizer(gpu)(masked.masks)
+                )
+                masked = replace(masked, masks=masks)
             with alone(compose):
-                batch, masks = move.frames(batch, compose.memory), move.rows(masks, compose.memory, len(batch))
-                batch = move.class_map(batch, compose.memory)
-                composed, masks = clock.call("postprocess", batch, compose, batch, masks)
+                batch = masked.frames
+                masked = masked.to(compose.memory, move)
+                composed, masks = clock.call("postprocess", batch, compose, masked)
                 pairs = zip(composed, outputs, strict=True)
                 shown = deque(output.given(made, move) for made, output in pairs)
                 noted = move.rows(masks, "host", len(batch)) if config.results or config.verify else None
-                batch = move.class_map(batch, "host") if config.results else batch
+                class_map = masked.to("host", move).class_map if config.results else None
                 levels = None if levels is None else move.rows(levels, "host", len(batch))
-                return Finished(batch.without_pictures(), shown, noted, levels)
+                return Finished(batch.without_pictures(), shown, noted, levels, class_map)
 
         workers = infer.workers if saved is None else 1 if plan.postprocess.on_gpu else saved.workers
         ending.enter_context(opencv_threads.one_a_frame(workers))
         if saved is not None:
-            read = ((batch, clock.call("infer", batch, saved, batch)) for batch in decoded)
+            read = ((MaskedBatch(frames=b, masks=m), m) for b in decoded for m in [clock.call("infer", b, saved, b)])
             finishing = overlapped.map(finish, read, workers)
         elif backend is not None:  # between the two, masks wait for those of later frames
             found = overlapped.map(find, decoded, workers)
@@ -217,7 +224,7 @@ def _segment(
                 break
             outputs.write(finished)
             if results is not None:
-                results.note(finished.batch, finished.masks)
+                results.note(finished.batch, finished.masks, finished.class_map)
             if track is not None:
                 track.note(finished.batch, finished.levels)
             frames += len(finished.batch)

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any
+from typing import Any, ClassVar
 
 import PyNvVideoCodec as nvc
 from av.packet import Packet
@@ -23,15 +23,16 @@ from numpy import int64, uint64
 
 from segmentation.config import Config
 from segmentation.errors import InputError
-from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, VideoInfo
+from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, Memory, VideoInfo
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.discovery import nvdec_engines
 from segmentation.gpu.driver import Event
 from segmentation.gpu.plane_pool import PlanePool, Planes
 from segmentation.media.input import open_input
+from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.chunk_queue import ChunkQueue
 from segmentation.stages.decode.chunks import Chunk, begins_anew, chunks, exact_keyframe, is_hidden, read, whole
-from segmentation.stages.decode.nvdec_session import Decoder
+from segmentation.stages.decode.nvdec_session import NvdecSession
 from segmentation.stages.decode.timestamps import Timeline, missing
 
 _Times = tuple[int | None, int, bool]  # pts, duration, whether it is decoded only because others refer to it
@@ -45,10 +46,10 @@ LEAST_CHUNK = 24  # packets: below, restarting a decoder costs more than another
 AHEAD = 2_500_000_000
 
 
-class NvdecDecoder:
+class NvdecDecoder(Decoder):
     """See `segmentation.stages.decode`. The planes of a batch are (N, h, w), with N the batch size even if it is not full."""
 
-    memory = "cuda"
+    memory: ClassVar[Memory] = "cuda"
 
     def __init__(self, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu) -> None:
         self.info = info
@@ -159,7 +160,7 @@ class NvdecDecoder:
         """Decodes one chunk after the other. Where the next one is there already and begins anew, its packets follow at
         once and push out the frames that the decoder still holds: if it were emptied first, its engine would stand
         idle."""
-        decoder: Decoder | None = None
+        decoder: NvdecSession | None = None
         before: _Making | None = None  # the chunk of which the decoder still holds frames
         while True:
             chunk = self._line.next_chunk(wait=before is None)
@@ -170,7 +171,7 @@ class NvdecDecoder:
             elif chunk is None:
                 break
             if chunk is not None:
-                decoder = decoder or Decoder(self.info, self._gpu)
+                decoder = decoder or NvdecSession(self.info, self._gpu)
                 before = self._decode(decoder, chunk, before)
         self._line.closed.wait()  # while one decoder is being destroyed, no other gets on
         if decoder is not None:
@@ -183,7 +184,7 @@ class NvdecDecoder:
         first = chunk.first  # as it stays, now that all of the chunk is there
         return first is not None and all(time < first for time in before.times)
 
-    def _decode(self, decoder: Decoder, chunk: Chunk, before: _Making | None) -> _Making:
+    def _decode(self, decoder: NvdecSession, chunk: Chunk, before: _Making | None) -> _Making:
         """Gives the decoder a chunk's packets, and takes what comes out."""
         making = _Making(chunk)
         for packet in chunk.packets():

@@ -13,7 +13,7 @@ from segmentation.gpu.discovery import NVDEC_CODECS
 from segmentation.gpu.errors import translate_gpu_error
 
 
-class Decoder:
+class NvdecSession:
     """Packets in, surfaces out. Its beginning and end don't spoil captures of CUDA graphs."""
 
     def __init__(self, info: VideoInfo, gpu: Gpu) -> None:

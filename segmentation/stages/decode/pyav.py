@@ -1,8 +1,11 @@
 """Decoding with FFmpeg on the CPU, through PyAV, on all cores."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar
 
 import av
 import av.error
@@ -12,19 +15,23 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from segmentation.config import Config
-from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Plane, VideoInfo
+from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, Plane, VideoInfo
 from segmentation.media.input import MAX_PIXELS, open_input
+from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.timestamps import Reorder, Timeline, missing
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
 
 log = logging.getLogger(__name__)
 
 
-class PyAVDecoder:
+class PyAVDecoder(Decoder):
     """See `segmentation.stages.decode`. Planes are views of FFmpeg's own reference-counted buffers: nothing is copied."""
 
-    memory = "host"
+    memory: ClassVar[Memory] = "host"
 
-    def __init__(self, info: VideoInfo, pix_fmt: str, config: Config) -> None:
+    def __init__(self, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu | None = None) -> None:
         self.info = info
         self.damaged = 0
         self._format = FORMATS[pix_fmt]

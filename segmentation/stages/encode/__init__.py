@@ -1,46 +1,54 @@
-"""Stage 5, encode: frames become packets of a video stream.
-
-Contract: `Encoder(muxer, info, pix_fmt, config, gpu)` adds its stream to the muxer. `encode(batch)` returns the packets
-that are ready, `flush()` the rest, in decoding order; each frame keeps its pts and duration in `info.time_base`.
-`formats(codec)` says which members of `frames.FORMATS` it takes. `close()` is called in every way out, after `flush()`
-or in place of it, any number of times: it ends the encoder's threads and waits for them, about a second at the most.
-
-`memory` says where it wants frames:
-
-- `host`: `Frame.planes` are NumPy arrays, four of a cut-out. An encoder may keep references to them until their packets
-  are out, so nobody writes to them and their memory stays valid while anything references it. On runs with a GPU they
-  may be views of page-locked memory that a copy from the GPU has filled. An encoder that hands frames to another
-  process has `blocks`, a `shared_memory.BlockPool`: what lies there, said by `FrameBatch.shared`, it does not copy. One
-  that has `expect()` is told so, as soon as it is made, that frames will come from a GPU.
-- `cuda`: `FrameBatch.planes` are tensors on `gpu.device`, and `Frame.planes` is (). What fills them is queued on
-  `gpu.stream`; who reads them on another stream waits there for `FrameBatch.ready`, and keeps a reference until it has
-  read them: afterwards their memory is given out again on `gpu.stream`.
-
-`gpu` is the run's `Gpu`, and `None` without a GPU.
-"""
+"""Stage 5, encode: frames become packets of a video stream."""
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the encoders' own process begins here, and needs none of it
+from segmentation.stages import Stage
+
+if TYPE_CHECKING:  # the encoders' own process imports this package, and needs none of these
     from av.packet import Packet
 
     from segmentation.config import Config
     from segmentation.frames import FrameBatch, VideoInfo
+    from segmentation.gpu.context import Gpu
     from segmentation.media.muxer import Muxer
+    from segmentation.shared_memory import BlockPool
 
 
-class Encoder(Protocol):
-    memory: ClassVar[Literal["host", "cuda"]]
+class Encoder(Stage):
+    """Adds its stream to the muxer. Each frame keeps its pts and duration in `info.time_base`.
 
-    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any = None) -> None: ...
+    `memory` says where it wants frames:
+
+    - "host": `Frame.planes` are NumPy arrays, four of a cut-out. An encoder may keep references to them until their
+      packets are out, so no stage writes to them. On runs with a GPU they may be views of pinned memory that a copy
+      from the GPU has filled.
+    - "cuda": `FrameBatch.planes` are tensors on `gpu.device`, and `Frame.planes` is (). The work that fills them is
+      queued on `gpu.stream`. An encoder that reads them on another stream makes that stream wait for
+      `FrameBatch.ready`, and keeps a reference until it has read them.
+    """
+
+    blocks: BlockPool | None = (
+        None  # of an encoder in another process: frames in it (`FrameBatch.shared`) aren't copied
+    )
+
+    @abstractmethod
+    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu | None) -> None: ...
 
     @staticmethod
-    def formats(codec: str) -> tuple[str, ...]: ...
+    @abstractmethod
+    def formats(codec: str) -> tuple[str, ...]:
+        """The keys of `frames.FORMATS` that it takes for this codec."""
 
-    def encode(self, batch: FrameBatch) -> list[Packet[Any]]: ...
+    @abstractmethod
+    def encode(self, batch: FrameBatch) -> list[Packet[Any]]:
+        """The packets that are ready, in decoding order."""
 
-    def flush(self) -> list[Packet[Any]]: ...
+    @abstractmethod
+    def flush(self) -> list[Packet[Any]]:
+        """The packets that are left, after the last batch."""
 
-    def close(self) -> None: ...
+    def prefault(self) -> None:  # only an encoder in another process has memory to make ready
+        """Makes the memory of `blocks` ready: frames will come from a GPU, faster than they can be encoded."""

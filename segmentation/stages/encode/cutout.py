@@ -7,7 +7,7 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import av
 import av.error
@@ -18,12 +18,16 @@ from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.errors import ConfigError, OutputError
-from segmentation.frames import FORMATS, FULL, LIMITED, Frame, FrameBatch, PixelFormat, VideoInfo
+from segmentation.frames import FORMATS, FULL, LIMITED, Frame, FrameBatch, Memory, PixelFormat, VideoInfo
 from segmentation.media.containers import CUTOUTS
 from segmentation.media.input import EXACT, reason
 from segmentation.media.muxer import Muxer
 from segmentation.stages.decode.pyav import plane_view
+from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.pyav import describe_stream
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +50,13 @@ _CODECS = {
 }
 
 
-class CutoutEncoder:
+class CutoutEncoder(Encoder):
     """See `segmentation.stages.encode`. Takes frames whose fourth plane is alpha. Raises `ConfigError` for a quality where the
     codec has none."""
 
-    memory: ClassVar[Literal["host"]] = "host"
+    memory: ClassVar[Memory] = "host"
 
-    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any = None) -> None:
+    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu | None = None) -> None:
         codec = _CODECS[muxer.codec]
         if config.quality is not None and codec.quality is None:
             raise ConfigError(

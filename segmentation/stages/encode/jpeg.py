@@ -4,7 +4,7 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import av.error
 import numpy as np
@@ -15,27 +15,31 @@ from torchvision.io import encode_jpeg
 
 from segmentation.config import Config
 from segmentation.errors import BackendError, OutputError
-from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, VideoInfo
+from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, VideoInfo
 from segmentation.gpu.errors import translate_gpu_error
 from segmentation.media.input import reason
 from segmentation.media.muxer import Muxer
+from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.pyav import describe_stream
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
 
 _QUALITY = 90
 _AHEAD = 2  # encoded batches that may be on their way to the host
 _BT470BG = 5  # the matrix of JPEG files (JFIF), BT.601, as H.273 numbers it
 
 
-class JpegEncoder:
+class JpegEncoder(Encoder):
     """See `segmentation.stages.encode`. Pictures are 4:4:4 in 8 bits, full range; quality 1 to 100, without one 90.
 
     Three batches are at work at once: while one is converted to RGB, torchvision encodes the one before, in one call
     without Python's lock, and a thread brings the files of the one before that to the host.
     """
 
-    memory: ClassVar[Literal["cuda"]] = "cuda"
+    memory: ClassVar[Memory] = "cuda"
 
-    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any = None) -> None:
+    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu) -> None:
         self._info = info
         layout = FORMATS[pix_fmt]
         # Its own stream, as the pipeline's has batches queued that this one would wait for.

@@ -9,7 +9,7 @@ that are taken without `--quality` are a guess at what x264 and x265 do with the
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 import logging
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import av.error
 import torch
@@ -18,11 +18,15 @@ from av.video.frame import CudaContext, VideoFrame
 
 from segmentation.config import Config
 from segmentation.errors import OutputError
-from segmentation.frames import FORMATS, Frame, FrameBatch, VideoInfo
+from segmentation.frames import FORMATS, Frame, FrameBatch, Memory, VideoInfo
 from segmentation.media.input import reason
 from segmentation.media.muxer import Muxer
+from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.nvenc_support import ALWAYS, QUALITY, extras, nvenc_engine
 from segmentation.stages.encode.pyav import describe_stream, round_up
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +35,12 @@ _MEMORY = "cuda"  # FFmpeg's pixel format for frames that are not in its own mem
 _PITCH = 256  # bytes that a row's length is a multiple of; NVENC asks for 4
 
 
-class NvencEncoder:
+class NvencEncoder(Encoder):
     """See `segmentation.stages.encode`. 4:2:0 only, 10 bits with hevc and av1; quality as `cq`, 0 is lossless but for av1."""
 
-    memory: ClassVar[Literal["cuda"]] = "cuda"
+    memory: ClassVar[Memory] = "cuda"
 
-    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any = None) -> None:
+    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu) -> None:
         self._gpu = gpu
         self._info = info
         self._format = "nv12" if FORMATS[pix_fmt].bits == 8 else "p010le"

@@ -5,7 +5,7 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 import logging
 import os
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import av
 import av.error
@@ -15,10 +15,14 @@ from av.video.frame import VideoFrame
 
 from segmentation.config import Config
 from segmentation.errors import OutputError
-from segmentation.frames import FORMATS, FrameBatch, VideoInfo
+from segmentation.frames import FORMATS, FrameBatch, Memory, VideoInfo
 from segmentation.media.muxer import Muxer
 from segmentation.shared_memory import BlockPool
+from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.codec_settings import Coding, describe_context
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +34,7 @@ class _Codec:
     library: str
     formats: tuple[str, ...]
     options: dict[str, str]
-    quality: int | None  # default constant rate factor, see tools/rates.py
+    quality: int | None  # default constant rate factor, see tools/quality/rates.py
     lossless: dict[str, str] | None = None  # what replaces it at quality 0
     any_size: bool = False  # whether odd sizes are taken with subsampled chroma
     smallest: int = 1  # pixels in width and in height
@@ -52,10 +56,10 @@ _CODECS = {
 }  # fmt: skip
 
 
-class PyAVEncoder:
-    """See `segmentation.stages.encode`. Without a quality: crf 16 (h264), 11 (hevc), 8 (av1), as tools/rates.py found."""
+class PyAVEncoder(Encoder):
+    """See `segmentation.stages.encode`. Without a quality: crf 16 (h264), 11 (hevc), 8 (av1), as tools/quality/rates.py found."""
 
-    memory: ClassVar[Literal["host"]] = "host"
+    memory: ClassVar[Memory] = "host"
     blocks: BlockPool | None = None
 
     def __init__(
@@ -64,7 +68,7 @@ class PyAVEncoder:
         info: VideoInfo,
         pix_fmt: str,
         config: Config,
-        gpu: Any = None,
+        gpu: Gpu | None = None,
         *,
         threads: int = 0,
         extra: dict[str, str] | None = None,

@@ -12,7 +12,7 @@ import os
 import pickle
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from av.packet import Packet
 
@@ -34,6 +34,9 @@ from segmentation.stages.encode.worker_protocol import (
     Prefault,
     Released,
 )
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
 
 _SEGMENTED = ("h264", "hevc")  # SVT-AV1 and FFV1 fill the cores by themselves, and FFV1 keeps its input
 _MEMORY = 2 << 30  # bytes of frames that may wait; the encoders' own memory, about 20 frames each, comes on top
@@ -75,7 +78,7 @@ class SegmentEncoder(PyAVEncoder):
     and libx265, so up to `_MEMORY` bytes of them are kept. Packets come out a segment at a time.
     """
 
-    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any = None) -> None:
+    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu | None = None) -> None:
         self._process: EncoderProcess | None = None
         if muxer.codec not in _SEGMENTED:
             super().__init__(muxer, info, pix_fmt, config, gpu)
@@ -125,7 +128,7 @@ class SegmentEncoder(PyAVEncoder):
         how = f"segments on {cores} cores" if (config.codec or "h264") in _SEGMENTED else "one encoder"
         return f"{PyAVEncoder.describe(config)}, {how}"
 
-    def expect(self) -> None:
+    def prefault(self) -> None:
         """Frames will come faster than they can be encoded, as from a GPU: their memory is made ready meanwhile."""
         if self._process is not None:
             self._process.send(Prefault(self._layout.waiting * self._frame_bytes))

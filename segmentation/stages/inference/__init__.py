@@ -1,66 +1,55 @@
-"""Stage 3, inference: the network's input becomes masks.
+"""Stage 3, inference: the network's input becomes masks."""
 
-Contract: `Inference(model, config)(tensor)` takes what preprocess made, (N, 3, H, W) in `model.dtype`, and returns
-(N, h, w) float32 in 0..1: at each place the probability of the classes that are kept, upright, at the resolution that
-the network puts out; where `tells_classes`, a `Found` with that. N may be smaller than the batch size (the last batch).
-`memory` says where both are: NumPy arrays on the "host", of which the caller owns the result, or tensors on "cuda", of
-which rows behind the tensor's mean nothing and which, but for `Found.class_map`, the next call writes again. On a GPU a
-`Gpu` is the last argument. Up to `workers` threads may call it at once; a recurrent network has one, and is given the
-frames in presentation order.
-"""
+from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+from segmentation.stages import Stage
 
-from segmentation.config import Config
-from segmentation.models.model import Model
-
-LEAST_SPAN = np.float32(1e-6)  # of what "minmax" stretches: where a picture's scores are all the same, nothing is kept
+if TYPE_CHECKING:
+    from segmentation.config import Config
+    from segmentation.frames import Array
+    from segmentation.gpu.context import Gpu
+    from segmentation.models.model import Model
 
 
-class Found(NamedTuple):
-    """Masks, and which of the classes that are kept is the likeliest at each place, whether or not the mask is high."""
+class InferenceResult(NamedTuple):
+    """What a network found in a batch, upright, at the size that the network puts out."""
 
-    masks: Any  # (N, h, w) float32
-    class_map: Any  # (N, h, w) uint8: index into `model.keep`
-
-
-class Inference(Protocol):
-    memory: str
-    workers: int
-
-    def __init__(self, model: Model, config: Config) -> None: ...
-
-    def __call__(self, tensor: Any) -> Any: ...
+    masks: Array  # (N, h, w) float32 in 0..1: the probability of the classes that are kept
+    class_map: (
+        Array | None
+    )  # (N, h, w) uint8: index into `model.keep` of the likeliest class; only where it is asked for
 
 
-def tells_classes(model: Model, config: Config) -> bool:
-    """Whether anybody wants to know which class is where: an overlay of several colors, or the results."""
+class Inference(Stage):
+    """Calling it with what preprocess made, (N, 3, H, W) in `model.dtype`, returns an `InferenceResult`.
+
+    N may be smaller than the batch size: the last batch is. NumPy arrays are the caller's; of CUDA tensors the rows
+    behind the batch's mean nothing, and the next call overwrites the masks. The class map is always the caller's.
+    """
+
+    workers: int  # threads that may call it at once; a recurrent network has one, and takes frames in order
+
+    @abstractmethod
+    def __init__(self, model: Model, config: Config, gpu: Gpu | None, preloaded: Any = None) -> None:
+        """`preloaded` is what `preload` has returned."""
+
+    @abstractmethod
+    def __call__(self, tensor: Array) -> InferenceResult: ...
+
+    @classmethod
+    def preload(cls, model: Model, config: Config) -> Any:
+        """Loads the network before there is a `Gpu`, on a thread of its own; `None` where nothing is gained."""
+        return None
+
+    def for_run(self) -> Inference:
+        """The network for one more run. A recurrent one starts with fresh states and shares the rest."""
+        return self
+
+
+def wants_class_map(model: Model, config: Config) -> bool:
+    """Whether a run shows which class is where: in an overlay of several colors, or in the results."""
     effects = (config.effect, *(effect for effect, _ in config.also))
     return len(model.keep) > 1 and ("overlay" in effects or config.results is not None)
-
-
-def likeliest(scores: NDArray[np.float32], model: Model) -> NDArray[np.uint8]:
-    """(N, C, h, w) scores to `Found.class_map`: all activations keep their order."""
-    class_map: NDArray[np.uint8] = scores[:, list(model.keep)].argmax(axis=1).astype(np.uint8)
-    return class_map
-
-
-def probabilities(scores: NDArray[np.float32], model: Model) -> NDArray[np.float32]:
-    """(N, C, h, w) scores to (N, h, w) probability that a place belongs to one of `model.keep`."""
-    keep = list(model.keep)
-    if model.activation == "softmax":
-        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
-        chosen = scores[:, keep].sum(axis=1) / scores.sum(axis=1)
-    elif model.activation == "sigmoid":
-        chosen = (1 / (1 + np.exp(-scores[:, keep]))).max(axis=1)
-    elif model.activation == "minmax":
-        chosen = scores[:, keep].max(axis=1)
-        least, most = (end(axis=(1, 2), keepdims=True) for end in (chosen.min, chosen.max))
-        chosen = (chosen - least) / np.maximum(most - least, LEAST_SPAN)
-    else:
-        chosen = scores[:, keep].sum(axis=1)
-    clipped: NDArray[np.float32] = np.clip(chosen, 0, 1)
-    return clipped

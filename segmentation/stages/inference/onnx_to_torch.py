@@ -9,7 +9,7 @@ import torch
 
 from segmentation.errors import UnknownOperator
 from segmentation.models.model import Model
-from segmentation.stages.inference import LEAST_SPAN
+from segmentation.models.scores import LEAST_SPAN
 
 
 def convert(path: Path, device: torch.device, graph: Any = None) -> torch.nn.Module:

@@ -1,27 +1,34 @@
 """Inference with ONNX Runtime on the CPU, FP32."""
 
+from __future__ import annotations
+
 import os
-from typing import Any
+from copy import copy
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
 from segmentation.config import Config
-from segmentation.frames import VideoInfo
+from segmentation.frames import Memory, VideoInfo
 from segmentation.models.model import Model, open_session
+from segmentation.models.scores import likeliest, probabilities
 from segmentation.models.tensor_form import Runner
-from segmentation.stages.inference import Found, likeliest, probabilities, tells_classes
+from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
 
 _MOST_WORKERS = 16  # each holds frames and the network's activations in memory
 
 
-class OnnxRuntimeInference:
+class OnnxRuntimeInference(Inference):
     """See `segmentation.stages.inference`. Takes and returns NumPy arrays."""
 
-    memory = "host"
+    memory: ClassVar[Memory] = "host"
 
-    def __init__(self, model: Model, config: Config) -> None:
+    def __init__(self, model: Model, config: Config, gpu: Gpu | None = None, preloaded: Any = None) -> None:
         options = ort.SessionOptions()
         cores = len(os.sched_getaffinity(0))
         if model.form.recurrent:  # a frame needs what the one before has left
@@ -35,16 +42,23 @@ class OnnxRuntimeInference:
         self._run = Runner(session, model.input_name, model.output_name, model.form)
         self._batch = 1 if model.form.recurrent else model.batch
         self._model = model
-        self._which = tells_classes(model, config)
+        self._wants_class_map = wants_class_map(model, config)
+
+    def for_run(self) -> Inference:
+        if not self._model.form.recurrent:
+            return self
+        fresh = copy(self)
+        fresh._run = self._run.fresh()
+        return fresh
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
         return f"ONNX Runtime {ort.__version__}, CPU, FP32"
 
-    def __call__(self, tensor: NDArray[Any]) -> NDArray[np.float32] | Found:
+    def __call__(self, tensor: NDArray[Any]) -> InferenceResult:
         scores = self._scores(tensor)
         masks = probabilities(scores, self._model)
-        return Found(masks, likeliest(scores, self._model)) if self._which else masks
+        return InferenceResult(masks, likeliest(scores, self._model) if self._wants_class_map else None)
 
     def _scores(self, tensor: NDArray[Any]) -> NDArray[np.float32]:
         batch, count = self._batch, len(tensor)

@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.errors import BackendError, EngineError
-from segmentation.frames import VideoInfo
+from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.context import Gpu
 from segmentation.gpu.errors import translate_gpu_error
 from segmentation.models.model import Model, short
 from segmentation.models.sidecar import Sidecar, load_plan, write_whole
-from segmentation.stages.inference import Found, tells_classes
+from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
 from segmentation.stages.inference.onnx_to_torch import likeliest, probabilities
 from segmentation.tensorrt.build import obtain
 from segmentation.tensorrt.spec import EngineOptions, EngineSpec, check_machine
@@ -163,17 +163,17 @@ class Network:
         return torch.zeros((self.largest, *tensor["shape"][1:]), dtype=dtype, device=self._device)
 
 
-class TensorRTInference:
+class TensorRTInference(Inference):
     """See `segmentation.stages.inference`. The masks returned are written again by the next call.
 
     A model that is no engine yet is built into one, which the next run finds; see `segmentation.tensorrt.build`.
     """
 
-    memory = "cuda"
+    memory: ClassVar[Memory] = "cuda"
     workers = 1  # one stream; the network itself fills the GPU
 
-    def __init__(self, model: Model, config: Config, gpu: Gpu) -> None:
-        device, variant = _gpu(gpu.device), _flavour(gpu.device)
+    def __init__(self, model: Model, config: Config, gpu: Gpu, preloaded: Any = None) -> None:
+        device, variant = _gpu(gpu.device), _variant(gpu.device)
         path = model.path
         if path.suffix != ".engine":
             batch = EngineOptions().batch if model.batch is None else (model.batch,) * 3
@@ -187,16 +187,17 @@ class TensorRTInference:
         count = config.batch_size or 1
         shape = (count, *self._network.output.shape[2:])
         self._masks = torch.empty(shape, dtype=torch.float32, device=gpu.device)
-        self._which = torch.empty(shape, dtype=torch.uint8, device=gpu.device) if tells_classes(model, config) else None
+        wanted = wants_class_map(model, config)
+        self._class_map = torch.empty(shape, dtype=torch.uint8, device=gpu.device) if wanted else None
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
         device = _device(config)
-        return f"{_flavour(device)}, {_gpu(device)}, engine"
+        return f"{_variant(device)}, {_gpu(device)}, engine"
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def __call__(self, tensor: torch.Tensor) -> torch.Tensor | Found:
-        network, which = self._network, self._which
+    def __call__(self, tensor: torch.Tensor) -> InferenceResult:
+        network, class_map = self._network, self._class_map
         with torch.cuda.stream(network.stream):
             for begin in range(0, len(tensor), network.largest):
                 part = tensor[begin : begin + network.largest]
@@ -204,10 +205,10 @@ class TensorRTInference:
                 network.run(len(part))
                 masks = probabilities(network.output[: len(part)], self._model)
                 self._masks[begin : begin + len(part)].copy_(masks)
-                if which is not None:
-                    which[begin : begin + len(part)].copy_(likeliest(network.output[: len(part)], self._model))
+                if class_map is not None:
+                    class_map[begin : begin + len(part)].copy_(likeliest(network.output[: len(part)], self._model))
             masks = self._masks[: len(tensor)]
-            return masks if which is None else Found(masks, which[: len(tensor)].clone())
+            return InferenceResult(masks, None if class_map is None else class_map[: len(tensor)].clone())
 
 
 def run_plan(plan: bytes, sidecar: Sidecar, model: Model, pictures: NDArray[Any]) -> NDArray[np.float32]:
@@ -241,5 +242,5 @@ def _gpu(device: torch.device) -> Device:
     return gpu
 
 
-def _flavour(device: torch.device) -> Variant:
+def _variant(device: torch.device) -> Variant:
     return choose(_gpu(device), installed())

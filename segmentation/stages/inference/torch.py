@@ -1,6 +1,8 @@
 """Inference with PyTorch, eager, FP32, on CUDA where there is a GPU: the baseline that faster ones are measured by."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -8,21 +10,24 @@ from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.errors import BackendError
-from segmentation.frames import VideoInfo
+from segmentation.frames import Memory, VideoInfo
 from segmentation.models.model import Model
-from segmentation.stages.inference import Found, tells_classes
+from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
 from segmentation.stages.inference.onnx_to_torch import convert, likeliest, probabilities
 
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
 
-class TorchInference:
+
+class TorchInference(Inference):
     """See `segmentation.stages.inference`. Takes and returns NumPy arrays on the CPU."""
 
-    memory = "host"
+    memory: ClassVar[Memory] = "host"
     workers = 1  # the network itself fills the GPU, or all cores
 
-    def __init__(self, model: Model, config: Config) -> None:
+    def __init__(self, model: Model, config: Config, gpu: Gpu | None = None, preloaded: Any = None) -> None:
         self._model = model
-        self._which = tells_classes(model, config)
+        self._wants_class_map = wants_class_map(model, config)
         self._device = _device(config)
         graph = None if model.form.plain else _prepared(model)
         self._net = convert(model.path, self._device, graph).float()
@@ -36,10 +41,11 @@ class TorchInference:
         return f"PyTorch {torch.__version__}, {name}, eager FP32"
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def __call__(self, tensor: NDArray[Any]) -> NDArray[np.float32] | Found:
+    def __call__(self, tensor: NDArray[Any]) -> InferenceResult:
         scores = self._net(torch.from_numpy(tensor.astype(np.float32, copy=False)).to(self._device))
         masks: NDArray[np.float32] = probabilities(scores, self._model).cpu().numpy()
-        return Found(masks, likeliest(scores, self._model).cpu().numpy()) if self._which else masks
+        class_map = likeliest(scores, self._model).cpu().numpy() if self._wants_class_map else None
+        return InferenceResult(masks, class_map)
 
 
 def _prepared(model: Model) -> Any:

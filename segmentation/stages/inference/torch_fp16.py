@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 
 from segmentation.config import Config
 from segmentation.errors import ModelError
-from segmentation.frames import VideoInfo
+from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.capture_lock import capturing
 from segmentation.gpu.discovery import device_index
 from segmentation.models.fp16_cache import fp16_graph
 from segmentation.models.model import ENGINE, Model, short
-from segmentation.stages.inference import Found, tells_classes
+from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
 from segmentation.stages.inference.conv_fusion import fuse
 from segmentation.stages.inference.onnx_to_torch import convert, likeliest, probabilities
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # it imports much that a network can be loaded without
 log = logging.getLogger(__name__)
 
 
-class Loaded(NamedTuple):
+class Preloaded(NamedTuple):
     """A network that has run before, on a stream of its own: libraries choose kernels and take memory then."""
 
     net: Any
@@ -44,23 +44,22 @@ def _wake_libraries(device: torch.device) -> None:
     torch.nn.functional.conv2d(picture.to(memory_format=torch.channels_last), weights)
 
 
-class TorchFp16Inference:
+class TorchFp16Inference(Inference):
     """See `segmentation.stages.inference`. The masks returned are written again by the next call."""
 
-    memory = "cuda"
+    memory: ClassVar[Memory] = "cuda"
     workers = 1  # one stream
 
-    def __init__(self, model: Model, config: Config, gpu: Gpu, loaded: Loaded | None = None) -> None:
-        """`loaded` is what `load` has returned."""
+    def __init__(self, model: Model, config: Config, gpu: Gpu, preloaded: Preloaded | None = None) -> None:
         self._gpu = gpu
         self._model = model
-        self._which = tells_classes(model, config)
-        self._net, self._input, stream = loaded or self.load(model, config)
+        self._wants_class_map = wants_class_map(model, config)
+        self._net, self._input, stream = preloaded or self.preload(model, config)
         with torch.cuda.stream(stream), torch.inference_mode():
             self._graph = self._captured(stream)
 
     @classmethod
-    def load(cls, model: Model, config: Config) -> Loaded:
+    def preload(cls, model: Model, config: Config) -> Preloaded:
         """Makes the network and runs it, which takes most of a second, but not Python's lock."""
         if model.path.suffix == ENGINE:
             raise ModelError(f"{model.path}: PyTorch can't run an engine; give the ONNX, or use --infer tensorrt")
@@ -78,7 +77,7 @@ class TorchFp16Inference:
                 fuse(net)
             given = torch.zeros((count, 3, model.height, model.width), dtype=dtype, device=device)
             net(given)
-        return Loaded(net, given, stream)
+        return Preloaded(net, given, stream)
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -87,20 +86,20 @@ class TorchFp16Inference:
         return f"PyTorch {torch.__version__}, {name}, FP16, channels last, {how}"
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def __call__(self, tensor: torch.Tensor) -> torch.Tensor | Found:
+    def __call__(self, tensor: torch.Tensor) -> InferenceResult:
         with torch.cuda.stream(self._gpu.stream):
             self._gpu.copy(self._input, tensor)
             if self._graph is None:
                 self._found = self._run()
             else:
                 self._graph.replay()
-            found = self._found
-            return Found(found.masks, found.class_map.clone()) if isinstance(found, Found) else found
+            masks, class_map = self._found
+            return InferenceResult(masks, None if class_map is None else class_map.clone())  # type: ignore[union-attr]
 
-    def _run(self) -> torch.Tensor | Found:
+    def _run(self) -> InferenceResult:
         scores = self._net(self._input)
-        masks: torch.Tensor = probabilities(scores, self._model)
-        return Found(masks, likeliest(scores, self._model)) if self._which else masks
+        class_map = likeliest(scores, self._model) if self._wants_class_map else None
+        return InferenceResult(probabilities(scores, self._model), class_map)
 
     def _captured(self, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph | None:
         """The network as a CUDA graph: one launch for a hundred kernels. `None` if it can't be captured."""

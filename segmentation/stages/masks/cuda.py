@@ -16,6 +16,7 @@ from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.gpu.kernels import MASKS
 from segmentation.models.model import Model
 from segmentation.stages.masks import refinement, smoothing
+from segmentation.stages.masks.quantize import VALUES
 from segmentation.stages.preprocess.resampling import shrinking
 
 if TYPE_CHECKING:  # it needs libraries that machines without a GPU lack, on which the tests run this all the same
@@ -128,3 +129,16 @@ class CudaRefiner:
         with torch.cuda.stream(self._gpu.stream):
             tables = [torch.from_numpy(table).to(self._gpu.device) for table in (across, down)]
         return [argument for table in tables for argument in (table, table.shape[1] - 1)]
+
+
+class CudaQuantizer:
+    """`quantize.quantize` of CUDA tensors."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._values = torch.from_numpy(VALUES).to(gpu.device)
+
+    def __call__(self, masks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.cuda.stream(self._gpu.stream):
+            levels = (masks * 255 + 0.5).to(torch.uint8)
+            return levels, self._values[levels.long()]  # looked up, not divided: GPUs round a division otherwise

@@ -30,6 +30,7 @@ from segmentation.errors import ConfigError, InputError, OutputError
 from segmentation.frames import FULL, FrameBatch, VideoInfo
 from segmentation.media.input import open_input, reason
 from segmentation.models.model import Model
+from segmentation.stages.masks.quantize import VALUES
 
 TAG = "SEGMENTATION_MASKS"
 _TICK = Fraction(1, 1000)  # seconds: Matroska's, as FFmpeg writes it
@@ -38,13 +39,6 @@ _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 _MOST_WORKERS = 16  # each holds a frame in memory
 
 Levels = NDArray[np.uint8]  # (N, h, w)
-VALUES = np.arange(256, dtype=np.float32) / np.float32(255)  # the mask that each level means
-
-
-def rounded(masks: NDArray[np.float32]) -> tuple[Levels, NDArray[np.float32]]:
-    """Masks (N, h, w) in 0..1 as they are saved, and as they are read again."""
-    levels: Levels = (masks * np.float32(255) + np.float32(0.5)).astype(np.uint8)
-    return levels, VALUES[levels]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Postprocessing on the GPU: the background is reduced, blurred by CV-CUDA, and put behind in one pass."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import cvcuda
 import numpy as np
@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.effect import Effect
-from segmentation.frames import FORMATS, FrameBatch, VideoInfo
+from segmentation.frames import FORMATS, FrameBatch, MaskedBatch, Memory, VideoInfo
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.kernels import ROWS, THREADS
 from segmentation.gpu.plane_pool import PlanePool
-from segmentation.gpu.transfer import Transfer
-from segmentation.stages.postprocess import OLD_BACKGROUND, block_side, blur_scale, gaussian_side
+from segmentation.gpu.transfer import GpuTransfer
+from segmentation.stages.postprocess import Postprocessor
 from segmentation.stages.postprocess.backdrop import Backdrop, check_backdrop
+from segmentation.stages.postprocess.blur import OLD_BACKGROUND, block_side, blur_scale, gaussian_side
 from segmentation.stages.postprocess.edge import Edge
 from segmentation.stages.postprocess.legend import legend, palette_samples
 
@@ -26,10 +27,10 @@ Planes = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 Behind = tuple[torch.Tensor, torch.Tensor, torch.Tensor, int, int, int, int]
 
 
-class CvCudaPostprocessor:
+class CvCudaPostprocessor(Postprocessor):
     """See `segmentation.stages.postprocess`."""
 
-    memory = "cuda"
+    memory: ClassVar[Memory] = "cuda"
 
     def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect, config: Config, gpu: Gpu) -> None:
         self._gpu = gpu
@@ -41,8 +42,8 @@ class CvCudaPostprocessor:
         self._effect = effect
         self._edge = Edge.of(config)
         bits = self._layout.bits
-        self._plain = self._colour(info.color.from_rgb((0, 0, 0) if effect.kind == "mask" else effect.rgb, bits))
-        self._white = self._colour(info.color.from_rgb((255, 255, 255), bits))
+        self._plain = self._color(info.color.from_rgb((0, 0, 0) if effect.kind == "mask" else effect.rgb, bits))
+        self._white = self._color(info.color.from_rgb((255, 255, 255), bits))
         self._black = info.color.from_rgb((0, 0, 0), bits)[0]
         count = config.batch_size or 1
         shapes = [(count, *shape) for shape in self._layout.shapes(*self._size)]
@@ -68,9 +69,10 @@ class CvCudaPostprocessor:
         if self._backdrop is not None:
             self._backdrop.close()
 
-    def __call__(self, batch: FrameBatch, masks: torch.Tensor) -> FrameBatch:
+    def __call__(self, masked: MaskedBatch) -> FrameBatch:
+        batch = masked.frames
         shown = self._pool.take()
-        mask = self._mask(masks)
+        mask = self._mask(masked.masks)
         chroma_height, chroma_width = batch.planes[1].shape[1:]
         size = (chroma_width, chroma_height, len(batch))
         match self._effect.kind:
@@ -78,14 +80,14 @@ class CvCudaPostprocessor:
                 old = (*batch.planes, *self._size, 1) if self._edge.feather else self._blur(self, batch, mask)[:6]
                 self._kernels("cut_out", size, *batch.planes, *self._size, *mask, *old, self._black, *shown)
             case "color" | "image" | "video" if not self._edge.feather:
-                old, new = self._blur(self, batch, mask)[:5], self._behind(batch, mask)
+                old, new = self._blur(self, batch, mask)[:5], self._behind(masked, mask)
                 self._kernels("replace", size, *batch.planes, *self._size, *mask, *old, *new, *shown)
             case kind:
                 white = kind == "mask"
                 foreground = (*(self._white if white else batch.planes), int(white), *self._size)
                 tint = int(kind == "overlay")
                 size = (chroma_width, -(-chroma_height // ROWS), len(batch))
-                self._kernels("composite", size, *foreground, *mask, *self._behind(batch, mask), tint, *shown)
+                self._kernels("composite", size, *foreground, *mask, *self._behind(masked, mask), tint, *shown)
                 if self._legend is not None:
                     self._legend.write(shown)
         return replace(batch, planes=shown)
@@ -105,21 +107,21 @@ class CvCudaPostprocessor:
             sharp.copy_(sharpened(masks, (sharp.shape[2], sharp.shape[1]), self._edge))
         return self._soften()[..., 0]
 
-    def _behind(self, batch: FrameBatch, mask: tuple[Any, ...]) -> Behind:
+    def _behind(self, masked: MaskedBatch, mask: tuple[Any, ...]) -> Behind:
         match self._effect.kind:
             case "blur":
-                return self._blur(self, batch, mask)
+                return self._blur(self, masked.frames, mask)
             case "pixelate":
-                return self._blocks(self, batch, mask)
+                return self._blocks(self, masked.frames, mask)
             case "image" | "video":
                 assert self._backdrop is not None
-                return self._backdrop(batch)
+                return self._backdrop(masked.frames)
             case "overlay" if self._legend is not None:
-                return self._legend.tints(batch.class_map)
+                return self._legend.tints(masked.class_map)
             case _:
                 return *self._plain, 1, 1, 0, 1
 
-    def _colour(self, yuv: tuple[int, int, int]) -> Planes:
+    def _color(self, yuv: tuple[int, int, int]) -> Planes:
         y, u, v = torch.tensor(yuv, dtype=self._dtype, device=self._gpu.device).split(1)
         return y, u, v
 
@@ -195,7 +197,7 @@ class _UploadedBackdrop:
     def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect, config: Config, gpu: Gpu) -> None:
         self._backdrop = Backdrop(info, pix_fmt, effect, config)
         self._size = (info.width, info.height)
-        self._transfer = Transfer(gpu, info, FORMATS[pix_fmt], 1 if self._backdrop.still else config.batch_size or 1)
+        self._transfer = GpuTransfer(gpu, info, FORMATS[pix_fmt], 1 if self._backdrop.still else config.batch_size or 1)
         self._uploaded: Any = None
 
     def close(self) -> None:

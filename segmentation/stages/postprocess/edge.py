@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.config import Config
-from segmentation.stages.postprocess import blur_scale
+from segmentation.stages.postprocess.blur import blur_scale
 
 RAMP = 0.25  # of the mask's range on either side of the threshold, less where the range ends before
 # A step blurred by a Gaussian goes from 10 % to 90 % within this many of its standard deviations.

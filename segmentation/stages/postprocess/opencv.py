@@ -1,7 +1,9 @@
 """Postprocessing with OpenCV on the CPU, in integers, on the YUV planes."""
 
+from __future__ import annotations
+
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import cv2
 import numpy as np
@@ -9,24 +11,39 @@ from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.effect import Effect
-from segmentation.frames import FORMATS, CutOut, Frame, FrameBatch, Halvings, Plane, Planes, VideoInfo
-from segmentation.stages.postprocess import OLD_BACKGROUND, block_side, blur_scale, gaussian_side
+from segmentation.frames import (
+    FORMATS,
+    CutOut,
+    Frame,
+    FrameBatch,
+    Halvings,
+    MaskedBatch,
+    Memory,
+    Plane,
+    Planes,
+    VideoInfo,
+)
+from segmentation.stages.postprocess import Postprocessor
 from segmentation.stages.postprocess.backdrop import MOST_WORKERS, Backdrop, check_backdrop
+from segmentation.stages.postprocess.blur import OLD_BACKGROUND, block_side, blur_scale, gaussian_side
 from segmentation.stages.postprocess.edge import Edge
 from segmentation.stages.postprocess.legend import legend, palette_samples
 from segmentation.stages.preprocess.opencv import shrink
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
 
 Mask = NDArray[np.float32]  # (h, w), upright
 Alpha = NDArray[Any]  # (H, W) uint8, 255 where the foreground is kept fully
 Layer = NDArray[Any]  # (h, w) float32, at reduced size
 
 
-class OpenCVPostprocessor:
+class OpenCVPostprocessor(Postprocessor):
     """See `segmentation.stages.postprocess`."""
 
-    memory = "host"
+    memory: ClassVar[Memory] = "host"
 
-    def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect, config: Config) -> None:
+    def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect, config: Config, gpu: Gpu | None = None) -> None:
         self._format = FORMATS[pix_fmt]
         self._turns = info.rotation // 90
         self._size = (info.width, info.height)
@@ -52,12 +69,13 @@ class OpenCVPostprocessor:
         if self._backdrop is not None:
             self._backdrop.close()
 
-    def __call__(self, batch: FrameBatch, masks: NDArray[np.float32]) -> FrameBatch:
+    def __call__(self, batch: MaskedBatch) -> FrameBatch:
+        class_maps = [None] * len(batch.frames) if batch.class_map is None else batch.class_map
         frames = tuple(
             replace(frame, planes=self._apply(frame, self._alpha(mask), class_map))
-            for frame, mask, class_map in zip(batch.frames, masks, _rows(batch), strict=True)
+            for frame, mask, class_map in zip(batch.frames.frames, batch.masks, class_maps, strict=True)
         )
-        return replace(batch, frames=frames)
+        return replace(batch.frames, frames=frames)
 
     def _apply(self, frame: Frame, alpha: Alpha, class_map: Any) -> Any:  # Planes, of a cut-out with a fourth
         planes = frame.planes
@@ -173,10 +191,6 @@ class OpenCVPostprocessor:
         shapes = ((height, width), chroma, chroma)
         y, u, v = (np.full(shape, value, self._format.dtype) for shape, value in zip(shapes, yuv, strict=True))
         return y, u, v
-
-
-def _rows(batch: FrameBatch) -> Any:
-    return [None] * len(batch) if batch.class_map is None else batch.class_map
 
 
 def composite(foreground: Plane, background: Plane, alpha: Alpha) -> Plane:

@@ -4,20 +4,23 @@ CV-CUDA could shrink the planes too, but each batch's would have to be wrapped f
 whole device.
 """
 
+from typing import ClassVar
+
 import numpy as np
 import torch
 
 from segmentation.config import Config
-from segmentation.frames import FORMATS, FrameBatch, VideoInfo
+from segmentation.frames import FORMATS, FrameBatch, Memory, VideoInfo
 from segmentation.gpu.context import Gpu
 from segmentation.models.model import Model
+from segmentation.stages.preprocess import Preprocessor
 from segmentation.stages.preprocess.resampling import shrinking
 
 
-class CudaPreprocessor:
+class CudaPreprocessor(Preprocessor):
     """See `segmentation.stages.preprocess`. The tensor returned is used again for the next batch."""
 
-    memory = "cuda"
+    memory: ClassVar[Memory] = "cuda"
 
     def __init__(self, info: VideoInfo, pix_fmt: str, model: Model, config: Config, gpu: Gpu) -> None:
         self._gpu = gpu

@@ -1,21 +1,29 @@
 """Preprocessing with OpenCV on the CPU: shrink the planes first, convert the few pixels that are left."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.config import Config
-from segmentation.frames import FORMATS, Frame, FrameBatch, Halvings, Plane, VideoInfo
+from segmentation.frames import FORMATS, Frame, FrameBatch, Halvings, Memory, Plane, VideoInfo
 from segmentation.models.model import Model
-from segmentation.stages.preprocess import shrink_steps
+from segmentation.stages.preprocess import Preprocessor
+from segmentation.stages.preprocess.resampling import shrink_steps
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
 
 
-class OpenCVPreprocessor:
+class OpenCVPreprocessor(Preprocessor):
     """See `segmentation.stages.preprocess`. Returns a NumPy array."""
 
-    memory = "host"
+    memory: ClassVar[Memory] = "host"
 
-    def __init__(self, info: VideoInfo, pix_fmt: str, model: Model, config: Config) -> None:
+    def __init__(self, info: VideoInfo, pix_fmt: str, model: Model, config: Config, gpu: Gpu | None = None) -> None:
         self._model = model
         self._turns = info.rotation // 90
         self._to_rgb = info.color.yuv_to_rgb(FORMATS[pix_fmt].bits)

@@ -3,10 +3,29 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.stages.preprocess import shrink_steps
-
 Matrix = NDArray[np.float64]  # (places after, samples before): one axis of a step, or of several
 Table = NDArray[np.float32]
+
+
+def shrink_steps(shape: tuple[int, int], size: tuple[int, int]) -> list[tuple[str, tuple[int, int]]]:
+    """How a plane (h, w) is resampled to `size` (width, height) without aliasing: steps of ("half" | "area" | "linear",
+    (width, height)).
+
+    It is halved as often as it can be done exactly; for what is left, less than another halving, bilinear
+    interpolation reads every pixel. A direction in which it grows is always bilinear.
+    """
+    (height, width), (target_width, target_height) = shape, size
+    steps = []
+    while min(height / target_height, width / target_width) >= 2 and not (height % 2 or width % 2):
+        height, width = height // 2, width // 2
+        steps.append(("half", (width, height)))
+    if (width, height) != size:
+        if max(height / target_height, width / target_width) > 2:
+            width, height = min(width, target_width), min(height, target_height)
+            steps.append(("area", (width, height)))
+        if (width, height) != size:
+            steps.append(("linear", size))
+    return steps
 
 
 def shrinking(shape: tuple[int, int], size: tuple[int, int]) -> tuple[Table, Table]:

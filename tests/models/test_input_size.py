@@ -161,14 +161,14 @@ def test_half_graphs_of_several_sizes_are_several_and_pytorch_runs_them(network:
 def test_engines_of_two_sizes_are_two(network: Path, folder: Path) -> None:
     pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed")
     from segmentation.tensorrt.build import obtain
-    from segmentation.tensorrt.spec import EngineOptions, Job
+    from segmentation.tensorrt.spec import EngineOptions, EngineSpec
     from segmentation.tensorrt.variant import choose, installed
 
     variant = choose(None, installed(), "tensorrt_rtx", build=True)
     engines = []
     for shape in ((1920, 1080), (500, 500)):
         model = load_model(Config(model=network), make_info(*shape, Color()))
-        engine, built = obtain(Job(model=model, options=EngineOptions(batch=(1, 2, 4)), variant=variant))
+        engine, built = obtain(EngineSpec(model=model, options=EngineOptions(batch=(1, 2, 4)), variant=variant))
         assert built
         read = load_model(Config(model=engine), make_info(1080, 1920, Color()))  # of one size, whatever the video
         assert (read.height, read.width, read.batch) == (model.height, model.width, None)

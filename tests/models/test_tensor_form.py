@@ -142,12 +142,12 @@ def test_pytorch_runs_them(tmp_path: Path, folder: Path, form: dict[str, Any]) -
 def test_engines_are_built_of_them(tmp_path: Path, folder: Path, form: dict[str, Any]) -> None:
     pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed")
     from segmentation.tensorrt.build import obtain
-    from segmentation.tensorrt.spec import EngineOptions, Job
+    from segmentation.tensorrt.spec import EngineOptions, EngineSpec
     from segmentation.tensorrt.variant import choose, installed
 
     model = model_of(make_form(tmp_path / "m.onnx", **form), **labels(form))
     variant = choose(None, installed(), "tensorrt_rtx", build=True)
-    engine, _ = obtain(Job(model=model, options=EngineOptions(batch=(2, 2, 2)), variant=variant))
+    engine, _ = obtain(EngineSpec(model=model, options=EngineOptions(batch=(2, 2, 2)), variant=variant))
     read = model_of(engine)
     assert (read.height, read.width, read.labels, read.keep) == (*SIZE, model.labels, model.keep)
     assert read.form.plain and read.std == model.std
@@ -202,7 +202,7 @@ def test_pytorch_leaves_int8_to_others_and_engines_take_it(tmp_path: Path, folde
     assert "\n" not in str(caught.value)
     pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed")
     from segmentation.tensorrt.build import obtain
-    from segmentation.tensorrt.spec import EngineOptions, Job
+    from segmentation.tensorrt.spec import EngineOptions, EngineSpec
     from segmentation.tensorrt.variant import choose, installed
 
     variant = choose(None, installed(), "tensorrt_rtx", build=True)
@@ -210,11 +210,11 @@ def test_pytorch_leaves_int8_to_others_and_engines_take_it(tmp_path: Path, folde
     pictures = reference_pictures(model)
     found = OnnxRuntimeInference(model, Config())(pictures)
     np.testing.assert_allclose(masks(session_of(graph), model, pictures), found, atol=0.02)  # biases are not rounded
-    engine, _ = obtain(Job(model=model, options=EngineOptions(batch=(2, 2, 2)), variant=variant))
+    engine, _ = obtain(EngineSpec(model=model, options=EngineOptions(batch=(2, 2, 2)), variant=variant))
     assert model_of(engine).height == model.height
     uneven = model_of(quantized(path, tmp_path / "uneven.onnx"))
     with pytest.raises(EngineError, match="can't be built by TensorRT-RTX") as refused:
-        obtain(Job(model=uneven, options=EngineOptions(batch=(2, 2, 2)), variant=variant))
+        obtain(EngineSpec(model=uneven, options=EngineOptions(batch=(2, 2, 2)), variant=variant))
     assert "\n" not in str(refused.value)
 
 
@@ -265,11 +265,11 @@ def test_a_real_network_with_channels_last_becomes_one_of_pytorch_and_an_engine(
     assert ((found > 0.5) == (expected > 0.5)).mean() > 0.99
     pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed")
     from segmentation.tensorrt.build import obtain
-    from segmentation.tensorrt.spec import EngineOptions, Job
+    from segmentation.tensorrt.spec import EngineOptions, EngineSpec
     from segmentation.tensorrt.variant import choose, installed
 
     variant = choose(None, installed(), "tensorrt_rtx", build=True)
-    engine, _ = obtain(Job(model=model, options=EngineOptions(batch=(1, 1, 1)), variant=variant))
+    engine, _ = obtain(EngineSpec(model=model, options=EngineOptions(batch=(1, 1, 1)), variant=variant))
     assert model_of(engine).height == 256
 
 

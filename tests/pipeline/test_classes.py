@@ -86,7 +86,7 @@ def test_nobody_asks_which_where_it_is_not_wanted(options: dict[str, Any], more:
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv422p10le", "yuv444p"])
 @pytest.mark.parametrize("side", SIDES)
-def test_each_class_has_its_own_colour(side: str, pix_fmt: str, rotation: int) -> None:
+def test_each_class_has_its_own_color(side: str, pix_fmt: str, rotation: int) -> None:
     size = (640, 360) if rotation % 180 == 0 else (360, 640)
     info = make_info(*size, HD, rotation)
     layout = FORMATS[pix_fmt]
@@ -140,7 +140,7 @@ def test_a_legend_that_has_no_room_is_cut(options: dict[str, Any]) -> None:
     assert made.planes[0].shape[0] <= 48 and made.planes[0].shape[1] <= 64
 
 
-def test_colours_differ() -> None:
+def test_colors_differ() -> None:
     colors = palette(20)
     assert len(set(colors)) == 20 and palette(3) == colors[:3]
 

@@ -280,7 +280,7 @@ def later(some: list[StreamPacket], seconds: Fraction) -> list[StreamPacket]:
 
 @pytest.mark.parametrize("smooth", [0, 1])
 def test_start_gives_the_frames_of_a_full_decode(corpus: Path, tmp_path: Path, smooth: float) -> None:
-    """Bit for bit; at the ends of a stretch smooth_masks masks know less of what is around."""
+    """Bit for bit; at the ends of a stretch smoothed masks know less of what is around."""
     source = corpus / "selfie_segmentation_web.mp4"
     segment(source, tmp_path / "all.mkv", codec="ffv1", effect="overlay", smooth=smooth)
     segment(source, tmp_path / "part.mkv", codec="ffv1", effect="overlay", smooth=smooth, start=3.0, duration=1.0)

@@ -182,7 +182,7 @@ def test_one_level_in_one_kept_pixel_is_a_breach_of_lossless(tmp_path: Path, mon
         segment(SAMPLE, tmp_path / "out.mkv", verify=True, codec="ffv1", max_frames=2)
 
 
-def test_a_witness_remembers_frames_from_all_over_within_bounds() -> None:
+def test_a_verifier_remembers_frames_from_all_over_within_bounds() -> None:
     class Ticks:
         tick = Fraction(1, 30)
 

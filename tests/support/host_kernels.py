@@ -6,7 +6,7 @@ make of it, tests marked `gpu` show.
 
     export CXXFLAGS="-fsanitize=address,undefined -fno-sanitize-recover" ASAN_OPTIONS=detect_leaks=0
     export LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so)"
-    pytest tests/stages/test_parity.py tests/stages/masks/test_cuda.py tests/stages/encode/test_jpeg.py -k "host or surfaces"
+    pytest tests/stages/{test_parity,masks/test_cuda,encode/test_jpeg}.py -k "host or surfaces"
 """
 
 import ctypes

@@ -18,7 +18,7 @@ import onnx
 import pytest
 from networks import RED, RED_ONLY, broken, chain, make_model, model_of, node, overflow, portrait, quantized
 from onnx import TensorProto
-from paths import DATA, ROOT
+from paths import DATA, ROOT, SAMPLE
 from program import TIMEOUT, Program, after, cli, file_limit
 
 from segmentation import BackendError, Config, ConfigError, EngineError
@@ -477,7 +477,7 @@ BOTH = {"tensorrt": "11.4.0", "tensorrt_rtx": "1.7.1"}
         (Gpu("NVIDIA GeForce RTX 5090", (12, 0)), {"tensorrt_rtx": "1.7.1"}, "tensorrt_rtx"),
     ],
 )
-def test_the_flavour_that_serves(gpu: Gpu, available: dict[str, str], module: str) -> None:
+def test_the_variant_that_serves(gpu: Gpu, available: dict[str, str], module: str) -> None:
     variant = choose(gpu, available)
     assert (variant.module, variant.version) == (module, available[module])
     assert choose(gpu, available, module) == variant
@@ -493,7 +493,7 @@ def test_the_flavour_that_serves(gpu: Gpu, available: dict[str, str], module: st
         (None, BOTH, ["needs an NVIDIA GPU", "--infer torch or onnxruntime"]),
     ],
 )
-def test_why_no_flavour_serves(gpu: Gpu | None, available: dict[str, str], hints: list[str]) -> None:
+def test_why_no_variant_serves(gpu: Gpu | None, available: dict[str, str], hints: list[str]) -> None:
     with pytest.raises(BackendError) as caught:
         choose(gpu, available)
     assert all(hint in str(caught.value) for hint in hints) and "\n" not in str(caught.value)
@@ -611,7 +611,7 @@ def test_the_tool_measures_both_precisions(rtx: Variant, tmp_path: Path) -> None
         ROOT / "tools" / "quality" / "compare_fp16.py",
         BRIGHT,
         "--frames",
-        ROOT / "samples/astronaut.mp4",
+        SAMPLE,
     ]
     done = subprocess.run([*command, "-o", output], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr

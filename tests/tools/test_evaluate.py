@@ -10,13 +10,13 @@ import pytest
 from paths import ROOT
 from unet import SIZES, make_unet
 
-sys.path[:0] = [str(ROOT / "tools" / "training")]  # the tools are programs, not a package
+sys.path.insert(0, str(ROOT / "tools" / "training"))  # the tools are programs, not a package
 
-import evaluate  # noqa: E402
+import evaluate
 
-from segmentation.config import Config  # noqa: E402
-from segmentation.models.model import BUILT_IN, load_model  # noqa: E402
-from segmentation.stages.preprocess.opencv import OpenCVPreprocessor  # noqa: E402
+from segmentation.config import Config
+from segmentation.models.model import BUILT_IN, load_model
+from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 
 SHAPE = (300, 400)  # 0.8 % of the diagonal of 500: 4 pixels
 
@@ -103,7 +103,7 @@ def test_kinds_that_do_not_fit_the_masks_are_told() -> None:
 
 
 @pytest.mark.parametrize("size", [(512, 341), (150, 200)])
-def test_pictures_reach_the_network_in_their_own_colours(size: tuple[int, int]) -> None:
+def test_pictures_reach_the_network_in_their_own_colors(size: tuple[int, int]) -> None:
     rgb = cv2.resize(cv2.imread(str(ROOT / "segmentation" / "models" / "astronaut.jpg"), cv2.IMREAD_COLOR_RGB), size)
     model = load_model(Config())
     info, batch = evaluate.as_video(rgb)

@@ -114,16 +114,8 @@ def test_clips_in_other_codecs_have_every_frame(tmp_path: Path, codec: str, name
 def test_ladder_measures_and_goes_on(tmp_path: Path) -> None:
     output = tmp_path / "ladder.json"
     command = [SAMPLE, "--frames", "24", "--lengths", "24", "--work", tmp_path / "work", "-o", output]
-    run_tool(
-        "tools/benchmarks/ladder.py",
-        *command,
-        "--only",
-        "ladder",
-        "--repeats",
-        "1",
-        "--rung",
-        "encode=x264,preset=superfast",
-    )
+    rung = ["--rung", "encode=x264,preset=superfast"]
+    run_tool("tools/benchmarks/ladder.py", *command, "--only", "ladder", "--repeats", "1", *rung)
     first = json.loads(output.read_text())
     run_tool("tools/benchmarks/ladder.py", *command, "--only", "ladder,trace", "--repeats", "1", "--resume")
     results = json.loads(output.read_text())
@@ -168,19 +160,8 @@ def test_resuming_with_another_revision_is_refused(tmp_path: Path) -> None:
 def test_ladder_measures_on_the_gpu(tmp_path: Path) -> None:
     output = tmp_path / "ladder.json"
     parts = ["--only", "alone,trace,batches", "--batches", "16", "--repeats", "1"]
-    run_tool(
-        "tools/benchmarks/ladder.py",
-        SAMPLE,
-        "--frames",
-        "64",
-        "--lengths",
-        "256",
-        *parts,
-        "--work",
-        tmp_path,
-        "-o",
-        output,
-    )
+    clip = [SAMPLE, "--frames", "64", "--lengths", "256"]
+    run_tool("tools/benchmarks/ladder.py", *clip, *parts, "--work", tmp_path, "-o", output)
     results = json.loads(output.read_text())
     assert not results["errors"]
     names = {row["name"] for row in results["rows"]}

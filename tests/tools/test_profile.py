@@ -127,14 +127,14 @@ def profile(tmp_path: Path) -> Path:
         made.synchronization(1, begin + 21)
         made.synchronization(2, begin + 50)
     made.call("cudaStreamSynchronize_v3020", PROCESS, 109, 109.5)
-    made.call("cudaDeviceSynchronize_v3020", PROCESS, 5, 6)  # before the smooth state
+    made.call("cudaDeviceSynchronize_v3020", PROCESS, 5, 6)  # before the steady state
     made.range("infer", PROCESS, 400, None)  # not over when the profile ended
     return made.close()
 
 
 def test_numbers(profile: Path) -> None:
     numbers = measure(Profile(profile))
-    assert numbers["smooth"] == {"seconds": pytest.approx(0.280), "batches": 2}  # from 30 to 310 ms
+    assert numbers["steady"] == {"seconds": pytest.approx(0.280), "batches": 2}  # from 30 to 310 ms
     stages = numbers["stages"]
     assert stages.keys() == {"preprocess", "infer", "postprocess", "wait", "encode"}
     assert stages["encode"] == {"calls": 4, "seconds": pytest.approx(0.2), "steady_share": pytest.approx(150 / 280)}
@@ -185,7 +185,7 @@ def test_a_short_run_has_no_steady_state(tmp_path: Path) -> None:
     made = Writer(tmp_path / "x.sqlite")
     made.domain(1, "segmentation")
     made.range("postprocess", PROCESS, 0, 5)
-    assert "no smooth state" in list(verdict(measure(Profile(made.close()))))[-1]
+    assert "no steady state" in list(verdict(measure(Profile(made.close()))))[-1]
 
 
 def test_workers_share(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_the_script_runs_what_it_says(run: Run, profile: Path, tmp_path: Path) -
     ]
     assert "this nsys has no nvtx_sum" in done.stdout and "table cuda_gpu_kern_sum" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("verdict: encode is busiest")
-    assert json.loads(report.with_suffix(".json").read_text())["smooth"]["batches"] == 2
+    assert json.loads(report.with_suffix(".json").read_text())["steady"]["batches"] == 2
 
 
 def test_without_nsys_it_says_what_to_install(run: Run, tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_the_optimized_run_copies_nothing_and_waits_once_a_batch(
     in_memory = make_plan(Config(mode="optimized")).encode.name == "nvenc"
     profile = profiled("optimized", clip)
     numbers = measure(profile)
-    batches, stages = numbers["smooth"]["batches"], numbers["stages"]
+    batches, stages = numbers["steady"]["batches"], numbers["stages"]
     assert {*STAGES, "mux"} <= stages.keys() and batches >= 30
     assert all(stages[stage]["calls"] >= batches for stage in STAGES)
     assert 0 < numbers["gpu"]["busy_share"] <= 1
@@ -343,7 +343,7 @@ def test_the_optimized_run_copies_nothing_and_waits_once_a_batch(
     copies = numbers["copies"]
     uploads = copies.get("host to device", {"largest": 0, "bytes": 0})
     assert uploads["largest"] < CHROMA and uploads["bytes"] < FRAME * batches
-    # Of the whole run: a batch that was queued in the smooth state may be copied a moment later.
+    # Of the whole run: a batch that was queued in the steady state may be copied a moment later.
     downloads = [(size, pageable) for _, direction, size, pageable in profile.copies() if direction == "device to host"]
     planes = [size for size, _ in downloads if size >= CHROMA]
     assert sum(planes) == (0 if in_memory else 640 * FRAME)

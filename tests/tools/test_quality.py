@@ -11,9 +11,8 @@ import pytest
 from numpy.typing import NDArray
 from paths import ROOT
 
-sys.path[:0] = [
-    str(ROOT / "tools" / folder) for folder in ("quality", "support")
-]  # the tools are programs, not a package
+sys.path.insert(0, str(ROOT / "tools" / "quality"))  # the tools are programs, not a package
+sys.path.insert(0, str(ROOT / "tools" / "support"))
 
 import measures
 import quality
@@ -121,7 +120,7 @@ def test_the_band_of_the_halo_lies_outside_at_its_distance() -> None:
     row = np.flatnonzero(measures.band_outside(alpha)[500])
     assert (row[0], row[-1]) == (999 + 4, 999 + 24)
     white, grey = np.full((1080, 1920, 3), 255, np.uint8), np.full((1080, 1920, 3), 55.5, np.float32)
-    assert measures.colour_error(white, grey, measures.band_outside(alpha)) == pytest.approx(199.5)
+    assert measures.color_error(white, grey, measures.band_outside(alpha)) == pytest.approx(199.5)
 
 
 def test_synthetic_frames_are_composed_as_their_alpha_says(corpus: Path) -> None:

@@ -85,9 +85,7 @@ def test_tables_in_the_documents_are_current() -> None:
     marked = []
     for document in report.DOCUMENTS:
         text = document.read_text(encoding="utf-8")
-        assert report.current(document) == text, (
-            f"python tools/report/report.py --documents brings {document} up to date"
-        )
+        assert report.current(document) == text, f"tools/report/report.py --documents brings {document} up to date"
         marked += re.findall("<!-- /([a-z-]+) -->", text)
     assert {"models-cpu", "ladder-cpu", "busy-cpu", "lengths-cpu", "compared-cpu"} <= set(marked)
 

@@ -12,9 +12,8 @@ import pytest
 from paths import ROOT, SAMPLE
 from program import run_tool
 
-sys.path[:0] = [
-    str(ROOT / "tools" / folder) for folder in ("benchmarks", "quality", "samples")
-]  # the tools are programs, not a package
+# The tools are programs, not a package.
+sys.path[:0] = [str(ROOT / "tools" / folder) for folder in ("benchmarks", "quality", "samples")]
 
 
 def decoded(path: Path) -> list[np.ndarray]:
@@ -69,19 +68,8 @@ def test_sample_program_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("extra", [[], ["--successive", "--start", "1"]], ids=["spread", "successive"])
 def test_contact_sheet_has_a_row_for_each_frame(tmp_path: Path, extra: list[str]) -> None:
     sheet = tmp_path / "sheet.png"
-    run_tool(
-        "tools/quality/contact_sheet.py",
-        SAMPLE,
-        "-o",
-        sheet,
-        "--frames",
-        "2",
-        "--crop",
-        "10,20,100,60",
-        "--zoom",
-        "2",
-        *extra,
-    )
+    part = ["--frames", "2", "--crop", "10,20,100,60", "--zoom", "2"]
+    run_tool("tools/quality/contact_sheet.py", SAMPLE, "-o", sheet, *part, *extra)
     import contact_sheet
 
     picture = cv2.imread(str(sheet))
@@ -170,9 +158,8 @@ def test_benchmark_writes_what_it_promises(tmp_path: Path) -> None:
 
 def test_benchmark_of_outputs_measures_every_kind_of_run(tmp_path: Path) -> None:
     output = tmp_path / "results.json"
-    printed = run_tool(
-        "tools/benchmarks/benchmark_outputs.py", SAMPLE, "--frames", "10", "--repeats", "1", "-o", output
-    )
+    small = ["--frames", "10", "--repeats", "1"]
+    printed = run_tool("tools/benchmarks/benchmark_outputs.py", SAMPLE, *small, "-o", output)
     runs = json.loads(output.read_text())["runs"]
     names = ["1 in one run", "2 in one run", "3 in one run", "mask alone", "blur:60 alone"]
     assert list(runs) == [*names, "masks saved too", "from saved masks"]
@@ -200,8 +187,8 @@ def test_clips_of_the_gpu_benchmark_are_repeated_without_a_seam(tmp_path: Path) 
 ROWS: list[dict[str, Any]] = [
     {"name": name, "clip": "gop30", "model": model, "gpu_memory_mib": 3000.0, "peak_memory_mib": 1.0,
      "cpu_seconds_per_1000_frames": 1.0, "fps": {"median": fps, "min": fps, "max": fps}}
-    | ({"steady_fps": {"median": smooth}} if smooth else {})
-    for name, model, fps, smooth in (
+    | ({"steady_fps": {"median": steady}} if steady else {})
+    for name, model, fps, steady in (
         ("6 independent decoders", "", 2000.0, 2000.0),
         ("7 independent decoders", "", 1900.0, 1900.0),
         ("x264 ultrafast alone", "person", 900.0, 1000.0),

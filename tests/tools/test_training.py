@@ -255,7 +255,7 @@ def test_masks_have_the_shapes_of_their_pictures(shared: Path, stills: dict[str,
         assert np.abs(expected - mask.shape).max() <= 1, row
 
 
-def test_a_mask_is_drawn_anew_by_colour_inside_a_polygon_alone() -> None:
+def test_a_mask_is_drawn_anew_by_color_inside_a_polygon_alone() -> None:
     rgb, person = drawn(192, 256, seed=3)
     guess = cv2.dilate(person.astype(np.uint8), np.ones((9, 9), np.uint8))[::2, ::2] * 255  # too large, all around
     guess[5:9, 5:9] = 128

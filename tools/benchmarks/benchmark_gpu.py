@@ -98,7 +98,7 @@ def gpu_summary(runs: list[Result]) -> Result:
         "runs": len(runs),
         "seconds": spread(run["seconds"] for run in runs),
         "gpu_memory_mib": round(max(run["gpu"] for run in runs), 1),
-        **({"steady_fps": spread(run["smooth"] for run in runs)} if "smooth" in last else {}),
+        **({"steady_fps": spread(run["steady"] for run in runs)} if "steady" in last else {}),
         **{name: last[name] for name in ("plan", "held") if name in last},
     }
 

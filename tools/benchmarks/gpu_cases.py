@@ -6,7 +6,7 @@ from typing import Any
 
 PARTS = ("cold", "decode", "segments", "null", "jpeg", "x264", "typical", "sample", "flat")
 MARKS = (1200, 12_000)  # frames after which what one run holds is compared
-TYPICAL_FRAMES = 150  # both peers are slow, and smooth
+TYPICAL_FRAMES = 150  # both peers are slow, and steady
 SAMPLE_FRAMES = 600
 
 

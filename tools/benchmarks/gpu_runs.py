@@ -1,6 +1,6 @@
 """What `benchmark_gpu.py` measures, each function in a fresh process; each returns one result or more, by name.
 
-`fps` is that of whole runs, with models loaded, decoders made and graphs captured; `smooth` is the rate inside the run,
+`fps` is that of whole runs, with models loaded, decoders made and graphs captured; `steady` is the rate inside the run,
 see `benchmark.steady_rate`.
 """
 
@@ -93,7 +93,7 @@ def from_inside(run: Callable[[int, Progress], int], frames: int) -> Result:
     run(WARM_UP, lambda done, expected: None)
     marks: list[tuple[int, float]] = []
     result = measured(lambda: run(frames, lambda done, expected: marks.append((done, time.perf_counter()))))
-    return {**result, "smooth": steady_rate(marks)}
+    return {**result, "steady": steady_rate(marks)}
 
 
 def pipeline(folder: Path, clip: Path, model: str, kind: str, frames: int) -> dict[str, Result]:
@@ -132,7 +132,7 @@ def decoding(folder: Path, clip: Path, frames: int) -> dict[str, Result]:
     engines = nvdec_engines(Config(), info)
     with Independent(info, engines) as limit:
         result = measured(lambda: limit.decode(frames))
-    return {**results, f"{engines} independent decoders": {**result, "smooth": result["fps"]}}
+    return {**results, f"{engines} independent decoders": {**result, "steady": result["fps"]}}
 
 
 def segments(folder: Path, clip: Path, model: str, frames: int) -> dict[str, Result]:

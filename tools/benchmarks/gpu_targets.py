@@ -79,10 +79,10 @@ def table(results: Result) -> Iterator[str]:
     """What is printed last."""
     for row in sorted(results["runs"], key=lambda row: (row["clip"], row["model"])):
         speed = "{median:.1f} fps ({min:.1f} to {max:.1f})".format(**row["fps"])
-        smooth = f", smooth {row['steady_fps']['median']:.1f}" if "steady_fps" in row else ""
+        steady = f", steady {row['steady_fps']['median']:.1f}" if "steady_fps" in row else ""
         cpu, host, gpu = (row[k] for k in ("cpu_seconds_per_1000_frames", "peak_memory_mib", "gpu_memory_mib"))
         what = " ".join(filter(None, (row["clip"], row["model"], row["name"])))
-        yield f"{what}: {speed}{smooth}, {cpu:.2f} CPU s/1000, {host:.0f} MiB, GPU {gpu:.0f} MiB"
+        yield f"{what}: {speed}{steady}, {cpu:.2f} CPU s/1000, {host:.0f} MiB, GPU {gpu:.0f} MiB"
         for held in row.get("held", []):
             yield "  after {frames} frames: GPU {gpu_used_mib} MiB, host {host_mib} MiB, {open_files} files".format(
                 **held

@@ -2,7 +2,7 @@
 
     python tools/benchmarks/ladder.py VIDEO --work DIR
     python tools/benchmarks/ladder.py VIDEO --work DIR --only ladder,lengths --minutes 6 -o FILE.json
-    python tools/benchmarks/ladder.py VIDEO --work DIR --only ladder --rung decode=nvdec --rung infer=torch-fp16,preset=medium
+    python tools/benchmarks/ladder.py VIDEO --work DIR --only ladder --rung decode=nvdec --rung infer=torch-fp16
 
 And the lengths of files, codecs, sizes, sizes of batches, each stage alone, and what happens when. On a GPU if there is
 one, else on the CPU. Every run is a process of its own, after a warm-up in it; rounds take turns, each in the opposite
@@ -79,7 +79,7 @@ class Sheet:
 def _figures(result: Result) -> Result:
     """A run's figures, rounded, under names that say their units."""
     names = {
-        "seconds": "seconds", "fps": "fps", "smooth": "steady_fps", "cpu": "cpu_seconds_per_1000_frames",
+        "seconds": "seconds", "fps": "fps", "steady": "steady_fps", "cpu": "cpu_seconds_per_1000_frames",
         "peak": "peak_memory_mib", "gpu": "gpu_memory_mib",
     }  # fmt: skip
     figures = {long: round(result[short], 3) for short, long in names.items() if short in result}

@@ -11,7 +11,7 @@ PARTS = ("ladder", "lengths", "codecs", "sizes", "batches", "alone", "trace")
 SIZES = {"540p": (960, 540), "720p": (1280, 720), "1080p": (1920, 1080), "4K": (3840, 2160)}  # width, height
 MOVED = ("infer", "preprocess", "postprocess", "decode", "encode")  # the order in which stages are optimized
 PEER_FRAMES = (
-    480  # on a GPU, what others do is measured over so many of the clip's frames at the most: slow, and smooth
+    480  # on a GPU, what others do is measured over so many of the clip's frames at the most: slow, and steady
 )
 ON_CORES = {"encode": "x264-segments"}  # the one other form of a stage that there is without a GPU
 NULL = {"encode": "null"}
@@ -39,7 +39,7 @@ class Case:
     clip: Clip
     work: str
     arguments: tuple[Any, ...]
-    once: bool = False  # slow, and smooth
+    once: bool = False  # slow, and steady
 
     def __str__(self) -> str:
         return f"{self.part}: {self.name}: {self.clip}, {self.clip.frames} frames"

@@ -4,7 +4,7 @@ between its memory and the host's, and who waits for it.
     nsys export --type sqlite --output run.sqlite run.nsys-rep
     python tools/benchmarks/profile_verdict.py run.sqlite [--json]
 
-All but the stages' totals is about the smooth state: what lies between the first and the last postprocess range, so
+All but the stages' totals is about the steady state: what lies between the first and the last postprocess range, so
 that neither loading nor the end blurs the picture. Tables that the profile has not, such as CUDA's on a machine without
 a GPU, count as empty. `tools/benchmarks/profile.sh` does both steps.
 """
@@ -98,9 +98,9 @@ class Profile:
                 inside[thread] = end
                 yield begin, thread, match[1]
 
-    def synchronizations(self, smooth: Interval) -> int:
+    def synchronizations(self, steady: Interval) -> int:
         """How many CUPTI recorded, but for streams that wait for an event (type 2), which hold up no host."""
-        begin, end = smooth
+        begin, end = steady
         rows = self.rows("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "start", "syncType != 2")
         return sum(begin <= at < end for (at,) in rows)
 
@@ -137,22 +137,22 @@ def steady_state(ranges: list[Range]) -> tuple[Interval, int]:
 def measure(profile: Profile) -> dict[str, Any]:
     """All numbers: seconds, bytes, counts."""
     ranges = profile.ranges()
-    smooth, batches = steady_state(ranges)
-    span = smooth[1] - smooth[0]
-    busy = within(profile.busy(), smooth)
-    idle = [smooth[0], *(at for interval in busy for at in interval), smooth[1]]
+    steady, batches = steady_state(ranges)
+    span = steady[1] - steady[0]
+    busy = within(profile.busy(), steady)
+    idle = [steady[0], *(at for interval in busy for at in interval), steady[1]]
     gaps = [after - before for before, after in zip(idle[::2], idle[1::2], strict=True)]
     return {
-        "stages": {name: _stage(calls, smooth) for name, calls in _by_name(ranges).items()},
-        "smooth": {"seconds": span / 1e9, "batches": batches},
+        "stages": {name: _stage(calls, steady) for name, calls in _by_name(ranges).items()},
+        "steady": {"seconds": span / 1e9, "batches": batches},
         "gpu": {
             "busy_share": length(busy) / span if span else 0.0,
             "busy_seconds": length(busy) / 1e9,
             "longest_gap_seconds": max(gaps) / 1e9,
         },
-        "copies": _copies(profile, smooth),
-        "waits": _waits(profile, ranges, smooth),
-        "synchronizations": profile.synchronizations(smooth),
+        "copies": _copies(profile, steady),
+        "waits": _waits(profile, ranges, steady),
+        "synchronizations": profile.synchronizations(steady),
     }
 
 
@@ -163,20 +163,20 @@ def _by_name(ranges: list[Range]) -> dict[str, list[Range]]:
     return named
 
 
-def _stage(calls: list[Range], smooth: Interval) -> dict[str, float]:
+def _stage(calls: list[Range], steady: Interval) -> dict[str, float]:
     times = [(r.begin, r.end) for r in calls]
-    span = smooth[1] - smooth[0]
+    span = steady[1] - steady[0]
     # Of one thread: two that each work half of the time have the share of one that does.
-    threads = {r.thread for r in calls if within([(r.begin, r.end)], smooth)}
-    share = length(within(times, smooth)) / span / len(threads) if threads else 0.0
+    threads = {r.thread for r in calls if within([(r.begin, r.end)], steady)}
+    share = length(within(times, steady)) / span / len(threads) if threads else 0.0
     return {"calls": len(calls), "seconds": length(times) / 1e9, "steady_share": share}
 
 
-def _copies(profile: Profile, smooth: Interval) -> dict[str, dict[str, int]]:
+def _copies(profile: Profile, steady: Interval) -> dict[str, dict[str, int]]:
     """By direction."""
     found: dict[str, dict[str, int]] = {}
     for begin, direction, size, pageable in profile.copies():
-        if smooth[0] <= begin < smooth[1]:
+        if steady[0] <= begin < steady[1]:
             sums = found.setdefault(direction, {"count": 0, "bytes": 0, "largest": 0, "pageable": 0})
             sums["count"] += 1
             sums["bytes"] += size
@@ -185,14 +185,14 @@ def _copies(profile: Profile, smooth: Interval) -> dict[str, dict[str, int]]:
     return found
 
 
-def _waits(profile: Profile, ranges: list[Range], smooth: Interval) -> dict[str, dict[str, int]]:
+def _waits(profile: Profile, ranges: list[Range], steady: Interval) -> dict[str, dict[str, int]]:
     """By the range in which the host waited, then by function."""
     calls: dict[int, list[Range]] = defaultdict(list)
     for one in ranges:
         calls[one.thread].append(one)
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for begin, thread, function in profile.waits():
-        if smooth[0] <= begin < smooth[1]:
+        if steady[0] <= begin < steady[1]:
             found[_range_at(calls[thread], begin) if thread in calls else ELSEWHERE][function] += 1
     return {where: dict(functions) for where, functions in found.items()}
 
@@ -205,17 +205,17 @@ def _range_at(calls: list[Range], at: int) -> str:
 
 def verdict(numbers: dict[str, Any]) -> Iterator[str]:
     """The numbers as lines for people."""
-    stages, smooth, gpu = numbers["stages"], numbers["smooth"], numbers["gpu"]
+    stages, steady, gpu = numbers["stages"], numbers["steady"], numbers["gpu"]
     if not stages:
         yield f"no NVTX ranges of the domain {DOMAIN}: is the package nvtx installed?"
         return
-    yield "stage         calls   seconds   of the smooth state"
+    yield "stage         calls   seconds   of the steady state"
     for name, stage in stages.items():
         yield f"{name:12} {stage['calls']:6} {stage['seconds']:9.3f} {stage['steady_share']:8.1%}"
-    if not smooth["batches"]:
-        yield "fewer than three batches: there is no smooth state; give it a longer video"
+    if not steady["batches"]:
+        yield "fewer than three batches: there is no steady state; give it a longer video"
         return
-    yield f"smooth state: {smooth['batches']} batches in {smooth['seconds']:.3f} s"
+    yield f"steady state: {steady['batches']} batches in {steady['seconds']:.3f} s"
     yield f"GPU: busy {gpu['busy_share']:.1%}, longest gap {1000 * gpu['longest_gap_seconds']:.2f} ms"
     for direction, sums in numbers["copies"].items():
         text = f"{direction}: {sums['bytes']:,} bytes in {sums['count']} copies, the largest of {sums['largest']:,}"
@@ -233,7 +233,7 @@ def _own_waits(numbers: dict[str, Any]) -> str:
     own = sum(sum(f.values()) for where, f in numbers["waits"].items() if where != ELSEWHERE)
     if not own:
         return "the pipeline's threads never wait for the GPU"
-    return f"the pipeline's threads wait for the GPU {own / numbers['smooth']['batches']:.1f} times a batch"
+    return f"the pipeline's threads wait for the GPU {own / numbers['steady']['batches']:.1f} times a batch"
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
     python tools/quality/compare_fp16.py person ../shared/models/prisma-portrait.onnx --frames samples/astronaut.mp4
 
 Writes tools/results/engines.json and prints the rows of the table. Masks are those of the graph with every value
-rounded as FP16 holds it (see segmentation/models/fp16.py), against the FP32 graph, in ONNX Runtime. What stays in FP32 is
-chosen on the picture in the package alone; the videos' frames then test the choice. Engines are built for the GPU at
+rounded as FP16 holds it (see segmentation/models/fp16.py), against the FP32 graph, in ONNX Runtime. What stays in FP32
+is chosen on the picture in the package alone; the videos' frames then test the choice. Engines are built for the GPU at
 hand, or by TensorRT-RTX for all that it serves where there is none.
 """
 

@@ -1,4 +1,4 @@
-"""Measures how smooth masks are and how well they and the blur fit the subject, on clips in motion.
+"""Measures how steady masks are and how well they and the blur fit the subject, on clips in motion.
 
     python tools/quality/quality.py --shared ../shared
 
@@ -219,8 +219,8 @@ def halo(info: VideoInfo, batch: FrameBatch, mask: NDArray[np.float32], truth: s
     weight = np.dstack([(Enlarger(info)(batch, mask) * 255 + 0.5).astype(np.uint8)] * 3)
     plain = composite(truth.picture, cv2.GaussianBlur(truth.picture, (0, 0), sigma), weight)
     return {
-        "plain": measures.colour_error(plain, wanted, area),
-        "ours": measures.colour_error(to_rgb(ours, info.color), wanted, area),
+        "plain": measures.color_error(plain, wanted, area),
+        "ours": measures.color_error(to_rgb(ours, info.color), wanted, area),
     }
 
 

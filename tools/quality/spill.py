@@ -54,8 +54,8 @@ def errors(
     plain = tuple(composite(plane, np.full_like(plane, value), np.ascontiguousarray(a)) for plane, value, a in parts)
     wanted = exact(truth)
     return {
-        "plain": measures.colour_error(quality.to_rgb(plain, info.color), wanted, edge),  # type: ignore[arg-type]
-        "ours": measures.colour_error(quality.to_rgb(ours, info.color), wanted, edge),
+        "plain": measures.color_error(quality.to_rgb(plain, info.color), wanted, edge),  # type: ignore[arg-type]
+        "ours": measures.color_error(quality.to_rgb(ours, info.color), wanted, edge),
     }
 
 

@@ -77,7 +77,7 @@ def figure(row: Row, key: str) -> float:
     return median(run[key] for run in row["runs"])
 
 
-def smooth(row: Row) -> float:
+def steady(row: Row) -> float:
     """Frames a second without the beginning, where that was measured."""
     return figure(row, "steady_fps" if "steady_fps" in row["runs"][0] else FPS)
 
@@ -216,7 +216,7 @@ def compared(machine: Measured) -> str:
 
 def alone(machine: Measured) -> str:
     """Frames a second of each stage alone, and CPU seconds for 1,000."""
-    rows = [[row["name"], f"{smooth(row):,.0f}", f"{figure(row, CPU):.2f}"] for row in machine.rows["alone"]]
+    rows = [[row["name"], f"{steady(row):,.0f}", f"{figure(row, CPU):.2f}"] for row in machine.rows["alone"]]
     return markdown(("", "fps", "CPU s per 1,000 frames"), rows)
 
 

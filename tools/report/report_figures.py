@@ -17,8 +17,8 @@ from ladder_results import (
     Row,
     figure,
     label,
-    smooth,
     stages,
+    steady,
     times,
 )
 
@@ -106,7 +106,7 @@ def alone(machine: Measured) -> str:
     for row in machine.rows["alone"]:
         stage = row["name"].removesuffix(" alone")
         name, kind = _ALONE.get(row["name"], (stage, stage))
-        rows.append(_for_a_thousand(name, kind, smooth(row)))
+        rows.append(_for_a_thousand(name, kind, steady(row)))
     for name in machine.names("lengths")[-2:]:
         longest = machine.named("lengths", name)[-1]
         rows.append(_for_a_thousand(f"pipeline, {name}, {longest['frames']:,} frames", "ours", figure(longest, FPS)))

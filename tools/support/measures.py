@@ -142,6 +142,6 @@ def band_outside(truth: Alpha) -> Area:
     return (far >= BAND[0] * scale) & (far <= BAND[1] * scale)
 
 
-def colour_error(found: Picture, wanted: Picture, area: Area) -> float:
+def color_error(found: Picture, wanted: Picture, area: Area) -> float:
     """Mean absolute difference of two pictures within `area`, over the colors, in levels of 0 to 255."""
     return float(np.abs(found[area].astype(np.float32) - wanted[area]).mean()) if area.any() else 0.0

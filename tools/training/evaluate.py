@@ -8,9 +8,10 @@ Networks get single pictures of at most 512 pixels by the pipeline's own stages,
 probabilities are resized to the mask bilinearly; above 0.5 is a person. Pixels of 128 in the mask count for nothing.
 
 IoU: intersection over union of a picture, mean over the pictures that show people. Boundary F: of DAVIS
-(Perazzi et al., CVPR 2016), see `boundary_f` in tools/support/measures.py: the harmonic mean of the shares of either outline's
-pixels that lie within 0.8 % of the diagonal of the other outline. Called person: the share of pixels above 0.5 in a
-picture that shows nobody. A picture of people counts in each of its kinds, one without people as nobody or animal.
+(Perazzi et al., CVPR 2016), see `boundary_f` in tools/support/measures.py: the harmonic mean of the shares of either
+outline's pixels that lie within 0.8 % of the diagonal of the other outline. Called person: the share of pixels above
+0.5 in a picture that shows nobody. A picture of people counts in each of its kinds, one without people as nobody or
+animal.
 """
 
 import argparse

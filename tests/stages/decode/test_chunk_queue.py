@@ -120,7 +120,7 @@ def share(length: int, decoders: int, most: int, size: int) -> float:
     ],
 )
 def test_decoders_are_kept_at_work(length: int, decoders: int, most: int, size: int, least: float) -> None:
-    """If each took what room there is, chunks of 250 would come to 0.78, 0.48 and 0.19 in 50, 40 and 12 batches of 16."""
+    """If each took what room there is, chunks of 250 would come to 0.78, 0.48, 0.19 in 50, 40 and 12 batches of 16."""
     assert share(length, decoders, most, size) >= least
 
 

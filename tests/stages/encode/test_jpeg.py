@@ -111,7 +111,7 @@ def _enlarged(chroma: Any, height: int, width: int) -> Any:
 
 
 def scene(i: int, size: tuple[int, int]) -> NDArray[np.uint8]:
-    """A smooth colourful picture, RGB (H, W, 3)."""
+    """A smooth colorful picture, RGB (H, W, 3)."""
     y, x = np.mgrid[: size[1], : size[0]]
     channels = (128 + 100 * np.sin((x + 3 * i) / 17), 128 + 90 * np.cos((y - 2 * i) / 13), 60 + (x + y) % 256 / 2)
     return np.stack(channels, -1).astype(np.uint8)
@@ -251,7 +251,7 @@ def test_batches_do_not_mix_on_the_gpu(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("matrix", MATRICES)
 @pytest.mark.parametrize("span", [LIMITED, FULL])
-def test_colours_are_those_of_swscale(matrix: int, span: int, module: Any) -> None:
+def test_colors_are_those_of_swscale(matrix: int, span: int, module: Any) -> None:
     """Without subsampling, so that only the arithmetic is compared: within 2 levels."""
     import torch
 
@@ -278,7 +278,7 @@ def test_chroma_is_enlarged_from_its_place(module: Any) -> None:
 @pytest.mark.parametrize("side", stages.GPU_SIDES)
 @pytest.mark.parametrize("pix_fmt", FORMATS)
 @pytest.mark.parametrize("size", [(64, 48), (161, 121)])
-def test_the_kernel_gives_the_same_colours(side: str, pix_fmt: str, size: tuple[int, int]) -> None:
+def test_the_kernel_gives_the_same_colors(side: str, pix_fmt: str, size: tuple[int, int]) -> None:
     gpu, _ = stages.gpu_stages(side)
     import torch
 

@@ -90,7 +90,7 @@ def test_the_engine_is_built_once(variant: Variant, model: Model, folder: Path) 
 
 
 @pytest.mark.gpu
-def test_a_gpu_that_no_flavour_serves_is_refused_in_one_line(model: Model) -> None:
+def test_a_gpu_that_no_variant_serves_is_refused_in_one_line(model: Model) -> None:
     """Such as an H200 where only TensorRT-RTX is installed."""
     try:
         choose(find_gpu(), installed())

@@ -1,4 +1,4 @@
-"""Masks are smooth_masks and refined on the GPU as on the CPU. Without a GPU the kernels run on the host (host_kernels)."""
+"""Masks are smoothed and refined on the GPU as on the CPU; without a GPU the kernels run on the host (host_kernels)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,8 +61,8 @@ def clip(count: int, shape: tuple[int, int], size: tuple[int, int], seed: int = 
     return masks.astype(np.float32), tensor.astype(np.float32)
 
 
-def steadied_by(backend: Any, masks: Map, tensor: Map, sizes: list[int], gpu: Any = None) -> Map:
-    """The smooth_masks masks of a clip that comes in batches of these sizes; for a GPU's stage from buffers that hold more
+def smoothed_by(backend: Any, masks: Map, tensor: Map, sizes: list[int], gpu: Any = None) -> Map:
+    """The smoothed masks of a clip that comes in batches of these sizes; for a GPU's stage from buffers that hold more
     and are written again each time, as the contract of inference says."""
     plane = np.zeros((2, 2), np.uint8)
     frame = batch_of((plane, plane, plane)).frames[0]
@@ -90,11 +90,11 @@ def steadied_by(backend: Any, masks: Map, tensor: Map, sizes: list[int], gpu: An
 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("sizes", [[1] * 7, [3, 3, 3, 1], [16, 16, 5], [16, 1, 2, 16], [2], [1]], ids=str)
-def test_masks_are_steadied_alike_in_batches_of_any_size(side: str, sizes: list[int]) -> None:
+def test_masks_are_smoothed_alike_in_batches_of_any_size(side: str, sizes: list[int]) -> None:
     gpu = gpu_of(side)
     masks, tensor = clip(sum(sizes), (64, 64), (64, 64))
-    ours = steadied_by(CudaSmoothing(MODEL, Config(smooth=0.5, batch_size=max(sizes)), gpu), masks, tensor, sizes, gpu)
-    theirs = steadied_by(HostSmoothing(MODEL, 0.5), masks, tensor, sizes)
+    ours = smoothed_by(CudaSmoothing(MODEL, Config(smooth=0.5, batch_size=max(sizes)), gpu), masks, tensor, sizes, gpu)
+    theirs = smoothed_by(HostSmoothing(MODEL, 0.5), masks, tensor, sizes)
     assert ours.dtype == np.float32
     assert np.abs(ours - theirs).max() < 1e-5
     if len(masks) > 1:
@@ -114,11 +114,11 @@ def test_masks_are_steadied_alike_in_batches_of_any_size(side: str, sizes: list[
         ((28, 28), (224, 224)),
     ],
 )
-def test_masks_of_any_size_are_steadied_alike(side: str, shape: tuple[int, int], size: tuple[int, int]) -> None:
+def test_masks_of_any_size_are_smoothed_alike(side: str, shape: tuple[int, int], size: tuple[int, int]) -> None:
     gpu = gpu_of(side)
     masks, tensor = clip(9, shape, size, seed=1)
-    ours = steadied_by(CudaSmoothing(MODEL, Config(smooth=1, batch_size=4), gpu), masks, tensor, [4, 4, 1], gpu)
-    theirs = steadied_by(HostSmoothing(MODEL, 1), masks, tensor, [4, 4, 1])
+    ours = smoothed_by(CudaSmoothing(MODEL, Config(smooth=1, batch_size=4), gpu), masks, tensor, [4, 4, 1], gpu)
+    theirs = smoothed_by(HostSmoothing(MODEL, 1), masks, tensor, [4, 4, 1])
     assert np.abs(ours - theirs).max() < 1e-4
 
 
@@ -130,10 +130,10 @@ def test_nothing_comes_over_a_cut(side: str) -> None:
     masks[3:] = 0.6
     tensor = np.full((6, 3, 64, 64), 0.4, np.float32)
     tensor[3:] += 0.12 / np.float32(MODEL.std).mean()
-    found = steadied_by(CudaSmoothing(MODEL, Config(smooth=1, batch_size=6), gpu), masks, tensor, [6], gpu)
+    found = smoothed_by(CudaSmoothing(MODEL, Config(smooth=1, batch_size=6), gpu), masks, tensor, [6], gpu)
     assert np.abs(found - masks).max() < 1e-6
     tensor[3:] -= 0.04 / np.float32(MODEL.std).mean()
-    found = steadied_by(CudaSmoothing(MODEL, Config(smooth=1, batch_size=6), gpu), masks, tensor, [6], gpu)
+    found = smoothed_by(CudaSmoothing(MODEL, Config(smooth=1, batch_size=6), gpu), masks, tensor, [6], gpu)
     assert np.abs(found - masks).max() > 0.01
 
 
@@ -148,7 +148,7 @@ def test_luma_is_that_of_the_networks_input(side: str, order: str) -> None:
     backend = CudaSmoothing(model, Config(smooth=1, batch_size=5), gpu)
     kept = backend.kept(moved(tensor, gpu).half(), moved(masks, gpu), 5)
     ours = backend.averaged(kept, 0, 5).cpu().numpy()
-    theirs = steadied_by(HostSmoothing(model, 1), masks, tensor, [5])
+    theirs = smoothed_by(HostSmoothing(model, 1), masks, tensor, [5])
     assert np.abs(ours - theirs).max() < 1e-5
 
 

@@ -23,7 +23,7 @@ from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.stages.masks.saved import TAG, VALUES, MaskReader, MaskWriter, intact, rounded, ticks
 
 CPU: dict[str, Any] = {"mode": "baseline"}
-# Without what rounding would show in, refining, and what the ends of a stretch would, make_smoother.
+# Without what rounding would show in, refining, and what the ends of a stretch would, smoothing.
 PLAIN: dict[str, Any] = {"smooth": 0.0, "refine": False}
 
 
@@ -123,7 +123,7 @@ def test_saving_changes_nothing(made: Path, tmp_path: Path) -> None:
     assert same_video(tmp_path / "out.mkv", made / "out.mkv")
 
 
-def test_steadied_masks_are_saved_steady(made: Path, tmp_path: Path) -> None:
+def test_smoothed_masks_are_saved_smooth(made: Path, tmp_path: Path) -> None:
     direct(tmp_path / "a.mp4", save_masks=tmp_path / "m.mkv", max_frames=40, smooth=1.0)
     again(tmp_path / "b.mp4", tmp_path / "m.mkv", max_frames=40)
     assert (tmp_path / "a.mp4").read_bytes() == (tmp_path / "b.mp4").read_bytes()

@@ -1,4 +1,4 @@
-"""Masks are smooth_masks over time without lagging behind, and every frame comes out once."""
+"""Masks are smoothed over time without lagging behind, and every frame comes out once."""
 
 import json
 import threading
@@ -155,10 +155,10 @@ def test_no_more_than_its_reach_is_waited_for() -> None:
 def test_smoothing_steadies_a_real_clip_and_nothing_is_lost(corpus: Path, tmp_path: Path) -> None:
     clip = corpus / "selfie_segmentation_web.mp4"
     areas = {}
-    for smooth in (0.0, 1.0):
-        output, results = tmp_path / f"{smooth}.mp4", tmp_path / f"{smooth}.jsonl"
-        segment(clip, output, smooth=smooth, max_frames=30, results=results, effect="mask", batch_size=4)
-        areas[smooth] = [line["area"] for line in map(json.loads, results.read_text().splitlines())]
+    for strength in (0.0, 1.0):
+        output, results = tmp_path / f"{strength}.mp4", tmp_path / f"{strength}.jsonl"
+        segment(clip, output, smooth=strength, max_frames=30, results=results, effect="mask", batch_size=4)
+        areas[strength] = [line["area"] for line in map(json.loads, results.read_text().splitlines())]
         assert times(output) == times(clip, limit=30)
     assert np.abs(np.diff(areas[1.0])).sum() < 0.7 * np.abs(np.diff(areas[0.0])).sum()
     assert np.mean(areas[1.0]) == pytest.approx(np.mean(areas[0.0]), rel=0.01)

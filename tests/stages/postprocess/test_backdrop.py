@@ -46,7 +46,7 @@ def halves(width: int, height: int) -> NDArray[np.uint8]:
 @pytest.mark.parametrize("pix_fmt", FORMATS)
 @pytest.mark.parametrize("color", [Color(1, LIMITED), Color(6, FULL), Color(9, LIMITED), Color(2, 0)], ids=str)
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
-def test_an_image_stands_upright_in_its_own_colours(tmp_path: Path, rotation: int, color: Color, pix_fmt: str) -> None:
+def test_an_image_stands_upright_in_its_own_colors(tmp_path: Path, rotation: int, color: Color, pix_fmt: str) -> None:
     size = (97, 65) if rotation % 180 == 0 else (65, 97)  # as stored
     file = write_image(tmp_path / "a.png", halves(97, 65))
     planes = backdrop(file, pix_fmt, size=size, rotation=rotation, color=color)(0)

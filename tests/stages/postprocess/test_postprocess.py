@@ -159,7 +159,7 @@ def test_a_cut_out_has_alpha_and_nothing_where_it_is_zero(run: Run, pix_fmt: str
     assert (u[:, -10:] == 128 << (layout.bits - 8)).all() and (v[:, -10:] == 128 << (layout.bits - 8)).all()
 
 
-def test_a_cut_out_shows_the_subjects_own_colour(run: Run) -> None:
+def test_a_cut_out_shows_the_subjects_own_color(run: Run) -> None:
     mask, alpha, planes = soft_edge(run)
     luma = run("cutout", planes, mask, color=FULL_HD)[0]
     edge = (alpha > 0.3) & (alpha < 1)
@@ -220,7 +220,7 @@ def test_blur_looks_the_same_at_any_resolution(run: Run) -> None:
 
 @pytest.mark.parametrize("range_", [LIMITED, FULL])
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv444p10le"])
-def test_colour_replaces_the_background(run: Run, pix_fmt: str, range_: int) -> None:
+def test_color_replaces_the_background(run: Run, pix_fmt: str, range_: int) -> None:
     color = Color(matrix=1, range=range_)
     result = run("color:#2080e0", noise(pix_fmt), half_mask(), pix_fmt, color)
     to_rgb = color.yuv_to_rgb(FORMATS[pix_fmt].bits)

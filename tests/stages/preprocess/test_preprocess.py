@@ -37,7 +37,7 @@ def swscale_rgb(planes: Planes, pix_fmt: str, color: Color) -> NDArray[np.uint8]
 @pytest.mark.parametrize("pix_fmt", FORMATS)
 @pytest.mark.parametrize("range_", [LIMITED, FULL])
 @pytest.mark.parametrize("matrix", SWSCALE_MATRIX)
-def test_colours_are_swscales(side: str, matrix: int, range_: int, pix_fmt: str) -> None:
+def test_colors_are_swscales(side: str, matrix: int, range_: int, pix_fmt: str) -> None:
     """On flat patches, where resampling and the place of the chroma samples make no difference."""
     color = Color(matrix=matrix, range=range_)
     patches = np.random.default_rng(0).integers(0, 256, (12, 20, 3), dtype=np.uint8)

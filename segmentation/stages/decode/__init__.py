@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from segmentation.config import Config
     from segmentation.frames import FrameBatch, VideoInfo
     from segmentation.gpu.context import Gpu
+    from segmentation.stages.decode.nvdec_session import NvdecSessionPool
 
 
 class Decoder(Stage):
@@ -25,7 +26,16 @@ class Decoder(Stage):
     damaged: int  # frames lost or known to be broken; complete when the iteration has ended
 
     @abstractmethod
-    def __init__(self, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu | None) -> None: ...
+    def __init__(
+        self,
+        info: VideoInfo,
+        pix_fmt: str,
+        config: Config,
+        gpu: Gpu | None,
+        *,
+        sessions: NvdecSessionPool | None = None,
+    ) -> None:
+        """`sessions` lends NVDEC sessions that outlive the file; without it, the decoder makes its own."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[FrameBatch]: ...

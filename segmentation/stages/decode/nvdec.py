@@ -32,7 +32,7 @@ from segmentation.media.input import open_input
 from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.chunk_queue import ChunkQueue
 from segmentation.stages.decode.chunks import Chunk, begins_anew, chunks, exact_keyframe, is_hidden, read, whole
-from segmentation.stages.decode.nvdec_session import NvdecSession
+from segmentation.stages.decode.nvdec_session import NvdecSession, NvdecSessionPool
 from segmentation.stages.decode.timestamps import Timeline, missing
 
 _Times = tuple[int | None, int, bool]  # pts, duration, whether it is decoded only because others refer to it
@@ -51,7 +51,9 @@ class NvdecDecoder(Decoder):
 
     memory: ClassVar[Memory] = "cuda"
 
-    def __init__(self, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu) -> None:
+    def __init__(
+        self, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu, *, sessions: NvdecSessionPool | None = None
+    ) -> None:
         self.info = info
         self.damaged = 0
         # A decoder's thread waits for each picture's copy, and with it for all that its stream was given before.

@@ -43,3 +43,10 @@ class NvdecSession:
     def close(self) -> None:
         with capture_unsafe():
             self._decoder = None
+
+
+class NvdecSessionPool:
+    """Keeps NVDEC sessions from one file to the next."""
+
+    def close(self) -> None:
+        """Destroys all idle sessions."""

@@ -22,6 +22,7 @@ from segmentation.stages.decode.timestamps import Reorder, Timeline, missing
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
+    from segmentation.stages.decode.nvdec_session import NvdecSessionPool
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,15 @@ class PyAVDecoder(Decoder):
 
     memory: ClassVar[Memory] = "host"
 
-    def __init__(self, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu | None = None) -> None:
+    def __init__(
+        self,
+        info: VideoInfo,
+        pix_fmt: str,
+        config: Config,
+        gpu: Gpu | None = None,
+        *,
+        sessions: NvdecSessionPool | None = None,
+    ) -> None:
         self.info = info
         self.damaged = 0
         self._format = FORMATS[pix_fmt]

@@ -1,0 +1,64 @@
+"""The options as types of keyword arguments, so that a type checker finds a misspelt one.
+
+`segmentation.config.Config` has the same names and types, with the defaults and the checks.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, TypedDict
+
+Mode = Literal["auto", "baseline", "optimized"]
+Codec = Literal["h264", "hevc", "av1", "ffv1", "mjpeg"]
+ChannelOrder = Literal["rgb", "bgr"]
+Activation = Literal["none", "sigmoid", "softmax", "minmax"]
+
+
+class RunOptions(TypedDict, total=False):
+    """The options that may differ from file to file: the keywords of `Segmenter.run()`."""
+
+    effect: str
+    also: Sequence[tuple[str, str | Path]]
+    invert: bool
+    threshold: float
+    feather: float
+    smooth: float | None
+    refine: bool
+    masks: str | Path | None
+    max_frames: int | None
+    start: float
+    duration: float | None
+    codec: Codec | None
+    quality: int | None
+    preset: str | None
+    overwrite: bool
+    strict: bool
+    trace: str | Path | None
+    verify: bool
+    results: str | Path | None
+    rle: bool
+    save_masks: str | Path | None
+
+
+class Options(RunOptions, total=False):
+    """All options: the keywords of `segment()` and of `Segmenter()`."""
+
+    model: str | Path
+    classes: tuple[str, ...] | None
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    channel_order: ChannelOrder | None
+    input_size: tuple[int, int] | None
+    labels: tuple[str, ...] | None
+    activation: Activation | None
+    model_type: str | None
+    model_output: str | None
+    model_inputs: tuple[str, ...]
+    mode: Mode
+    device: str | None
+    decode: str | None
+    preprocess: str | None
+    infer: str | None
+    postprocess: str | None
+    encode: str | None
+    batch_size: int | None
+    compile: bool

@@ -96,7 +96,7 @@ def moves(gpu: Any, info: VideoInfo, pix_fmt: str, config: Config) -> Any:
     return GpuTransfer(gpu, info, FORMATS[pix_fmt], config.batch_size)
 
 
-def make_smoother(memory: str, model: Model, config: Config, gpu: Any) -> SmoothingBackend | None:
+def make_smoother(memory: str, model: Model, config: Config, gpu: Any) -> SmoothingBackend[Any] | None:
     """What steadies masks that inference leaves in that memory; `None` where none is wanted."""
     if not config.smoothing_strength:
         return None

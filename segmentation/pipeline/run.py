@@ -160,21 +160,19 @@ def _segment(
             """A stage on the GPU has its buffers once: what it queues for one batch must not mix with another's."""
             return turn if stage.memory == "cuda" else nullcontext()
 
-        def find(batch: FrameBatch) -> tuple[Any, Any, Any]:
+        def find(batch: FrameBatch) -> tuple[MaskedBatch, Any]:
             move.enter()
             with alone(preprocess):
                 given = move.frames(batch, preprocess.memory)
                 tensor = move.rows(clock.call("preprocess", batch, preprocess, given), infer.memory, len(batch))
             found = clock.call("infer", batch, infer, tensor)
             masks, class_map = found
-            kept = backend.kept(tensor, masks, len(batch)) if backend is not None else None
+            history = backend.keep(tensor, masks, len(batch)) if backend is not None else None
             frames = batch if compose.memory == batch.memory else given
-            return MaskedBatch(frames=frames, masks=masks, class_map=class_map), masks, kept
+            return MaskedBatch(frames=frames, masks=masks, class_map=class_map), history
 
-        def finish(found: tuple[Any, Any]) -> Finished:
+        def finish(masked: MaskedBatch) -> Finished:
             move.enter()
-            masked, masks = found
-            masked = replace(masked, masks=masks)
             levels = None
             if track is not None:  # what is composited is what was saved
                 levels, masks = (
@@ -195,13 +193,13 @@ def _segment(
         workers = infer.workers if saved is None else 1 if plan.postprocess.on_gpu else saved.workers
         ending.enter_context(opencv_threads.one_a_frame(workers))
         if saved is not None:
-            read = ((MaskedBatch(frames=b, masks=m), m) for b in decoded for m in [clock.call("infer", b, saved, b)])
+            read = (MaskedBatch(frames=b, masks=m) for b in decoded for m in [clock.call("infer", b, saved, b)])
             finishing = overlapped.map(finish, read, workers)
         elif backend is not None:  # between the two, masks wait for those of later frames
             found = overlapped.map(find, decoded, workers)
             finishing = overlapped.map(finish, smooth_masks(found, backend), workers)
         else:
-            finishing = overlapped.map(lambda batch: finish(find(batch)[:2]), decoded, workers)
+            finishing = overlapped.map(lambda batch: finish(find(batch)[0]), decoded, workers)
         encoded = overlapped(finishing, "processed")
         for number, output in enumerate(outputs, 1):
             name = "encoded" if number == 1 else f"encoded {number}"

@@ -78,7 +78,7 @@ def causal(masks: Masks, lumas: Lumas) -> Masks:
 def smooth(strength: float) -> Callable[[Masks, Lumas], Masks]:
     """As `--smooth` does it, all frames being one batch."""
     backend = HostSmoothing(load_model(Config()), strength)
-    return lambda masks, lumas: backend.averaged(list(zip(masks, lumas, strict=True)), 0, len(masks))
+    return lambda masks, lumas: backend.average(list(zip(masks, lumas, strict=True)), 0, len(masks))
 
 
 VARIANTS: dict[str, Callable[[Masks, Lumas], Masks]] = {

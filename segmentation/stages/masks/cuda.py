@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # it needs libraries that machines without a GPU lack, on whi
     from segmentation.gpu.context import Gpu
 
 
-class CudaSmoothing:
+class CudaSmoothing(smoothing.SmoothingBackend[range]):
     """See `smoothing.SmoothingBackend`. What is kept of frames is the range of their numbers: the rest is in a buffer that goes
     round, see `Records` of masks.cu."""
 
@@ -40,7 +40,7 @@ class CudaSmoothing:
         self._records: torch.Tensor | None = None  # made when the masks' size is known, as is `_scratch`
         self._scratch: list[torch.Tensor] = []  # changes, their sums, weights
 
-    def kept(self, tensor: torch.Tensor, masks: torch.Tensor, count: int) -> range:
+    def keep(self, tensor: torch.Tensor, masks: torch.Tensor, count: int) -> range:
         if self._records is None:
             self._shape = (masks.shape[1], masks.shape[2])
             self._make_buffers()
@@ -53,10 +53,10 @@ class CudaSmoothing:
         self._next += count
         return range(self._next - count, self._next)
 
-    def joined(self, known: range, kept: range) -> range:
-        return range(known.start, kept.stop)
+    def join(self, known: range, new: range) -> range:
+        return range(known.start, new.stop)
 
-    def averaged(self, known: range, first: int, count: int) -> torch.Tensor:
+    def average(self, known: range, first: int, count: int) -> torch.Tensor:
         assert self._next - known.start <= self._held, "what is kept of frames was overwritten"
         self._gpu.enter()
         height, width = self._shape

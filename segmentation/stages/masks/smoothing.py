@@ -1,42 +1,47 @@
-"""Between inference and postprocess: masks that don't flicker, and don't lag.
+"""Smooths masks over time, between inference and postprocess, so that they neither flicker nor lag.
 
-A network that sees one frame at a time changes its mind from frame to frame. A running average of past masks calms
-that, but drags its edges behind whatever moves. Here a mask is averaged with those of `REACH` frames before and after
-it, and only where the picture has not changed between them; where the network is in doubt over a whole area, more
-change is let pass.
+A network that sees one frame at a time changes its masks from frame to frame. A running average of past masks calms
+that, but drags edges behind everything that moves. Here a mask is averaged with the masks of `REACH` frames before and
+after it, and only where the picture has not changed between them. Where the network is in doubt over a whole area,
+more change is let pass.
 
-Whatever is computed is elementwise, a mean over a box, bilinear, or a mean over all, so that it comes out the same
-elsewhere, and `masks_cuda.py` does it on a GPU: `down` is the mean of blocks, `blurred` that of a square around each
-place (the border repeated), `up` bilinear between the centres of the blocks.
+Each step is elementwise, a mean over a box, bilinear, or a mean over the whole picture, so that `cuda.py` gets the same
+result on a GPU: `down` is the mean of blocks, `blurred` the mean of a square around each place (the border repeated),
+`up` bilinear between the centers of the blocks.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.frames import FrameBatch
+from segmentation.frames import Array, MaskedBatch
 from segmentation.models.model import Model
 
-REACH = 2  # frames before and after; as many are waited for
-BLOCK = 4  # places of a mask, a side, over which change and doubt are averaged
+REACH = 2  # frames before and after: a mask waits for as many frames
+BLOCK = 4  # side of the squares of a mask, in pixels, over which change and doubt are averaged
 CHANGE = 0.03  # of luma (0..1): a neighbour that differs so much counts nothing where the network is sure
-DOUBT = 12.0  # how much more change is let pass where the network is in doubt, at 1 (all 0.5) 13 times as much
+DOUBT = 12.0  # where the mask is 0.5 all over, 1 + DOUBT times as much change is let pass
 CHANGE_BOX, DOUBT_BOX = 3, 9  # blocks a side; the second is wider than an outline, so that it finds areas, not edges
 CUT = 0.1  # mean change of the whole picture, above which the neighbour belongs to another scene
 _LUMA = (0.2126, 0.7152, 0.0722)  # of R, G and B: BT.709
 
-Map = NDArray[np.float32]
+Map = NDArray[np.float32]  # (h, w), or (N, h, w) of a batch
+HostHistory = list[tuple[Map, Map]]  # of each frame: its mask, and its luma at half the mask's size
+CudaHistory = range  # numbers of frames, whose masks and lumas lie in a buffer of `cuda.CudaSmoothing`
+History = TypeVar("History", HostHistory, CudaHistory)
 
 
 def smooth(masks: Sequence[Map], lumas: Sequence[Map], strength: float) -> Map:
-    """The middle one of an odd number of masks (h, w) in 0..1, averaged with its neighbours.
+    """Returns the middle mask (h, w) of an odd number of masks, averaged with its neighbours.
 
-    `lumas` are those of the same frames in 0..1, at half the size, rounded up. With m the middle mask and Y its luma, a
-    neighbour k has the weight
+    `masks` are float32 in 0..1. `lumas` belong to the same frames: float32 in 0..1, at half the size, rounded up. With
+    m the middle mask and Y its luma, a neighbour k has the weight
 
         w_k = strength * up(max(0, 1 - blurred(down|Y_k - Y|) / limit)), or 0 if mean(down|Y_k - Y|) > CUT
         limit = CHANGE * (1 + DOUBT * (1 - 2 * blurred(down|m - 1/2|)))
@@ -58,12 +63,12 @@ def smooth(masks: Sequence[Map], lumas: Sequence[Map], strength: float) -> Map:
         weight = np.maximum(strength - slope * _blurred(change, CHANGE_BOX), 0)
         weights += weight
         cv2.accumulateProduct(_up(weight)[:height, :width], masks[k], total)
-    total /= _up(weights)[:height, :width]  # enlarged once: the sum of what is enlarged is the same
+    total /= _up(weights)[:height, :width]  # the enlarged sum equals the sum of enlarged weights
     return total
 
 
 def _down(layer: Map, block: int) -> Map:
-    """Means of `block` x `block`; the last row and column are repeated where the size is no multiple of that."""
+    """Returns the means of squares of `block` pixels a side; the last row and column are repeated to fill them."""
     height, width = layer.shape
     below, right = -height % block, -width % block
     if below or right:
@@ -72,19 +77,25 @@ def _down(layer: Map, block: int) -> Map:
 
 
 def _up(layer: Map) -> Map:
+    """Returns the layer `BLOCK` times as large, bilinear."""
     return _map(cv2.resize(layer, None, fx=BLOCK, fy=BLOCK, interpolation=cv2.INTER_LINEAR))
 
 
 def _blurred(layer: Map, size: int) -> Map:
+    """Returns the means of squares of `size` places a side, with the border repeated."""
     return _map(cv2.blur(layer, (size, size), borderType=cv2.BORDER_REPLICATE))
 
 
 def _map(layer: NDArray[Any]) -> Map:
-    return layer  # OpenCV keeps float32, but its types don't say so
+    """Returns the layer as it is: OpenCV keeps float32, but its annotations don't say so."""
+    return layer
 
 
 def small_lumas(tensor: NDArray[Any], model: Model, shape: tuple[int, int]) -> NDArray[np.float32]:
-    """Luma of the network's input (N, 3, H, W), but for a constant, at half the size of masks (*shape): (N, h, w)."""
+    """Returns the luma of the network's input (N, 3, H, W), but for a constant: (N, h, w) float32.
+
+    (h, w) is half of `shape`, the size of the masks, rounded up.
+    """
     shares = luma_shares(model)
     lumas = shares[0] * tensor[:, 0] + shares[1] * tensor[:, 1] + shares[2] * tensor[:, 2]
     size = (-(-shape[1] // 2), -(-shape[0] // 2))
@@ -92,76 +103,88 @@ def small_lumas(tensor: NDArray[Any], model: Model, shape: tuple[int, int]) -> N
 
 
 def luma_shares(model: Model) -> NDArray[np.float32]:
-    """What luma is made of: how much of each channel of the network's input."""
+    """Returns the share of each channel of the network's input in luma, (3,) float32."""
     shares = np.array([share * deviation for share, deviation in zip(_LUMA, model.std, strict=True)], np.float32)
     return shares[::-1] if model.channel_order == "bgr" else shares
 
 
-class SmoothingBackend(Protocol):
-    """What `TemporalSmoother` needs of the side on which masks are. What is kept of frames is a sequence with an item for each,
-    of which slices can be taken."""
+class SmoothingBackend(ABC, Generic[History]):
+    """The computation behind `TemporalSmoother`, on the host or on a GPU.
 
-    def kept(self, tensor: Any, masks: Any, count: int) -> Any:
-        """What the averages need of a batch, from the network's input and the `count` masks that it gave. It stays
-        as it is when a stage writes to those again."""
+    A history is a sequence with an item for each frame: all that later averages need of that frame.
+    """
 
-    def joined(self, known: Any, kept: Any) -> Any:
-        """Both, one after the other."""
+    @abstractmethod
+    def keep(self, tensor: Array, masks: Array, count: int) -> History:
+        """Returns the history of a batch, from the network's input (N, 3, H, W) and masks (N, h, w).
 
-    def averaged(self, known: Any, first: int, count: int) -> Any:
-        """The masks (count, h, w) of the frames from number `first` of `known` on, averaged with their neighbours.
-        Before the first frame that is known comes the first again, and after the last the last."""
+        The first `count` rows belong to the batch. The history stays valid when a stage overwrites both arrays.
+        """
+
+    @abstractmethod
+    def join(self, known: History, new: History) -> History:
+        """Returns both histories in one, `known` first."""
+
+    @abstractmethod
+    def average(self, known: History, first: int, count: int) -> Array:
+        """Returns the masks (count, h, w) of the frames from number `first` of `known` on, averaged with their
+        neighbours. The first frame of `known` stands in for frames before it, and the last for frames after it.
+        """
 
 
-class HostSmoothing:
-    """See `SmoothingBackend`; with NumPy arrays. Of a frame its mask and its small luma are kept."""
+class HostSmoothing(SmoothingBackend[HostHistory]):
+    """A `SmoothingBackend` with NumPy arrays."""
 
     def __init__(self, model: Model, strength: float) -> None:
         self._model = model
         self._strength = strength
 
-    def kept(self, tensor: NDArray[Any], masks: Map, count: int) -> list[tuple[Map, Map]]:
+    def keep(self, tensor: NDArray[Any], masks: Map, count: int) -> HostHistory:
         lumas = small_lumas(tensor[:count], self._model, (masks.shape[1], masks.shape[2]))
         return list(zip(masks[:count], lumas, strict=True))
 
-    def joined(self, known: list[tuple[Map, Map]], kept: list[tuple[Map, Map]]) -> list[tuple[Map, Map]]:
-        return known + kept
+    def join(self, known: HostHistory, new: HostHistory) -> HostHistory:
+        return known + new
 
-    def averaged(self, known: list[tuple[Map, Map]], first: int, count: int) -> Map:
-        found = [self._average(known, number) for number in range(first, first + count)]
-        return found[0][None] if count == 1 else np.stack(found)
+    def average(self, known: HostHistory, first: int, count: int) -> Map:
+        averages = [self._average_one(known, number) for number in range(first, first + count)]
+        return averages[0][None] if count == 1 else np.stack(averages)
 
-    def _average(self, known: list[tuple[Map, Map]], number: int) -> Map:
+    def _average_one(self, known: HostHistory, number: int) -> Map:
         at = (min(max(number + k, 0), len(known) - 1) for k in range(-REACH, REACH + 1))
         masks, lumas = zip(*(known[i] for i in at), strict=True)
         return smooth(masks, lumas, self._strength)
 
 
-class TemporalSmoother:
-    """Holds batches back until the masks of the next `REACH` frames are there; puts out every one, in order."""
+class TemporalSmoother(Generic[History]):
+    """Holds batches back until the masks of the next `REACH` frames are there; returns each batch once, in order."""
 
-    def __init__(self, backend: SmoothingBackend) -> None:
-        self._averaging = backend
-        self._waiting: deque[FrameBatch] = deque()
-        self._known: Any = None  # what is kept of the frames from number `_first` on
+    def __init__(self, backend: SmoothingBackend[History]) -> None:
+        self._backend = backend
+        self._waiting: deque[MaskedBatch] = deque()
+        self._known: History | None = None  # of the frames from number `_first` on
         self._first = 0
-        self._next = 0  # number of the first frame that is still to be put out
+        self._next = 0  # number of the first frame that has not been returned
 
-    def push(self, batch: FrameBatch, kept: Any) -> list[tuple[FrameBatch, Any]]:
-        """Takes the next batch with what is kept of it; returns those that need wait no longer, with their masks."""
+    def push(self, batch: MaskedBatch, history: History) -> list[MaskedBatch]:
+        """Takes the next batch with its history; returns the batches that are complete now, with averaged masks."""
         self._waiting.append(batch)
-        self._known = kept if self._known is None else self._averaging.joined(self._known, kept)
-        return self._ready(REACH)
+        self._known = history if self._known is None else self._backend.join(self._known, history)
+        return self._take_ready(REACH)
 
-    def flush(self) -> list[tuple[FrameBatch, Any]]:
-        """After the last batch: what is left."""
-        return self._ready(0)
+    def flush(self) -> list[MaskedBatch]:
+        """Returns the batches that are left, after the last `push`."""
+        return self._take_ready(0)
 
-    def _ready(self, ahead: int) -> list[tuple[FrameBatch, Any]]:
-        ready = []
+    def _take_ready(self, ahead: int) -> list[MaskedBatch]:
+        """Returns the batches behind whose last frame `ahead` more frames are known, and forgets old frames."""
+        ready: list[MaskedBatch] = []
+        if self._known is None:
+            return ready
         while self._waiting and self._next + len(self._waiting[0]) + ahead <= self._first + len(self._known):
             batch = self._waiting.popleft()
-            ready.append((batch, self._averaging.averaged(self._known, self._next - self._first, len(batch))))
+            masks = self._backend.average(self._known, self._next - self._first, len(batch))
+            ready.append(replace(batch, masks=masks))
             self._next += len(batch)
             past = max(0, self._next - REACH - self._first)
             self._known = self._known[past:]
@@ -170,15 +193,10 @@ class TemporalSmoother:
 
 
 def smooth_masks(
-    found: Iterable[tuple[FrameBatch, Any, Any]], backend: SmoothingBackend | None
-) -> Iterator[tuple[FrameBatch, Any]]:
-    """Batches with their masks made smooth, from batches with masks and what is kept; without `backend` with those
-    that they had."""
-    if backend is None:
-        for batch, masks, _ in found:
-            yield batch, masks
-        return
+    found: Iterable[tuple[MaskedBatch, History]], backend: SmoothingBackend[History]
+) -> Iterator[MaskedBatch]:
+    """Yields each batch of `found` with its masks averaged over time; each comes with its history."""
     smoother = TemporalSmoother(backend)
-    for batch, _, kept in found:
-        yield from smoother.push(batch, kept)
+    for batch, history in found:
+        yield from smoother.push(batch, history)
     yield from smoother.flush()

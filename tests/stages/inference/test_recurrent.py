@@ -14,13 +14,15 @@ from program import cli
 from videos import Synthetic
 
 from segmentation import BackendError, Config, EngineError, ModelError, segment
+from segmentation.frames import MaskedBatch
 from segmentation.media.input import probe
 from segmentation.models.model import Model, load_model
 from segmentation.models.onnx_graph import prepare
 from segmentation.pipeline.plan import make_plan
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.stages.masks.saved import MaskReader, rounded
+from segmentation.stages.masks.quantize import quantize
+from segmentation.stages.masks.saved import MaskReader
 from segmentation.stages.masks.smoothing import HostSmoothing, smooth_masks
 from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 
@@ -137,15 +139,15 @@ def test_the_masks_of_a_run(network: Path, clip: Path, tmp_path: Path, batch_siz
     if smooth:
         backend = HostSmoothing(model, smooth)
         found = (
-            (batch, mask[None], backend.kept(tensor, mask[None], 1))
+            (MaskedBatch(frames=batch, masks=mask[None]), backend.keep(tensor, mask[None], 1))
             for (batch, tensor), mask in zip(given, expected, strict=True)
         )
-        smoothed = np.concatenate([masks for _, masks in smooth_masks(found, backend)])
+        smoothed = np.concatenate([np.asarray(batch.masks) for batch in smooth_masks(found, backend)])
         assert np.abs(smoothed - expected).max() > 2 / 255  # or the test would show nothing
         expected = smoothed
     reader = MaskReader(probe(str(clip)), Config(masks=saved))
     masks = np.concatenate([reader(batch) for batch, _ in given])
-    assert np.abs(masks - rounded(expected)[1]).max() <= 1.01 / 255
+    assert np.abs(masks - quantize(expected)[1]).max() <= 1.01 / 255
 
 
 def test_two_files_do_not_share_a_state(network: Path, clip: Path, tmp_path: Path) -> None:

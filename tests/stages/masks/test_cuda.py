@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from videos import pictures
 
 from segmentation.config import Config
-from segmentation.frames import FORMATS, Color, FrameBatch
+from segmentation.frames import FORMATS, Color, FrameBatch, MaskedBatch
 from segmentation.models.model import load_model
 from segmentation.stages.masks.refinement import Refiner
 from segmentation.stages.masks.smoothing import HostSmoothing, smooth_masks
@@ -78,11 +78,13 @@ def smoothed_by(backend: Any, masks: Map, tensor: Map, sizes: list[int], gpu: An
                     buffer.fill_(float("nan"))
                     buffer[:size] = moved(values, gpu)
                 given = buffers
-            yield FrameBatch(frames=(frame,) * size, index=begin), given[1], backend.kept(*given, size)
+            batch = FrameBatch(frames=(frame,) * size, index=begin)
+            yield MaskedBatch(frames=batch, masks=given[1]), backend.keep(*given, size)
             begin += size
 
     parts = []
-    for batch, result in smooth_masks(found(), backend):
+    for batch in smooth_masks(found(), backend):
+        result = batch.masks
         assert len(result) == len(batch)
         parts.append(np.asarray(result) if isinstance(result, np.ndarray) else result.cpu().numpy())
     return np.concatenate(parts)
@@ -146,8 +148,8 @@ def test_luma_is_that_of_the_networks_input(side: str, order: str) -> None:
     masks, tensor = clip(5, (64, 64), (64, 64), seed=2)
     tensor = tensor.astype(np.float16).astype(np.float32)
     backend = CudaSmoothing(model, Config(smooth=1, batch_size=5), gpu)
-    kept = backend.kept(moved(tensor, gpu).half(), moved(masks, gpu), 5)
-    ours = backend.averaged(kept, 0, 5).cpu().numpy()
+    history = backend.keep(moved(tensor, gpu).half(), moved(masks, gpu), 5)
+    ours = backend.average(history, 0, 5).cpu().numpy()
     theirs = smoothed_by(HostSmoothing(model, 1), masks, tensor, [5])
     assert np.abs(ours - theirs).max() < 1e-5
 

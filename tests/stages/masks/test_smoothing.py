@@ -14,7 +14,7 @@ from videos import Synthetic, times
 
 from segmentation import segment
 from segmentation.config import Config
-from segmentation.frames import FrameBatch
+from segmentation.frames import FrameBatch, MaskedBatch
 from segmentation.models.model import load_model
 from segmentation.stages.masks.smoothing import (
     REACH,
@@ -131,11 +131,14 @@ def test_every_frame_comes_out_once_with_its_own_surroundings(size: int, count: 
     frames = [batch_of((plane, plane, plane)).frames[0] for _ in range(count)]
     starts = range(0, count, size)
     batches = [FrameBatch(frames=tuple(frames[i : i + size]), index=i) for i in starts]
-    kept = list(zip(masks, lumas, strict=True))
-    given = ((b, masks[i : i + size], kept[i : i + size]) for b, i in zip(batches, starts, strict=True))
+    history = list(zip(masks, lumas, strict=True))
+    given = (
+        (MaskedBatch(frames=b, masks=masks[i : i + size]), history[i : i + size])
+        for b, i in zip(batches, starts, strict=True)
+    )
     out = list(smooth_masks(given, HostSmoothing(load_model(Config()), 0.7)))
-    assert [batch for batch, _ in out] == batches
-    found = np.concatenate([mask for _, mask in out])
+    assert [batch.frames for batch in out] == batches
+    found = np.concatenate([np.asarray(batch.masks) for batch in out])
     for t in range(count):
         around = [min(max(t + k, 0), count - 1) for k in range(-REACH, REACH + 1)]
         assert np.array_equal(found[t], smooth(masks[around], lumas[around], 0.7))
@@ -145,11 +148,22 @@ def test_no_more_than_its_reach_is_waited_for() -> None:
     smoother = TemporalSmoother(HostSmoothing(load_model(Config()), 1.0))
     plane = np.zeros((2, 2), np.uint8)
     for number in range(200):
-        batch = FrameBatch(frames=batch_of((plane, plane, plane)).frames, index=number)
-        ready = smoother.push(batch, [(np.zeros((8, 8), np.float32), np.zeros((4, 4), np.float32))])
-        assert [b.index for b, _ in ready] == ([number - REACH] if number >= REACH else [])
-        assert len(smoother._known) <= 2 * REACH + 1 and len(smoother._waiting) <= REACH
-    assert [b.index for b, _ in smoother.flush()] == [198, 199]
+        frames = FrameBatch(frames=batch_of((plane, plane, plane)).frames, index=number)
+        mask = np.zeros((8, 8), np.float32)
+        ready = smoother.push(MaskedBatch(frames=frames, masks=mask[None]), [(mask, np.zeros((4, 4), np.float32))])
+        assert [b.frames.index for b in ready] == ([number - REACH] if number >= REACH else [])
+        assert len(smoother._known or []) <= 2 * REACH + 1 and len(smoother._waiting) <= REACH
+    assert [b.frames.index for b in smoother.flush()] == [198, 199]
+
+
+def test_all_but_the_masks_stays_with_the_batch() -> None:
+    plane = np.zeros((2, 2), np.uint8)
+    frames = FrameBatch(frames=batch_of((plane, plane, plane)).frames, index=0)
+    mask = np.zeros((8, 8), np.float32)
+    given = MaskedBatch(frames=frames, masks=mask[None], class_map=np.ones((1, 8, 8), np.uint8))
+    backend = HostSmoothing(load_model(Config()), 1.0)
+    (found,) = smooth_masks([(given, [(mask, np.zeros((4, 4), np.float32))])], backend)
+    assert found.frames is frames and found.class_map is given.class_map and found.masks is not given.masks
 
 
 def test_smoothing_steadies_a_real_clip_and_nothing_is_lost(corpus: Path, tmp_path: Path) -> None:

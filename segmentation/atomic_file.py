@@ -1,60 +1,90 @@
 """Files that appear whole or not at all: written under another name beside their target, then renamed."""
 
+from __future__ import annotations
+
 import os
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
+from types import TracebackType
 
-from segmentation.errors import OutputError
-from segmentation.media.input import reason
-
-
-def temporary_path(target: Path) -> Path:
-    """Another name beside `target`, with its suffix. It is absolute: the current folder may change until it is used."""
-    # Not the process id: in containers it comes again. Not the whole name: it may be as long as names can be.
-    return target.absolute().with_name(f".{target.stem[:40]}.{token_hex(4)}.part{target.suffix}")
+from segmentation.errors import OutputError, one_line
 
 
-def commit(temporary: Path, target: Path, *, overwrite: bool) -> None:
-    """Flushes `temporary` to the disk and gives it the name of the target, beside which it was made. Raises `OSError`,
-    and `OutputError` if without `overwrite` the target has come into being."""
-    with temporary.open("rb+") as file:
-        os.fsync(file.fileno())
-    place = temporary.with_name(target.name)  # `target` itself may be relative to another folder by now
-    if overwrite:
-        temporary.replace(place)
-        return
-    try:  # unlike a rename, a link never replaces a file that has come into being in the meantime
-        os.link(temporary, place)
-    except FileExistsError:
-        raise OutputError(f"{target}: came into being in the meantime; use -y to overwrite it") from None
-    except OSError:  # no hard links on this file system
-        temporary.rename(place)
-    temporary.unlink(missing_ok=True)
+class PendingFile:
+    """Holds the temporary path of one file until `commit` gives the file its name, or `discard` removes it.
 
-
-def remove(temporary: Path) -> None:
-    """Removes what was written aside, if it is there."""
-    with suppress(OSError):  # where nothing could be written
-        temporary.unlink(missing_ok=True)
-
-
-def check_target(target: Path, overwrite: bool, option: str) -> None:
-    """Raises `OutputError` if `target` must not or can't be written, before any work is done.
-
-    `option` is what names another target.
+    Creating the object writes nothing: the caller creates the file at `path`. As a context manager the object discards
+    a file that was not committed.
     """
-    if not target.parent.is_dir():
-        raise OutputError(f"{target}: the folder {target.parent} does not exist")
-    try:
-        target.lstat()
-    except FileNotFoundError:
-        return
-    except OSError as exc:  # a name that is too long: the temporary one would not tell
-        raise OutputError(f"{target}: cannot be written ({reason(exc)})") from exc
-    if target.is_dir():
-        raise OutputError(f"{target}: is a folder; name a file")
-    if os.path.exists(target) and not target.is_file():  # a device or a pipe would become a file
-        raise OutputError(f"{target}: is no regular file; name another")
-    if not overwrite:
-        raise OutputError(f"{target}: exists already; use -y to overwrite it, or {option} to name another")
+
+    def __init__(self, target: Path, *, overwrite: bool) -> None:
+        """`target` may be relative: its folder is the one that is current now. `overwrite` lets it be replaced."""
+        self.target = target  # as the user wrote it, for messages
+        self.overwrite = overwrite
+        self._place = target.absolute()  # the current folder may change before the end
+        # No process id: containers use the same ones again. Not the whole name: it may be as long as names can be.
+        self.path = self._place.with_name(f".{target.stem[:40]}.{token_hex(4)}.part{target.suffix}")
+
+    def __enter__(self) -> PendingFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.discard()
+
+    def check(self, option: str) -> None:
+        """Tests before any work whether the target may and can be written. `option` is the one that names the target.
+
+        Raises `OutputError` if the target must not or can't be written.
+        """
+        target = self.target
+        if not target.parent.is_dir():
+            raise OutputError(f"{target}: the folder {target.parent} does not exist")
+        try:
+            target.lstat()
+        except FileNotFoundError:
+            return
+        except OSError as exc:  # such as a name that is too long, which the temporary one would hide
+            raise OutputError(f"{target}: cannot be written ({one_line(exc)})") from exc
+        if target.is_dir():
+            raise OutputError(f"{target}: is a folder; name a file")
+        if os.path.exists(target) and not target.is_file():  # a device or a pipe would become a file
+            raise OutputError(f"{target}: is no regular file; name another")
+        if not self.overwrite:
+            raise OutputError(
+                f"{target}: exists already; use -y (overwrite=True) to replace it, or {option} to name another"
+            )
+
+    def commit(self) -> None:
+        """Flushes the file to the disk and gives it the target's name.
+
+        Raises `OSError`, and `OutputError` if without `overwrite` the target has come into being meanwhile.
+        """
+        with self.path.open("rb+") as file:
+            os.fsync(file.fileno())
+        if self.overwrite:
+            self.path.replace(self._place)
+            return
+        try:  # unlike a rename, a link never replaces a file that has come into being meanwhile
+            os.link(self.path, self._place)
+        except FileExistsError:
+            raise OutputError(
+                f"{self.target}: came into being in the meantime; use -y (overwrite=True) to replace it"
+            ) from None
+        except OSError:  # no hard links on this file system
+            self.path.rename(self._place)
+        self.path.unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Removes the temporary file, if there is one. After `commit` there is none."""
+        with suppress(OSError):  # in a folder that can't be written there is nothing to remove
+            self.path.unlink(missing_ok=True)
+
+
+def write_atomically(target: Path, data: bytes) -> None:
+    """Writes `data` to `target`, replacing it: an interruption leaves the old file or the new one. Raises `OSError`."""
+    with PendingFile(target, overwrite=True) as pending:
+        pending.path.write_bytes(data)
+        pending.commit()

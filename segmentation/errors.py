@@ -54,7 +54,8 @@ class OutputError(SegmentationError):
     """The output cannot be written."""
 
 
-def short(exc: Exception) -> str:
-    """The first 200 characters of an error's text, in one line."""
-    text = " ".join(str(exc).split())
-    return text if len(text) <= 200 else text[:200] + "..."
+def one_line(error: BaseException | str) -> str:
+    """Quotes a foreign error in one line of at most 200 characters: the system's or FFmpeg's words, else its text."""
+    text = error if isinstance(error, str) else getattr(error, "strerror", None) or str(error) or type(error).__name__
+    line = " ".join(str(text).split())
+    return line if len(line) <= 200 else line[:200] + "..."

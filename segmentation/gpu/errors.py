@@ -2,8 +2,7 @@
 
 import re
 
-from segmentation.errors import DeviceError, DeviceMemoryError, SegmentationError
-from segmentation.models.model import short
+from segmentation.errors import DeviceError, DeviceMemoryError, SegmentationError, one_line
 
 _NO_MEMORY = ("out of memory", "out_of_memory")
 _NUMBER = re.compile(r"returned error (\d+)")  # NVDEC's library says no more: a CUresult of cuda.h
@@ -17,7 +16,7 @@ def translate_gpu_error(exc: BaseException) -> DeviceError | None:
         return exc
     if not isinstance(exc, Exception) or isinstance(exc, (SegmentationError, OSError)):
         return None  # ours, and the system's, quote names of files, which may hold any words
-    text = short(exc)
+    text = one_line(exc)
     lower = text.lower()
     found = _NUMBER.search(lower)
     number = int(found[1]) if found else 0

@@ -15,7 +15,7 @@ from av.video.frame import VideoFrame
 from av.video.reformatter import Interpolation
 from av.video.stream import VideoStream
 
-from segmentation.errors import InputError
+from segmentation.errors import InputError, one_line
 from segmentation.frames import FORMATS, FULL, Color, VideoInfo
 
 MAX_PIXELS = 16384 * 8192  # a frame; 8K has a quarter of that. Larger claims are damage or an attack
@@ -49,12 +49,7 @@ def open_input(path: str) -> InputContainer:
     except av.error.InvalidDataError as exc:
         raise InputError(f"{path}: is not a video that FFmpeg can read, or its header is cut off or damaged") from exc
     except (av.error.FFmpegError, OSError, ValueError) as exc:
-        raise InputError(f"{path}: cannot be opened ({reason(exc)})") from exc
-
-
-def reason(exc: BaseException) -> str:
-    """FFmpeg's or the system's own words for an error, in one line."""
-    return " ".join(str(getattr(exc, "strerror", None) or exc or type(exc).__name__).split())
+        raise InputError(f"{path}: cannot be opened ({one_line(exc)})") from exc
 
 
 def video_stream(container: InputContainer, path: str) -> VideoStream:
@@ -122,7 +117,7 @@ def first_frame(container: InputContainer, stream: VideoStream, path: str) -> Vi
                 check_size(frames[0].width, frames[0].height, path)
                 return frames[0]
     except av.error.FFmpegError as exc:
-        raise InputError(f"{path}: cannot be read ({reason(exc)})") from exc
+        raise InputError(f"{path}: cannot be read ({one_line(exc)})") from exc
     raise InputError(f"{path}: holds no frame that can be decoded")
 
 

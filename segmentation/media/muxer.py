@@ -17,12 +17,12 @@ from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
-from segmentation.atomic_file import check_target, commit, remove, temporary_path
+from segmentation.atomic_file import PendingFile
 from segmentation.config import Config
-from segmentation.errors import OutputError
+from segmentation.errors import OutputError, one_line
 from segmentation.frames import VideoInfo
 from segmentation.media.containers import EXACT, codec_for, format_options
-from segmentation.media.input import open_input, reason
+from segmentation.media.input import open_input
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +42,9 @@ class Muxer:
 
     def __init__(self, target: Path, info: VideoInfo, config: Config, option: str = "-o") -> None:
         """`option` is what names another target."""
-        self.target, self.place = target, target.absolute()  # as it was given, and wherever the current folder is later
+        self.target, self.place = target, target.absolute()  # the current folder may change before the end
         self.codec: str = config.codec or codec_for(target, config)
-        self._info, self._overwrite, self._option = info, config.overwrite, option
+        self._info = info
         # What was at `shift` seconds on the source's clock is at 0 in the output. Unless a stretch was asked for, the
         # source's timestamps are kept.
         self.shift = info.start + Fraction(config.start) if config.start else Fraction(0)
@@ -53,32 +53,24 @@ class Muxer:
         self._packets: Iterator[Packet[Any]] = iter(())
         self._pending: Packet[Any] | None = None
         self._finished = False
-        self._check()
-        self._temporary = temporary_path(self.place)
+        self._file = self._pending_file(config.overwrite)
+        self._file.check(option)
         try:
             self.container = self._begin()
-        except BaseException as exc:  # an interrupt too: nobody would call `__exit__`
-            self._remove()
+        except BaseException as exc:  # an interrupt too: `__exit__` is not called without an object
+            self._file.discard()
             if isinstance(exc, (av.error.FFmpegError, OSError, ValueError)):
                 raise self._error(exc) from exc
             raise
 
-    def _check(self) -> None:
-        """Raises `OutputError` if the target must not or can't be written."""
-        check_target(self.target, self._overwrite, self._option)
+    def _pending_file(self, overwrite: bool) -> PendingFile:
+        """Returns the file that `finish` commits."""
+        return PendingFile(self.target, overwrite=overwrite)
 
     def _begin(self) -> OutputContainer:
-        """Opens what is written aside."""
-        self._temporary.touch(exist_ok=False)
-        return av.open(str(self._temporary), "w", container_options=format_options(self.target, self._info))
-
-    def _remove(self) -> None:
-        """Removes what was written aside."""
-        remove(self._temporary)
-
-    def _put_in_place(self) -> None:
-        """Gives it its name. Raises `OSError` or `OutputError`."""
-        commit(self._temporary, self.target, overwrite=self._overwrite)
+        """Creates the temporary file and opens it for writing."""
+        self._file.path.touch(exist_ok=False)
+        return av.open(str(self._file.path), "w", container_options=format_options(self.target, self._info))
 
     def __enter__(self) -> Muxer:
         return self
@@ -88,11 +80,11 @@ class Muxer:
     ) -> None:
         if not self._finished:
             # Removed first: closing would otherwise move the index of a large file to its beginning, for nobody.
-            self._remove()
+            self._file.discard()
             try:
                 self.container.close()
             except (av.error.FFmpegError, OSError) as exc:
-                log.debug("closing %s: %s", self._temporary, exc)
+                log.debug("closing %s: %s", self._file.path, exc)
         if self._source is not None:
             self._source.close()
 
@@ -182,7 +174,7 @@ class Muxer:
         self._copy_until(end)
         try:
             self.container.close()
-            self._put_in_place()
+            self._file.commit()
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
         self._finished = True
@@ -237,7 +229,7 @@ class Muxer:
                     packet.duration = (packet.duration or 0) - round((start - begin) / packet.time_base)
                 yield packet
         except av.error.FFmpegError as exc:
-            log.warning("%s: its other streams can't be read to the end (%s)", self._info.path, reason(exc))
+            log.warning("%s: its other streams can't be read to the end (%s)", self._info.path, one_line(exc))
         if dropped:
             log.warning("%s: %d damaged packets of its other streams are left out", self._info.path, dropped)
 
@@ -258,7 +250,7 @@ class Muxer:
             return False
 
     def _error(self, exc: BaseException) -> OutputError:
-        return OutputError(f"{self.target}: cannot be written ({reason(exc)})")
+        return OutputError(f"{self.target}: cannot be written ({one_line(exc)})")
 
 
 def _tags(metadata: dict[str, str]) -> dict[str, str]:

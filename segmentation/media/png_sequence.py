@@ -1,4 +1,4 @@
-"""A folder of numbered pictures as output. Written aside, then renamed, as `mux.py` does with one file."""
+"""A folder of numbered pictures as output. They appear together, when the last one is complete."""
 
 import re
 import shutil
@@ -8,7 +8,7 @@ import av
 from av.container import OutputContainer
 from av.stream import Stream
 
-from segmentation.atomic_file import temporary_path
+from segmentation.atomic_file import PendingFile
 from segmentation.config import Config
 from segmentation.errors import OutputError
 from segmentation.frames import VideoInfo
@@ -18,17 +18,40 @@ _NUMBER = re.compile(r"%(0\d+)?d")
 
 
 def open_output(target: Path, info: VideoInfo, config: Config, option: str = "-o") -> Muxer:
-    """What writes `target`: one file, or with a cutout's codec `png` a picture a frame. Raises `OutputError`."""
+    """Opens `target` for writing: one file, or with a name that ends in .png a picture a frame. Raises `OutputError`.
+
+    `option` is the one that names the target.
+    """
     return (PictureSequence if target.suffix.lower() == ".png" else Muxer)(target, info, config, option)
 
 
 class PictureSequence(Muxer):
-    """Writes `FOLDER/%05d.png`, numbered from 1. What else is in the source, such as sound, is left out with a line."""
+    """Writes `FOLDER/%05d.png`, numbered from 1, and no other stream of the source: each is named in a warning."""
 
-    def _check(self) -> None:
-        folder, name = self.target.parent, self.target.name
+    def _pending_file(self, overwrite: bool) -> PendingFile:
         if self.codec != "png":
             raise OutputError(f"{self.target}: pictures are written of --effect cutout only; name a video file")
+        return _PendingPictures(self.target, overwrite=overwrite)
+
+    def _begin(self) -> OutputContainer:
+        self._file.path.mkdir()
+        folder = str(self._file.path).replace("%", "%%")  # a single % stands for a number in the name alone
+        return av.open(f"{folder}/{self.target.name}", "w", format="image2")
+
+    def _can_hold(self, stream: Stream) -> bool:
+        return False
+
+
+class _PendingPictures(PendingFile):
+    """Holds the temporary folder of the pictures. `commit` moves them, one by one, to the target's folder."""
+
+    def __init__(self, target: Path, *, overwrite: bool) -> None:
+        """`target` is the pattern of the pictures' names."""
+        super().__init__(target.with_name("pictures"), overwrite=overwrite)
+        self.target = target
+
+    def check(self, option: str) -> None:
+        folder, name = self.target.parent, self.target.name
         if len(_NUMBER.findall(name)) != 1:
             raise OutputError(f"{self.target}: needs a place for the number, such as {folder / '%05d.png'}")
         if not folder.is_dir():
@@ -36,24 +59,16 @@ class PictureSequence(Muxer):
         parts = _NUMBER.sub("\0", name).replace("%%", "%").split("\0")
         known = re.compile(r"\d+".join(map(re.escape, parts)))
         there = sorted(path.name for path in folder.iterdir() if known.fullmatch(path.name))
-        if there and not self._overwrite:
+        if there and not self.overwrite:
             raise OutputError(
-                f"{folder / there[0]}: exists already; use -y to overwrite it, or {self._option} to name others"
+                f"{folder / there[0]}: exists already; use -y (overwrite=True) to replace it, "
+                f"or {option} to name others"
             )
 
-    def _begin(self) -> OutputContainer:
-        self._temporary = temporary_path(self.place.with_name("pictures"))
-        self._temporary.mkdir()
-        aside = str(self._temporary).replace("%", "%%")  # only in the name it stands for a number
-        return av.open(f"{aside}/{self.target.name}", "w", format="image2")
+    def commit(self) -> None:
+        for picture in sorted(self.path.iterdir()):
+            picture.replace(self.path.with_name(picture.name))
+        self.path.rmdir()
 
-    def _remove(self) -> None:
-        shutil.rmtree(self._temporary, ignore_errors=True)
-
-    def _put_in_place(self) -> None:
-        for picture in sorted(self._temporary.iterdir()):
-            picture.replace(self._temporary.with_name(picture.name))
-        self._temporary.rmdir()
-
-    def _can_hold(self, stream: Stream) -> bool:
-        return False
+    def discard(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)

@@ -21,8 +21,8 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 from onnxruntime.transformers.float16 import ALWAYS_FLOAT_INPUTS, DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
 from onnxruntime.transformers.onnx_model import OnnxModel
 
-from segmentation.errors import EngineError
-from segmentation.models.model import Model, short
+from segmentation.errors import EngineError, one_line
+from segmentation.models.model import Model
 from segmentation.models.onnx_graph import exact_session, run, session_of
 from segmentation.models.scores import probabilities
 
@@ -88,7 +88,7 @@ def to_fp16(
         session_of(half)
     except Exception as exc:  # the converter's and ONNX Runtime's errors have no common base
         raise EngineError(
-            f"{model.path}: can't be converted to FP16 ({short(exc)}); build it with --precision fp32"
+            f"{model.path}: can't be converted to FP16 ({one_line(exc)}); build it with --precision fp32"
         ) from exc
     return half, comparison
 

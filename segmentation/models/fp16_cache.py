@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
+from segmentation.atomic_file import write_atomically
 from segmentation.cache import engine_folder
 from segmentation.models.model import Model
-from segmentation.models.sidecar import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ def fp16_graph(model: Model, batch: int) -> Path:
     path = engine_folder() / f"{model.path.stem}-fp16-b{batch}-{key}.onnx"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, _converted(model, batch))
+        write_atomically(path, _converted(model, batch))
     return path
 
 

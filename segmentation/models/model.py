@@ -17,8 +17,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from segmentation.config import Config
-from segmentation.errors import ModelError
-from segmentation.errors import short as short  # where others look for it
+from segmentation.errors import ModelError, one_line
 from segmentation.frames import VideoInfo
 from segmentation.model_types import TYPES, VOC, recognised
 from segmentation.models.input_size import DEFAULT, settled, sizes_of
@@ -248,7 +247,7 @@ def _probe(runner: Runner, shape: tuple[int, ...], dtype: Any, path: Path) -> ND
     try:
         return runner.raw(noise)
     except Exception as exc:  # ONNX Runtime's exceptions have no common base
-        raise ModelError(f"{path}: does not run on input {shape} ({short(exc)})") from exc
+        raise ModelError(f"{path}: does not run on input {shape} ({one_line(exc)})") from exc
 
 
 def _guess_activation(scores: NDArray[np.float32]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import onnxruntime as ort
 
-from segmentation.errors import ModelError, short
+from segmentation.errors import ModelError, one_line
 from segmentation.models.tensor_form import FLOATS, INTEGERS, Extra, extra_of, state_sources
 
 TEXTS = ("channel_order", "activation")
@@ -23,7 +23,7 @@ def open_session(path: Path, options: ort.SessionOptions | None = None) -> ort.I
     try:
         return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as exc:  # ONNX Runtime's exceptions have no common base but this
-        raise ModelError(f"{path}: is not an ONNX model that ONNX Runtime can load ({short(exc)})") from exc
+        raise ModelError(f"{path}: is not an ONNX model that ONNX Runtime can load ({one_line(exc)})") from exc
 
 
 def described(session: ort.InferenceSession, path: Path) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def _sidecar(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(beside.read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
-        raise ModelError(f"{beside}: cannot be read as JSON ({short(exc)})") from exc
+        raise ModelError(f"{beside}: cannot be read as JSON ({one_line(exc)})") from exc
     if not isinstance(content, dict):
         raise ModelError(f"{beside}: a JSON object is needed, with keys such as labels, mean, std")
     return content

@@ -12,8 +12,8 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from segmentation.errors import EngineError
-from segmentation.models.model import Model, short
+from segmentation.errors import EngineError, one_line
+from segmentation.models.model import Model
 from segmentation.models.onnx_adapter import with_pipelines_tensors
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ def _load(model: Model) -> onnx.ModelProto:
     try:
         graph = onnx.load(model.path, load_external_data=False)
     except Exception as exc:  # protobuf's errors have no common base
-        raise EngineError(f"{model.path}: is not a valid ONNX model ({short(exc)})") from exc
+        raise EngineError(f"{model.path}: is not a valid ONNX model ({one_line(exc)})") from exc
     for tensor in graph.graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             where = next((e.value for e in tensor.external_data if e.key == "location"), "another file")
@@ -94,7 +94,7 @@ def _load(model: Model) -> onnx.ModelProto:
     try:
         onnx.checker.check_model(graph)
     except onnx.checker.ValidationError as exc:
-        raise EngineError(f"{model.path}: is not a valid ONNX model ({short(exc)})") from exc
+        raise EngineError(f"{model.path}: is not a valid ONNX model ({one_line(exc)})") from exc
     return graph
 
 
@@ -154,7 +154,7 @@ def _with_shape(graph: onnx.ModelProto, model: Model, batch: int | None) -> onnx
         together = run(exact_session(changed), pictures)[0].astype(np.float32)
         apart = _one_by_one(session_of(graph), pictures, model.batch or 1)
     except Exception as exc:  # ONNX Runtime's errors have no common base
-        raise EngineError(f"{model.path}: its batch can't be made {wanted} ({short(exc)}); {way_out}") from exc
+        raise EngineError(f"{model.path}: its batch can't be made {wanted} ({one_line(exc)}); {way_out}") from exc
     if together.shape != apart.shape or np.abs(together - apart).max() > _TOLERANCE * max(1, np.abs(apart).max()):
         raise EngineError(f"{model.path}: its batch can't be made {wanted} (pictures change each other); {way_out}")
     return changed
@@ -205,7 +205,7 @@ def _fold(graph: onnx.ModelProto, path: Path) -> onnx.ModelProto:
         except Exception as exc:  # ONNX Runtime's errors have no common base
             size = graph.ByteSize() / 1e6
             raise EngineError(
-                f"{path}: its constants can't be folded in {folder}, {size:.1f} MB ({short(exc)}); make room, "
+                f"{path}: its constants can't be folded in {folder}, {size:.1f} MB ({one_line(exc)}); make room, "
                 "or set TMPDIR to another folder"
             ) from exc
     own = {node.domain for node in graph.graph.node}

@@ -6,11 +6,11 @@ sidecar is its own; nothing that this program did not build, or was not told to 
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from segmentation.atomic_file import write_atomically
 from segmentation.errors import EngineError
 
 FORMAT = 1
@@ -105,22 +105,9 @@ def write_engine(path: Path, plan: bytes, sidecar: Sidecar) -> None:
     text = json.dumps(asdict(sidecar), indent=2) + "\n"
     for target, data in ((path, plan), (sidecar_of(path), text.encode())):
         try:
-            write_whole(target, data)
+            write_atomically(target, data)
         except OSError as exc:
             raise EngineError(
                 f"{target}: cannot be written ({exc.strerror}); {len(plan) / 1e6:.1f} MB are needed: make room, or "
                 "choose another place with -o"
             ) from exc
-
-
-def write_whole(target: Path, data: bytes) -> None:
-    """Writes under another name, flushes, renames: an interruption leaves the old file or the new. Raises OSError."""
-    part = target.with_name(f".{target.name}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)

@@ -8,8 +8,7 @@ from typing import Any
 import onnx
 import torch
 
-from segmentation.errors import ModelError
-from segmentation.models.model import short
+from segmentation.errors import ModelError, one_line
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ def export_by_name(name: str, target: Path, size: tuple[int, int] | None, *, wei
             num_classes=len(described.meta["categories"]),
         )
     except OSError as exc:  # urllib's URLError is one
-        raise ModelError(f"{name}: its weights can't be downloaded ({short(exc)}); see --no-weights") from exc
+        raise ModelError(f"{name}: its weights can't be downloaded ({one_line(exc)}); see --no-weights") from exc
     meaning = {
         "labels": described.meta["categories"],
         "mean": transforms.mean,

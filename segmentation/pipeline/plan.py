@@ -15,10 +15,10 @@ from typing import Any
 
 from segmentation.config import STAGES, Config
 from segmentation.effect import Effect
-from segmentation.errors import BackendError, ConfigError, LacksEngine
+from segmentation.errors import BackendError, ConfigError, LacksEngine, one_line
 from segmentation.frames import VideoInfo
 from segmentation.gpu.discovery import device_index, enter_context, require_torch, require_video_libraries
-from segmentation.models.model import ENGINE, Model, short
+from segmentation.models.model import ENGINE, Model
 from segmentation.stages.encode.nvenc_support import nvenc_engine
 from segmentation.stages.masks.saved import MaskReader
 from segmentation.tensorrt.variant import choose, find_gpu, installed
@@ -241,7 +241,7 @@ def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) ->
     except ModuleNotFoundError as exc:
         raise BackendError(f"the package {exc.name} is not installed; pip install 'video-segmentation[gpu]'") from exc
     except Exception as exc:  # what else keeps a GPU library from being loaded has no common class
-        raise BackendError(f"{module} can't be loaded ({short(exc)})") from exc
+        raise BackendError(f"{module} can't be loaded ({one_line(exc)})") from exc
     if name in _ON_GPU:
         require_torch()
     return implementation, implementation.describe(config, info)

@@ -18,11 +18,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.atomic_file import check_target, commit, remove, temporary_path
+from segmentation.atomic_file import PendingFile
 from segmentation.config import Config
-from segmentation.errors import OutputError
+from segmentation.errors import OutputError, one_line
 from segmentation.frames import FrameBatch, VideoInfo
-from segmentation.media.input import reason
 from segmentation.media.muxer import Muxer
 
 Mask = NDArray[np.bool_]  # (h, w), upright
@@ -37,8 +36,8 @@ class Results:
     def __init__(self, muxer: Muxer, info: VideoInfo, classes: Sequence[str], config: Config) -> None:
         assert config.results is not None
         self.target = Path(config.results)
-        self._overwrite = config.overwrite
-        check_target(self.target, config.overwrite, "--results")
+        self._pending = PendingFile(self.target, overwrite=config.overwrite)
+        self._pending.check("--results")
         turned = info.rotation % 180 != 0
         self._size = (info.height, info.width) if turned else (info.width, info.height)
         self._classes = list(classes)
@@ -46,11 +45,10 @@ class Results:
         self._rle = config.rle
         self._threshold = config.threshold
         self._finished = False
-        self._temporary = temporary_path(self.target)
         try:
-            self._file = self._temporary.open("x", encoding="utf-8")
-        except BaseException as exc:  # an interrupt too: nobody would call `__exit__`
-            remove(self._temporary)
+            self._file = self._pending.path.open("x", encoding="utf-8")
+        except BaseException as exc:  # an interrupt too: `__exit__` is not called without an object
+            self._pending.discard()
             if isinstance(exc, OSError):
                 raise self._error(exc) from exc
             raise
@@ -60,7 +58,7 @@ class Results:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if not self._finished:
-            remove(self._temporary)
+            self._pending.discard()
             with suppress(OSError):  # what was still to be written is not wanted any more
                 self._file.close()
 
@@ -95,13 +93,13 @@ class Results:
         """Puts the file in its place."""
         try:
             self._file.close()
-            commit(self._temporary, self.target, overwrite=self._overwrite)
+            self._pending.commit()
         except OSError as exc:
             raise self._error(exc) from exc
         self._finished = True
 
     def _error(self, exc: BaseException) -> OutputError:
-        return OutputError(f"{self.target}: cannot be written ({reason(exc)})")
+        return OutputError(f"{self.target}: cannot be written ({one_line(exc)})")
 
 
 def measured(found: Mask, width: int, height: int) -> dict[str, Any]:

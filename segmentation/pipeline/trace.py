@@ -14,11 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from segmentation.atomic_file import check_target, commit, remove, temporary_path
+from segmentation.atomic_file import PendingFile
 from segmentation.config import Config
-from segmentation.errors import OutputError
+from segmentation.errors import OutputError, one_line
 from segmentation.frames import FrameBatch
-from segmentation.media.input import reason
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +43,9 @@ class Trace:
     """
 
     def __init__(self, target: Path, source: str, overwrite: bool) -> None:
-        check_target(target, overwrite, "--trace")
-        self._target, self._source, self._overwrite = target, source, overwrite
+        self._pending = PendingFile(target, overwrite=overwrite)
+        self._pending.check("--trace")
+        self._target, self._source = target, source
         self._begin = time.perf_counter_ns()
         self._events: list[_Event] = []
         self._tracks: dict[int, int] = {}  # numbers of threads, by what Python calls them
@@ -53,12 +53,11 @@ class Trace:
         self._lock = threading.Lock()
         self._fault: OSError | None = None
         self._finished = False
-        self._temporary = temporary_path(target)
         try:
-            self._file: TextIO = self._temporary.open("x", encoding="utf-8")
+            self._file: TextIO = self._pending.path.open("x", encoding="utf-8")
             self._file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
-        except BaseException as exc:  # an interrupt too: nobody would call `__exit__`
-            remove(self._temporary)
+        except BaseException as exc:  # an interrupt too: `__exit__` is not called without an object
+            self._pending.discard()
             if isinstance(exc, OSError):
                 raise self._error(exc) from exc
             raise
@@ -71,11 +70,11 @@ class Trace:
     ) -> None:
         with self._lock:
             self._finished = True  # a thread that ends late adds nothing more
-            remove(self._temporary)  # which is not there any more, if `finish` came to its end
+            self._pending.discard()  # which is not there any more, if `finish` came to its end
             try:
                 self._file.close()
             except OSError as exc:
-                log.debug("closing %s: %s", self._temporary, exc)
+                log.debug("closing %s: %s", self._pending.path, exc)
 
     def span(self, name: str, label: Label, begin: int, end: int) -> None:
         """The calling thread was busy with a batch from `begin` to `end`."""
@@ -104,7 +103,7 @@ class Trace:
                 self._file.close()
                 if self._fault is not None:
                     raise self._fault
-                commit(self._temporary, self._target, overwrite=self._overwrite)
+                self._pending.commit()
             except OSError as exc:
                 raise self._error(exc) from exc
 
@@ -147,7 +146,7 @@ class Trace:
         return ",\n".join(map(json.dumps, lines))
 
     def _error(self, exc: OSError) -> OutputError:
-        return OutputError(f"{self._target}: the trace cannot be written ({reason(exc)})")
+        return OutputError(f"{self._target}: the trace cannot be written ({one_line(exc)})")
 
 
 def tracing(config: Config, source: str) -> Trace | nullcontext[None]:

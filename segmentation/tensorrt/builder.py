@@ -8,9 +8,9 @@ from typing import Any
 
 import onnx
 
-from segmentation.errors import EngineError
-from segmentation.models.model import Model, short
-from segmentation.models.sidecar import write_whole
+from segmentation.atomic_file import write_atomically
+from segmentation.errors import EngineError, one_line
+from segmentation.models.model import Model
 from segmentation.tensorrt.spec import EngineOptions
 from segmentation.tensorrt.variant import Variant, logger
 
@@ -52,7 +52,7 @@ def build_plan(
         error = parser.get_error(0)
         node = f"node {error.node_name()} ({error.node_operator()})" if error.node_operator() else "the graph"
         raise EngineError(
-            f"{model.path}: {node} can't be built by {variant} ({short(Exception(error.desc()))}); replace it in the "
+            f"{model.path}: {node} can't be built by {variant} ({one_line(error.desc())}); replace it in the "
             "model, or run the model with --infer torch or --infer onnxruntime"
         )
     config = builder.create_builder_config()
@@ -85,7 +85,7 @@ def build_plan(
     if plan is None:
         reason = messages.errors[-1] if messages.errors else "it gave no reason"
         raise EngineError(
-            f"{model.path}: {variant} can't build it ({short(Exception(reason))}); try a larger --workspace or another "
+            f"{model.path}: {variant} can't build it ({one_line(reason)}); try a larger --workspace or another "
             "--precision, or run the model with --infer torch or --infer onnxruntime"
         )
     if not variant.rtx and timing_cache is not None:
@@ -101,6 +101,6 @@ def _described(tensor: Any) -> dict[str, Any]:
 def _keep(timings: Any, path: Path) -> None:
     """Writes a timing cache; without it, later builds only take longer."""
     try:
-        write_whole(path, bytes(timings))
+        write_atomically(path, bytes(timings))
     except OSError as exc:
         log.warning("%s: the timing cache cannot be written (%s)", path, exc.strerror)

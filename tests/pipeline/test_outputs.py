@@ -164,7 +164,8 @@ def test_a_name_that_no_file_can_have_is_one_line(name: str, option: str, tmp_pa
 def test_existing_files_stay(tmp_path: Path) -> None:
     (tmp_path / "mask.mp4").write_text("mine")
     with pytest.raises(
-        OutputError, match=r"mask\.mp4: exists already; use -y to overwrite it, or --also to name anoth"
+        OutputError,
+        match=r"mask\.mp4: exists already; use -y \(overwrite=True\) to replace it, or --also to name anoth",
     ):
         run(tmp_path, ("mask", "mask.mp4"), max_frames=2)
     assert names(tmp_path) == {"mask.mp4"} and (tmp_path / "mask.mp4").read_text() == "mine"

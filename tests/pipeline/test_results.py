@@ -139,7 +139,9 @@ def test_nothing_is_left_of_results_when_the_run_fails(tmp_path: Path) -> None:
 def test_results_are_not_written_over(tmp_path: Path) -> None:
     results = tmp_path / "a.jsonl"
     results.write_text("mine")
-    with pytest.raises(OutputError, match="exists already; use -y to overwrite it, or --results to name another"):
+    with pytest.raises(
+        OutputError, match="exists already; use -y \\(overwrite=True\\) to replace it, or --results to name another"
+    ):
         segment(SAMPLE, tmp_path / "out.mp4", max_frames=2, results=results)
     assert results.read_text() == "mine"
     assert not (tmp_path / "out.mp4").exists()

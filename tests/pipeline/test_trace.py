@@ -182,7 +182,7 @@ def test_a_signal_leaves_one(tmp_path: Path, number: signal.Signals) -> None:
     [
         ("nowhere/a.json", "nowhere does not exist"),
         (".", "is a folder"),
-        ("there.json", "exists already; use -y to overwrite it, or --trace to name another"),
+        ("there.json", "exists already; use -y (overwrite=True) to replace it, or --trace to name another"),
         ("clip.mp4", "is the input itself"),
         ("clip.segmented.mp4", "is the output too"),
         ("n" * 256, "cannot be written"),

@@ -10,9 +10,8 @@ from av.codec.context import Flags
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 
-from segmentation.errors import OutputError
+from segmentation.errors import OutputError, one_line
 from segmentation.frames import FORMATS, VideoInfo
-from segmentation.media.input import reason
 from segmentation.stages.decode.pyav import plane_view
 
 
@@ -69,7 +68,7 @@ class Coding:
         return self._timed(VideoFrame.from_dlpack(planes, self.pix_fmt, self.width, self.height), pts, duration)
 
     def error(self, exc: Exception) -> OutputError:
-        return OutputError(f"{self.what} ({reason(exc)}); try another --codec")
+        return OutputError(f"{self.what} ({one_line(exc)}); try another --codec")
 
     def _timed(self, picture: VideoFrame, pts: int, duration: int) -> VideoFrame:
         picture.pts, picture.duration, picture.time_base = pts, duration, self.info.time_base

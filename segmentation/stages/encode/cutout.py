@@ -17,10 +17,10 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from segmentation.config import Config
-from segmentation.errors import ConfigError, OutputError
+from segmentation.errors import ConfigError, OutputError, one_line
 from segmentation.frames import FORMATS, FULL, LIMITED, Frame, FrameBatch, Memory, PixelFormat, VideoInfo
 from segmentation.media.containers import CUTOUTS
-from segmentation.media.input import EXACT, reason
+from segmentation.media.input import EXACT
 from segmentation.media.muxer import Muxer
 from segmentation.stages.decode.pyav import plane_view
 from segmentation.stages.encode import Encoder
@@ -150,7 +150,7 @@ class CutoutEncoder(Encoder):
 
     def _error(self, exc: Exception) -> OutputError:
         size = f"{self._info.width}x{self._info.height}"
-        return OutputError(f"{self._stream.codec_context.name} can't encode {size} {self._stored} ({reason(exc)})")
+        return OutputError(f"{self._stream.codec_context.name} can't encode {size} {self._stored} ({one_line(exc)})")
 
 
 def _with_alpha(layout: PixelFormat) -> str:

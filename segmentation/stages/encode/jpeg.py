@@ -14,10 +14,9 @@ from av.packet import Packet
 from torchvision.io import encode_jpeg
 
 from segmentation.config import Config
-from segmentation.errors import BackendError, OutputError
+from segmentation.errors import BackendError, OutputError, one_line
 from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, VideoInfo
 from segmentation.gpu.errors import translate_gpu_error
-from segmentation.media.input import reason
 from segmentation.media.muxer import Muxer
 from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.pyav import describe_stream
@@ -59,7 +58,7 @@ class JpegEncoder(Encoder):
         try:
             context.open()
         except (av.error.FFmpegError, ValueError) as exc:
-            raise OutputError(f"mjpeg can't be {info.width}x{info.height} ({reason(exc)})") from exc
+            raise OutputError(f"mjpeg can't be {info.width}x{info.height} ({one_line(exc)})") from exc
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:

@@ -17,9 +17,8 @@ from av.packet import Packet
 from av.video.frame import CudaContext, VideoFrame
 
 from segmentation.config import Config
-from segmentation.errors import OutputError
+from segmentation.errors import OutputError, one_line
 from segmentation.frames import FORMATS, Frame, FrameBatch, Memory, VideoInfo
-from segmentation.media.input import reason
 from segmentation.media.muxer import Muxer
 from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.nvenc_support import ALWAYS, QUALITY, extras, nvenc_engine
@@ -95,7 +94,7 @@ class NvencEncoder(Encoder):
         try:
             return list(self._stream.encode(picture))
         except (av.error.FFmpegError, ValueError) as exc:
-            raise OutputError(f"{self._what} ({reason(exc)}); try --encode x264") from exc
+            raise OutputError(f"{self._what} ({one_line(exc)}); try --encode x264") from exc
 
 
 def surfaces(y: torch.Tensor, u: torch.Tensor, v: torch.Tensor, width: int, height: int) -> torch.Tensor:

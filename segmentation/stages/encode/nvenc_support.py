@@ -13,11 +13,10 @@ from av.codec.context import CodecContext
 from av.codec.hwaccel import HWAccel
 from av.video.codeccontext import VideoCodecContext
 
+from segmentation.atomic_file import write_atomically
 from segmentation.config import NVENC_PRESETS, Config
-from segmentation.errors import BackendError, LacksEngine
+from segmentation.errors import BackendError, LacksEngine, one_line
 from segmentation.gpu.discovery import enter_context
-from segmentation.media.input import reason
-from segmentation.models.sidecar import write_whole
 from segmentation.tensorrt.variant import find_gpu
 
 QUALITY = {"h264": 19, "hevc": 23, "av1": 22}  # NVENC's own scale, near that of x264 and x265
@@ -81,13 +80,13 @@ def _probed(library: str, index: int) -> dict[str, str] | str:
                 return extra
             except av.error.FFmpegError as exc:
                 first = [" ".join(message.split()) for _, _, message in messages][:1]
-                said = said or (first[0] if first else reason(exc))  # the first trial says most
+                said = said or (first[0] if first else one_line(exc))  # the first trial says most
         for fragment, hint in _HINTS.items():
             if fragment in said:
                 if hint == _NONE and without is not None:
                     with suppress(OSError):
                         without.parent.mkdir(parents=True, exist_ok=True)
-                        write_whole(without, f"{hint} ({said})".encode())
+                        write_atomically(without, f"{hint} ({said})".encode())
                 return f"{library} can't be used: {hint} ({said})"
     return f"{library} can't be used: this GPU or its driver refuses ({said})"
 

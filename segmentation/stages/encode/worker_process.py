@@ -8,8 +8,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from segmentation.errors import OutputError
-from segmentation.media.input import reason
+from segmentation.errors import OutputError, one_line
 from segmentation.stages.encode.worker_protocol import EncoderSetup, receive, send, socket_pair
 
 _PATIENCE = 1.0  # seconds that the process gets to end by itself
@@ -35,7 +34,7 @@ class EncoderProcess:
                 )
         except OSError as exc:
             self._link.close()
-            raise OutputError(f"{self._what}: no process can be started for it ({reason(exc)})") from exc
+            raise OutputError(f"{self._what}: no process can be started for it ({one_line(exc)})") from exc
         try:
             self.send(job, memory)
         except BaseException:

@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from segmentation.atomic_file import write_atomically
 from segmentation.config import Config
-from segmentation.errors import BackendError, EngineError
+from segmentation.errors import BackendError, EngineError, one_line
 from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.context import Gpu
 from segmentation.gpu.errors import translate_gpu_error
-from segmentation.models.model import Model, short
-from segmentation.models.sidecar import Sidecar, load_plan, write_whole
+from segmentation.models.model import Model
+from segmentation.models.sidecar import Sidecar, load_plan
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
 from segmentation.stages.inference.onnx_to_torch import likeliest, probabilities
 from segmentation.tensorrt.build import obtain
@@ -74,7 +75,7 @@ class Network:
             reason = messages.errors[-1] if messages.errors else "it gave no reason"
             raise translate_gpu_error(RuntimeError(reason)) or EngineError(
                 f"the engine can't be loaded by {sidecar.variant} {sidecar.variant_version} on this GPU "
-                f"({short(Exception(reason))}); build it again here"
+                f"({one_line(reason)}); build it again here"
             )
         self._compare_with(sidecar)
         self.input = self._buffer(sidecar.input)
@@ -107,7 +108,7 @@ class Network:
             with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
                 self._execute(context)
         except (RuntimeError, EngineError) as exc:
-            log.info("batch %d: the engine can't be captured as a CUDA graph (%s)", size, short(exc))
+            log.info("batch %d: the engine can't be captured as a CUDA graph (%s)", size, one_line(exc))
             return _Step(self._context(size), None)
         return _Step(context, graph)
 
@@ -115,7 +116,7 @@ class Network:
         if not context.execute_async_v3(self.stream.cuda_stream):
             errors = logger(self._trt).errors
             reason = RuntimeError(errors[-1] if errors else "no reason given")
-            raise translate_gpu_error(reason) or EngineError(f"the engine does not run ({short(reason)})")
+            raise translate_gpu_error(reason) or EngineError(f"the engine does not run ({one_line(reason)})")
 
     def _context(self, size: int) -> Any:
         """A context for batches of `size`, bound to the buffers."""
@@ -145,7 +146,7 @@ class Network:
         if self._kernels is None:
             return
         try:
-            write_whole(self._kernels, bytes(self._cache.serialize()))
+            write_atomically(self._kernels, bytes(self._cache.serialize()))
         except OSError as exc:
             log.warning("%s: the compiled kernels cannot be written (%s)", self._kernels, exc.strerror)
 

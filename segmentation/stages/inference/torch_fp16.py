@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from segmentation.config import Config
-from segmentation.errors import ModelError
+from segmentation.errors import ModelError, one_line
 from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.capture_lock import capturing
 from segmentation.gpu.discovery import device_index
 from segmentation.models.fp16_cache import fp16_graph
-from segmentation.models.model import ENGINE, Model, short
+from segmentation.models.model import ENGINE, Model
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
 from segmentation.stages.inference.conv_fusion import fuse
 from segmentation.stages.inference.onnx_to_torch import convert, likeliest, probabilities
@@ -113,6 +113,6 @@ class TorchFp16Inference(Inference):
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as exc:
-            log.warning("%s can't be captured as a CUDA graph (%s); it runs slower", self._model.name, short(exc))
+            log.warning("%s can't be captured as a CUDA graph (%s); it runs slower", self._model.name, one_line(exc))
             return None
         return graph

@@ -24,11 +24,11 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from segmentation.atomic_file import check_target, commit, remove, temporary_path
+from segmentation.atomic_file import PendingFile
 from segmentation.config import Config
-from segmentation.errors import ConfigError, InputError, OutputError
+from segmentation.errors import ConfigError, InputError, OutputError, one_line
 from segmentation.frames import FULL, FrameBatch, VideoInfo
-from segmentation.media.input import open_input, reason
+from segmentation.media.input import open_input
 from segmentation.models.model import Model
 from segmentation.stages.masks.quantize import VALUES
 
@@ -65,19 +65,19 @@ class MaskWriter:
         self.target = Path(config.save_masks)
         if self.target.suffix.lower() != ".mkv":
             raise ConfigError(f"--save-masks {self.target}: masks are saved in Matroska; name a file that ends in .mkv")
-        check_target(self.target, config.overwrite, "--save-masks")
-        self._info, self._model, self._overwrite = info, model, config.overwrite
+        self._file = PendingFile(self.target, overwrite=config.overwrite)
+        self._file.check("--save-masks")
+        self._info, self._model = info, model
         self._shift = Fraction(0)
         self._stream: VideoStream | None = None
         self._finished = False
-        self._temporary = temporary_path(self.target)
         try:
-            self._temporary.touch(exist_ok=False)
+            self._file.path.touch(exist_ok=False)
             # Else a track that begins later than 0 would be moved there.
             options = {"avoid_negative_ts": "disabled"}
-            self._container = av.open(str(self._temporary), "w", container_options=options)
-        except BaseException as exc:  # an interrupt too: nobody would call `__exit__`
-            remove(self._temporary)
+            self._container = av.open(str(self._file.path), "w", container_options=options)
+        except BaseException as exc:  # an interrupt too: `__exit__` is not called without an object
+            self._file.discard()
             if isinstance(exc, (av.error.FFmpegError, OSError)):
                 raise self._error(exc) from exc
             raise
@@ -87,7 +87,7 @@ class MaskWriter:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if not self._finished:
-            remove(self._temporary)
+            self._file.discard()
             with suppress(av.error.FFmpegError, OSError):  # what was still to be written is not wanted any more
                 self._container.close()
 
@@ -105,7 +105,7 @@ class MaskWriter:
         self._write(None)
         try:
             self._container.close()
-            commit(self._temporary, self.target, overwrite=self._overwrite)
+            self._file.commit()
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
         self._finished = True
@@ -140,7 +140,7 @@ class MaskWriter:
             raise self._error(exc) from exc
 
     def _error(self, exc: BaseException) -> OutputError:
-        return OutputError(f"{self.target}: cannot be written ({reason(exc)})")
+        return OutputError(f"{self.target}: cannot be written ({one_line(exc)})")
 
 
 class MaskReader:
@@ -202,7 +202,7 @@ class MaskReader:
                     for frame in packet.decode():
                         yield packet.pts, np.asarray(frame.to_ndarray(), np.uint8)
             except av.error.FFmpegError as exc:
-                raise InputError(f"{self._path}: is damaged or cut off ({reason(exc)})") from exc
+                raise InputError(f"{self._path}: is damaged or cut off ({one_line(exc)})") from exc
 
     def _mismatch(self, text: str) -> InputError:
         of = f"it was saved from {self.about.input}"

@@ -307,7 +307,9 @@ def test_masks_are_saved_in_matroska_and_over_nothing(made: Path, tmp_path: Path
     with pytest.raises(ConfigError, match=r"name a file that ends in \.mkv"):
         direct(tmp_path / "a.mp4", save_masks=tmp_path / "m.mp4")
     (tmp_path / "m.mkv").write_text("mine")
-    with pytest.raises(OutputError, match="exists already; use -y to overwrite it, or --save-masks to name another"):
+    with pytest.raises(
+        OutputError, match="exists already; use -y \\(overwrite=True\\) to replace it, or --save-masks to name another"
+    ):
         direct(tmp_path / "a.mp4", save_masks=tmp_path / "m.mkv")
     with pytest.raises(ConfigError, match=r"--save-masks .*: is the output too"):
         direct(tmp_path / "a.mkv", save_masks=tmp_path / "a.mkv")

@@ -1,136 +1,209 @@
-"""Every option, once. The command line and `segment()` both build a `Config`; it checks itself on creation."""
+"""Every option, once. The command line and `segment()` both build a `Config`, which checks itself on creation."""
 
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import get_args
 
 from segmentation.effect import Effect, number
 from segmentation.errors import ConfigError
 from segmentation.model_types import TYPES
 from segmentation.option_types import fitted
+from segmentation.options import Activation, ChannelOrder, Codec, Mode
 
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
 DEFAULT_SMOOTH = 0.5
 _LONGEST = 1_000_000_000  # seconds, 30 years: times beyond overflow the clocks of containers
 # By codec, best to worst: constant rate factors, but for mjpeg JPEG's own quality.
 QUALITY = {"h264": (0, 51), "hevc": (0, 51), "av1": (0, 63), "ffv1": (0, 0), "mjpeg": (100, 1), "vp9": (0, 63)}
-CODECS = ("h264", "hevc", "av1", "ffv1", "mjpeg")  # to choose from; vp9 is for cut-outs only
+CODECS: tuple[str, ...] = get_args(Codec)  # to choose from; vp9 is for cut-outs only
 _X26X = ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", "placebo")
 PRESETS = {"h264": _X26X, "hevc": _X26X, "av1": tuple(map(str, range(14))), "ffv1": (), "mjpeg": ()}
-ACTIVATIONS = ("none", "sigmoid", "softmax", "minmax")
+ACTIVATIONS: tuple[str, ...] = get_args(Activation)
 NVENC_PRESETS = ("p1", "p2", "p3", "p4", "p5", "p6", "p7")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Options of one run.
+    """Holds the options of one run, checked.
 
-    Raises `ConfigError` if a value is of another type or out of range. Times are in seconds. `None` means: let the
-    program choose.
+    The options are grouped by their owner: effect and mask, model, stretch of the input, codec, outputs, stages and
+    device. Times are in seconds, sizes of effects in pixels of a picture whose shorter side has 1080. `None` lets the
+    program choose. `segmentation.options` has the same names and types for keyword arguments.
+
+    Raises `ConfigError` if a value is of another type, out of range, or contradicts another.
     """
 
-    model: str | Path = "person"  # the built-in model's name or the path of an .onnx or .engine file
-    classes: tuple[str, ...] | None = None  # labels to keep; default: person, or all but background
+    # Effect and mask: `stages.postprocess`, `stages.masks`
+
     effect: str = "blur"
-    also: Sequence[tuple[str, str | Path]] = ()  # further outputs of the same run: (effect, file)
-    invert: bool = False  # keep what the classes are not: the effect is on them
-    threshold: float = 0.5  # of the mask: where the edge lies
-    feather: float = 0.0  # width of the soft edge, in pixels of a picture whose shorter side has 1080; 0: sharp
-    smooth: float | None = (
-        None  # how much masks are smooth_masks over time, 0 (not at all) to 1; see `smoothing_strength`
-    )
-    refine: bool = True  # draw the mask's edge along the picture's
-    batch_size: int | None = None
-    max_frames: int | None = None
-    start: float = 0.0
-    duration: float | None = None
-    # Default: h264, or av1 in .webm. mjpeg and `encode="jpeg"` imply each other.
-    codec: Literal["h264", "hevc", "av1", "ffv1", "mjpeg"] | None = None
-    # Constant rate factor of the codec: lower is better, 0 is lossless for h264 and hevc. For mjpeg 1 to 100, the best.
-    quality: int | None = None
-    preset: str | None = None  # the codec library's name for how much time it takes to compress well, see `PRESETS`
-    mode: Literal["auto", "baseline", "optimized"] = "auto"
-    device: str | None = None  # "cpu" or "cuda:N"
-    decode: str | None = None
-    preprocess: str | None = None
-    infer: str | None = None
-    postprocess: str | None = None
-    encode: str | None = None
-    compile: bool = False  # torch.compile the network: slow to start, faster after
-    overwrite: bool = False
-    strict: bool = False  # damaged input is an error, not a note
-    trace: str | Path | None = None  # a file that gets what happened when, for https://ui.perfetto.dev
-    verify: bool = False  # decode the output afterwards and compare it with the input
-    results: str | Path | None = None  # a file of JSON lines: what was found in each frame
-    rle: bool = False  # with the masks in it, as COCO writes them
-    save_masks: str | Path | None = None  # a file of the masks as they were found
-    masks: str | Path | None = None  # such a file, to be used in place of the network
-    # What the model's input and output mean, where neither its metadata nor a .json beside it says so.
-    mean: tuple[float, ...] | None = None  # of RGB in 0..1
-    std: tuple[float, ...] | None = None
-    channel_order: Literal["rgb", "bgr"] | None = None
-    input_size: tuple[int, int] | None = None  # (height, width), for models with a dynamic size: overrides theirs
+    """What is done to the background, as the command line has it: `blur[:STRENGTH]`, `pixelate[:SIZE]`,
+    `color[:#RRGGBB]`, `image:FILE[,contain]`, `video:FILE[,contain]`, `cutout`, `mask` or `overlay[:#RRGGBB]`.
+    Default: `blur`, of strength 25."""
+
+    also: Sequence[tuple[str, str | Path]] = ()
+    """Further outputs of the same run, as pairs of an effect and a file. Default: none."""
+
+    invert: bool = False
+    """Apply the effect to the kept classes and keep the rest. Default: False."""
+
+    threshold: float = 0.5
+    """Value of the mask where the edge lies, between 0 and 1, both excluded. Lower keeps more. Default: 0.5."""
+
+    feather: float = 0.0
+    """Width of the soft edge from 10 to 90 %, in pixels of a picture whose shorter side has 1080: 0 to 500.
+    Default: 0, a sharp edge."""
+
+    smooth: float | None = None
+    """Strength of the masks' smoothing over time, from 0 (each frame's own mask) to 1. Default: 0.5, and 0 for saved
+    masks, see `smoothing_strength`."""
+
+    refine: bool = True
+    """Draw the mask's edge along the picture's edge. Default: True."""
+
+    masks: str | Path | None = None
+    """A file that `save_masks` has written of the same input, used in place of the network. Default: None."""
+
+    # Model: `models`
+
+    model: str | Path = "person"
+    """The built-in model's name, or the path of an .onnx or .engine file. Default: `person`, which is built in."""
+
+    classes: tuple[str, ...] | None = None
+    """Labels to keep, of the model's. Default: `person` if the model has that label, else all but `background`."""
+
     labels: tuple[str, ...] | None = None
-    # Still to be applied to the output; "minmax" stretches each picture's to 0..1.
-    activation: Literal["none", "sigmoid", "softmax", "minmax"] | None = None
-    model_type: str | None = None  # of `model_types.TYPES`: what is not said otherwise is as in such networks
-    model_output: str | None = None  # the name of the output that is the mask; default: the first that can be
-    model_inputs: tuple[str, ...] = ()  # what inputs besides the picture hold: "NAME=VALUE" or "NAME=VALUE,VALUE,..."
+    """Names of the output's channels, one each. Default: the model's own, see `models.model`."""
+
+    mean: tuple[float, ...] | None = None
+    """Three numbers that are subtracted from red, green and blue in 0..1. Default: the model's own, else 0."""
+
+    std: tuple[float, ...] | None = None
+    """Three numbers above 0 by which the difference to `mean` is divided. Default: the model's own, else 1."""
+
+    channel_order: ChannelOrder | None = None
+    """Order of the input's channels: `rgb` or `bgr`. Default: the model's own, else `rgb`."""
+
+    input_size: tuple[int, int] | None = None
+    """Height and width in pixels, each 8 to 8192, of the input of a model with a dynamic size. Default: the model's
+    own, of several the one that suits the video, else 512x512."""
+
+    activation: Activation | None = None
+    """Function that is still to be applied to the output: `none`, `sigmoid`, `softmax`, or `minmax`, which stretches
+    each picture's values to 0..1. Default: the model's own, else by the range of the output's values."""
+
+    model_type: str | None = None
+    """A key of `model_types.TYPES`: supplies the meaning that neither file nor options state. Default: the type that
+    the network's inputs and outputs show, if any."""
+
+    model_output: str | None = None
+    """Name of the output that is the mask. Default: the first output that can be a mask."""
+
+    model_inputs: tuple[str, ...] = ()
+    """Values of the inputs besides the picture, each as `NAME=VALUE` or `NAME=VALUE,VALUE,...`. Default: the model's
+    own."""
+
+    # Stretch of the input: `stages.decode`
+
+    start: float = 0.0
+    """Time of the first frame in seconds, counted from the video's beginning: 0 to 1,000,000,000. Default: 0."""
+
+    duration: float | None = None
+    """Length of the stretch in seconds: above 0, up to 1,000,000,000. Default: up to the end."""
+
+    max_frames: int | None = None
+    """Largest number of frames: 1 or more. Default: all."""
+
+    strict: bool = False
+    """Raise `InputError` for damaged or missing frames of the input instead of logging them. Default: False."""
+
+    # Codec: `stages.encode`
+
+    codec: Codec | None = None
+    """Codec of the video: `h264`, `hevc`, `av1`, `ffv1` or `mjpeg`. `mjpeg` and `encode="jpeg"` imply each other.
+    Default: `h264`, and `av1` in .webm; that of a cut-out follows from its suffix."""
+
+    quality: int | None = None
+    """Constant rate factor of the codec: 0 to 51 for h264 and hevc, 0 to 63 for av1. Lower is better; 0 is lossless
+    for h264 and hevc. For mjpeg 1 to 100, higher is better. Default: h264 16, hevc 11, av1 8, mjpeg 90; on NVENC
+    h264 19, hevc 23, av1 22."""
+
+    preset: str | None = None
+    """The codec library's name for speed against size: `ultrafast` to `placebo` for h264 and hevc, `0` to `13` for
+    av1, `p1` to `p7` on NVENC. Default: h264 `superfast`, hevc `fast`, av1 `8`, on NVENC `p5`."""
+
+    # Outputs: `pipeline`
+
+    overwrite: bool = False
+    """Replace files that exist. Default: False, which raises `OutputError` for them."""
+
+    verify: bool = False
+    """Decode the output afterwards and compare it with the input. Default: False."""
+
+    results: str | Path | None = None
+    """A file that gets one JSON object per frame: the found classes with area and box. Default: None."""
+
+    rle: bool = False
+    """Add each mask to the results, as COCO's run lengths. Default: False."""
+
+    save_masks: str | Path | None = None
+    """A video file (.mkv) that gets the masks before refinement, for `masks`. Default: None."""
+
+    trace: str | Path | None = None
+    """A JSON file that gets the times of each stage's work, for https://ui.perfetto.dev. Default: None."""
+
+    # Stages and device: `pipeline.plan`
+
+    mode: Mode = "auto"
+    """Table of stages: `baseline` has the plain ones, `optimized` those on the GPU or a `BackendError`, `auto` the
+    first that can run. Default: `auto`."""
+
+    device: str | None = None
+    """`cpu`, `cuda` or `cuda:N`. Default: the first GPU if there is one, else the CPU."""
+
+    decode: str | None = None
+    """Name of the decoder in `pipeline.plan.IMPLEMENTATIONS`. Default: by `mode`."""
+
+    preprocess: str | None = None
+    """Name of the preprocessor, as for `decode`. Default: by `mode`."""
+
+    infer: str | None = None
+    """Name of the inference, as for `decode`. Default: by `mode`."""
+
+    postprocess: str | None = None
+    """Name of the postprocessor, as for `decode`. Default: by `mode`."""
+
+    encode: str | None = None
+    """Name of the encoder, as for `decode`. Default: by `mode`."""
+
+    batch_size: int | None = None
+    """Number of frames that are processed at a time: 1 or more. Default: 16 on a GPU, 1 on the CPU."""
+
+    compile: bool = False
+    """Compile the network with torch.compile, for `infer="torch-fp16"` alone. Default: False."""
 
     def __post_init__(self) -> None:
         for option in fields(self):  # before anybody can see the frozen object
             object.__setattr__(self, option.name, fitted(option.name, getattr(self, option.name), option.type))
-        for effect, _ in self.also:
-            Effect.parse(effect)
-        if Effect.parse(self.effect).kind == "cutout":
-            self._check_cutout()
-        elif self.encode == "cutout":
-            raise ConfigError(f"encode cutout: encodes the effect cutout only, not {self.effect}")
-        _choice("mode", self.mode, ("auto", "baseline", "optimized"))
+        self._check_effects()
+        _choice("mode", self.mode, get_args(Mode))
         _choice("codec", self.codec, (None, *CODECS))
         self._check_jpeg()
-        _choice("channel order", self.channel_order, (None, "rgb", "bgr"))
-        _choice("activation", self.activation, (None, *ACTIVATIONS))
-        _choice("model type", self.model_type, (None, *TYPES))
-        self.inputs_by_name  # noqa: B018  # raises
-        for name, value in (("batch size", self.batch_size), ("max frames", self.max_frames)):
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} {value}: must be 1 or more")
-        if self.smooth is not None and not 0 <= self.smooth <= 1:
-            raise ConfigError(f"smooth {self.smooth}: must lie in 0 (off) to 1")
-        if not 0 < self.threshold < 1:
-            raise ConfigError(f"threshold {self.threshold}: must lie between 0 and 1, both excluded")
-        if not 0 <= self.feather <= 500:
-            raise ConfigError(f"feather {self.feather}: must lie in 0 (a sharp edge) to 500")
-        if not 0 <= self.start <= _LONGEST:
-            raise ConfigError(f"start {self.start}: must be 0 or more seconds, and at most {_LONGEST}")
-        if self.duration is not None and not 0 < self.duration <= _LONGEST:
-            raise ConfigError(f"duration {self.duration}: must be more than 0 seconds, and at most {_LONGEST}")
-        by_suffix = ("vp9",) if Effect.parse(self.effect).kind == "cutout" else ("h264", "av1")
-        faults = [self.misfit(codec) for codec in ((self.codec,) if self.codec else by_suffix)]
-        if faults[0] is not None and all(faults):
-            raise ConfigError(faults[0])
+        self._check_edge()
+        self._check_stretch()
+        self._check_codec()
         if self.device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
             raise ConfigError(f"device {self.device!r}: write cpu, cuda or cuda:N")
         if self.rle and self.results is None:
             raise ConfigError("rle: the masks go into the results; name a file for them with --results")
         self._check_masks()
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if values is not None and len(values) != 3:
-                raise ConfigError(f"{name} {values}: must be three numbers, for red, green and blue")
-        if self.std is not None and not all(0 < v < math.inf for v in self.std):
-            raise ConfigError(f"std {self.std}: must be above 0")
-        if self.mean is not None and not all(map(math.isfinite, self.mean)):
-            raise ConfigError(f"mean {self.mean}: must be numbers")
-        if self.input_size is not None and not all(8 <= v <= 8192 for v in self.input_size):
-            raise ConfigError(f"input size {self.input_size}: height and width must lie in 8 to 8192")
+        self._check_model()
 
     @property
     def inputs_by_name(self) -> dict[str, tuple[float, ...]]:
-        """`model_inputs`, read. Raises `ConfigError`."""
+        """Returns the values of `model_inputs` by the inputs' names. Raises `ConfigError`."""
         values = {}
         for text in self.model_inputs:
             name, _, listed = text.rpartition("=")
@@ -141,12 +214,12 @@ class Config:
 
     @property
     def smoothing_strength(self) -> float:
-        """`smooth`, or what it is by default: saved masks stay as smooth as they are."""
+        """Returns `smooth`, or its default: saved masks were smoothed when they were found."""
         by_default = DEFAULT_SMOOTH if self.masks is None else 0.0
         return by_default if self.smooth is None else self.smooth
 
     def misfit(self, codec: str) -> str | None:
-        """What `codec` does not take, if there is something: the quality, or the preset."""
+        """Returns the reason why `codec` does not take the quality or the preset, or None if the codec takes both."""
         best, worst = QUALITY[codec]
         if self.quality is not None and not min(best, worst) <= self.quality <= max(best, worst):
             return f"quality {self.quality}: {codec} takes {best} (best) to {worst}"
@@ -157,19 +230,20 @@ class Config:
             return f"preset {self.preset!r} is unknown for {'nvenc' if nvenc else codec}: {choices}"
         return None
 
-    def _check_masks(self) -> None:
-        """Refuses what saved masks leave nothing to do for."""
-        if self.masks is None:
-            return
-        if self.smooth:
-            raise ConfigError("smooth: saved masks stay as smooth as they are; leave out --smooth, or --masks")
-        for name in ("model", "classes", "preprocess", "infer", "save_masks"):
-            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
-                option = f"--{name.replace('_', '-')}"
-                raise ConfigError(f"masks {self.masks}: the masks are found already; leave out {option}, or --masks")
+    @property
+    def _cutout(self) -> bool:
+        return Effect.parse(self.effect).kind == "cutout"
+
+    def _check_effects(self) -> None:
+        for effect, _ in self.also:
+            Effect.parse(effect)
+        if self._cutout:
+            self._check_cutout()
+        elif self.encode == "cutout":
+            raise ConfigError(f"encode cutout: encodes the effect cutout only, not {self.effect}")
 
     def _check_cutout(self) -> None:
-        """Refuses what goes without saying, or does not go, where alpha is to be encoded."""
+        """Refuses options that an output with alpha decides itself or can't have."""
         if self.codec is not None:
             raise ConfigError(f"codec {self.codec!r}: a cutout's follows from its output's suffix; leave out --codec")
         if self.preset is not None:
@@ -192,9 +266,59 @@ class Config:
         if self.codec == "mjpeg" and self.verify:
             raise ConfigError("verify: can't check mjpeg, whose colors and layout are JPEG's own; leave out --verify")
 
+    def _check_edge(self) -> None:
+        if self.smooth is not None and not 0 <= self.smooth <= 1:
+            raise ConfigError(f"smooth {self.smooth}: must lie in 0 (off) to 1")
+        if not 0 < self.threshold < 1:
+            raise ConfigError(f"threshold {self.threshold}: must lie between 0 and 1, both excluded")
+        if not 0 <= self.feather <= 500:
+            raise ConfigError(f"feather {self.feather}: must lie in 0 (a sharp edge) to 500")
+
+    def _check_stretch(self) -> None:
+        for name, value in (("batch size", self.batch_size), ("max frames", self.max_frames)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} {value}: must be 1 or more")
+        if not 0 <= self.start <= _LONGEST:
+            raise ConfigError(f"start {self.start}: must be 0 or more seconds, and at most {_LONGEST}")
+        if self.duration is not None and not 0 < self.duration <= _LONGEST:
+            raise ConfigError(f"duration {self.duration}: must be more than 0 seconds, and at most {_LONGEST}")
+
+    def _check_codec(self) -> None:
+        """Refuses a quality or a preset that fits no codec which the output may get."""
+        by_suffix = ("vp9",) if self._cutout else ("h264", "av1")
+        faults = [self.misfit(codec) for codec in ((self.codec,) if self.codec else by_suffix)]
+        if faults[0] is not None and all(faults):
+            raise ConfigError(faults[0])
+
+    def _check_masks(self) -> None:
+        """Refuses the options of stages that saved masks replace."""
+        if self.masks is None:
+            return
+        if self.smooth:
+            raise ConfigError("smooth: saved masks stay as smooth as they are; leave out --smooth, or --masks")
+        for name in ("model", "classes", "preprocess", "infer", "save_masks"):
+            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                option = f"--{name.replace('_', '-')}"
+                raise ConfigError(f"masks {self.masks}: the masks are found already; leave out {option}, or --masks")
+
+    def _check_model(self) -> None:
+        _choice("channel order", self.channel_order, (None, *get_args(ChannelOrder)))
+        _choice("activation", self.activation, (None, *ACTIVATIONS))
+        _choice("model type", self.model_type, (None, *TYPES))
+        self.inputs_by_name  # noqa: B018  # raises
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if values is not None and len(values) != 3:
+                raise ConfigError(f"{name} {values}: must be three numbers, for red, green and blue")
+        if self.std is not None and not all(0 < v < math.inf for v in self.std):
+            raise ConfigError(f"std {self.std}: must be above 0")
+        if self.mean is not None and not all(map(math.isfinite, self.mean)):
+            raise ConfigError(f"mean {self.mean}: must be numbers")
+        if self.input_size is not None and not all(8 <= v <= 8192 for v in self.input_size):
+            raise ConfigError(f"input size {self.input_size}: height and width must lie in 8 to 8192")
+
 
 def seconds(text: str) -> float:
-    """Reads `90`, `90.5`, `1:30` or `0:01:30.5` as seconds."""
+    """Returns the seconds that `90`, `90.5`, `1:30` or `0:01:30.5` stands for. Raises `ConfigError`."""
     parts = text.split(":")
     if len(parts) > 3:
         raise ConfigError(f"time {text!r}: write seconds or [HH:]MM:SS")
@@ -205,5 +329,6 @@ def seconds(text: str) -> float:
 
 
 def _choice(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    """Raises `ConfigError` if `value` is not one of `allowed`."""
     if value not in allowed:
         raise ConfigError(f"{name} {value!r} is unknown: choose {', '.join(str(a) for a in allowed if a is not None)}")

@@ -1,24 +1,24 @@
-"""The type of an option's value: each kind of option once, with what makes the value one and with what to call it."""
+"""The type of an option's value: each kind of option once, with its conversion and its name in messages."""
 
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from numbers import Integral, Real
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from types import UnionType
 
 import numpy as np
 
 from segmentation.errors import ConfigError
 
-Read = Callable[[Any], Any]  # raises TypeError, ValueError or OverflowError for what is not of its kind
+Read = Callable[[object], object]  # raises TypeError, ValueError or OverflowError for a value of another kind
 
 
-def fitted(name: str, value: Any, annotation: Any) -> Any:
-    """`value` as the option's annotation has it, such as a tuple for a list or a generator and a `float` for a number
-    of NumPy's. Raises `ConfigError` if it is something else."""
-    # What is not in the table is a Literal: text, and which is not checked here.
+def fitted(name: str, value: object, annotation: object) -> object:
+    """Returns `value` converted to the type in the option's annotation, such as a list or a generator to a tuple, or a
+    number of NumPy's to a `float`. `name` is the option's. Raises `ConfigError` if `value` is of another kind."""
+    # An annotation that the table lacks is a Literal: text, whose choices Config checks.
     kind = next((kind for kind in _KINDS if annotation in (kind, kind | None)), str)
     if value is None and annotation != kind:
         return None
@@ -29,16 +29,18 @@ def fitted(name: str, value: Any, annotation: Any) -> Any:
         raise ConfigError(f"{name.replace('_', ' ')} {_line(value)}: must be {what}") from exc
 
 
-def _line(value: Any) -> str:
-    """What is wrong, in one short line: an array's `repr` has several, and that of a list has no end."""
+def _line(value: object) -> str:
+    """Returns `value` as one short line: an array's `repr` has several lines, and a list's has no limit."""
     try:
         return " ".join(reprlib.repr(value).split())
     except ValueError:  # thousands of digits
         return f"of type {type(value).__name__}"
 
 
-def _one(accepted: Any, become: Read) -> Read:
-    def read(value: Any) -> Any:
+def _one(accepted: type | UnionType, become: Callable[..., object]) -> Read:
+    """Returns a conversion of one value of the types `accepted`."""
+
+    def read(value: object) -> object:
         if not isinstance(value, accepted) or (isinstance(value, bool) and become is not bool):  # bool is an int too
             raise TypeError
         return become(value)
@@ -46,19 +48,21 @@ def _one(accepted: Any, become: Read) -> Read:
     return read
 
 
-def _inexact(value: Real) -> Any:
+def _inexact(value: Real) -> object:
     return value if isinstance(value, Fraction) else float(value)  # times may be given exactly
 
 
-def _file(value: str | PathLike[str]) -> str:
+def _file(value: object) -> object:
+    if not isinstance(value, str | PathLike):
+        raise TypeError
     name = fspath(value)
     if not name or not isinstance(name, str):
         raise ValueError
     return str.__str__(name)
 
 
-def _items(value: Any) -> tuple[Any, ...]:
-    if isinstance(value, str | bytes | Mapping):  # which have items, but as one thing
+def _items(value: object) -> tuple[object, ...]:
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):  # text has items, but is one value
         raise TypeError
     return tuple(value)
 
@@ -71,9 +75,9 @@ def _pair(first: Read, second: Read) -> Read:
     return lambda value: tuple(read(item) for read, item in zip((first, second), _items(value), strict=True))
 
 
-# `str` would make the name of a class's member of that member, where the class is a `str` and an `Enum`.
+# `str.__str__`, since `str` returns the member's name for a member of a class that is a `str` and an `Enum`.
 _whole, _number, _text = _one(Integral, int), _one(Real, _inexact), _one(str, str.__str__)
-_KINDS: dict[Any, tuple[Read, str]] = {
+_KINDS: dict[type | UnionType, tuple[Read, str]] = {
     bool: (_one(bool | np.bool_, bool), "True or False"),
     int: (_whole, "a whole number"),
     float: (_number, "a number"),

@@ -1,7 +1,9 @@
 """Options are checked when they are set, and say what they can be."""
 
+import ast
+import inspect
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
@@ -225,3 +227,16 @@ def test_times(text: str, value: float) -> None:
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ConfigError, match="time"):
         seconds(text)
+
+
+def test_every_option_is_documented_where_editors_show_it() -> None:
+    """A string below each field, which ends in the option's default."""
+    body = ast.parse(inspect.getsource(Config)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    documented = {}
+    for field, below in zip(body.body, body.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            assert isinstance(field.target, ast.Name)
+            documented[field.target.id] = str(below.value.value)
+    assert list(documented) == [field.name for field in fields(Config)]
+    assert all("Default: " in text for text in documented.values())

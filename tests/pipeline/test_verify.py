@@ -18,7 +18,7 @@ from stages import postprocess
 from videos import Synthetic, video_info
 
 from segmentation import Config, OutputError, segment
-from segmentation.frames import Color, Frame, FrameBatch
+from segmentation.frames import Color, Frame, FrameBatch, VideoInfo
 from segmentation.media.muxer import Muxer
 from segmentation.pipeline.verify import MOST_MAPS, OutputVerifier
 from segmentation.stages.encode.pyav import PyAVEncoder
@@ -130,9 +130,11 @@ def exchanged(patch: Patch) -> None:
 
 def other(patch: Patch, **changes: Any) -> None:
     made = PyAVEncoder.__init__
-    patch.setattr(
-        PyAVEncoder, "__init__", lambda self, muxer, info, *rest: made(self, muxer, replace(info, **changes), *rest)
-    )
+
+    def changed(self: PyAVEncoder, muxer: Muxer, info: VideoInfo, *rest: Any, **options: Any) -> None:
+        made(self, muxer, replace(info, **changes), *rest, **options)
+
+    patch.setattr(PyAVEncoder, "__init__", changed)
 
 
 def soundless(patch: Patch) -> None:

@@ -22,7 +22,9 @@ class NoEncoder:
 
     memory: ClassVar[Literal["cuda"]] = "cuda"
 
-    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any = None) -> None:
+    def __init__(
+        self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any = None, *, service: object = None
+    ) -> None:
         self._gpu = gpu
         self._encoder = PyAVEncoder(muxer, info, pix_fmt, config)
         self._move = Transfer(gpu, info, FORMATS[pix_fmt], config.batch_size or 1)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # the encoders' own process imports this package, and needs n
     from segmentation.gpu.context import Gpu
     from segmentation.media.muxer import Muxer
     from segmentation.shared_memory import BlockPool
+    from segmentation.stages.encode.worker_process import EncoderService
 
 
 class Encoder(Stage):
@@ -35,7 +36,17 @@ class Encoder(Stage):
     )
 
     @abstractmethod
-    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu | None) -> None: ...
+    def __init__(
+        self,
+        muxer: Muxer,
+        info: VideoInfo,
+        pix_fmt: str,
+        config: Config,
+        gpu: Gpu | None,
+        *,
+        service: EncoderService | None = None,
+    ) -> None:
+        """`service` lends processes that outlive the file. Without it an encoder that needs one owns a service."""
 
     @staticmethod
     @abstractmethod

@@ -12,7 +12,7 @@ from av.video.frame import VideoFrame
 
 from segmentation.errors import OutputError, one_line
 from segmentation.frames import FORMATS, VideoInfo
-from segmentation.stages.decode.pyav import plane_view
+from segmentation.media.planes import plane_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

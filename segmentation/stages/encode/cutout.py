@@ -22,12 +22,13 @@ from segmentation.frames import FORMATS, FULL, LIMITED, Frame, FrameBatch, Memor
 from segmentation.media.containers import CUTOUTS
 from segmentation.media.input import EXACT
 from segmentation.media.muxer import Muxer
-from segmentation.stages.decode.pyav import plane_view
+from segmentation.media.planes import plane_view
 from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.pyav import describe_stream
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
+    from segmentation.stages.encode.worker_process import EncoderService
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,16 @@ class CutoutEncoder(Encoder):
 
     memory: ClassVar[Memory] = "host"
 
-    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu | None = None) -> None:
+    def __init__(
+        self,
+        muxer: Muxer,
+        info: VideoInfo,
+        pix_fmt: str,
+        config: Config,
+        gpu: Gpu | None = None,
+        *,
+        service: EncoderService | None = None,
+    ) -> None:
         codec = _CODECS[muxer.codec]
         if config.quality is not None and codec.quality is None:
             raise ConfigError(

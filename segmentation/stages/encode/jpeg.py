@@ -23,6 +23,7 @@ from segmentation.stages.encode.pyav import describe_stream
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
+    from segmentation.stages.encode.worker_process import EncoderService
 
 _QUALITY = 90
 _AHEAD = 2  # encoded batches that may be on their way to the host
@@ -38,7 +39,16 @@ class JpegEncoder(Encoder):
 
     memory: ClassVar[Memory] = "cuda"
 
-    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu) -> None:
+    def __init__(
+        self,
+        muxer: Muxer,
+        info: VideoInfo,
+        pix_fmt: str,
+        config: Config,
+        gpu: Gpu,
+        *,
+        service: EncoderService | None = None,
+    ) -> None:
         self._info = info
         layout = FORMATS[pix_fmt]
         # Its own stream, as the pipeline's has batches queued that this one would wait for.

@@ -26,6 +26,7 @@ from segmentation.stages.encode.pyav import describe_stream, round_up
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
+    from segmentation.stages.encode.worker_process import EncoderService
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,16 @@ class NvencEncoder(Encoder):
 
     memory: ClassVar[Memory] = "cuda"
 
-    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu) -> None:
+    def __init__(
+        self,
+        muxer: Muxer,
+        info: VideoInfo,
+        pix_fmt: str,
+        config: Config,
+        gpu: Gpu,
+        *,
+        service: EncoderService | None = None,
+    ) -> None:
         self._gpu = gpu
         self._info = info
         self._format = "nv12" if FORMATS[pix_fmt].bits == 8 else "p010le"

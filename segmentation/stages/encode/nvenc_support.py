@@ -16,8 +16,7 @@ from av.video.codeccontext import VideoCodecContext
 from segmentation.atomic_file import write_atomically
 from segmentation.config import NVENC_PRESETS, Config
 from segmentation.errors import BackendError, LacksEngine, one_line
-from segmentation.gpu.discovery import enter_context
-from segmentation.tensorrt.variant import find_gpu
+from segmentation.gpu.discovery import enter_context, find_gpu
 
 QUALITY = {"h264": 19, "hevc": 23, "av1": 22}  # NVENC's own scale, near that of x264 and x265
 ALWAYS = {"tune": "hq", "rc": "vbr", "rc-lookahead": "20", "spatial-aq": "1"}

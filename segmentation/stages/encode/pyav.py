@@ -23,6 +23,7 @@ from segmentation.stages.encode.codec_settings import Coding, describe_context
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
+    from segmentation.stages.encode.worker_process import EncoderService
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ class PyAVEncoder(Encoder):
         config: Config,
         gpu: Gpu | None = None,
         *,
+        service: EncoderService | None = None,
         threads: int = 0,
         extra: dict[str, str] | None = None,
     ) -> None:

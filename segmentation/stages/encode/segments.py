@@ -23,7 +23,7 @@ from segmentation.media.muxer import Muxer
 from segmentation.shared_memory import Block, BlockPool, SharedPlanes, planes_size
 from segmentation.stages.decode.timestamps import expected
 from segmentation.stages.encode.pyav import PyAVEncoder
-from segmentation.stages.encode.worker_process import EncoderProcess
+from segmentation.stages.encode.worker_process import EncoderProcess, EncoderService
 from segmentation.stages.encode.worker_protocol import (
     Encoded,
     EncoderSetup,
@@ -78,7 +78,16 @@ class SegmentEncoder(PyAVEncoder):
     and libx265, so up to `_MEMORY` bytes of them are kept. Packets come out a segment at a time.
     """
 
-    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu | None = None) -> None:
+    def __init__(
+        self,
+        muxer: Muxer,
+        info: VideoInfo,
+        pix_fmt: str,
+        config: Config,
+        gpu: Gpu | None = None,
+        *,
+        service: EncoderService | None = None,
+    ) -> None:
         self._process: EncoderProcess | None = None
         if muxer.codec not in _SEGMENTED:
             super().__init__(muxer, info, pix_fmt, config, gpu)

@@ -14,6 +14,13 @@ from segmentation.stages.encode.worker_protocol import EncoderSetup, receive, se
 _PATIENCE = 1.0  # seconds that the process gets to end by itself
 
 
+class EncoderService:
+    """Keeps the processes that encode segments from one file to the next."""
+
+    def close(self) -> None:
+        """Ends all idle processes."""
+
+
 class EncoderProcess:
     """Runs `segment_worker`, which ends when this end of their socket is closed, and so when this process dies.
 

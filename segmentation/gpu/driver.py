@@ -18,6 +18,10 @@ _BLOCKING, _UNTIMED = 1, 2  # CU_EVENT_BLOCKING_SYNC: who waits sleeps; CU_EVENT
 _BUFFER, _SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE of cuda.h
 
 
+class DriverError(RuntimeError):
+    """A call of the CUDA driver failed."""
+
+
 class _Extra(ctypes.Structure):
     """The arguments of a kernel in one piece, as cuLaunchKernel's `extra` takes them."""
 
@@ -53,7 +57,7 @@ def _library() -> Any:
 
 def _check(status: int, what: str) -> None:
     if status:
-        raise RuntimeError(f"{CUresult(status).name} where {what}")
+        raise DriverError(f"{CUresult(status).name} where {what}")
 
 
 def launch(

@@ -14,8 +14,9 @@ from typing import Any
 from segmentation.cli.main import add_form, name_list, number_list, picture_size
 from segmentation.config import ACTIVATIONS, Config
 from segmentation.errors import BackendError, ConfigError, SegmentationError
+from segmentation.gpu.discovery import find_gpu
 from segmentation.models.model import BUILT_IN, load_model
-from segmentation.tensorrt.variant import TITLES, choose, find_gpu, installed
+from segmentation.tensorrt.variant import TITLES, choose, installed
 
 TORCHVISION = (
     "fcn_resnet50",

@@ -3,6 +3,7 @@
 import ctypes
 import logging
 import re
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -13,7 +14,6 @@ from segmentation.errors import BackendError, LacksEngine
 from segmentation.frames import FORMATS, VideoInfo
 from segmentation.stages.decode.chunks import read
 from segmentation.stages.decode.interlacing import may_interlace
-from segmentation.tensorrt.variant import Gpu, find_gpu
 
 NVDEC_CODECS = {  # FFmpeg's name of a decoder: PyNvVideoCodec's of the codec
     "h264": "H264",
@@ -44,6 +44,42 @@ _PACKAGES = (
     "av",
     "onnxruntime",
 )
+
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*, cuda.h
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInfo:
+    """An NVIDIA GPU as its driver describes it."""
+
+    name: str
+    capability: tuple[int, int]  # compute capability: major, minor
+
+    def __str__(self) -> str:
+        return f"{self.name} (compute capability {dotted(self.capability)})"
+
+
+def dotted(capability: tuple[int, int]) -> str:
+    """Writes a compute capability such as (8, 9) as "8.9"."""
+    return f"{capability[0]}.{capability[1]}"
+
+
+@cache
+def find_gpu(index: int = 0) -> GpuInfo | None:
+    """Asks the driver for the `index`-th GPU; `None` if there is no such GPU. PyTorch is not needed for that."""
+    try:
+        cuda = ctypes.CDLL(_DRIVER)
+    except OSError:
+        return None
+    count, device, major, minor = (ctypes.c_int() for _ in range(4))
+    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)) or index >= count.value:
+        return None
+    name = ctypes.create_string_buffer(256)
+    cuda.cuDeviceGet(ctypes.byref(device), index)
+    cuda.cuDeviceGetName(name, len(name), device)
+    cuda.cuDeviceGetAttribute(ctypes.byref(major), _MAJOR, device)
+    cuda.cuDeviceGetAttribute(ctypes.byref(minor), _MINOR, device)
+    return GpuInfo(name.value.decode(errors="replace"), (major.value, minor.value))
 
 
 def device_index(config: Config) -> int:
@@ -169,7 +205,7 @@ def machine(config: Config) -> list[str]:
         index = device_index(config)
     except BackendError as exc:
         return [f"{'GPU':<12} none: {exc}"]
-    gpu: Gpu | None = find_gpu(index)
+    gpu = find_gpu(index)
     version = re.search(r"Kernel Module\s+(\S+)", _text("/proc/driver/nvidia/version"))
     lines = [f"{'GPU':<12} {gpu}, driver {version[1] if version else 'unknown'}", f"{'libraries':<12} {_libraries()}"]
     try:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from segmentation.errors import ConfigError, EngineError
+from segmentation.gpu.discovery import GpuInfo, dotted
 from segmentation.models.model import Model
 from segmentation.models.sidecar import Sidecar, digest
 from segmentation.stages.inference.sample_inputs import BUILT_IN as PICTURE
-from segmentation.tensorrt.variant import Gpu, Variant, serves, written
+from segmentation.tensorrt.variant import Variant, serves
 
 RECIPE = 1  # raised whenever the same ingredients would give another graph
 HARDWARE = ("none", "ampere-plus", "same-compute-capability")
@@ -54,7 +55,7 @@ class EngineOptions:
                 f"hardware compatibility {self.hardware_compatibility!r} is unknown: choose {', '.join(HARDWARE)}"
             )
         if self.compute_capability is not None and not serves("tensorrt_rtx", self.compute_capability):
-            raise ConfigError(f"compute capability {written(self.compute_capability)}: TensorRT-RTX does not serve it")
+            raise ConfigError(f"compute capability {dotted(self.compute_capability)}: TensorRT-RTX does not serve it")
 
     @property
     def fixed_batch(self) -> int | None:
@@ -85,7 +86,7 @@ class EngineSpec:
     model: Model
     options: EngineOptions
     variant: Variant
-    gpu: Gpu | None = None
+    gpu: GpuInfo | None = None
     frames: Path | None = None
 
     def __post_init__(self) -> None:
@@ -104,10 +105,10 @@ class EngineSpec:
         for name in ("precision", "batch", "timing_cache", "compute_capability"):
             options.pop(name)  # stated above them, or (the timing cache) of no influence on what the engine computes
         if self.variant.rtx:
-            gpu, capability = "any", written(self.capability) if self.capability else "8.0 and newer"
+            gpu, capability = "any", dotted(self.capability) if self.capability else "8.0 and newer"
         else:
             assert self.gpu is not None, "the full TensorRT is chosen only where there is a GPU"
-            gpu, capability = self.gpu.name, written(self.gpu.capability)
+            gpu, capability = self.gpu.name, dotted(self.gpu.capability)
         half = self.options.precision == "fp16"
         return {
             "recipe": RECIPE,
@@ -161,7 +162,7 @@ def meaning_of(model: Model) -> dict[str, Any]:
     }
 
 
-def check_machine(path: Path, sidecar: Sidecar, variant: Variant, gpu: Gpu) -> None:
+def check_machine(path: Path, sidecar: Sidecar, variant: Variant, gpu: GpuInfo) -> None:
     """Raises `EngineError` if the plan was built for other software or another GPU than there is here."""
     again = "build it again here with segmentation-build"
     options, built_for = sidecar.ingredients["options"], sidecar.ingredients["compute_capability"]
@@ -169,7 +170,7 @@ def check_machine(path: Path, sidecar: Sidecar, variant: Variant, gpu: Gpu) -> N
     here = f"{variant.module} {variant.version}"
     if sidecar.variant != variant.module or (built_by != here and not options["version_compatible"]):
         raise EngineError(f"{path}: was built by {built_by}, here is {here}; {again}")
-    one = built_for == written(gpu.capability)
+    one = built_for == dotted(gpu.capability)
     if variant.rtx:
         fits = one or (built_for == "8.0 and newer" and gpu.capability >= (8, 0))
     else:

@@ -3,7 +3,6 @@
 Their Python interfaces are the same but for what `Variant.rtx` switches, so one code drives both.
 """
 
-import ctypes
 import logging
 from dataclasses import dataclass
 from functools import cache
@@ -11,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from segmentation.errors import BackendError, ConfigError
+from segmentation.gpu.discovery import GpuInfo, dotted
 
 TITLES = {"tensorrt": "TensorRT", "tensorrt_rtx": "TensorRT-RTX"}
 RTX_SERVES = "7.5, 8.0, 8.6, 8.9, 12.x"  # compute capabilities, TensorRT-RTX 1.7
@@ -20,20 +20,8 @@ _INSTALL = {
     "tensorrt": "pip install tensorrt-cu13 (which fetches its libraries from pypi.nvidia.com)",
     "tensorrt_rtx": "pip install tensorrt-rtx",
 }
-_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*, cuda.h
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """An NVIDIA GPU as its driver describes it."""
-
-    name: str
-    capability: tuple[int, int]
-
-    def __str__(self) -> str:
-        return f"{self.name} (compute capability {written(self.capability)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,29 +39,6 @@ class Variant:
         return f"{TITLES[self.module]} {self.version}"
 
 
-def written(capability: tuple[int, int]) -> str:
-    """(8, 9) as 8.9."""
-    return f"{capability[0]}.{capability[1]}"
-
-
-@cache
-def find_gpu(index: int = 0) -> Gpu | None:
-    """The `index`-th GPU that CUDA shows, or None. Asks the driver itself: building needs no PyTorch."""
-    try:
-        cuda = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-    count, device, major, minor = (ctypes.c_int() for _ in range(4))
-    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)) or index >= count.value:
-        return None
-    name = ctypes.create_string_buffer(256)
-    cuda.cuDeviceGet(ctypes.byref(device), index)
-    cuda.cuDeviceGetName(name, len(name), device)
-    cuda.cuDeviceGetAttribute(ctypes.byref(major), _MAJOR, device)
-    cuda.cuDeviceGetAttribute(ctypes.byref(minor), _MINOR, device)
-    return Gpu(name.value.decode(errors="replace"), (major.value, minor.value))
-
-
 def installed() -> dict[str, str]:
     """Module to version of the variants that can be imported here."""
     found = {}
@@ -85,7 +50,9 @@ def installed() -> dict[str, str]:
     return found
 
 
-def choose(gpu: Gpu | None, available: dict[str, str], wanted: str | None = None, *, build: bool = False) -> Variant:
+def choose(
+    gpu: GpuInfo | None, available: dict[str, str], wanted: str | None = None, *, build: bool = False
+) -> Variant:
     """The variant that serves `gpu`: the full TensorRT where there is one, else TensorRT-RTX.
 
     `available` is `installed()`, `wanted` names one of `TITLES`, `build` says that nothing is run here: TensorRT-RTX
@@ -106,14 +73,14 @@ def choose(gpu: Gpu | None, available: dict[str, str], wanted: str | None = None
     raise BackendError("; ".join(reasons))
 
 
-def _refusal(module: str, gpu: Gpu | None, available: dict[str, str]) -> str | None:
+def _refusal(module: str, gpu: GpuInfo | None, available: dict[str, str]) -> str | None:
     """Why a variant can't serve, or None if it can."""
     title = TITLES[module]
     if gpu is None:
         if module == "tensorrt":
             return f"{title} builds for the GPU that it runs on, and CUDA shows none here"
     elif not serves(module, gpu.capability):
-        range_ = RTX_SERVES if module == "tensorrt_rtx" else f"{written(_OLDEST)} and newer"
+        range_ = RTX_SERVES if module == "tensorrt_rtx" else f"{dotted(_OLDEST)} and newer"
         return f"{title} serves compute capability {range_}, and this is {gpu}"
     if module not in available:
         return f"{title} is not installed: {_INSTALL[module]}"

@@ -23,22 +23,23 @@ from program import TIMEOUT, Program, after, cli, file_limit
 
 from segmentation import BackendError, Config, ConfigError, EngineError
 from segmentation.cache import engine_folder
+from segmentation.gpu.discovery import GpuInfo
 from segmentation.models.fp16 import MIN_IOU
 from segmentation.models.model import load_model
 from segmentation.models.sidecar import Sidecar, digest, load_plan, read_sidecar, sidecar_of
 from segmentation.tensorrt.build import obtain, trust
 from segmentation.tensorrt.spec import EngineOptions, EngineSpec, check_machine
-from segmentation.tensorrt.variant import Gpu, Variant, choose, installed, serves
+from segmentation.tensorrt.variant import Variant, choose, installed, serves
 
 sys.path.insert(0, str(ROOT / "tools" / "quality"))  # the tools are programs, not a package
 BRIGHT = DATA / "bright-dynamic.onnx"
 # By name, so that the tests do the same on machines with a GPU.
 PROGRAM = [sys.executable, ROOT / "tools" / "build_engine.py", "--variant", "tensorrt_rtx"]
 RTX = Variant("tensorrt_rtx", "1.7.1.116")
-ADA = Gpu("NVIDIA GeForce RTX 4090", (8, 9))
-HOPPER = Gpu("NVIDIA H200", (9, 0))
-TURING = Gpu("Tesla T4", (7, 5))
-PASCAL = Gpu("NVIDIA GeForce GTX 1080", (6, 1))
+ADA = GpuInfo("NVIDIA GeForce RTX 4090", (8, 9))
+HOPPER = GpuInfo("NVIDIA H200", (9, 0))
+TURING = GpuInfo("Tesla T4", (7, 5))
+PASCAL = GpuInfo("NVIDIA GeForce GTX 1080", (6, 1))
 
 
 pytestmark = pytest.mark.usefixtures("folder")  # engines of these tests go there, and not among the user's
@@ -474,10 +475,10 @@ BOTH = {"tensorrt": "11.4.0", "tensorrt_rtx": "1.7.1"}
         (ADA, {"tensorrt_rtx": "1.7.1"}, "tensorrt_rtx"),
         (HOPPER, BOTH, "tensorrt"),
         (TURING, {"tensorrt_rtx": "1.7.1"}, "tensorrt_rtx"),
-        (Gpu("NVIDIA GeForce RTX 5090", (12, 0)), {"tensorrt_rtx": "1.7.1"}, "tensorrt_rtx"),
+        (GpuInfo("NVIDIA GeForce RTX 5090", (12, 0)), {"tensorrt_rtx": "1.7.1"}, "tensorrt_rtx"),
     ],
 )
-def test_the_variant_that_serves(gpu: Gpu, available: dict[str, str], module: str) -> None:
+def test_the_variant_that_serves(gpu: GpuInfo, available: dict[str, str], module: str) -> None:
     variant = choose(gpu, available)
     assert (variant.module, variant.version) == (module, available[module])
     assert choose(gpu, available, module) == variant
@@ -493,7 +494,7 @@ def test_the_variant_that_serves(gpu: Gpu, available: dict[str, str], module: st
         (None, BOTH, ["needs an NVIDIA GPU", "--infer torch or onnxruntime"]),
     ],
 )
-def test_why_no_variant_serves(gpu: Gpu | None, available: dict[str, str], hints: list[str]) -> None:
+def test_why_no_variant_serves(gpu: GpuInfo | None, available: dict[str, str], hints: list[str]) -> None:
     with pytest.raises(BackendError) as caught:
         choose(gpu, available)
     assert all(hint in str(caught.value) for hint in hints) and "\n" not in str(caught.value)
@@ -516,7 +517,7 @@ def test_only_tensorrt_rtx_builds_without_a_gpu() -> None:
         choose(None, BOTH, "tensorRT", build=True)
 
 
-def made_for(variant: Variant, gpu: Gpu, **options: Any) -> Sidecar:
+def made_for(variant: Variant, gpu: GpuInfo, **options: Any) -> Sidecar:
     """The sidecar of an engine for a machine that is not this one."""
     wanted = EngineSpec(model=model_of(BRIGHT), options=EngineOptions(**options), variant=variant, gpu=gpu)
     empty: dict[str, Any] = {field.name: None for field in fields(Sidecar)}
@@ -525,7 +526,7 @@ def made_for(variant: Variant, gpu: Gpu, **options: Any) -> Sidecar:
 
 
 TRT = Variant("tensorrt", "11.4.0")
-L4 = Gpu("NVIDIA L4", (8, 9))
+L4 = GpuInfo("NVIDIA L4", (8, 9))
 
 
 @pytest.mark.parametrize(
@@ -548,7 +549,7 @@ L4 = Gpu("NVIDIA L4", (8, 9))
     ],
 )
 def test_an_engine_of_another_machine_is_refused(
-    sidecar: Callable[[], Sidecar], variant: Variant, gpu: Gpu, reason: str | None
+    sidecar: Callable[[], Sidecar], variant: Variant, gpu: GpuInfo, reason: str | None
 ) -> None:
     if reason is None:
         check_machine(Path("e.engine"), sidecar(), variant, gpu)

@@ -14,13 +14,13 @@ from typing import Any
 from benchmark import Result, measured, run_stage, run_typical
 
 from segmentation import Config, Effect, segment
+from segmentation.gpu.discovery import find_gpu
 from segmentation.media.input import probe, working_format
 from segmentation.media.muxer import Muxer
 from segmentation.models.model import load_model
 from segmentation.pipeline.placement import Compositor, batch_size, open_gpu
 from segmentation.pipeline.plan import make_plan
 from segmentation.pipeline.timing import StageClock
-from segmentation.tensorrt.variant import find_gpu
 
 WARM_UP = 64  # frames
 BATCHES = 8  # that a stage on a GPU gets again and again when it is measured alone: more than its cache holds

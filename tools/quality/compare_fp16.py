@@ -22,6 +22,7 @@ import onnx
 import onnxruntime
 
 from segmentation import Config
+from segmentation.gpu.discovery import find_gpu
 from segmentation.models.fp16 import compare_rounded, to_fp16
 from segmentation.models.model import load_model
 from segmentation.models.onnx_graph import prepare
@@ -29,7 +30,7 @@ from segmentation.models.sidecar import load_plan
 from segmentation.stages.inference.sample_inputs import reference_pictures
 from segmentation.tensorrt.build import obtain
 from segmentation.tensorrt.spec import EngineOptions, EngineSpec
-from segmentation.tensorrt.variant import choose, find_gpu, installed
+from segmentation.tensorrt.variant import choose, installed
 
 RESULTS = Path(__file__).parents[1] / "results" / "engines.json"
 

@@ -45,10 +45,10 @@ from truth import HERE, KINDS, PERSON, THRESHOLD, UNSURE, read_table, vote
 from segmentation.config import Config
 from segmentation.frames import LIMITED, Color, Frame, FrameBatch, VideoInfo
 from segmentation.media.input import EXACT
+from segmentation.media.planes import plane_view
 from segmentation.models.input_size import fitting, sizes_of
 from segmentation.models.model import BUILT_IN, Model, load_model, open_session
 from segmentation.models.tensor_form import Runner
-from segmentation.stages.decode.pyav import plane_view
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.stages.masks.refinement import Refiner
 from segmentation.stages.preprocess.opencv import OpenCVPreprocessor

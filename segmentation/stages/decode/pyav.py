@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import av
 import av.error
-import numpy as np
 from av.container import InputContainer
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
@@ -17,6 +16,7 @@ from av.video.stream import VideoStream
 from segmentation.config import Config
 from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, Plane, VideoInfo
 from segmentation.media.input import MAX_PIXELS, open_input
+from segmentation.media.planes import plane_view
 from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.timestamps import Reorder, Timeline, missing
 
@@ -150,11 +150,3 @@ class PyAVDecoder(Decoder):
             )
         y, u, v = (plane_view(frame, i, layout.dtype) for i in range(3))
         return y, u, v
-
-
-def plane_view(frame: VideoFrame, index: int, dtype: type[np.uint8] | type[np.uint16]) -> Plane:
-    """Plane `index` of a planar frame as an array (h, w), sharing its memory."""
-    plane = frame.planes[index]
-    samples: Plane = np.frombuffer(plane, dtype)  # type: ignore[call-overload]
-    rows = samples.reshape(plane.height, plane.line_size // np.dtype(dtype).itemsize)
-    return rows[:, : plane.width]

@@ -19,6 +19,7 @@ from segmentation.config import Config
 from segmentation.errors import BackendError, EngineError, one_line
 from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.context import Gpu
+from segmentation.gpu.discovery import GpuInfo, find_gpu
 from segmentation.gpu.errors import translate_gpu_error
 from segmentation.models.model import Model
 from segmentation.models.sidecar import Sidecar, load_plan
@@ -26,8 +27,7 @@ from segmentation.stages.inference import Inference, InferenceResult, wants_clas
 from segmentation.stages.inference.onnx_to_torch import likeliest, probabilities
 from segmentation.tensorrt.build import obtain
 from segmentation.tensorrt.spec import EngineOptions, EngineSpec, check_machine
-from segmentation.tensorrt.variant import Gpu as Device
-from segmentation.tensorrt.variant import Variant, choose, find_gpu, installed, logger
+from segmentation.tensorrt.variant import Variant, choose, installed, logger
 
 log = logging.getLogger(__name__)
 
@@ -237,7 +237,7 @@ def _device(config: Config) -> torch.device:
     return torch.device("cuda", device.index or 0)
 
 
-def _gpu(device: torch.device) -> Device:
+def _gpu(device: torch.device) -> GpuInfo:
     gpu = find_gpu(device.index)
     assert gpu is not None, "PyTorch sees the GPU"
     return gpu

@@ -25,7 +25,7 @@ from segmentation.effect import Effect
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, PixelFormat, Plane, Planes, VideoInfo
 from segmentation.media.input import EXACT, MAX_PIXELS, open_input, probe
-from segmentation.stages.decode.pyav import plane_view
+from segmentation.media.planes import plane_view
 
 MOST_WORKERS = len(os.sched_getaffinity(0))  # threads that work on frames at once, at the most
 _MOST_PICTURES = 64  # in memory

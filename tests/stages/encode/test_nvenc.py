@@ -16,9 +16,9 @@ from videos import pictures, same_times, times, video_info
 
 from segmentation import BackendError, Config
 from segmentation.frames import FORMATS, Frame, FrameBatch, VideoInfo
+from segmentation.gpu.discovery import GpuInfo
 from segmentation.media.muxer import Muxer
 from segmentation.stages.encode import nvenc_support
-from segmentation.tensorrt.variant import Gpu
 
 CODECS = ("h264", "hevc", "av1")
 
@@ -158,7 +158,7 @@ def test_that_a_gpu_has_no_nvenc_is_asked_once(
             raise av.error.ExternalError(542398533, "Generic error in an external library")
 
     monkeypatch.setenv("SEGMENTATION_ENGINES", str(tmp_path / "new"))
-    monkeypatch.setattr(nvenc_support, "find_gpu", lambda index: Gpu("NVIDIA A100-SXM4-80GB", (8, 0)))
+    monkeypatch.setattr(nvenc_support, "find_gpu", lambda index: GpuInfo("NVIDIA A100-SXM4-80GB", (8, 0)))
     monkeypatch.setattr(nvenc_support, "VideoCodecContext", Refusing)
     monkeypatch.setattr(nvenc_support, "CodecContext", SimpleNamespace(create=lambda *_, hwaccel: Refusing()))
     messages = []

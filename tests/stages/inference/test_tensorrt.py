@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from stages import gpu
 
 from segmentation import BackendError, Config, EngineError
+from segmentation.gpu.discovery import find_gpu
 from segmentation.models.model import Model, load_model
 from segmentation.pipeline.plan import make_plan
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.stages.inference.sample_inputs import reference_pictures
-from segmentation.tensorrt.variant import Variant, choose, find_gpu, installed
+from segmentation.tensorrt.variant import Variant, choose, installed
 
 if os.environ.get("SEGMENTATION_REQUIRE_GPU") != "1":  # on a GPU machine a missing package is a failure
     pytest.importorskip("torch", reason="PyTorch is not installed")

@@ -12,7 +12,7 @@ from stages import SIDES, preprocess
 
 from segmentation.frames import FORMATS, FULL, LIMITED, Color, Planes
 from segmentation.media.input import upright
-from segmentation.stages.decode.pyav import plane_view
+from segmentation.media.planes import plane_view
 from segmentation.stages.preprocess.opencv import shrink
 from segmentation.stages.preprocess.resampling import shrinking
 

@@ -1,4 +1,4 @@
-"""What this machine's GPU, driver and video engines can do: asked of them, never assumed from a name."""
+"""Finds the GPU, its driver and its libraries: the driver is asked, never a table of names."""
 
 import ctypes
 import logging
@@ -7,33 +7,16 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from segmentation.config import Config
-from segmentation.errors import BackendError, LacksEngine
-from segmentation.frames import FORMATS, VideoInfo
-from segmentation.stages.decode.chunks import read
-from segmentation.stages.decode.interlacing import may_interlace
+from segmentation.errors import BackendError
 
-NVDEC_CODECS = {  # FFmpeg's name of a decoder: PyNvVideoCodec's of the codec
-    "h264": "H264",
-    "hevc": "HEVC",
-    "libdav1d": "AV1",
-    "av1": "AV1",
-    "mpeg1video": "MPEG1",
-    "mpeg2video": "MPEG2",
-    "mpeg4": "MPEG4",
-    "vp8": "VP8",
-    "vp9": "VP9",
-}
-logging.getLogger("PyNvVideoCodec").propagate = False  # it tells its version at each import; warnings still show
+logging.getLogger("PyNvVideoCodec").propagate = False  # each import logs a version; warnings still show
 
-_CHROMA = {"yuv420p": "420", "yuv444p": "444"}
-# cudaVideoCodec and cudaVideoChromaFormat of the driver's cuviddec.h.
-_CODEC_NUMBERS = {"MPEG1": 0, "MPEG2": 1, "MPEG4": 2, "H264": 4, "HEVC": 8, "VP8": 9, "VP9": 10, "AV1": 11}
-_CHROMA_NUMBERS = {"420": 1, "444": 3}
+NVCUVID = "libnvcuvid.so.1"  # NVDEC
 _DRIVER = "libcuda.so.1"
-_VIDEO = ("libnvcuvid.so.1", "libnvidia-encode.so.1")  # PyNvVideoCodec loads both
+_VIDEO = (NVCUVID, "libnvidia-encode.so.1")  # PyNvVideoCodec loads both
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*, cuda.h
 _PACKAGES = (
     "torch",
     "cvcuda-cu13",
@@ -44,8 +27,6 @@ _PACKAGES = (
     "av",
     "onnxruntime",
 )
-
-_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*, cuda.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +64,10 @@ def find_gpu(index: int = 0) -> GpuInfo | None:
 
 
 def device_index(config: Config) -> int:
-    """Which GPU is meant. Raises `BackendError` in one line, with the remedy, where there is none to use."""
+    """Returns the number of the GPU that `config.device` names.
+
+    Raises `BackendError` in one line, with the remedy, if there is no such GPU.
+    """
     if config.device == "cpu":
         raise BackendError("device cpu: this needs an NVIDIA GPU; leave out --device, or write --device cuda:0")
     index = int((config.device or "cuda:0").partition(":")[2] or 0)
@@ -97,10 +81,10 @@ def device_index(config: Config) -> int:
 
 
 def enter_context(index: int) -> None:
-    """Makes the GPU's primary context, which PyTorch and all others use, this thread's current one; what goes wrong is
-    left to them to say.
+    """Makes the GPU's primary context, which PyTorch and all libraries use, the calling thread's current context.
 
-    The first time that takes a tenth of a second, as in those libraries, but they keep Python's lock meanwhile.
+    Creating the context takes long. These calls release the GIL meanwhile, those of the libraries keep it.
+    Failures are left to the libraries, which report them when they create the context themselves.
     """
     try:
         cuda = ctypes.CDLL(_DRIVER)
@@ -110,13 +94,13 @@ def enter_context(index: int) -> None:
     if not (
         cuda.cuInit(0)
         or cuda.cuDeviceGet(ctypes.byref(device), index)
-        or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)  # for good, as in PyTorch
+        or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)  # never released, as in PyTorch
     ):
         cuda.cuCtxSetCurrent(context)
 
 
 def require_torch() -> None:
-    """Raises `BackendError` where PyTorch can't use the GPU that the driver shows."""
+    """Raises `BackendError` if PyTorch can't use the GPU that the driver shows."""
     import torch
 
     if not torch.cuda.is_available():
@@ -127,7 +111,7 @@ def require_torch() -> None:
 
 
 def require_video_libraries() -> None:
-    """Raises `BackendError` where the driver's libraries for NVDEC and NVENC are not to be seen."""
+    """Raises `BackendError` if one of the driver's libraries for NVDEC and NVENC can't be loaded."""
     absent = [name for name in _VIDEO if not _loads(name)]
     if absent:
         raise BackendError(
@@ -136,95 +120,19 @@ def require_video_libraries() -> None:
         )
 
 
-def nvdec_engines(config: Config, info: VideoInfo | None) -> int:
-    """How many NVDEC engines there are. Raises `LacksEngine` if they can't decode `info`, saying what they lack."""
-    index = device_index(config)
-    if info is None:
-        return int(nvdec_caps(index, "H264", "420", 8).engines)
-    pix_fmt = info.pix_fmt.replace("yuvj", "yuv")
-    bits = FORMATS[pix_fmt].bits if pix_fmt in FORMATS else 0
-    chroma = _CHROMA.get(pix_fmt.removesuffix("10le"))
-    what = f"{info.codec} {info.pix_fmt} of {info.width}x{info.height}"
-    if info.codec not in NVDEC_CODECS or chroma is None:
-        raise LacksEngine(f"NVDEC has no decoder for {what}")
-    caps = nvdec_caps(index, NVDEC_CODECS[info.codec], chroma, bits)
-    if not caps.supported:
-        raise LacksEngine(f"this GPU's NVDEC has no decoder for {what}")
-    least, most = (caps.width_min, caps.height_min), (caps.width_max, caps.height_max)
-    size = (info.width, info.height)
-    if any(s < low or s > high for s, low, high in zip(size, least, most, strict=True)):
-        raise LacksEngine(f"NVDEC takes {'{}x{} to {}x{}'.format(*least, *most)} pixels of this codec, not {what}")
-    if any(s % 2 for s in size):
-        raise LacksEngine(f"NVDEC gives frames of even size, and this is {what}")
-    first = next(read(info, None), None)
-    if info.interlaced or (first is not None and may_interlace(info.codec, bytes(first))):
-        raise LacksEngine(f"NVDEC would mix the fields of interlaced frames, and this is {what}")
-    if config.start and first is not None and first.pts is None:
-        raise LacksEngine(f"several decoders find --start by timestamps, and this is {what} without any")
-    return int(caps.engines)
-
-
-@cache
-def nvdec_caps(index: int, codec: str, chroma: str, bits: int) -> "DecoderCaps":
-    """What NVDEC says of a codec. Raises `BackendError`.
-
-    The driver is asked itself, in the context that all use: PyNvVideoCodec makes one for it, which takes a fifth of a
-    second with Python's lock.
-    """
-    enter_context(index)
-    asked = DecoderCaps(codec=_CODEC_NUMBERS[codec], chroma=_CHROMA_NUMBERS[chroma], bits_over_8=bits - 8)
-    status = ctypes.CDLL(_VIDEO[0]).cuvidGetDecoderCaps(ctypes.byref(asked))
-    if status:
-        raise BackendError(f"the driver does not say what NVDEC decodes (CUDA error {status})")
-    return asked
-
-
-class DecoderCaps(ctypes.Structure):
-    """CUVIDDECODECAPS of the driver's cuviddec.h."""
-
-    _fields_ = (
-        ("codec", ctypes.c_int),
-        ("chroma", ctypes.c_int),
-        ("bits_over_8", ctypes.c_uint),
-        ("_reserved", ctypes.c_uint * 3),
-        ("supported", ctypes.c_ubyte),
-        ("engines", ctypes.c_ubyte),
-        ("_formats", ctypes.c_ushort),
-        ("width_max", ctypes.c_uint),
-        ("height_max", ctypes.c_uint),
-        ("_macroblocks_max", ctypes.c_uint),
-        ("width_min", ctypes.c_ushort),
-        ("height_min", ctypes.c_ushort),
-        ("_rest", ctypes.c_uint * 11),  # histograms, and what is reserved
-    )
-
-
-def machine(config: Config) -> list[str]:
-    """The GPU, its driver, the libraries and what NVDEC decodes, a line each; one line where there is no GPU."""
+def driver_version() -> str:
+    """Returns the version of the kernel's NVIDIA driver, or "unknown"."""
     try:
-        index = device_index(config)
-    except BackendError as exc:
-        return [f"{'GPU':<12} none: {exc}"]
-    gpu = find_gpu(index)
-    version = re.search(r"Kernel Module\s+(\S+)", _text("/proc/driver/nvidia/version"))
-    lines = [f"{'GPU':<12} {gpu}, driver {version[1] if version else 'unknown'}", f"{'libraries':<12} {_libraries()}"]
-    try:
-        require_video_libraries()
-        served = [
-            f"{codec.lower()} {chroma} {bits} bit"
-            for codec in dict.fromkeys(NVDEC_CODECS.values())
-            for chroma in ("420", "444")
-            for bits in (8, 10)
-            if nvdec_caps(index, codec, chroma, bits).supported
-        ]
-        lines.append(f"{'NVDEC':<12} {nvdec_engines(config, None)} engines: {', '.join(served)}")
-    except BackendError as exc:
-        lines.append(f"{'NVDEC':<12} not to be asked: {exc}")
-    return lines
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
+    except OSError:
+        return "unknown"
+    found = re.search(r"Kernel Module\s+(\S+)", text)
+    return found[1] if found else "unknown"
 
 
-def _libraries() -> str:
-    found: dict[str, Any] = {}
+def library_versions() -> str:
+    """Returns the installed libraries that stages run on, with their versions."""
+    found: dict[str, str] = {}
     for name in _PACKAGES:
         try:
             found[name] = metadata.version(name)
@@ -233,14 +141,8 @@ def _libraries() -> str:
     return ", ".join(f"{name} {version}" for name, version in found.items())
 
 
-def _text(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError:
-        return ""
-
-
 def _loads(library: str) -> bool:
+    """Returns whether the dynamic linker finds a library."""
     try:
         ctypes.CDLL(library)
     except OSError:

@@ -14,9 +14,9 @@ from av.packet import Packet
 from cuda.core import Device
 
 from segmentation.frames import VideoInfo
-from segmentation.gpu.discovery import NVDEC_CODECS
 from segmentation.stages.decode.chunks import exact_keyframe, read
 from segmentation.stages.decode.nvdec import LEAST_RUN
+from segmentation.stages.decode.nvdec_support import NVDEC_CODECS
 
 _POLL = 0.001  # seconds between looks at how far they are
 

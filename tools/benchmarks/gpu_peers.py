@@ -19,9 +19,9 @@ import torch
 from torch_network import TorchNetwork
 
 from segmentation.frames import VideoInfo
-from segmentation.gpu.discovery import NVDEC_CODECS
 from segmentation.media.input import probe
 from segmentation.stages.decode.chunks import read
+from segmentation.stages.decode.nvdec_support import NVDEC_CODECS
 
 BATCH = 4
 _OPTIONS = {"preset": "ultrafast", "crf": "20"}

@@ -22,12 +22,12 @@ import torch
 from benchmark import WARM_UP as FEW
 from benchmark import Result, measured, steady_rate
 from no_encoder import NoEncoder
+from segmentation.pipeline.placement import GPU_BATCH
 
 from segmentation import Config, segment
 from segmentation.frames import Frame, FrameBatch
 from segmentation.media.input import probe
 from segmentation.media.muxer import Muxer
-from segmentation.pipeline.placement import GPU_BATCH
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 from segmentation.pipeline.run import Progress
 from segmentation.shared_memory import SharedPlanes
@@ -115,8 +115,8 @@ def decoding(folder: Path, clip: Path, frames: int) -> dict[str, Result]:
     from gpu_decoders import Independent
 
     from segmentation.gpu.context import Gpu
-    from segmentation.gpu.discovery import nvdec_engines
     from segmentation.stages.decode.nvdec import NvdecDecoder
+    from segmentation.stages.decode.nvdec_support import nvdec_engines
 
     gpu, info = Gpu(), probe(str(clip))
 

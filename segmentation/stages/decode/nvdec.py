@@ -25,7 +25,6 @@ from segmentation.config import Config
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, Memory, VideoInfo
 from segmentation.gpu.context import Gpu, torch_dtype
-from segmentation.gpu.discovery import nvdec_engines
 from segmentation.gpu.driver import Event
 from segmentation.gpu.plane_pool import PlanePool, Planes
 from segmentation.media.input import open_input
@@ -33,6 +32,7 @@ from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.chunk_queue import ChunkQueue
 from segmentation.stages.decode.chunks import Chunk, begins_anew, chunks, exact_keyframe, is_hidden, read, whole
 from segmentation.stages.decode.nvdec_session import NvdecSession, NvdecSessionPool
+from segmentation.stages.decode.nvdec_support import nvdec_engines
 from segmentation.stages.decode.timestamps import Timeline, missing
 
 _Times = tuple[int | None, int, bool]  # pts, duration, whether it is decoded only because others refer to it

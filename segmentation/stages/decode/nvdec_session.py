@@ -9,8 +9,8 @@ from segmentation.errors import InputError
 from segmentation.frames import VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.context import Gpu
-from segmentation.gpu.discovery import NVDEC_CODECS
 from segmentation.gpu.errors import translate_gpu_error
+from segmentation.stages.decode.nvdec_support import NVDEC_CODECS
 
 
 class NvdecSession:

@@ -91,7 +91,7 @@ def test_mpeg2_is_a_level_off_at_most(corpus: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_what_nvdec_lacks_is_said(corpus: Path, name: str) -> None:
-    from segmentation.gpu.discovery import nvdec_engines
+    from segmentation.stages.decode.nvdec_support import nvdec_engines
 
     with pytest.raises(LacksEngine, match="NVDEC") as caught:
         nvdec_engines(Config(), probe(str(corpus / name)))
@@ -101,7 +101,7 @@ def test_what_nvdec_lacks_is_said(corpus: Path, name: str) -> None:
 def test_capabilities_are_those_that_its_library_tells() -> None:
     import PyNvVideoCodec as nvc
 
-    from segmentation.gpu.discovery import NVDEC_CODECS, nvdec_caps
+    from segmentation.stages.decode.nvdec_support import NVDEC_CODECS, nvdec_caps
 
     for codec, chroma, bits in itertools.product(set(NVDEC_CODECS.values()), ("420", "444"), (8, 10)):
         theirs = nvc.GetDecoderCaps(
@@ -191,7 +191,7 @@ def test_what_is_not_wanted_any_more_is_not_read(tmp_path: Path, monkeypatch: py
 
 
 def test_a_beginning_is_not_looked_for_without_timestamps(tmp_path: Path) -> None:
-    from segmentation.gpu.discovery import nvdec_engines
+    from segmentation.stages.decode.nvdec_support import nvdec_engines
 
     path = Synthetic(codec="libx264", pts=range(30), size=(128, 96), format="h264").write(tmp_path / "a.h264")
     assert same(path) == 30

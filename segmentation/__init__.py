@@ -1,7 +1,12 @@
-"""Video segmentation: finds what is in a video and blurs, replaces or masks the rest."""
+"""Video segmentation: finds people or other classes in a video and blurs, replaces or masks the rest.
+
+`segment()` processes one file, a `Segmenter` many. The names in `__all__` are the public ones.
+"""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from segmentation._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from segmentation.config import Config
@@ -16,9 +21,10 @@ if TYPE_CHECKING:
         OutputError,
         SegmentationError,
     )
-    from segmentation.pipeline.run import Report, segment
+    from segmentation.pipeline.report import Report
+    from segmentation.pipeline.segment import segment
+    from segmentation.pipeline.session import Segmenter
 
-__version__ = "0.1.0"
 __all__ = [
     "BackendError",
     "Config",
@@ -31,19 +37,21 @@ __all__ = [
     "OutputError",
     "Report",
     "SegmentationError",
+    "Segmenter",
     "segment",
 ]
 
 _MODULES = {
     "Config": "config",
     "Effect": "effect",
-    "Report": "pipeline.run",
-    "segment": "pipeline.run",
-}  # others: errors
+    "Report": "pipeline.report",
+    "Segmenter": "pipeline.session",
+    "segment": "pipeline.segment",
+}  # the others are errors
 
 
-def __getattr__(name: str) -> Any:
-    """Imports what is asked for when it is: the encoders' own process needs none of it, and is to start fast."""
+def __getattr__(name: str) -> object:
+    """Imports a public name when it is used: the encoders' process needs none of them, and has to start fast."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)

@@ -1,6 +1,7 @@
 """The size of pictures that a network of dynamic size is run at."""
 
 import logging
+from collections.abc import Sequence
 from math import log
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def sizes_of(value: Any, path: Path) -> list[Size]:
     return sizes
 
 
-def fitting(sizes: list[Size], info: VideoInfo | None) -> Size:
+def fitting(sizes: Sequence[Size], info: VideoInfo | None) -> Size:
     """The size whose shape is nearest to the video's picture as it is shown: upright, with its pixels' own shape.
 
     The distance is that of log(width / height). Without a video the first size is returned.
@@ -45,15 +46,11 @@ def fitting(sizes: list[Size], info: VideoInfo | None) -> Size:
     return min(sizes, key=lambda size: abs(log(size[1] / size[0]) - wanted))
 
 
-def settled(
-    sizes: list[Size], height: int | None, width: int | None, path: Path, asked: Size | None, info: VideoInfo | None
-) -> Size:
-    """The size of the input of the model at `path`: of `sizes`, the one for the video, with sides that are fixed.
+def settled(sizes: Sequence[Size], path: Path, asked: Size | None, info: VideoInfo | None) -> Size:
+    """The size of the input of the model at `path`: of `sizes`, the one for the video.
 
-    `height` and `width` are the file's own, None where dynamic. Raises `ModelError` if the size `asked` for by the user
-    is another than those allow.
+    Raises `ModelError` if the size `asked` for by the user is another than those allow.
     """
-    sizes = [(height or h, width or w) for h, w in sizes]
     if asked not in (None, sizes[0]):
         raise ModelError(
             f"{path}: its input is {sizes[0][0]}x{sizes[0][1]} and can't be changed; leave out --input-size"

@@ -20,7 +20,7 @@ from segmentation.config import Config
 from segmentation.errors import ModelError, one_line
 from segmentation.frames import VideoInfo
 from segmentation.model_types import TYPES, VOC, recognised
-from segmentation.models.input_size import DEFAULT, settled, sizes_of
+from segmentation.models.input_size import DEFAULT, Size, fitting, settled, sizes_of
 from segmentation.models.onnx_file import described, find_inputs, find_output, takes_channels_last
 from segmentation.models.onnx_file import open_session as open_file
 from segmentation.models.sidecar import load_plan
@@ -68,6 +68,14 @@ class Model:
     activation: str  # still to be applied to the output: "none", "sigmoid", "softmax" or "minmax"
     keep: tuple[int, ...]  # output channels whose classes are kept
     form: Form = Form()  # of the file's own tensors  # noqa: RUF009
+    sizes: tuple[Size, ...] = ()  # (height, width) at which the network may be run, where there are several
+
+    def for_video(self, info: VideoInfo) -> "Model":
+        """The model at the size whose shape is nearest to the video's."""
+        if not self.sizes:
+            return self
+        height, width = fitting(self.sizes, info)
+        return replace(self, height=height, width=width)
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -97,7 +105,8 @@ def load_model(config: Config, info: VideoInfo | None = None) -> Model:
     )
     _assume(meaning, form, config, path)
     batch, height, width = _dimensions(source, form)
-    height, width = settled(sizes_of(meaning["input_size"], path), height, width, path, config.input_size, info)
+    sizes = tuple((height or h, width or w) for h, w in sizes_of(meaning["input_size"], path))
+    height, width = settled(sizes, path, config.input_size, info)
     dtype = FLOATS.get(source.type, np.float32)
     runner = Runner(session, source.name, output.name, form)
     raw = _probe(runner, (1 if form.recurrent else batch or 1, 3, height, width), dtype, path)
@@ -128,6 +137,7 @@ def load_model(config: Config, info: VideoInfo | None = None) -> Model:
         height=height,
         width=width,
         form=form,
+        sizes=sizes if len(set(sizes)) > 1 else (),
     )
 
 

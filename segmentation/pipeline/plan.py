@@ -1,27 +1,38 @@
-"""Which implementation serves each stage on this machine, and why. The only switch between them.
+"""Chooses the implementation of each stage, and the pixel format between them. The only switch of its kind.
 
-An implementation is a class named in `IMPLEMENTATIONS`; its module, with its heavy imports, is loaded only when it is a
-candidate. Its `describe(config, info)` says in one line what it runs on, or raises `BackendError` where it can't run.
+An implementation is a class named in `IMPLEMENTATIONS`. Its module, with its heavy imports, is loaded only when the
+class is a candidate. `describe(config, info)` of the class raises `BackendError` where it can't run.
 """
+
+from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from segmentation.config import STAGES, Config
 from segmentation.effect import Effect
-from segmentation.errors import BackendError, ConfigError, LacksEngine, one_line
-from segmentation.frames import VideoInfo
-from segmentation.gpu.discovery import device_index, enter_context, require_torch, require_video_libraries
+from segmentation.errors import BackendError, ConfigError, LacksEngine, UnknownOperator, one_line
+from segmentation.frames import Memory, VideoInfo
+from segmentation.gpu.discovery import device_index, enter_context, find_gpu, require_torch, require_video_libraries
+from segmentation.media.containers import codec_for
+from segmentation.media.input import working_format
 from segmentation.models.model import ENGINE, Model
+from segmentation.stages import Stage
+from segmentation.stages.decode import Decoder
+from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.nvenc_support import nvenc_engine
+from segmentation.stages.inference import Inference
 from segmentation.stages.masks.saved import MaskReader
-from segmentation.tensorrt.variant import choose, find_gpu, installed
+from segmentation.stages.postprocess import Postprocessor
+from segmentation.stages.preprocess import Preprocessor
+from segmentation.tensorrt.variant import choose, installed
 
 log = logging.getLogger(__name__)
 
@@ -80,97 +91,187 @@ _TABLES = {"baseline": BASELINE, "optimized": OPTIMIZED, "auto": AUTO}
 _ON_GPU = frozenset({"nvdec", "cuda", "cvcuda", "torch-fp16", "tensorrt", "nvenc", "jpeg"})
 
 
+S = TypeVar("S", bound=Stage)
+
+
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What serves one stage: its name, the class, and what it runs on."""
+class Choice(Generic[S]):
+    """The implementation of one stage: its name, its class, and a line on the machine that it runs on."""
 
     name: str
-    implementation: Any  # fulfils the protocol of the stage's package
+    implementation: type[S]
     reason: str
-    instead_of: str = ""  # why those that come first do not serve
+    instead_of: str = ""  # why the implementations that come first can't run
 
     @property
-    def memory(self) -> str:
-        """Where it takes what it works on from: "host" or "cuda"."""
-        return str(self.implementation.memory)
+    def memory(self) -> Memory:
+        """Where it takes its input from."""
+        return self.implementation.memory
 
     @property
     def on_gpu(self) -> bool:
-        """Whether it takes a `Gpu`."""
         return self.memory == "cuda"
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One choice a stage, made before the first frame and never changed."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputPlan:
+    """One video to write."""
 
-    decode: Choice
-    preprocess: Choice
-    infer: Choice
-    postprocess: Choice
-    encode: Choice
+    path: Path
+    option: str  # that names it: "-o" or "--also"
+    config: Config  # with the effect of this output, and the options that go with it
+    encode: Choice[Encoder]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One choice a stage, made before the first frame."""
+
+    decode: Choice[Decoder]
+    preprocess: Choice[Preprocessor] | None  # `None` with saved masks, as `infer`
+    infer: Choice[Inference] | None
+    masks: str  # with saved masks: a line on them
+    postprocess: Choice[Postprocessor]
+    encode: Choice[Encoder]  # of the main output
+    outputs: tuple[OutputPlan, ...] = ()  # the main one first; empty without a target
+    pix_fmt: str = ""  # from decoder to encoders, a key of `frames.FORMATS`; empty without a target
 
     def names(self) -> dict[str, str]:
         """Stage to implementation, as in `--json`."""
-        return {stage: getattr(self, stage).name for stage in STAGES}
+        return {stage: name for stage, name, _ in self._lines()}
 
     def __str__(self) -> str:
-        choices = ((stage, getattr(self, stage)) for stage in STAGES)
-        return "\n".join(
-            f"{stage:<12} {choice.name:<12} {choice.reason}" + (f" ({choice.instead_of})" if choice.instead_of else "")
-            for stage, choice in choices
-        )
+        return "\n".join(f"{stage:<12} {name:<12} {reason}" for stage, name, reason in self._lines())
 
     @property
     def on_gpu(self) -> bool:
-        """Whether any stage does."""
-        return any(getattr(self, stage).on_gpu for stage in STAGES)
+        """Whether any stage is on a GPU."""
+        return any(choice is not None and choice.on_gpu for choice in self.choices.values())
+
+    @property
+    def choices(self) -> dict[str, Choice[Any] | None]:
+        """Stage to choice, in a frame's order."""
+        return {
+            "decode": self.decode,
+            "preprocess": self.preprocess,
+            "infer": self.infer,
+            "postprocess": self.postprocess,
+            "encode": self.encode,
+        }
+
+    def _lines(self) -> Iterator[tuple[str, str, str]]:
+        """Stage, name, reason."""
+        for stage, choice in self.choices.items():
+            if choice is None:
+                yield stage, "masks", self.masks
+            else:
+                yield stage, choice.name, choice.reason + (f" ({choice.instead_of})" if choice.instead_of else "")
 
 
 def make_plan(
     config: Config,
     info: VideoInfo | None = None,
-    begin: Callable[[Any], None] = lambda infer: None,
+    target: Path | None = None,
     *,
     model: Model | None = None,
+    begin: Callable[[type[Inference]], None] | None = None,
 ) -> Plan:
-    """Chooses for every stage, for the video `info` and the `model` where they are known: what decodes and what infers
-    depends on them.
+    """Chooses for every stage, for the video `info`, the main output `target` and the `model`, as far as they are given.
 
-    What is to infer is told to `begin` as soon as that is known, before the libraries of most others are imported.
-    Raises `BackendError` if what `config` asks for can't run here.
+    `begin` is called with the class that infers as soon as it is chosen, before the libraries of most other stages are
+    imported. Raises `BackendError` if a stage that `config` asks for can't run here, and `ConfigError` or `OutputError`
+    if an output can't be what it is asked to be.
     """
     mode = _mode(config)
+    table = _TABLES[mode]
+    saved = config.masks is not None
     with ThreadPoolExecutor(1) as pool:
         if mode != "baseline":  # while libraries are imported
             pool.submit(_enter_context, config)
-        encode = pool.submit(choose_encoder, config, info)
+        encode = pool.submit(_choose, "encode", table["encode"], config, info)
         if config.encode is not None:
-            encode.result()  # nothing to look for; and what is begun may stand in for libraries that it imports
-        chosen = {"infer": _choose("infer", _TABLES[mode]["infer"], config, info, model)}
-        begin(chosen["infer"].implementation)
-        for stage in ("decode", "preprocess", "postprocess"):
-            chosen[stage] = _choose(stage, _TABLES[mode][stage], config, info)
-        plan = Plan(**chosen, encode=encode.result())
-    for stage in STAGES:
-        choice: Choice = getattr(plan, stage)
-        if choice.instead_of and mode != "baseline" and not choice.on_gpu:
+            encode.result()  # a test may stand in for libraries that the other stages import
+        infer = None if saved else _choose("infer", table["infer"], config, info, model)
+        if infer is not None and begin is not None:
+            begin(infer.implementation)
+        decode = _choose("decode", table["decode"], config, info)
+        preprocess = None if saved else _choose("preprocess", table["preprocess"], config, info)
+        postprocess = _choose("postprocess", table["postprocess"], config, info)
+        plan = Plan(
+            decode=decode,
+            preprocess=preprocess,
+            infer=infer,
+            masks=MaskReader.describe(config) if saved else "",
+            postprocess=postprocess,
+            encode=encode.result(),
+        )
+    for stage, choice in plan.choices.items():
+        if choice is not None and choice.instead_of and mode != "baseline" and not choice.on_gpu:
             log.warning("%s: %s on the CPU (%s)", stage, choice.name, choice.instead_of)
-    if config.compile and plan.infer.name != "torch-fp16":
-        log.warning("infer: --compile is for torch-fp16 only, %s runs as it is", plan.infer.name)
-    return plan
-
-
-def choose_encoder(config: Config, info: VideoInfo | None = None) -> Choice:
-    """What encodes the effect of `config`. Raises `BackendError`."""
-    return _choose("encode", _TABLES[_mode(config)]["encode"], config, info)
+    if config.compile and infer is not None and infer.name != "torch-fp16":
+        log.warning("infer: --compile is for torch-fp16 only, %s runs as it is", infer.name)
+    return plan if info is None or target is None else _with_outputs(plan, config, info, target)
 
 
 def with_stage(plan: Plan, stage: str, name: str, config: Config, info: VideoInfo) -> Plan:
     """The plan with another implementation of one stage. Raises `BackendError`."""
     named: dict[str, Any] = {stage: name}
-    chosen: dict[str, Choice] = {stage: _choose(stage, (), replace(config, **named), info)}
+    chosen: dict[str, Any] = {stage: _choose(stage, (), replace(config, **named), info)}
     return replace(plan, **chosen)
+
+
+def without_operator(plan: Plan, exc: UnknownOperator, config: Config, info: VideoInfo) -> Plan:
+    """The plan for a network with an operator that PyTorch lacks. Raises `exc` where the user has asked for PyTorch."""
+    if config.infer is not None or config.mode == "optimized":
+        raise exc
+    log.warning("infer: onnxruntime on the CPU (%s)", exc)
+    return with_stage(plan, "infer", "onnxruntime", config, info)
+
+
+def _with_outputs(plan: Plan, config: Config, info: VideoInfo, target: Path) -> Plan:
+    """The plan with its outputs, and with the pixel format that all of them take."""
+    outputs = [OutputPlan(path=target, option="-o", config=config, encode=plan.encode)]
+    for effect, path in config.also:
+        own = _with_effect(config, effect)
+        alike = _is_cutout(effect) == _is_cutout(config.effect)
+        encode = plan.encode if alike else _choose("encode", _TABLES[_mode(own)]["encode"], own, info)
+        outputs.append(OutputPlan(path=Path(path), option="--also", config=own, encode=encode))
+    pix_fmt = _pixel_format(outputs, info)
+    plan = replace(plan, outputs=tuple(outputs), pix_fmt=pix_fmt)
+    if plan.decode.on_gpu and pix_fmt != _plain(info.pix_fmt):
+        log.warning("%s: pyav decodes it, because NVDEC converts nothing", info.path)
+        plan = with_stage(plan, "decode", "pyav", config, info)
+    return plan
+
+
+def _pixel_format(outputs: Sequence[OutputPlan], info: VideoInfo) -> str:
+    """The layout of frames from decoder to encoders, one for all. A line says so where it is not the input's."""
+    codecs = [output.config.codec or codec_for(output.path, output.config) for output in outputs]
+    known = [out.encode.implementation.formats(codec) for out, codec in zip(outputs, codecs, strict=True)]
+    pix_fmt = working_format(info.pix_fmt, tuple(f for f in known[0] if all(f in other for other in known)))
+    if pix_fmt != _plain(info.pix_fmt):
+        log.warning("%s: %s is converted to %s", info.path, info.pix_fmt, pix_fmt)
+    elif "h264" in codecs and pix_fmt != "yuv420p":
+        log.warning("%s: %s is kept; some players show H.264 in 8-bit 4:2:0 only", info.path, info.pix_fmt)
+    return pix_fmt
+
+
+def _plain(pix_fmt: str) -> str:
+    """FFmpeg's name without the full range that `yuvj` implies."""
+    return pix_fmt.replace("yuvj", "yuv")
+
+
+def _is_cutout(effect: str) -> bool:
+    return Effect.parse(effect).kind == "cutout"
+
+
+def _with_effect(config: Config, effect: str) -> Config:
+    """The options of another output. A cut-out takes no codec's options, and other outputs take none of a cut-out's."""
+    if _is_cutout(effect) and not _is_cutout(config.effect):
+        return replace(config, effect=effect, codec=None, preset=None, encode=None, quality=None, verify=False)
+    if _is_cutout(config.effect) and not _is_cutout(effect):
+        return replace(config, effect=effect, encode=None, quality=None)
+    return replace(config, effect=effect)
 
 
 def _enter_context(config: Config) -> None:
@@ -189,9 +290,7 @@ def _mode(config: Config) -> str:
 
 def _choose(
     stage: str, candidates: tuple[str, ...], config: Config, info: VideoInfo | None, model: Model | None = None
-) -> Choice:
-    if config.masks is not None and stage in ("preprocess", "infer"):
-        return Choice("masks", MaskReader, MaskReader.describe(config, info))
+) -> Choice[Any]:
     wanted: str | None = getattr(config, stage)
     if stage == "encode" and Effect.parse(config.effect).kind == "cutout":
         wanted = "cutout"  # the one that encodes alpha
@@ -225,7 +324,7 @@ def _choose(
     raise BackendError(f"{asked}{stage} can't be served here: {'; '.join(refusals)}")
 
 
-def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) -> tuple[Any, str]:
+def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) -> tuple[type[Stage], str]:
     """An implementation and what it runs on. Raises `BackendError` if it can't run here."""
     if name in _ON_GPU:
         device_index(config)
@@ -237,7 +336,7 @@ def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) ->
         choose(find_gpu(device_index(config)), installed())
     module, _, attribute = IMPLEMENTATIONS[stage][name].partition(":")
     try:
-        implementation = getattr(import_module(module), attribute)
+        implementation: type[Stage] = getattr(import_module(module), attribute)
     except ModuleNotFoundError as exc:
         raise BackendError(f"the package {exc.name} is not installed; pip install 'video-segmentation[gpu]'") from exc
     except Exception as exc:  # what else keeps a GPU library from being loaded has no common class

@@ -10,6 +10,7 @@ upright picture at full size. A place counts where the network's mask is above `
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,13 +22,14 @@ from numpy.typing import NDArray
 from segmentation.atomic_file import PendingFile
 from segmentation.config import Config
 from segmentation.errors import OutputError, one_line
-from segmentation.frames import FrameBatch, VideoInfo
+from segmentation.frames import VideoInfo
 from segmentation.media.muxer import Muxer
+from segmentation.sinks import FinishedBatch, Sink
 
 Mask = NDArray[np.bool_]  # (h, w), upright
 
 
-class Results:
+class Results(Sink):
     """Writes one file. Use as a context manager: leaving it without `finish` removes what was written.
 
     Raises `OutputError` for whatever is wrong with the file.
@@ -62,12 +64,14 @@ class Results:
             with suppress(OSError):  # what was still to be written is not wanted any more
                 self._file.close()
 
-    def note(self, batch: FrameBatch, masks: NDArray[np.float32], class_map: NDArray[np.uint8] | None) -> None:
-        """Writes the lines of one batch. Masks (N, h, w), upright."""
+    def write(self, batch: FinishedBatch) -> None:
+        """Writes the lines of one batch."""
+        frames, masks, class_map = batch.frames, batch.masks, batch.class_map
+        assert masks is not None
         lines = []
-        for number, (frame, mask) in enumerate(zip(batch.frames, masks, strict=True), batch.index):
+        for number, (frame, mask) in enumerate(zip(frames.frames, masks, strict=True), frames.index):
             found = mask > self._threshold
-            areas = self._areas(found, class_map, number - batch.index)
+            areas = self._areas(found, class_map, number - frames.index)
             present = [name for name, area in areas.items() if area.any()]
             line: dict[str, Any] = {"index": number, "pts": float(self._seconds(frame.pts)), "classes": present}
             line |= measured(found, *self._size)
@@ -89,7 +93,7 @@ class Results:
         large = cv2.resize(class_map[row], (width, height), interpolation=cv2.INTER_NEAREST)
         return {name: found & (large == i) for i, name in enumerate(self._classes)}
 
-    def finish(self) -> None:
+    def finish(self, end: Fraction | None) -> None:
         """Puts the file in its place."""
         try:
             self._file.close()

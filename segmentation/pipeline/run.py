@@ -1,46 +1,45 @@
-"""The path of a frame, top to bottom: open, plan, loop, close."""
+"""One run: an input and its outputs, from open to report."""
 
-import gc
+from __future__ import annotations
+
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError, UnknownOperator
-from segmentation.frames import FrameBatch, MaskedBatch, VideoInfo
-from segmentation.gpu.errors import translate_gpu_error
+from segmentation.frames import FORMATS, Array, Frame, HostTransfer, MaskedBatch, Memory, Transfer, VideoInfo
+from segmentation.gpu.errors import gpu_errors
 from segmentation.media.input import probe
-from segmentation.models.model import load_model
-from segmentation.pipeline.outputs import Finished, Outputs, check_names, default_output
-from segmentation.pipeline.placement import (
-    Compositor,
-    ModelPreloader,
-    batch_size,
-    make_smoother,
-    moves,
-    open_gpu,
-    release_cached_memory,
-    with_half_the_batch,
-)
-from segmentation.pipeline.plan import Choice, make_plan, with_stage
+from segmentation.models.model import Model
+from segmentation.pipeline.compositor import Compositor
+from segmentation.pipeline.mask_source import MaskSource, NetworkMasks, SavedMasks, make_smoothing
+from segmentation.pipeline.outputs import EncodingBatch, Outputs
+from segmentation.pipeline.plan import make_plan, without_operator
+from segmentation.pipeline.report import Report
+from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.results import Results
 from segmentation.pipeline.threads import Overlap, opencv_threads, until
 from segmentation.pipeline.timing import StageClock
-from segmentation.pipeline.trace import Trace, tracing
-from segmentation.pipeline.verify import Verified
+from segmentation.pipeline.trace import Trace
+from segmentation.sinks import FinishedBatch, Sink
 from segmentation.stages.decode.timestamps import expected
+from segmentation.stages.inference import Inference
 from segmentation.stages.masks.quantize import quantize
 from segmentation.stages.masks.saved import MaskReader, MaskWriter
-from segmentation.stages.masks.smoothing import smooth_masks
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
 
 log = logging.getLogger(__name__)
 
@@ -48,245 +47,226 @@ Progress = Callable[[int, int], None]  # (frames done, frames expected or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What a run did. `seconds` is the whole run; `stages` are the seconds that each stage's threads were busy, or the
-    GPU with what the stage queued."""
+class Request:
+    """The arguments of one run."""
 
-    input: str
-    output: str
-    also: tuple[str, ...]  # the further outputs
-    frames: int
-    damaged: int  # frames of the input that were lost or are known to be broken
-    seconds: float
-    fps: float
-    plan: dict[str, str]
-    stages: dict[str, float]
-    verified: Verified | None = None  # with `Config.verify`: the output
+    source: str
+    target: Path
+    config: Config
+    stop: threading.Event  # ends the run early
+    progress: Progress | None
 
 
-def segment(
-    input: str | Path,
-    output: str | Path | None = None,
-    config: Config | None = None,
-    *,
-    stop: threading.Event | None = None,
-    progress: Progress | None = None,
-    **options: Any,
-) -> Report:
-    """Segments one video and writes the result, or several with `Config.also`.
+class Run:
+    """Takes one input through all stages, once."""
 
-    `input` is a file or an http(s) address, `output` defaults to `default_output(input)`. Options are the fields of
-    `Config`, given as one object or as keywords (keywords win). Setting `stop` ends the run early with playable
-    files of the frames so far; before the first one that is an `InputError`. `progress` is called after each batch, in
-    this thread; what it raises ends the run and leaves nothing.
+    def __init__(self, resources: Resources, request: Request, trace: Trace | None) -> None:
+        self._resources, self._request, self._trace = resources, request, trace
+        self._source, self._config = request.source, request.config
+        self._frames = 0  # written
+        self._last: Frame | None = None
+        self._fault: DeviceError | None = None  # of the GPU, after the first frames were written
 
-    Raises `ConfigError`, `InputError`, `ModelError`, `EngineError`, `BackendError` or `OutputError`; then nothing is
-    left behind but outputs that are complete. Raises `DeviceError` if the GPU fails on the way; what was finished
-    before is then in playable files.
-    """
-    config = replace(config or Config(), **options)
-    source = str(input)
-    target = Path(output) if output is not None else default_output(source, config)
-    check_names(source, target, config)
-    tell = _Teller(progress)
-    while True:
+    def __call__(self) -> Report:
+        """Runs. Raises as `segment` does."""
+        begin = time.perf_counter()
+        with ExitStack() as self._exits:
+            self._open()
+            self._build()
+            self._write(self._drive())
+            end = self._finish()
+        verified = self._outputs.check(end)
+        seconds = time.perf_counter() - begin
+        return Report(
+            input=self._source,
+            output=str(self._request.target),
+            also=tuple(str(path) for _, path in self._config.also),
+            frames=self._frames,
+            damaged=self._decoder.damaged,
+            seconds=round(seconds, 3),
+            fps=round(self._frames / seconds, 2),
+            plan=self._plan.names(),
+            stages={stage: round(spent, 3) for stage, spent in self._clock.totals().items()},
+            verified=verified[0] if verified else None,
+        )
+
+    def _open(self) -> None:
+        """Opens the input, chooses the stages, and opens the outputs."""
+        resources, config = self._resources, self._config
+        self._info = info = probe(self._source)
+        self._end = _end(info, config)
+        self._saved = MaskReader(info, config) if config.masks is not None else None
+        self._model: Model | None = resources.model(info) if self._saved is None else None
+        self._preloader = resources.preloader(self._model, config)
+        begin = self._preloader.begin if self._preloader is not None else None
+        self._plan = plan = make_plan(config, info, self._request.target, model=self._model, begin=begin)
+        log.info("plan:\n%s", plan)
+        self._gpu = resources.gpu if plan.on_gpu else None
+        self._config = replace(config, batch_size=resources.batch_size(config, self._model, on_gpu=plan.on_gpu))
+        self._clock = StageClock(self._gpu, self._trace)
+        self._outputs = self._exits.enter_context(Outputs(info, plan, self._clock))
+        self._overlap = self._exits.enter_context(Overlap(watch=None if self._trace is None else self._trace.depth))
+
+    def _build(self) -> None:
+        """Builds sinks and stages. Decoding begins at once, while the network is still being loaded."""
+        config, info, plan, exits = self._config, self._info, self._plan, self._exits
+        resources, pix_fmt, gpu = self._resources, self._plan.pix_fmt, self._gpu
+        kept = self._model.kept if self._model is not None else ()
+        self._records: list[Sink] = []
+        if config.results is not None:
+            classes = self._saved.about.classes if self._saved is not None else kept
+            self._records.append(exits.enter_context(Results(self._outputs.main, info, classes, config)))
+        if config.save_masks is not None:
+            assert self._model is not None, "Config refuses save_masks with masks"
+            self._records.append(exits.enter_context(MaskWriter(info, self._model, config)))
+        with gpu_errors():
+            sessions = resources.nvdec_sessions if plan.decode.on_gpu else None
+            self._decoder = plan.decode.implementation(info, pix_fmt, config, gpu, sessions=sessions)
+            exits.callback(self._decoder.close)
+            batches = until(self._request.stop, self._clock.steps("decode", self._decoder))
+            self._decoded = self._overlap(batches, "decoded")
+            self._outputs.build(resources, exits, self._end, kept)
+            self._transfer = _transfer(gpu, info, pix_fmt, config)
+            postprocessors = [output.postprocess for output in self._outputs]
+            self._compositor = Compositor(postprocessors, info, pix_fmt, config, gpu)
+            self._masks = self._mask_source()
+            self._quantize = _quantizer(self._masks.memory, gpu) if config.save_masks is not None else None
+        exits.enter_context(opencv_threads.one_a_frame(self._masks.workers))
+
+    def _mask_source(self) -> MaskSource:
+        """Saved masks, or the network, which is loaded last: it is being loaded on another thread meanwhile."""
+        if self._saved is not None:
+            return SavedMasks(self._saved, self._clock, on_gpu=self._compositor.memory == "cuda")
+        config, gpu, model = self._config, self._gpu, self._model
+        assert model is not None and self._plan.preprocess is not None
+        preprocess = self._plan.preprocess.implementation(self._info, self._plan.pix_fmt, model, config, gpu)
+        self._exits.callback(preprocess.close)
+        infer = self._network(model)
+        return NetworkMasks(
+            preprocess=preprocess,
+            infer=infer,
+            smoothing=make_smoothing(infer.memory, model, config, gpu),
+            kept_memory=self._compositor.memory,
+            transfer=self._transfer,
+            clock=self._clock,
+            turn=self._resources.turn,
+        )
+
+    def _network(self, model: Model) -> Inference:
+        """The session's network, on ONNX Runtime where PyTorch lacks one of its operators."""
+        plan, config = self._plan, self._config
+        assert plan.infer is not None
         try:
-            with tracing(config, source) as trace:
-                return _segment(source, target, config, stop or threading.Event(), tell, trace)
-        except Exception as exc:
-            fault = None if tell.failed else translate_gpu_error(exc)
-            if fault is None:
-                raise
-            config = with_half_the_batch(config, source, fault, exc)
-        finally:
-            fault = None  # which knows this frame
-            release_cached_memory()
-        gc.collect()  # what the exception has seen refers to itself, and to all memory of the first attempt
-        release_cached_memory()
+            return self._resources.network(plan.infer, model, config, self._preloader, self._gpu)
+        except UnknownOperator as exc:
+            self._plan = plan = without_operator(plan, exc, config, self._info)
+        assert plan.infer is not None
+        return self._resources.network(plan.infer, model, config, None, self._gpu)
 
-
-def _segment(
-    source: str, target: Path, config: Config, stop: threading.Event, tell: "_Teller", trace: Trace | None
-) -> Report:
-    begin = time.perf_counter()
-    also = tuple(str(path) for _, path in config.also)
-    info = probe(source)
-    saved = MaskReader(info, config) if config.masks is not None else None  # in place of a network
-    model: Any = load_model(config, info) if saved is None else None
-    loading = ModelPreloader(model, config)
-    plan = make_plan(config, info, loading.begin, model=model)
-    log.info("plan:\n%s", plan)
-    gpu = open_gpu(config) if plan.on_gpu else None
-    config = replace(config, batch_size=batch_size(config, model, on_gpu=plan.on_gpu))
-    clock = StageClock(gpu, trace)
-    overlap = Overlap(watch=None if trace is None else trace.depth)
-
-    with Outputs(target, info, config, plan, clock) as outputs, overlap as overlapped, ExitStack() as ending:
-        classes = model.kept if saved is None else saved.about.classes
-        results = ending.enter_context(Results(outputs.main, info, classes, config)) if config.results else None
-        track = ending.enter_context(MaskWriter(info, model, config)) if config.save_masks else None
-        pix_fmt = outputs.choose_format()
-
-        def made(choice: Choice, *arguments: Any, **options: Any) -> Any:
-            stage = choice.implementation(*arguments, *[gpu] * choice.on_gpu, **options)
-            if hasattr(stage, "close"):
-                ending.callback(stage.close)
-            return stage
-
-        if plan.decode.on_gpu and pix_fmt != info.pix_fmt.replace("yuvj", "yuv"):
-            log.warning("%s: pyav decodes it, because NVDEC converts nothing", source)
-            plan = with_stage(plan, "decode", "pyav", config, info)
-        decoder = made(plan.decode, info, pix_fmt, config)
-        batches = until(stop, clock.steps("decode", decoder))
-        decoded = overlapped(batches, "decoded")  # from here on, while the rest gets ready
-        outputs.prepare(made, plan, pix_fmt, _end(info, config), classes if saved is None else ())
-        if saved is None:  # last, for the network is being loaded meanwhile
-            preprocess = made(plan.preprocess, info, pix_fmt, model, config)
-            try:
-                infer = made(plan.infer, model, config, **loading.options())
-            except UnknownOperator as exc:
-                if config.infer is not None or config.mode == "optimized":
-                    raise
-                log.warning("infer: onnxruntime on the CPU (%s)", exc)
-                plan = with_stage(plan, "infer", "onnxruntime", config, info)
-                infer = made(plan.infer, model, config)
-        move = moves(gpu, info, pix_fmt, config)
-        backend = make_smoother(infer.memory, model, config, gpu) if saved is None else None
-        compose = Compositor([output.postprocess for output in outputs], info, pix_fmt, config, gpu)
-
-        turn = threading.Lock()
-
-        def alone(stage: Any) -> AbstractContextManager[Any]:
-            """A stage on the GPU has its buffers once: what it queues for one batch must not mix with another's."""
-            return turn if stage.memory == "cuda" else nullcontext()
-
-        def find(batch: FrameBatch) -> tuple[MaskedBatch, Any]:
-            move.enter()
-            with alone(preprocess):
-                given = move.frames(batch, preprocess.memory)
-                tensor = move.rows(clock.call("preprocess", batch, preprocess, given), infer.memory, len(batch))
-            found = clock.call("infer", batch, infer, tensor)
-            masks, class_map = found
-            history = backend.keep(tensor, masks, len(batch)) if backend is not None else None
-            frames = batch if compose.memory == batch.memory else given
-            return MaskedBatch(frames=frames, masks=masks, class_map=class_map), history
-
-        def finish(masked: MaskedBatch) -> Finished:
-            move.enter()
-            levels = None
-            if track is not None:  # what is composited is what was saved
-                levels, masks = (
-                    quantize(masked.masks) if isinstance(masked.masks, np.ndarray) else __import__("segmentation.stages.masks.cuda").CudaQuantizer(gpu)(masked.masks)
-                )
-                masked = replace(masked, masks=masks)
-            with alone(compose):
-                batch = masked.frames
-                masked = masked.to(compose.memory, move)
-                composed, masks = clock.call("postprocess", batch, compose, masked)
-                pairs = zip(composed, outputs, strict=True)
-                shown = deque(output.given(made, move) for made, output in pairs)
-                noted = move.rows(masks, "host", len(batch)) if config.results or config.verify else None
-                class_map = masked.to("host", move).class_map if config.results else None
-                levels = None if levels is None else move.rows(levels, "host", len(batch))
-                return Finished(batch.without_pictures(), shown, noted, levels, class_map)
-
-        workers = infer.workers if saved is None else 1 if plan.postprocess.on_gpu else saved.workers
-        ending.enter_context(opencv_threads.one_a_frame(workers))
-        if saved is not None:
-            read = (MaskedBatch(frames=b, masks=m) for b in decoded for m in [clock.call("infer", b, saved, b)])
-            finishing = overlapped.map(finish, read, workers)
-        elif backend is not None:  # between the two, masks wait for those of later frames
-            found = overlapped.map(find, decoded, workers)
-            finishing = overlapped.map(finish, smooth_masks(found, backend), workers)
-        else:
-            finishing = overlapped.map(lambda batch: finish(find(batch)[0]), decoded, workers)
-        encoded = overlapped(finishing, "processed")
-        for number, output in enumerate(outputs, 1):
+    def _drive(self) -> Iterator[FinishedBatch]:
+        """Starts the chain of stages, each in threads of its own; yields the batches behind the last encoder."""
+        processed = self._masks.finished(self._decoded, self._composite, self._overlap)
+        batches: Iterator[EncodingBatch] = self._overlap(processed, "processed")
+        for number, output in enumerate(self._outputs, 1):
             name = "encoded" if number == 1 else f"encoded {number}"
-            encoded = overlapped(output.encoding(encoded, move.enter), name)
+            batches = self._overlap(output.encoding(batches, self._transfer), name)
+        return (batch.finished for batch in batches)
 
-        frames = 0
-        last = None
-        fault = None
-        while True:
-            try:
-                finished = next(encoded, None)
-            except Exception as exc:
-                fault = translate_gpu_error(exc)
-                fewer = config.batch_size != 1 and (model is None or model.batch is None)
-                if last is None or fault is None or (isinstance(fault, DeviceMemoryError) and fewer):
-                    fault = None  # or it, who knows this frame, would refer to itself, and to all of the run
-                    raise
-                break
-            if finished is None:
-                break
-            outputs.write(finished)
-            if results is not None:
-                results.note(finished.batch, finished.masks, finished.class_map)
-            if track is not None:
-                track.note(finished.batch, finished.levels)
-            frames += len(finished.batch)
-            last = finished.batch.frames[-1]
-            tell(frames, expected(info, config))
-        damaged: int = decoder.damaged
-        if last is None:
-            raise InputError(f"{source}: {_why_nothing(info, config, stop)}; nothing was written")
-        if damaged:
-            text = f"{source}: {damaged} frames are damaged or missing, {frames} were written"
-            if config.strict:
-                raise InputError(f"{text[: text.rindex(',')]}; without --strict, what can be decoded is written")
-            log.warning(text)
-        stopped = fault is not None or stop.is_set() or frames == config.max_frames
-        if saved is not None and not stopped and config.duration is None:
-            saved.check_end()
-        end = (last.pts + last.duration) * info.time_base if stopped else _end(info, config)
-        if fault is None:
-            outputs.finish(end)
-            clock.totals()  # so that the trace has all of it
-        else:
-            complete = outputs.finish_without_gpu(end)
-        for record in (results, track, trace):
-            if record is not None:
-                record.finish()
-        if fault is not None:
-            names = ", ".join([str(target), *also])
-            before = f"the {frames} frames before are" if complete else "what was finished before is"
-            try:
-                raise DeviceError(f"{source}: {fault}; {before} in {names}") from fault
-            finally:
-                fault = None  # which knows this frame
-    verified = outputs.check(end)
+    def _composite(self, batch: MaskedBatch) -> EncodingBatch:
+        """Makes the frames of all outputs, and brings to the host whatever a sink reads."""
+        transfer, compositor, config = self._transfer, self._compositor, self._config
+        count = len(batch)
+        transfer.enter()
+        with gpu_errors():
+            levels = None
+            if self._quantize is not None:
+                levels, masks = self._quantize(batch.masks)
+                batch = replace(batch, masks=masks)  # the composite shows the masks that are saved
+            with self._resources.turn.of(compositor):
+                composed, shown = self._clock.stage(
+                    "postprocess", batch.frames, compositor, batch.to(compositor.memory, transfer)
+                )
+                frames = [
+                    output.for_encoder(made, transfer) for made, output in zip(composed, self._outputs, strict=True)
+                ]
+                masks = shown.masks if config.results is not None or config.verify else None
+                class_map = shown.class_map if config.results is not None else None
+                finished = FinishedBatch(
+                    frames=batch.frames.without_pictures(),
+                    masks=self._on_host(masks, count),
+                    levels=self._on_host(levels, count),
+                    class_map=self._on_host(class_map, count),
+                )
+        return EncodingBatch(finished=finished, frames=deque(frames))
 
-    seconds = time.perf_counter() - begin
-    return Report(
-        input=source,
-        output=str(target),
-        also=also,
-        frames=frames,
-        damaged=damaged,
-        seconds=round(seconds, 3),
-        fps=round(frames / seconds, 2),
-        plan=plan.names(),
-        stages={stage: round(spent, 3) for stage, spent in clock.totals().items()},
-        verified=verified[0] if verified else None,
-    )
+    def _on_host(self, array: Array | None, count: int) -> NDArray[Any] | None:
+        if array is None:
+            return None
+        rows = self._transfer.rows(array, "host", count)
+        assert isinstance(rows, np.ndarray)
+        return rows
 
-
-class _Teller:
-    """Tells of progress, if anybody wants to know. What they raise is not ours to explain."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self._progress = progress
-        self.failed = False
-
-    def __call__(self, done: int, total: int) -> None:
-        if self._progress is None:
-            return
+    def _write(self, batches: Iterator[FinishedBatch]) -> None:
+        """Gives the batches to all sinks. If the GPU fails on the way, the frames so far are kept."""
         try:
-            self._progress(done, total)
-        except Exception:
-            self.failed = True
-            raise
+            for batch in batches:
+                for sink in (*self._outputs.sinks, *self._records):
+                    sink.write(batch)
+                self._frames += len(batch.frames)
+                self._last = batch.frames.frames[-1]
+                if self._request.progress is not None:
+                    self._request.progress(self._frames, expected(self._info, self._config))
+        except DeviceError as exc:
+            if self._last is None or (isinstance(exc, DeviceMemoryError) and self._can_halve):
+                raise
+            self._fault = exc
+
+    def _finish(self) -> Fraction | None:
+        """Completes all files. Returns where the outputs end, in seconds on the source's clock."""
+        info, config, fault = self._info, self._config, self._fault
+        if self._last is None:
+            raise InputError(f"{self._source}: {self._why_nothing()}; nothing was written")
+        self._report_damage()
+        stopped = fault is not None or self._request.stop.is_set() or self._frames == config.max_frames
+        if not stopped and config.duration is None:
+            self._masks.check_end()
+        end = (self._last.pts + self._last.duration) * info.time_base if stopped else self._end
+        if fault is None:
+            self._outputs.finish(end)
+            self._clock.totals()  # so that the trace has all of it
+            complete = True
+        else:
+            complete = self._outputs.finish_without_gpu(end)
+        for sink in self._records:
+            sink.finish(end)
+        if self._trace is not None:
+            self._trace.finish()
+        if fault is not None:
+            names = ", ".join([str(self._request.target), *(str(path) for _, path in config.also)])
+            before = f"the {self._frames} frames before are" if complete else "what was finished before is"
+            raise DeviceError(f"{self._source}: {fault}; {before} in {names}") from fault
+        return end
+
+    def _report_damage(self) -> None:
+        damaged = self._decoder.damaged
+        if not damaged:
+            return
+        text = f"{self._source}: {damaged} frames are damaged or missing"
+        if self._config.strict:
+            raise InputError(f"{text}; without --strict, what can be decoded is written")
+        log.warning("%s, %d were written", text, self._frames)
+
+    def _why_nothing(self) -> str:
+        info = self._info
+        if self._request.stop.is_set():
+            return "stopped before the first frame"
+        length = f" of {float(info.end - info.start):.1f} s" if info.end is not None else ""
+        return f"no frame at --start {self._config.start:g} s or later in this video{length}"
+
+    @property
+    def _can_halve(self) -> bool:
+        """Whether another attempt could take fewer frames at a time."""
+        return self._config.batch_size != 1 and (self._model is None or self._model.batch is None)
 
 
 def _end(info: VideoInfo, config: Config) -> Fraction | None:
@@ -296,8 +276,19 @@ def _end(info: VideoInfo, config: Config) -> Fraction | None:
     return info.start + Fraction(config.start) + Fraction(config.duration)
 
 
-def _why_nothing(info: VideoInfo, config: Config, stop: threading.Event) -> str:
-    if stop.is_set():
-        return "stopped before the first frame"
-    length = f" of {float(info.end - info.start):.1f} s" if info.end is not None else ""
-    return f"no frame at --start {config.start:g} s or later in this video{length}"
+def _transfer(gpu: Gpu | None, info: VideoInfo, pix_fmt: str, config: Config) -> Transfer:
+    if gpu is None:
+        return HostTransfer()
+    from segmentation.gpu.transfer import GpuTransfer  # needs PyTorch
+
+    assert config.batch_size is not None
+    return GpuTransfer(gpu, info, FORMATS[pix_fmt], config.batch_size)
+
+
+def _quantizer(memory: Memory, gpu: Gpu | None) -> Callable[[Array], tuple[Array, Array]]:
+    if memory == "host":
+        return quantize
+    from segmentation.stages.masks.cuda import CudaQuantizer  # needs PyTorch
+
+    assert gpu is not None
+    return CudaQuantizer(gpu)

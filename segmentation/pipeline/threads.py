@@ -6,11 +6,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import cv2
+
+from segmentation.frames import Memory
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -86,7 +88,6 @@ class Overlap:
                     return
         except BaseException as exc:  # raised again by the consumer
             failures.append(exc)
-        del source, items, failures  # or the exception, which knows this frame, would refer to itself, and to them
 
     def _consume(
         self, thread: threading.Thread, name: str, items: "queue.Queue[T]", failures: list[BaseException]
@@ -104,6 +105,25 @@ class Overlap:
     def _tell(self, name: str, items: "queue.Queue[T]") -> None:
         if self._watch is not None:
             self._watch(name, items.qsize())
+
+
+class _InMemory(Protocol):
+    @property
+    def memory(self) -> Memory: ...
+
+
+class Turn:
+    """Lets one thread at a time queue the work of a batch on the GPU.
+
+    A stage on the GPU has one set of buffers, so the work of two batches must not mix. All runs of a session share it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def of(self, stage: _InMemory) -> AbstractContextManager[object]:
+        """Held while a stage on the GPU is called; stages on the host need none."""
+        return self._lock if stage.memory == "cuda" else nullcontext()
 
 
 def until(stop: threading.Event, source: Iterable[T]) -> Generator[T, None, None]:

@@ -1,15 +1,22 @@
 """How long stages take, measured from outside, and their ranges for profilers and traces."""
 
+from __future__ import annotations
+
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from segmentation.config import STAGES
-from segmentation.frames import FrameBatch
+from segmentation.frames import FrameBatch, Memory
+from segmentation.gpu.errors import gpu_errors
 from segmentation.pipeline.trace import DeviceClock, Label, Trace, label
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
+    from segmentation.gpu.driver import Event
 
 try:
     import nvtx
@@ -17,34 +24,51 @@ except ImportError:  # it comes with the GPU packages
     nvtx = None
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class _Stage(Protocol[T_co]):
+    @property
+    def memory(self) -> Memory: ...
+
+    def __call__(self, *arguments: Any) -> T_co: ...
 
 
 class StageClock:
-    """Measures each call, or each step of an iterator: on the host, how long it keeps its thread; for a stage on a GPU,
-    how long the GPU takes for what it queues, between two events that nobody waits for.
+    """Measures each call, or each step of an iterator, on a stage's account.
 
-    For profilers every call is an NVTX range with the stage's name and the batch's number as payload. What is no stage
-    but takes a thread's time, such as `mux`, may be called on its own account too: it is left out of `totals`.
+    On the host that is the time that the thread spends. For a stage on a GPU it is the time that the GPU takes for the
+    work queued, between two events on its stream; no thread waits for them. Errors of GPU libraries are translated here,
+    see `gpu_errors`.
+
+    For profilers every call is an NVTX range with the stage's name and the batch's number as payload. Work that is no
+    stage's, such as `mux`, may be called on an account of its own; `totals` leaves it out.
     """
 
-    def __init__(self, gpu: Any = None, trace: Trace | None = None) -> None:
+    def __init__(self, gpu: Gpu | None = None, trace: Trace | None = None) -> None:
         self._seconds = dict.fromkeys(STAGES, 0.0)
         self._gpu = gpu
         self._trace = trace
         self._placed = DeviceClock(gpu) if gpu is not None and trace is not None else None
-        # Of stages on the GPU, in the order of queueing: for which batch, and when they were queued.
-        self._events: deque[tuple[str, Label, int, Any, Any]] = deque()
+        # Of stages on the GPU, in the order of queueing: name, batch, when they were queued, and the events around.
+        self._events: deque[tuple[str, Label, int, Event, Event]] = deque()
         self._lock = threading.Lock()
 
     def call(self, stage: str, batch: FrameBatch | None, function: Callable[..., T], *arguments: Any) -> T:
         """Calls `function`, on `stage`'s account; `batch` is what it is about."""
         with _range(stage, None if batch is None else batch.number):
-            if self._gpu is not None and getattr(function, "memory", None) == "cuda":
-                return self._queued(stage, batch, function, arguments)
             begin = time.perf_counter_ns()
-            result = function(*arguments)
+            with gpu_errors():
+                result = function(*arguments)
             self._add(stage, batch, begin)
             return result
+
+    def stage(self, name: str, batch: FrameBatch, stage: _Stage[T], *arguments: object) -> T:
+        """Calls a stage on its own account: on a GPU, the time is that of the work that it queues."""
+        if self._gpu is None or stage.memory == "host":
+            return self.call(name, batch, stage, *arguments)
+        with _range(name, batch.number), gpu_errors():
+            return self._queued(name, batch, stage, arguments)
 
     def steps(self, stage: str, source: Iterable[FrameBatch]) -> Generator[FrameBatch, None, None]:
         """The batches of `source`, each fetched on `stage`'s account."""
@@ -53,7 +77,8 @@ class StageClock:
         while True:
             with _range(stage, number):
                 begin = time.perf_counter_ns()
-                batch = next(iterator, None)
+                with gpu_errors():
+                    batch = next(iterator, None)
                 self._add(stage, batch, begin)
             if batch is None:
                 return
@@ -65,9 +90,8 @@ class StageClock:
         self._collect()
         return dict(self._seconds)
 
-    def _queued(
-        self, stage: str, batch: FrameBatch | None, function: Callable[..., T], arguments: tuple[Any, ...]
-    ) -> T:
+    def _queued(self, stage: str, batch: FrameBatch, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
+        assert self._gpu is not None
         queued = time.perf_counter_ns()
         begin = self._gpu.record_event(timed=True)
         result = function(*arguments)

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.effect import Effect
 from segmentation.errors import InputError, OutputError
-from segmentation.frames import FORMATS, LIMITED, Color, Frame, FrameBatch, Planes, VideoInfo
+from segmentation.frames import FORMATS, LIMITED, Color, Frame, Planes, VideoInfo
 from segmentation.media.input import is_url, open_input, probe
 from segmentation.media.muxer import Muxer
+from segmentation.sinks import FinishedBatch, Sink
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.postprocess.edge import Edge
 
@@ -47,7 +47,7 @@ class Verified:
     psnr_mean: float | None
 
 
-class OutputVerifier:
+class OutputVerifier(Sink):
     """Remembers what a run puts out, in 8 bytes a frame and at most `MOST_MAPS` maps; checks it afterwards."""
 
     def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, decoder: str) -> None:
@@ -65,10 +65,11 @@ class OutputVerifier:
         self._edge = Edge.of(config)
         self._size = (info.width, info.height) if info.rotation % 180 == 0 else (info.height, info.width)
 
-    def note(self, batch: FrameBatch, masks: NDArray[np.float32]) -> None:
-        """Notes the frames of one batch. Masks (N, h, w), upright."""
+    def write(self, batch: FinishedBatch) -> None:
+        """Notes the frames of one batch."""
+        assert batch.masks is not None
         self._tick = self._muxer.tick
-        for frame, mask in zip(batch.frames, masks, strict=True):
+        for frame, mask in zip(batch.frames.frames, batch.masks, strict=True):
             number = len(self._ticks)
             self._ticks.append(int(self._muxer.seconds(frame.pts) / self._tick))
             if self._compares and number % self._stride == 0:
@@ -76,6 +77,9 @@ class OutputVerifier:
             if len(self._kept) > MOST_MAPS:  # every other one goes: they stay spread over all that came
                 self._stride *= 2
                 self._kept = {n: bits for n, bits in self._kept.items() if n % self._stride == 0}
+
+    def finish(self, end: Fraction | None) -> None:
+        """Does nothing: the output can be read when its own sink has finished."""
 
     def check(self, end: Fraction | None) -> Verified:
         """Decodes the finished output and compares; `end` is where its sound was cut, on the source's clock.

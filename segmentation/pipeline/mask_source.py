@@ -1,0 +1,121 @@
+"""Where a run's masks come from: the network, or a file that an earlier run has saved."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from segmentation.config import Config
+from segmentation.frames import FrameBatch, MaskedBatch, Memory, Transfer
+from segmentation.models.model import Model
+from segmentation.pipeline.threads import Overlap, Turn
+from segmentation.pipeline.timing import StageClock
+from segmentation.stages.inference import Inference
+from segmentation.stages.masks.saved import MaskReader
+from segmentation.stages.masks.smoothing import HostSmoothing, SmoothingBackend, smooth_masks
+from segmentation.stages.preprocess import Preprocessor
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
+
+T = TypeVar("T")
+
+
+class MaskSource(ABC):
+    """Finds the masks of decoded batches."""
+
+    memory: Memory  # where its masks are
+    workers: int  # batches that it works on at once
+
+    @abstractmethod
+    def finished(
+        self, batches: Iterator[FrameBatch], finish: Callable[[MaskedBatch], T], overlap: Overlap
+    ) -> Iterator[T]:
+        """Yields `finish` of each batch with its masks, in order. Works on threads of `overlap`."""
+
+    def check_end(self) -> None:  # noqa: B027  # only a file can hold more masks than the video has frames
+        """Raises `InputError` if masks are left after the video's last frame."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkMasks(MaskSource):
+    """Preprocess, inference, and smoothing over time where it is asked for."""
+
+    preprocess: Preprocessor
+    infer: Inference
+    smoothing: SmoothingBackend | None
+    kept_memory: Memory  # where the stages behind want the frames: the copy that is there already is passed on
+    transfer: Transfer
+    clock: StageClock
+    turn: Turn
+
+    @property
+    def memory(self) -> Memory:  # type: ignore[override]
+        return self.infer.memory
+
+    @property
+    def workers(self) -> int:  # type: ignore[override]
+        return self.infer.workers
+
+    def finished(
+        self, batches: Iterator[FrameBatch], finish: Callable[[MaskedBatch], T], overlap: Overlap
+    ) -> Iterator[T]:
+        if self.smoothing is None:
+            return overlap.map(lambda batch: self._find_and_finish(batch, finish), batches, self.workers)
+        found = overlap.map(self._find, batches, self.workers)
+        # Masks wait here for those of later frames.
+        return overlap.map(finish, smooth_masks(found, self.smoothing), self.workers)
+
+    def _find_and_finish(self, batch: FrameBatch, finish: Callable[[MaskedBatch], T]) -> T:
+        with self.turn.of(self.infer):  # the next call overwrites the masks
+            return finish(self._find(batch)[0])
+
+    def _find(self, batch: FrameBatch) -> tuple[MaskedBatch, Any]:
+        """The batch with its masks, and the history that smoothing keeps of them."""
+        count = len(batch)
+        self.transfer.enter()
+        with self.turn.of(self.infer):
+            with self.turn.of(self.preprocess):
+                frames = self.transfer.frames(batch, self.preprocess.memory)
+                made = self.clock.stage("preprocess", batch, self.preprocess, frames)
+                tensor = self.transfer.rows(made, self.infer.memory, count)
+            masks, class_map = self.clock.stage("infer", batch, self.infer, tensor)
+            history = None if self.smoothing is None else self.smoothing.keep(tensor, masks, count)
+        kept = batch if batch.memory == self.kept_memory else frames
+        return MaskedBatch(frames=kept, masks=masks, class_map=class_map), history
+
+
+class SavedMasks(MaskSource):
+    """Masks that `--save-masks` has written. They are read on one thread, and composited on several."""
+
+    memory: Memory = "host"
+
+    def __init__(self, reader: MaskReader, clock: StageClock, *, on_gpu: bool) -> None:
+        """`on_gpu`: the stages behind share one GPU, so that more workers gain nothing."""
+        self._reader, self._clock = reader, clock
+        self.workers = 1 if on_gpu else reader.workers
+
+    def finished(
+        self, batches: Iterator[FrameBatch], finish: Callable[[MaskedBatch], T], overlap: Overlap
+    ) -> Iterator[T]:
+        return overlap.map(finish, map(self._read, batches), self.workers)
+
+    def check_end(self) -> None:
+        self._reader.check_end()
+
+    def _read(self, batch: FrameBatch) -> MaskedBatch:
+        return MaskedBatch(frames=batch, masks=self._clock.call("infer", batch, self._reader, batch))
+
+
+def make_smoothing(memory: Memory, model: Model, config: Config, gpu: Gpu | None) -> SmoothingBackend | None:
+    """The backend that smooths masks in that memory; `None` where no smoothing is asked for."""
+    if not config.smoothing_strength:
+        return None
+    if memory == "host":
+        return HostSmoothing(model, config.smoothing_strength)
+    from segmentation.stages.masks.cuda import CudaSmoothing  # needs PyTorch
+
+    assert gpu is not None
+    return CudaSmoothing(model, config, gpu)

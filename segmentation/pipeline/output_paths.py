@@ -1,0 +1,43 @@
+"""Names of a run's files."""
+
+import os
+from pathlib import Path
+
+from segmentation.config import Config
+from segmentation.effect import Effect
+from segmentation.errors import ConfigError
+
+
+def default_output(input: str, config: Config | None = None) -> Path:
+    """`<stem>.segmented.mp4` beside the input, `.mkv` for ffv1, `.mov` for cut-outs; for an address, in the current
+    folder."""
+    config = config or Config()
+    suffix = ".mkv" if config.codec == "ffv1" else ".mp4"
+    if Effect.parse(config.effect).kind == "cutout":
+        suffix = ".mov"
+    if input.startswith(("http://", "https://")):
+        input = Path(input.partition("?")[0].rstrip("/")).name
+    return Path(input).parent / f"{Path(input).stem or 'video'}.segmented{suffix}"
+
+
+def check_names(source: str, target: Path, config: Config) -> None:
+    """Raises `ConfigError` if two of the files to be written are one, or one of them is read."""
+    named = [("-o", target), *(("--also", Path(path)) for _, path in config.also)]
+    others = {"--results": config.results, "--save-masks": config.save_masks, "--trace": config.trace}
+    named += [(option, Path(path)) for option, path in others.items() if path is not None]
+    reads = [(source, "the input itself"), (config.masks, "what --masks reads")]
+    reads.append((Effect.parse(config.effect).file, "what --effect reads"))
+    reads += [(Effect.parse(effect).file, "what --also reads") for effect, _ in config.also]
+    seen: dict[Path, str] = {}
+    for option, path in named:
+        for read, what in reads:
+            if read is not None and os.path.exists(path) and os.path.exists(read) and os.path.samefile(path, read):
+                raise ConfigError(f"{option} {path}: is {what}; name another file")
+        try:
+            own = path.resolve()
+        except (OSError, RuntimeError, ValueError) as exc:  # a symlink that leads to itself, a name that can't be
+            raise ConfigError(f"{option} {path}: cannot be written ({exc})") from exc
+        if (other := seen.get(own)) is not None:
+            what = "the output" if other == "-o" else f"the file of {other}"
+            raise ConfigError(f"{option} {path}: is {what} too; name another file")
+        seen[own] = option

@@ -1,0 +1,21 @@
+"""The report of a run."""
+
+from dataclasses import dataclass
+
+from segmentation.pipeline.verify import Verified
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One run in figures, as `--json` prints it."""
+
+    input: str
+    output: str
+    also: tuple[str, ...]  # the further outputs
+    frames: int
+    damaged: int  # frames of the input that were lost or are known to be broken
+    seconds: float  # of the whole run
+    fps: float
+    plan: dict[str, str]  # stage to implementation
+    stages: dict[str, float]  # seconds that a stage's threads were busy, or the GPU with the work that the stage queued
+    verified: Verified | None = None  # the main output, with `Config.verify`

@@ -1,0 +1,134 @@
+"""Resources of a session: whatever outlives a file."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from segmentation.config import Config
+from segmentation.errors import UnknownOperator
+from segmentation.frames import VideoInfo
+from segmentation.gpu.capture_lock import capture_unsafe
+from segmentation.gpu.discovery import device_index
+from segmentation.models.model import Model, load_model
+from segmentation.pipeline.model_loader import ModelPreloader
+from segmentation.pipeline.plan import Choice
+from segmentation.pipeline.threads import Turn
+from segmentation.stages.encode.worker_process import EncoderService
+from segmentation.stages.inference import Inference, wants_class_map
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
+    from segmentation.stages.decode.nvdec_session import NvdecSessionPool
+
+GPU_BATCH = 16  # frames at a time: fewer leave the GPU waiting for the host, more only take memory
+
+_NetworkKey = tuple[type[Inference], Model, int | None, bool]
+
+
+class Resources:
+    """The GPU with its stream, loaded networks with their CUDA graphs, NVDEC sessions and the encoders' process.
+
+    Everything is made when a run first asks for it, and kept for the next. Runs on several threads may share it.
+    Compiled kernels are kept per process, and PyTorch keeps the planes' memory for the stream.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.turn = Turn()
+        self.encoders = EncoderService()
+        self._config = config
+        self._batch_limit: int | None = None  # after a retry: a larger batch does not fit into the GPU's memory
+        self._lock = threading.RLock()
+        self._gpu: Gpu | None = None
+        self._nvdec_sessions: NvdecSessionPool | None = None
+        self._model: Model | None = None
+        self._networks: dict[_NetworkKey, Inference] = {}
+        self._refused: dict[_NetworkKey, str] = {}
+
+    @property
+    def gpu(self) -> Gpu:
+        """The GPU that `config.device` names, with the stream that all stages share."""
+        with self._lock:
+            if self._gpu is None:
+                from segmentation.gpu.context import Gpu  # needs libraries that machines without a GPU lack
+
+                self._gpu = Gpu(device_index(self._config))
+            return self._gpu
+
+    @property
+    def nvdec_sessions(self) -> NvdecSessionPool:
+        with self._lock:
+            if self._nvdec_sessions is None:
+                from segmentation.stages.decode.nvdec_session import NvdecSessionPool  # likewise
+
+                self._nvdec_sessions = NvdecSessionPool()
+            return self._nvdec_sessions
+
+    def model(self, info: VideoInfo) -> Model:
+        """The model that `config` names, at the size that suits the video. Raises `ModelError`."""
+        with self._lock:
+            if self._model is None:
+                self._model = load_model(self._config, info)
+            return self._model.for_video(info)
+
+    def preloader(self, model: Model | None, config: Config) -> ModelPreloader | None:
+        """For a network that is not loaded yet; `None` where there is nothing to load."""
+        if model is None or any(key[1] == model for key in self._networks):
+            return None
+        return ModelPreloader(model, replace(config, batch_size=self.batch_size(config, model, on_gpu=True)))
+
+    def batch_size(self, config: Config, model: Model | None, *, on_gpu: bool) -> int:
+        """Frames that are processed at a time. On a GPU, a network with a fixed batch decides."""
+        if on_gpu and model is not None and model.batch is not None:
+            return model.batch
+        wanted = config.batch_size or (GPU_BATCH if on_gpu else 1)
+        return min(wanted, self._batch_limit or wanted)
+
+    def network(
+        self, choice: Choice[Inference], model: Model, config: Config, preloader: ModelPreloader | None, gpu: Gpu | None
+    ) -> Inference:
+        """The network, loaded once for all runs with the same batch size. Raises `ModelError`."""
+        batch = config.batch_size if choice.on_gpu else None
+        key = (choice.implementation, model, batch, wants_class_map(model, config))
+        with self._lock:
+            if key in self._refused:
+                raise UnknownOperator(self._refused[key])
+            if key not in self._networks:
+                preloaded = None if preloader is None else preloader.result()
+                try:
+                    self._networks[key] = choice.implementation(model, config, gpu, preloaded)
+                except UnknownOperator as exc:
+                    self._refused[key] = str(exc)
+                    raise
+            return self._networks[key].for_run()
+
+    def limit_batch(self, size: int) -> None:
+        """Frees the networks of larger batches, for an attempt with a smaller one."""
+        with self._lock:
+            self._batch_limit = size
+            self._free_networks()
+
+    def close(self) -> None:
+        """Frees everything."""
+        with self._lock:
+            self._free_networks()
+            if self._nvdec_sessions is not None:
+                self._nvdec_sessions.close()
+            self.encoders.close()
+        release_cached_memory()
+
+    def _free_networks(self) -> None:
+        for network in self._networks.values():
+            network.close()
+        self._networks.clear()
+
+
+def release_cached_memory() -> None:
+    """Frees the GPU memory that PyTorch keeps for later use on streams that are gone."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        with capture_unsafe(), suppress(RuntimeError):  # a GPU that has failed was reported where it failed
+            torch.cuda.empty_cache()

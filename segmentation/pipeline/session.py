@@ -1,0 +1,90 @@
+"""A session: many runs with the same network on the same machine."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Unpack
+
+from segmentation.config import Config
+from segmentation.errors import DeviceMemoryError
+from segmentation.options import Options, RunOptions
+from segmentation.pipeline.output_paths import check_names, default_output
+from segmentation.pipeline.report import Report
+from segmentation.pipeline.resources import Resources
+from segmentation.pipeline.retry import forget, halve_batch
+from segmentation.pipeline.run import Progress, Request, Run
+from segmentation.pipeline.trace import tracing
+
+
+class Segmenter:
+    """Segments videos one after the other, or several at a time from several threads.
+
+    The network, the GPU's stream and CUDA graphs, the decoders and the encoders' process are made once and serve every
+    run. Use it as a context manager: leaving it frees them.
+
+        with Segmenter(effect="blur:40") as segmenter:
+            for path in videos:
+                segmenter.run(path)
+    """
+
+    def __init__(self, config: Config | None = None, **options: Unpack[Options]) -> None:
+        """Options are the fields of `Config`, given as one object or as keywords; keywords win.
+
+        Nothing is loaded yet. Raises `ConfigError`.
+        """
+        self.config = replace(config or Config(), **options)
+        self._resources = Resources(self.config)
+
+    def run(
+        self,
+        input: str | Path,
+        output: str | Path | None = None,
+        *,
+        stop: threading.Event | None = None,
+        progress: Progress | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Report:
+        """Segments one video and writes the result, or several results with `also`.
+
+        `input` is a file or an http(s) address, `output` defaults to `<stem>.segmented.mp4` beside it. Options replace
+        those of the session for this run. Setting `stop` ends the run early, with playable files of the frames so far;
+        before the first frame that is an `InputError`. `progress(done, expected)` is called after each batch, on the
+        calling thread; `expected` is 0 where the length is unknown. An exception of `progress` ends the run and leaves
+        no file.
+
+        Raises `ConfigError`, `InputError`, `ModelError`, `EngineError`, `BackendError` or `OutputError`; then no file is
+        left but outputs that are complete. Raises `DeviceError` if the GPU fails on the way; the frames before are then
+        in playable files.
+        """
+        unknown = options.keys() - RunOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"{', '.join(sorted(unknown))}: belongs to the whole session; give it to Segmenter()")
+        config = replace(self.config, **options)
+        source = str(input)
+        target = Path(output) if output is not None else default_output(source, config)
+        check_names(source, target, config)
+        request = Request(
+            source=source, target=target, config=config, stop=stop or threading.Event(), progress=progress
+        )
+        while True:
+            try:
+                with tracing(config, source) as trace:
+                    return Run(self._resources, request, trace)()
+            except DeviceMemoryError as exc:
+                halve_batch(self._resources, config, source, exc)
+                forget(exc)
+
+    def close(self) -> None:
+        """Frees the session's resources. No run may be under way."""
+        self._resources.close()
+
+    def __enter__(self) -> Segmenter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

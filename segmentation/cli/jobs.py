@@ -1,18 +1,18 @@
-"""What the command line names, as jobs: which input goes to which files."""
+"""Jobs of the command line: each input with the files that its run reads and writes."""
 
 import glob
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from segmentation.config import Config
 from segmentation.effect import Effect
 from segmentation.errors import ConfigError, InputError
 from segmentation.media.containers import CUTOUTS
 from segmentation.media.input import is_url
-from segmentation.pipeline.outputs import default_output
+from segmentation.options import RunOptions
+from segmentation.pipeline.output_paths import default_output
 
 _VIDEO_SUFFIXES = frozenset(".mp4 .m4v .mov .mkv .webm .avi .ts .mts .m2ts .mpg .mpeg .flv .wmv .3gp .ogv".split())
 _PATHS = ("/", "./", "../")
@@ -20,21 +20,25 @@ _PATHS = ("/", "./", "../")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run: its input, its output, and the options with the names of its other files."""
+    """Holds the input and the output of one run, and the options that differ from those of other runs."""
 
     source: str
     target: Path
-    config: Config
+    options: RunOptions
 
     @property
     def files(self) -> list[Path]:
-        """What belongs to this run alone: what it writes, and the masks that it reads."""
-        options = (self.config.results, self.config.save_masks, self.config.masks)
-        return [self.target, *(Path(path) for _, path in self.config.also), *(Path(path) for path in options if path)]
+        """Returns the files of this run alone: all that the run writes, and the masks that it reads."""
+        others = (self.options.get("results"), self.options.get("save_masks"), self.options.get("masks"))
+        also = [Path(path) for _, path in self.options.get("also", ())]
+        return [self.target, *also, *(Path(path) for path in others if path)]
 
 
 def make_jobs(inputs: Sequence[str], output: str | None, config: Config) -> list[Job]:
-    """Inputs, folders and patterns as jobs, no file twice. Raises `ConfigError` or `InputError`."""
+    """Returns a job for each input; folders and patterns stand for the videos in them. `output` is a file or a folder.
+
+    Raises `ConfigError` if two jobs have a file in common, and `InputError` if an input does not exist.
+    """
     if not inputs:
         raise ConfigError("no input: name a video, a folder, a pattern or an http(s) address; --help shows the options")
     sources = [source for text in inputs for source in expand(text)]
@@ -59,8 +63,11 @@ def make_jobs(inputs: Sequence[str], output: str | None, config: Config) -> list
     return jobs
 
 
-def _named(config: Config, source: str, target: Path, *, single: bool) -> Config:
-    """The options of one run: in folders, its other files are named after its output, and masks after its input."""
+def _named(config: Config, source: str, target: Path, *, single: bool) -> RunOptions:
+    """Returns the options with the names of a run's other files.
+
+    In folders, these files are named after the run's output, and masks after its input.
+    """
 
     def within(option: str, path: str | Path, name: str) -> Path:
         if Path(path).is_dir():
@@ -69,31 +76,31 @@ def _named(config: Config, source: str, target: Path, *, single: bool) -> Config
             return Path(path)
         raise ConfigError(f"--{option} {path}: several inputs need a folder that exists")
 
-    also = [
-        (effect, within("also", path, f"{target.stem}.{_suffixes(effect, target)}")) for effect, path in config.also
-    ]
-    masks = f"{default_output(source).stem}.masks.mkv"  # by the same name for --save-masks and --masks
-    named = {"results": f"{target.stem}.jsonl", "save_masks": masks, "masks": masks}
-    paths: dict[str, Any] = {
-        option: within(option.replace("_", "-"), path, name)
-        for option, name in named.items()
-        if (path := getattr(config, option)) is not None
+    options: RunOptions = {
+        "also": [(e, within("also", path, f"{target.stem}.{_suffixes(e, target)}")) for e, path in config.also]
     }
-    return replace(config, also=also, **paths)
+    masks = f"{default_output(source).stem}.masks.mkv"  # one name, so that --masks finds the file of --save-masks
+    if config.results is not None:
+        options["results"] = within("results", config.results, f"{target.stem}.jsonl")
+    if config.save_masks is not None:
+        options["save_masks"] = within("save-masks", config.save_masks, masks)
+    if config.masks is not None:
+        options["masks"] = within("masks", config.masks, masks)
+    return options
 
 
 def _suffixes(effect: str, target: Path) -> str:
-    """By which another output of a run differs from its first: its effect, and for a cut-out what holds alpha."""
+    """Returns the end of another output's name: its effect, and the suffix of a container that holds the effect."""
     kind = effect.partition(":")[0]
     alike = kind != "cutout" or target.suffix.lower() in CUTOUTS
     return f"{kind}{target.suffix if alike else '.mov'}"
 
 
 def effect_and_file(text: str) -> tuple[str, str]:
-    """Reads `mask:mask.mkv` or `blur:40:soft.mp4`: an effect and the file that shows it. Raises `ConfigError`.
+    """Returns effect and file of `mask:mask.mkv` or `blur:40:soft.mp4`. Raises `ConfigError`.
 
-    The file is what follows the last colon that has an effect before it; colons in a file's own name need a path before
-    them, as in `mask:./12:30.mkv`.
+    The file follows the last colon that has an effect before it. A file name with colons needs a path before its first
+    colon, as in `mask:./12:30.mkv`.
     """
     files = {at: text[at + 1 :] for at, letter in enumerate(text) if letter == ":"}
     files = {at: file for at, file in files.items() if file and (":" not in file or file.startswith(_PATHS))}
@@ -106,7 +113,7 @@ def effect_and_file(text: str) -> tuple[str, str]:
 
 
 def _wrong(effect: str) -> ConfigError | None:
-    """What is wrong with this effect, if anything."""
+    """Returns the error of a text that is no effect, else None."""
     try:
         Effect.parse(effect)
     except ConfigError as exc:
@@ -115,7 +122,10 @@ def _wrong(effect: str) -> ConfigError | None:
 
 
 def expand(text: str) -> list[str]:
-    """A folder's videos, a pattern's matches, or the one file or address that `text` names."""
+    """Returns a folder's videos, a pattern's matches, or the one file or address that `text` names.
+
+    Raises `InputError` if there are none.
+    """
     path = Path(text)
     if is_url(text) or path.is_file():
         return [text]
@@ -125,7 +135,7 @@ def expand(text: str) -> list[str]:
         found = sorted(Path(p) for p in glob.glob(text)) if glob.has_magic(text) else []
         if not found and not glob.has_magic(text):
             raise InputError(f"{text}: no such file")
-    # What an earlier run has put out is not an input of the next.
+    # The output of an earlier run is not an input of the next.
     videos = [str(p) for p in found if p.is_file() and ".segmented" not in p.suffixes and not p.name.startswith(".")]
     if not videos:
         raise InputError(f"{text}: no videos there")

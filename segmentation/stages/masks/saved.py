@@ -30,6 +30,7 @@ from segmentation.errors import ConfigError, InputError, OutputError, one_line
 from segmentation.frames import FULL, FrameBatch, VideoInfo
 from segmentation.media.input import open_input
 from segmentation.models.model import Model
+from segmentation.sinks import FinishedBatch, Sink
 from segmentation.stages.masks.quantize import VALUES
 
 TAG = "SEGMENTATION_MASKS"
@@ -54,7 +55,7 @@ class About:
     classes: tuple[str, ...]  # that are kept
 
 
-class MaskWriter:
+class MaskWriter(Sink):
     """Writes one track. Use as a context manager: leaving it without `finish` removes what was written.
 
     Raises `OutputError` for whatever is wrong with the file.
@@ -91,18 +92,20 @@ class MaskWriter:
             with suppress(av.error.FFmpegError, OSError):  # what was still to be written is not wanted any more
                 self._container.close()
 
-    def note(self, batch: FrameBatch, levels: Levels) -> None:
+    def write(self, batch: FinishedBatch) -> None:
         """Writes the masks of one batch."""
+        frames, levels = batch.frames.frames, batch.levels
+        assert levels is not None
         if self._stream is None:
-            self._stream = self._begun(levels.shape[2], levels.shape[1], batch.frames[0].pts)
-        for frame, mask in zip(batch.frames, levels, strict=True):
+            self._stream = self._begun(levels.shape[2], levels.shape[1], frames[0].pts)
+        for frame, mask in zip(frames, levels, strict=True):
             picture = VideoFrame.from_ndarray(np.ascontiguousarray(mask), "gray")
             picture.pts, picture.time_base = ticks(frame.pts * self._info.time_base - self._shift), _TICK
-            self._write(picture)
+            self._encode(picture)
 
-    def finish(self) -> None:
+    def finish(self, end: Fraction | None) -> None:
         """Puts the file in its place."""
-        self._write(None)
+        self._encode(None)
         try:
             self._container.close()
             self._file.commit()
@@ -132,7 +135,7 @@ class MaskWriter:
         context.gop_size, context.thread_count = 1, 1  # each can be read by itself; they are small
         return stream
 
-    def _write(self, picture: VideoFrame | None) -> None:
+    def _encode(self, picture: VideoFrame | None) -> None:
         assert self._stream is not None
         try:
             self._container.mux(self._stream.encode(picture))

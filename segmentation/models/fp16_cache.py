@@ -10,6 +10,7 @@ import onnxruntime as ort
 from segmentation.atomic_file import write_atomically
 from segmentation.cache import engine_folder
 from segmentation.models.model import Model
+from segmentation.models.sample_picture import picture_inputs
 
 log = logging.getLogger(__name__)
 
@@ -38,11 +39,10 @@ def _converted(model: Model, batch: int) -> bytes:
 
     from segmentation.models.fp16 import to_fp16
     from segmentation.models.onnx_graph import for_one_picture, is_quantized, prepare
-    from segmentation.stages.inference.sample_inputs import reference_pictures
 
     graph = prepare(model, batch)
     if model.dtype is not np.float16 and not is_quantized(graph):
-        graph, comparison = to_fp16(graph, model, reference_pictures(model), for_one_picture(model))
+        graph, comparison = to_fp16(graph, model, picture_inputs(model), for_one_picture(model))
         log.info("%s in FP16: mask IoU %.4f with FP32", model.name, comparison.iou)
     if graph.opset_import[0].version < _OPSET:
         graph = version_converter.convert_version(graph, _OPSET)

@@ -1,14 +1,11 @@
 """A model becomes an engine, once: the folder where engines are kept, and the steps of a build."""
 
-import fcntl
 import json
 import logging
-import os
 import platform
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,14 +13,17 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+from numpy.typing import NDArray
 
-import segmentation
-from segmentation.cache import engine_folder
+from segmentation._version import __version__
+from segmentation.cache import engine_folder, locked
 from segmentation.errors import EngineError
 from segmentation.models.fp16 import MIN_IOU, compare, masks, to_fp16
+from segmentation.models.model import Model
 from segmentation.models.onnx_graph import for_one_picture, is_quantized, prepare, run, session_of
+from segmentation.models.sample_picture import picture_inputs
+from segmentation.models.scores import probabilities
 from segmentation.models.sidecar import FORMAT, Sidecar, digest, is_sidecar, load_plan, sidecar_of, write_engine
-from segmentation.stages.inference.sample_inputs import reference_pictures
 from segmentation.tensorrt.builder import Built, build_plan
 from segmentation.tensorrt.spec import EngineSpec, meaning_of
 from segmentation.tensorrt.variant import serves
@@ -31,7 +31,12 @@ from segmentation.tensorrt.variant import serves
 log = logging.getLogger(__name__)
 
 
-def obtain(spec: EngineSpec, path: Path | None = None, *, force: bool = False) -> tuple[Path, bool]:
+Pictures = Callable[[Model], NDArray[np.float32]]  # makes inputs (N, 3, H, W) of a model
+
+
+def obtain(
+    spec: EngineSpec, path: Path | None = None, *, force: bool = False, pictures: Pictures = picture_inputs
+) -> tuple[Path, bool]:
     """The engine's path, and whether it had to be built. By default it lies in `engine_folder()` under its own name.
 
     Of several processes that want the same engine at once, one builds it and the others take it. Raises `EngineError`.
@@ -48,7 +53,7 @@ def obtain(spec: EngineSpec, path: Path | None = None, *, force: bool = False) -
             if target.exists():
                 log.warning("%s: is built again: %s", target, why)
             _spare_the_description(target)
-            write_engine(target, *_build(spec))
+            write_engine(target, *_build(spec, pictures))
     except OSError as exc:
         raise EngineError(f"{target}: cannot be made ({exc.strerror}); choose another place with -o") from exc
     log.info("write: %s and %s", target, sidecar_of(target).name)
@@ -80,29 +85,6 @@ def trust(path: Path, spec: EngineSpec) -> None:
     write_engine(path, plan, _sidecar(spec, built, "trusted", "unknown", None, checked, 0.0))
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds the lock of `path` among processes. The lock file is gone afterwards. Raises OSError."""
-    lock = path.with_name(f".{path.name}.lock")
-    while True:
-        descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o644)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                log.info("%s: another process is building it; waiting", path)
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            # Whoever held the lock has deleted the file: then this is the lock of nothing, and the next is needed.
-            if lock.exists() and os.path.samestat(os.fstat(descriptor), lock.stat()):
-                try:
-                    yield
-                finally:
-                    lock.unlink()
-                return
-        finally:
-            os.close(descriptor)
-
-
 def _why_not(path: Path, fingerprint: str) -> str | None:
     """Why the engine at `path` is not the one wanted, or None if it is."""
     if not path.exists():
@@ -127,7 +109,7 @@ def _spare_the_description(path: Path) -> None:
         raise EngineError(f"{path}: its sidecar would overwrite {beside}, which is no engine's; choose another name")
 
 
-def _build(spec: EngineSpec) -> tuple[bytes, Sidecar]:
+def _build(spec: EngineSpec, pictures: Pictures) -> tuple[bytes, Sidecar]:
     """The steps: load, check, fold, batch (see `prepare`), FP16, build, verify."""
     begin = time.perf_counter()
     model, options = spec.model, spec.options
@@ -139,19 +121,19 @@ def _build(spec: EngineSpec) -> tuple[bytes, Sidecar]:
         precision = "fp16"
     elif precision == "fp16":
         alike = for_one_picture(model) if (options.fixed_batch or 1) > 1 else None
-        graph, comparison = to_fp16(graph, model, reference_pictures(model, spec.frames), alike)
+        graph, comparison = to_fp16(graph, model, pictures(model), alike)
         log.info("fp16: mask IoU %.4f with FP32, %d nodes kept in FP32", comparison.iou, len(comparison.kept_in_fp32))
     timings = _timing_cache(spec) if options.timing_cache else None
     built = build_plan(graph, model, options, spec.variant, spec.capability, timings)
     seconds = time.perf_counter() - begin
     fp16 = asdict(comparison) if comparison is not None else None
     sidecar = _sidecar(spec, built, spec.fingerprint, precision, fp16, "", seconds)
-    checked = _verify(spec, exact, built.plan, sidecar)
+    checked = _verify(spec, pictures, exact, built.plan, sidecar)
     log.info("verify: %s", checked)
     return built.plan, _sidecar(spec, built, spec.fingerprint, precision, fp16, checked, seconds)
 
 
-def _verify(spec: EngineSpec, exact: onnx.ModelProto, plan: bytes, sidecar: Sidecar) -> str:
+def _verify(spec: EngineSpec, pictures: Pictures, exact: onnx.ModelProto, plan: bytes, sidecar: Sidecar) -> str:
     """Runs the plan where this GPU can, and compares its masks with ONNX Runtime's; says what was done."""
     gpu = spec.gpu
     if gpu is None:
@@ -159,12 +141,12 @@ def _verify(spec: EngineSpec, exact: onnx.ModelProto, plan: bytes, sidecar: Side
     if not serves(spec.variant.module, gpu.capability) or spec.options.compute_capability not in (None, gpu.capability):
         return f"not run: it is not for this {gpu}"
     try:
-        from segmentation.stages.inference.tensorrt import run_plan
+        from segmentation.tensorrt.session import run_plan
     except ModuleNotFoundError as exc:
         return f"not run: {exc.name} is not installed"
-    pictures = reference_pictures(spec.model, spec.frames).astype(spec.model.dtype)
-    expected = masks(session_of(exact), spec.model, pictures)
-    actual = run_plan(plan, sidecar, spec.model, pictures)
+    inputs = pictures(spec.model).astype(spec.model.dtype)
+    expected = masks(session_of(exact), spec.model, inputs)
+    actual = probabilities(run_plan(plan, sidecar, inputs), spec.model)
     result = compare(expected, actual)
     if result.iou < MIN_IOU:
         raise EngineError(
@@ -200,7 +182,7 @@ def _sidecar(
         checked=checked,
         build_seconds=round(seconds, 3),
         versions={
-            "segmentation": segmentation.__version__,
+            "segmentation": __version__,
             "python": platform.python_version(),
             "onnx": onnx.__version__,
             "onnxruntime": onnxruntime.__version__,

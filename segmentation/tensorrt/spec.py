@@ -10,8 +10,8 @@ from typing import Any
 from segmentation.errors import ConfigError, EngineError
 from segmentation.gpu.discovery import GpuInfo, dotted
 from segmentation.models.model import Model
+from segmentation.models.sample_picture import PICTURE
 from segmentation.models.sidecar import Sidecar, digest
-from segmentation.stages.inference.sample_inputs import BUILT_IN as PICTURE
 from segmentation.tensorrt.variant import Variant, serves
 
 RECIPE = 1  # raised whenever the same ingredients would give another graph

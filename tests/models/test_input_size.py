@@ -22,8 +22,8 @@ from segmentation.models.fp16 import masks
 from segmentation.models.fp16_cache import fp16_graph
 from segmentation.models.model import load_model
 from segmentation.models.onnx_graph import prepare, session_of
+from segmentation.models.sample_picture import picture_inputs
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.stages.inference.sample_inputs import reference_pictures
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_the_graph_is_made_for_it(network: Path, size: list[int], batch: int | N
     graph = prepare(model, batch)
     sides = [d.dim_value for d in graph.graph.input[0].type.tensor_type.shape.dim]
     assert sides == [batch or 0, 3, *size]
-    pictures = reference_pictures(model)
+    pictures = picture_inputs(model)
     assert pictures.shape[2:] == tuple(size)
     expected = masks(session_of(onnx.load(model.path)), model, pictures)
     assert 0.02 < (expected > 0.5).mean() < 0.98
@@ -145,7 +145,7 @@ def test_half_graphs_of_several_sizes_are_several_and_pytorch_runs_them(network:
     paths = set()
     for shape in ((1920, 1080), (500, 500), (1080, 1920)):
         model = load_model(Config(model=network), make_info(*shape, Color()))
-        pictures = reference_pictures(model)[:2]
+        pictures = picture_inputs(model)[:2]
         expected = OnnxRuntimeInference(model, Config())(pictures)
         path = fp16_graph(model, 2)
         paths.add(path)

@@ -16,12 +16,13 @@ from segmentation.models.fp16 import MIN_IOU, Comparison, compare, compare_round
 from segmentation.models.fp16_cache import fp16_graph
 from segmentation.models.model import Model
 from segmentation.models.onnx_graph import is_quantized, prepare, run, session_of
-from segmentation.stages.inference.sample_inputs import reference_pictures
+from segmentation.models.sample_picture import picture_inputs
+from segmentation.stages.inference.sample_inputs import frame_inputs
 
 
 def test_the_graph_computes_what_the_file_did() -> None:
     model = model_of("person")
-    pictures = reference_pictures(model)
+    pictures = picture_inputs(model)
     before = masks(session_of(onnx.load(model.path)), model, pictures)
     after = masks(session_of(prepare(model, None)), model, pictures)
     assert 0.1 < (before > 0.5).mean() < 0.9
@@ -47,7 +48,7 @@ def test_initializers_leave_the_inputs() -> None:
     assert len(onnx.load(model.path).graph.input) > 100
     graph = prepare(model, None)
     assert [value.name for value in graph.graph.input] == ["input_3"]
-    half, comparison = to_fp16(graph, model, reference_pictures(model))
+    half, comparison = to_fp16(graph, model, picture_inputs(model))
     assert half.ByteSize() < 0.85 * model.path.stat().st_size
     assert comparison.iou >= MIN_IOU and 0.1 < comparison.covered < 0.9
 
@@ -56,9 +57,9 @@ def test_what_holds_on_one_picture_holds_on_other_frames(corpus: Path) -> None:
     """The portrait model reaches 58,683 on the picture in the package, within FP16, and 80,043 on this video."""
     model = model_of(portrait())
     graph = prepare(model, None)
-    video = reference_pictures(model, corpus / "selfie_segmentation_web.mp4")
+    video = frame_inputs(model, corpus / "selfie_segmentation_web.mp4")
     assert compare_rounded(graph, model, video, ()).iou == 0  # or these frames would prove nothing
-    _, chosen = to_fp16(graph, model, reference_pictures(model))
+    _, chosen = to_fp16(graph, model, picture_inputs(model))
     assert compare_rounded(graph, model, video, chosen.kept_in_fp32).iou >= MIN_IOU
 
 
@@ -70,7 +71,7 @@ def test_the_batch_becomes_what_is_asked_for(name: str, batch: int | None) -> No
     for value in (graph.graph.input[0], graph.graph.output[0]):
         first = value.type.tensor_type.shape.dim[0]
         assert (first.dim_param, first.dim_value) == (("N", 0) if batch is None else ("", batch))
-    pictures = reference_pictures(model)[: batch or 2]
+    pictures = picture_inputs(model)[: batch or 2]
     together = run(session_of(graph), pictures)[0]
     alone = [run(session_of(onnx.load(model.path)), picture[None])[0] for picture in pictures]
     np.testing.assert_allclose(together, np.concatenate(alone), atol=1e-5)
@@ -134,7 +135,7 @@ def test_weights_in_another_file_are_refused(tmp_path: Path) -> None:
 
 def test_the_built_in_model_holds_in_half_precision() -> None:
     model = model_of("person")
-    half, comparison = to_fp16(prepare(model, None), model, reference_pictures(model))
+    half, comparison = to_fp16(prepare(model, None), model, picture_inputs(model))
     assert comparison.pictures == 4 and comparison.iou >= MIN_IOU and not comparison.kept_in_fp32
     assert 0 < comparison.largest_difference < 0.02  # 0 would mean that nothing was rounded
     assert 0.1 < comparison.covered < 0.9
@@ -147,7 +148,7 @@ def test_the_built_in_model_holds_in_half_precision() -> None:
 
 def test_resize_and_softmax_in_half_precision() -> None:
     model = model_of(DATA / "bright-dynamic.onnx")
-    half, comparison = to_fp16(prepare(model, None), model, reference_pictures(model))
+    half, comparison = to_fp16(prepare(model, None), model, picture_inputs(model))
     assert comparison.iou >= MIN_IOU and 0.02 < comparison.covered < 0.98
     (resize,) = [n for n in half.graph.node if n.op_type == "Resize"]
     scales = next(t for t in half.graph.initializer if t.name == resize.input[2])
@@ -157,7 +158,7 @@ def test_resize_and_softmax_in_half_precision() -> None:
 
 def test_the_node_that_overflows_is_named_and_stays_in_fp32(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = model_of(overflow(tmp_path / "m.onnx"))
-    half, comparison = to_fp16(prepare(model, None), model, reference_pictures(model))
+    half, comparison = to_fp16(prepare(model, None), model, picture_inputs(model))
     assert comparison.kept_in_fp32 == ("/huge/Mul", "/small/Div")
     assert "2 nodes, the first is /huge/Mul, have values near FP16's limit" in caplog.text
     assert comparison.iou >= MIN_IOU and comparison.covered > 0.02
@@ -178,7 +179,7 @@ def test_a_value_that_vanishes_is_found_too(tmp_path: Path, caplog: pytest.LogCa
     ]
     weights = {"kernel": RED_ONLY, "tiny": np.float32(1e-9), "half": np.float32(0.5)}
     model = model_of(chain(tmp_path / "m.onnx", nodes, weights), activation="sigmoid")
-    _, comparison = to_fp16(prepare(model, None), model, reference_pictures(model))
+    _, comparison = to_fp16(prepare(model, None), model, picture_inputs(model))
     assert comparison.kept_in_fp32[0] == "/dust/Mul"
     assert "node /dust/Mul departs in FP16 (mask IoU 0.0000) and stays in FP32" in caplog.text
 
@@ -201,7 +202,7 @@ def test_large_batches_are_judged_by_one_picture_at_a_time(
     nodes = [node("Conv", "x kernel", "raw"), node("Mul", "raw large", "huge"), node("Sub", "huge half", "y")]
     weights = {"kernel": RED_ONLY, "large": np.float32(1e5), "half": np.float32(0.5)}
     model = model_of(chain(tmp_path / "m.onnx", nodes, weights), activation="sigmoid")
-    graph, alike, pictures = prepare(model, 16), prepare(model, 1), reference_pictures(model)
+    graph, alike, pictures = prepare(model, 16), prepare(model, 1), picture_inputs(model)
     expected = to_fp16(graph, model, pictures)
     assert expected[1].kept_in_fp32
     if not same:  # then it tells nothing about the graph
@@ -226,7 +227,7 @@ def test_where_no_node_is_to_blame_fp32_is_the_way_out(tmp_path: Path) -> None:
     weights = {"kernel": kernel, "far": np.float32(-4e-5)}
     model = model_of(chain(tmp_path / "m.onnx", nodes, weights))
     with pytest.raises(EngineError, match="--precision fp32"):
-        to_fp16(prepare(model, None), model, reference_pictures(model))
+        to_fp16(prepare(model, None), model, picture_inputs(model))
 
 
 def test_comparison_counts_what_is_not_finite_as_wrong() -> None:
@@ -242,18 +243,18 @@ def test_comparison_counts_what_is_not_finite_as_wrong() -> None:
 
 def test_pictures_that_show_nothing_are_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = model_of(make_model(tmp_path / "m.onnx", RED, bias=[-40.0]), activation="sigmoid")
-    _, comparison = to_fp16(prepare(model, None), model, reference_pictures(model))
+    _, comparison = to_fp16(prepare(model, None), model, picture_inputs(model))
     assert comparison.covered == 0 and "give others with --frames" in caplog.text
 
 
-def test_reference_pictures_are_what_preprocess_makes() -> None:
+def test_sample_inputs_are_what_preprocess_makes() -> None:
     """Of a video by the real preprocess, of the picture by the same formula; it is the sample's first frame."""
     model = model_of("person")
-    built_in, video = reference_pictures(model), reference_pictures(model, SAMPLE)
+    built_in, video = picture_inputs(model), frame_inputs(model, SAMPLE)
     assert built_in.shape == (4, 3, 256, 448) and video.shape == (5, 3, 256, 448)
     assert built_in.dtype == video.dtype == np.float32
     assert np.abs(built_in[0] - video[0]).mean() < 0.025  # of values in -1..1; a JPEG and another way to shrink
-    bgr = reference_pictures(model_of("person", channel_order="bgr"))
+    bgr = picture_inputs(model_of("person", channel_order="bgr"))
     np.testing.assert_array_equal(bgr, built_in[:, ::-1])
 
 
@@ -263,7 +264,7 @@ def bright(model: Model, pictures: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def test_masks_of_a_fixed_batch_are_those_of_single_pictures() -> None:
     model = model_of(DATA / "bright-static.onnx")
-    pictures = reference_pictures(model)  # four, in batches of three
+    pictures = picture_inputs(model)  # four, in batches of three
     np.testing.assert_allclose(
         bright(model, pictures), masks(session_of(prepare(model, 1)), model, pictures), atol=1e-5
     )

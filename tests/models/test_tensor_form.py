@@ -20,8 +20,8 @@ from segmentation.models.fp16 import masks
 from segmentation.models.fp16_cache import fp16_graph
 from segmentation.models.model import Model, load_model
 from segmentation.models.onnx_graph import prepare, session_of
+from segmentation.models.sample_picture import picture_inputs
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.stages.inference.sample_inputs import reference_pictures
 
 LABELS = ("background", "person")
 FORMS = {
@@ -74,7 +74,7 @@ def test_the_masks_are_the_same(tmp_path: Path, form: dict[str, Any], batch: Any
         (("person",), (0,), None if batch == "N" else batch)
     )  # fmt: skip
     assert (model.height, model.width, model.activation) == (*SIZE, "none")
-    pictures = reference_pictures(model)
+    pictures = picture_inputs(model)
     assert pictures.shape == (4, 3, *SIZE) and pictures.max() == (255 if form.get("bytes") else 1)
     found = OnnxRuntimeInference(model, config)(pictures.astype(model.dtype))
     expected = expected_masks(tmp_path, pictures / pictures.max(), form)
@@ -92,7 +92,7 @@ def test_the_graph_gets_nodes_that_do_the_same(tmp_path: Path, form: dict[str, A
     assert (graph.graph.input[0].name, graph.graph.output[0].name) == (model.input_name, model.output_name)
     assert graph.graph.input[0].type.tensor_type.elem_type == TensorProto.FLOAT
     assert TensorProto.UINT8 not in [a.i for n in graph.graph.node if n.op_type == "Cast" for a in n.attribute]
-    pictures = reference_pictures(model)
+    pictures = picture_inputs(model)
     found = OnnxRuntimeInference(model, Config())(pictures)
     np.testing.assert_allclose(masks(session_of(graph), model, pictures), found, atol=1e-5)
 
@@ -107,7 +107,7 @@ def test_bytes_that_are_turned_round_first_stay_bytes(tmp_path: Path) -> None:
     ]
     inputs, outputs = [VALUE("x", TensorProto.UINT8, ["N", *SIZE, 3])], [VALUE("y", TensorProto.FLOAT, ["N", 1, *SIZE])]
     model = model_of(write(tmp_path / "m.onnx", nodes, inputs, outputs, {"byte": np.float32(255)}))
-    pictures = reference_pictures(model)
+    pictures = picture_inputs(model)
     expected = np.floor(pictures + 0.5).max(axis=1) / 255
     np.testing.assert_allclose(OnnxRuntimeInference(model, Config())(pictures), expected, atol=1e-6)
     np.testing.assert_allclose(masks(session_of(prepare(model, None)), model, pictures), expected, atol=1e-6)
@@ -128,7 +128,7 @@ def test_pytorch_runs_them(tmp_path: Path, folder: Path, form: dict[str, Any]) -
     from segmentation.stages.inference.torch import TorchInference
 
     model = model_of(make_form(tmp_path / "m.onnx", **form), **labels(form))
-    pictures = reference_pictures(model)
+    pictures = picture_inputs(model)
     expected = OnnxRuntimeInference(model, Config())(pictures)
     eager = TorchInference(model, Config(infer="torch", device="cpu"))(pictures)
     np.testing.assert_allclose(eager, expected, atol=1e-4)
@@ -161,7 +161,7 @@ def quantized(path: Path, target: Path, *, symmetric: bool = False) -> Path:
 
     class Pictures(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
-            self._left = iter(reference_pictures(model))
+            self._left = iter(picture_inputs(model))
 
         def get_next(self) -> Any:
             picture = next(self._left, None)
@@ -184,7 +184,7 @@ def test_networks_in_int8(tmp_path: Path, name: str) -> None:
     model = model_of(quantized(path, tmp_path / "int8.onnx"))
     assert {node.op_type for node in onnx.load(model.path).graph.node} >= {"QuantizeLinear", "DequantizeLinear"}
     assert (model.labels, model.mean, model.height) == (whole.labels, whole.mean, whole.height)
-    pictures = reference_pictures(whole)
+    pictures = picture_inputs(whole)
     expected = np.asarray(OnnxRuntimeInference(whole, Config())(pictures)) > 0.5
     found = np.asarray(OnnxRuntimeInference(model, Config())(pictures)) > 0.5
     assert expected.mean() > 0.05
@@ -207,7 +207,7 @@ def test_pytorch_leaves_int8_to_others_and_engines_take_it(tmp_path: Path, folde
 
     variant = choose(None, installed(), "tensorrt_rtx", build=True)
     graph = prepare(model, 2)
-    pictures = reference_pictures(model)
+    pictures = picture_inputs(model)
     found = OnnxRuntimeInference(model, Config())(pictures)
     np.testing.assert_allclose(masks(session_of(graph), model, pictures), found, atol=0.02)  # biases are not rounded
     engine, _ = obtain(EngineSpec(model=model, options=EngineOptions(batch=(2, 2, 2)), variant=variant))
@@ -232,7 +232,7 @@ def test_real_networks(tmp_path: Path, name: str, options: dict[str, Any], argum
     path = teacher(name)
     model = model_of(path, **options)
     assert (model.kept, model.activation) == (("person",), "none")
-    pictures = reference_pictures(model)
+    pictures = picture_inputs(model)
     session = session_of(onnx.load(path))
     if "selfie" in name:
         assert (model.height, model.width, model.labels) == (256, 256, ("person",))
@@ -257,7 +257,7 @@ def test_a_real_network_with_channels_last_becomes_one_of_pytorch_and_an_engine(
     from segmentation.stages.inference.onnx_to_torch import convert, probabilities
 
     model = model_of(teacher("mediapipe-selfie-256.onnx"))
-    picture = reference_pictures(model)[:1]
+    picture = picture_inputs(model)[:1]
     expected = OnnxRuntimeInference(model, Config())(picture)
     with torch.inference_mode():
         scores = convert(fp16_graph(model, 1), torch.device("cpu"))(torch.from_numpy(picture))
@@ -282,7 +282,7 @@ def test_a_gpu_runs_them_as_a_cuda_graph(tmp_path: Path, folder: Path, form: dic
     from segmentation.stages.inference.torch_fp16 import TorchFp16Inference
 
     model = model_of(make_form(tmp_path / "m.onnx", **form), **labels(form))
-    pictures = reference_pictures(model)
+    pictures = picture_inputs(model)
     expected = np.asarray(OnnxRuntimeInference(model, Config())(pictures))
     infer = TorchFp16Inference(model, Config(batch_size=len(pictures)), gpu())
     found = infer(torch.from_numpy(pictures).to(gpu().device))
@@ -295,7 +295,7 @@ def test_a_gpu_runs_them_as_a_cuda_graph(tmp_path: Path, folder: Path, form: dic
 
 def test_labels_may_come_in_any_order(tmp_path: Path) -> None:
     path = make_form(tmp_path / "m.onnx")
-    pictures = reference_pictures(model_of(path))
+    pictures = picture_inputs(model_of(path))
     person = OnnxRuntimeInference(model_of(path, labels=("person", "background")), Config())(pictures)
     other = OnnxRuntimeInference(model_of(path), Config())(pictures)
     np.testing.assert_allclose(np.asarray(person) + np.asarray(other), 1, atol=1e-5)
@@ -310,7 +310,7 @@ def test_several_outputs_may_be_chosen_from(tmp_path: Path) -> None:
     assert model_of(path).output_name == "a"
     model = model_of(path, model_output="b")
     assert (model.output_name, model.labels, model.form.first) == ("b", ("person",), False)
-    pictures = reference_pictures(model)
+    pictures = picture_inputs(model)
     found = OnnxRuntimeInference(model, Config())(pictures)
     np.testing.assert_allclose(found, pictures.max(axis=1), atol=1e-6)
     np.testing.assert_allclose(masks(session_of(prepare(model, None)), model, pictures), found, atol=1e-6)
@@ -365,7 +365,7 @@ def test_an_input_that_always_holds_the_same_is_an_option(tmp_path: Path) -> Non
     ):
         model_of(path)
     model = model_of(path, model_inputs=("gain=0.5",))
-    pictures = reference_pictures(model)
+    pictures = picture_inputs(model)
     expected = pictures.max(axis=1) / 2
     np.testing.assert_allclose(OnnxRuntimeInference(model, Config())(pictures), expected, atol=1e-6)
     np.testing.assert_allclose(masks(session_of(prepare(model, None)), model, pictures), expected, atol=1e-6)

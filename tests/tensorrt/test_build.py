@@ -258,7 +258,7 @@ def test_two_processes_make_one_engine(rtx: Variant, folder: Path) -> None:
 
 def test_a_waiting_process_takes_what_the_other_has_built(rtx: Variant, folder: Path) -> None:
     """The lock is held until the engine is there, so the one that waits finds it and builds nothing."""
-    from segmentation.tensorrt.build import locked
+    from segmentation.cache import locked
 
     target = folder / "slow.engine"
     folder.mkdir()

@@ -17,7 +17,7 @@ SEEDS = {
     "_execute": {"context": "IExecutionContext"},
 }
 RTX_ONLY = frozenset({"_rtx_context", "_keep_kernels"})
-RUNNING = "segmentation/stages/inference/tensorrt.py"
+RUNNING = "segmentation/tensorrt/session.py"
 BUILDING = "segmentation/tensorrt/builder.py"
 LOGGING = "segmentation/tensorrt/variant.py"
 # What must at least have been found, or the check has lost track of something.

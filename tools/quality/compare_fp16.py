@@ -26,8 +26,9 @@ from segmentation.gpu.discovery import find_gpu
 from segmentation.models.fp16 import compare_rounded, to_fp16
 from segmentation.models.model import load_model
 from segmentation.models.onnx_graph import prepare
+from segmentation.models.sample_picture import picture_inputs
 from segmentation.models.sidecar import load_plan
-from segmentation.stages.inference.sample_inputs import reference_pictures
+from segmentation.stages.inference.sample_inputs import frame_inputs
 from segmentation.tensorrt.build import obtain
 from segmentation.tensorrt.spec import EngineOptions, EngineSpec
 from segmentation.tensorrt.variant import choose, installed
@@ -39,10 +40,10 @@ def measure(name: str, videos: list[Path]) -> dict[str, Any]:
     """One model: its masks on the picture in the package and on each video, and its engines in both precisions."""
     model = load_model(Config(model=name))
     graph = prepare(model, None)
-    _, chosen = to_fp16(graph, model, reference_pictures(model))
+    _, chosen = to_fp16(graph, model, picture_inputs(model))
     comparisons = {"picture in the package": asdict(chosen)}
     for video in videos:
-        comparison = compare_rounded(graph, model, reference_pictures(model, video), chosen.kept_in_fp32)
+        comparison = compare_rounded(graph, model, frame_inputs(model, video), chosen.kept_in_fp32)
         comparisons[video.name] = asdict(comparison)
     engines = {}
     gpu = find_gpu()

@@ -13,9 +13,9 @@ from stages import gpu
 from segmentation import BackendError, Config, EngineError
 from segmentation.gpu.discovery import find_gpu
 from segmentation.models.model import Model, load_model
+from segmentation.models.sample_picture import picture_inputs
 from segmentation.pipeline.plan import make_plan
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.stages.inference.sample_inputs import reference_pictures
 from segmentation.tensorrt.variant import Variant, choose, installed
 
 if os.environ.get("SEGMENTATION_REQUIRE_GPU") != "1":  # on a GPU machine a missing package is a failure
@@ -44,7 +44,7 @@ def model() -> Model:
 @pytest.fixture
 def pictures(model: Model) -> NDArray[np.float32]:
     """(20, 3, H, W): more than the largest batch, all of them different."""
-    few = reference_pictures(model)
+    few = picture_inputs(model)
     return np.concatenate([np.roll(few, 10 * i, axis=3) for i in range(5)])
 
 
@@ -111,8 +111,8 @@ def test_a_plan_that_this_gpu_cannot_load_gives_one_line(model: Model) -> None:
     """Past the check of the compute capability, TensorRT-RTX itself says no."""
     pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed")
     from segmentation.models.sidecar import load_plan
-    from segmentation.stages.inference.tensorrt import run_plan
     from segmentation.tensorrt.build import obtain
+    from segmentation.tensorrt.session import run_plan
     from segmentation.tensorrt.spec import EngineOptions, EngineSpec
     from segmentation.tensorrt.variant import serves
 
@@ -123,7 +123,7 @@ def test_a_plan_that_this_gpu_cannot_load_gives_one_line(model: Model) -> None:
     rtx = choose(None, installed(), "tensorrt_rtx", build=True)
     path, _ = obtain(EngineSpec(model=model, options=EngineOptions(), variant=rtx, gpu=here))
     with pytest.raises(EngineError, match="can't be loaded by tensorrt_rtx") as caught:
-        run_plan(*load_plan(path), model, reference_pictures(model))
+        run_plan(*load_plan(path), picture_inputs(model))
     assert "\n" not in str(caught.value)
 
 

@@ -45,7 +45,7 @@ class NetworkMasks(MaskSource):
 
     preprocess: Preprocessor
     infer: Inference
-    smoothing: SmoothingBackend | None
+    smoothing: SmoothingBackend[Any] | None
     kept_memory: Memory  # where the stages behind want the frames: the copy that is there already is passed on
     transfer: Transfer
     clock: StageClock
@@ -109,7 +109,7 @@ class SavedMasks(MaskSource):
         return MaskedBatch(frames=batch, masks=self._clock.call("infer", batch, self._reader, batch))
 
 
-def make_smoothing(memory: Memory, model: Model, config: Config, gpu: Gpu | None) -> SmoothingBackend | None:
+def make_smoothing(memory: Memory, model: Model, config: Config, gpu: Gpu | None) -> SmoothingBackend[Any] | None:
     """The backend that smooths masks in that memory; `None` where no smoothing is asked for."""
     if not config.smoothing_strength:
         return None

@@ -3,11 +3,15 @@
 import gc
 import logging
 import traceback
+from contextlib import suppress
+from pathlib import Path
 
 from segmentation.config import Config
 from segmentation.errors import DeviceMemoryError
 from segmentation.models.model import load_model
 from segmentation.pipeline.resources import Resources, release_cached_memory
+
+_PACKAGE = str(Path(__file__).parents[1])
 
 log = logging.getLogger(__name__)
 
@@ -21,17 +25,20 @@ def halve_batch(resources: Resources, config: Config, source: str, exc: DeviceMe
         raise DeviceMemoryError(f"{exc}; {config.model} takes {fixed} frames at a time, try one for fewer") from exc
     log.warning("%s: %s; starting again with --batch-size %d", source, str(exc), half)  # a record may be kept
     resources.limit_batch(half)
+    gc.collect()
+    release_cached_memory()
 
 
 def forget(exc: BaseException) -> None:
-    """Frees the GPU memory of a failed attempt.
+    """Clears this package's frames in the traceback of a failed run.
 
-    The exception's traceback holds the attempt's frames, and these hold all its tensors. Clearing the frames breaks
-    that; without it the next attempt would find the memory still taken.
+    The exception's traceback holds the run's frames, and these hold its pictures and tensors. Without clearing them, the
+    memory stays taken for as long as the caller keeps the exception, or until the garbage collector finds the cycle.
     """
     chain: BaseException | None = exc
     while chain is not None:
-        traceback.clear_frames(chain.__traceback__)
+        for frame, _ in traceback.walk_tb(chain.__traceback__):
+            if frame.f_code.co_filename.startswith(_PACKAGE):
+                with suppress(RuntimeError):  # it is still being executed
+                    frame.clear()
         chain = chain.__cause__ or chain.__context__
-    gc.collect()
-    release_cached_memory()

@@ -73,9 +73,11 @@ class Segmenter:
             try:
                 with tracing(config, source) as trace:
                     return Run(self._resources, request, trace)()
-            except DeviceMemoryError as exc:
-                halve_batch(self._resources, config, source, exc)
+            except BaseException as exc:
                 forget(exc)
+                if not isinstance(exc, DeviceMemoryError):
+                    raise
+                halve_batch(self._resources, config, source, exc)
 
     def close(self) -> None:
         """Frees the session's resources. No run may be under way."""

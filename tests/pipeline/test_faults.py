@@ -76,12 +76,12 @@ def test_a_failed_run_is_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         make(self, *arguments, **options)
         made.append(weakref.ref(self))
 
-    def failing(self: Any, batch: Any, masks: Any) -> Any:
-        if where == "postprocess" and batch.number == 5:
+    def failing(self: Any, batch: Any) -> Any:
+        if where == "postprocess" and batch.frames.number == 5:
             raise ValueError("on purpose")
-        if (where == "device" and batch.number == 5) or where == "device at once":
+        if (where == "device" and batch.frames.number == 5) or where == "device at once":
             raise DeviceError("on purpose")
-        return call(self, batch, masks)
+        return call(self, batch)
 
     def progress(done: int, total: int) -> None:
         if where == "progress" and done >= 5:
@@ -136,10 +136,10 @@ def test_a_second_attempt_finds_the_memory_of_the_first_one_free(
         attempts.append(weakref.ref(self))
         make(self, *arguments, **options)
 
-    def greedy(self: Any, batch: Any, masks: Any) -> Any:
-        if len(batch) > 2 and batch.number == 2:
+    def greedy(self: Any, batch: Any) -> Any:
+        if len(batch) > 2 and batch.frames.number == 2:
             raise DeviceMemoryError("the GPU's memory is full") if own else RuntimeError("CUDA out of memory")
-        return call(self, batch, masks)
+        return call(self, batch)
 
     monkeypatch.setattr(OpenCVPostprocessor, "__init__", made)
     monkeypatch.setattr(OpenCVPostprocessor, "__call__", greedy)
@@ -163,10 +163,10 @@ def test_a_network_that_fixes_the_batch_is_not_tried_again(
 def test_with_a_fixed_batch_what_was_finished_before_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     call = OpenCVPostprocessor.__call__
 
-    def greedy(self: Any, batch: Any, masks: Any) -> Any:
-        if batch.number == 4:
+    def greedy(self: Any, batch: Any) -> Any:
+        if batch.frames.number == 4:
             raise RuntimeError("CUDA out of memory")
-        return call(self, batch, masks)
+        return call(self, batch)
 
     monkeypatch.setattr(OpenCVPostprocessor, "__call__", greedy)
     network = make_model(tmp_path / "m.onnx", [[1.0, 0, 0]], batch=4)

@@ -389,7 +389,7 @@ def test_full_memory_halves_the_batch(
 
     original = CvCudaPostprocessor.__call__
 
-    def greedy(self: Any, batch: Any, masks: Any) -> Any:
+    def greedy(self: Any, batch: Any) -> Any:
         if len(batch.planes[0]) > 16:
             torch.empty(1 << 45, dtype=torch.uint8, device="cuda")
         return original(self, batch, masks)

@@ -18,7 +18,7 @@ from segmentation import ConfigError, DeviceError, OutputError, segment
 from segmentation.cli.jobs import effect_and_file
 from segmentation.frames import FrameBatch
 from segmentation.media.muxer import Muxer
-from segmentation.pipeline.run import Report
+from segmentation.pipeline.report import Report
 from segmentation.stages.encode.pyav import PyAVEncoder
 from segmentation.stages.encode.segments import Layout
 

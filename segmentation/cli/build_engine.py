@@ -7,11 +7,12 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
-from segmentation.cli.main import add_form, name_list, number_list, picture_size
+from segmentation.atomic_file import PendingFile
+from segmentation.cli.arguments import add_form, name_list, number_list, options_from, picture_size
+from segmentation.cli.signals import interrupt_on_signals
 from segmentation.config import ACTIVATIONS, Config
 from segmentation.errors import BackendError, ConfigError, SegmentationError
 from segmentation.gpu.discovery import find_gpu
@@ -40,30 +41,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stream=sys.stderr,
         force=True,
     )
-    received: list[int] = []
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        raise KeyboardInterrupt  # so that locks and half-written files are cleared away
-
-    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        print(_run(options))
-        return 0
-    except SegmentationError as exc:
-        return _fail(exc)
-    except ModuleNotFoundError as exc:
-        return _fail(BackendError(f"the package {exc.name} is not installed; {_install(exc.name)}"))
-    except KeyboardInterrupt:
-        return 128 + (received[0] if received else signal.SIGINT)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    with interrupt_on_signals() as received:
+        try:
+            print(_run(options))
+            return 0
+        except SegmentationError as exc:
+            return _fail(exc)
+        except ModuleNotFoundError as exc:
+            return _fail(BackendError(f"the package {exc.name} is not installed; {_install(exc.name)}"))
+        except KeyboardInterrupt:
+            return received.exit_code or 128 + signal.SIGINT
 
 
 def _run(options: argparse.Namespace) -> str:
-    # Here, not above: they need packages of the extras, and --help does not.
+    """Builds the engine, or writes the sidecar of one; returns the text to print."""
+    # Imported here, because these modules need packages of the extras, and --help does not.
+    from segmentation.models.sample_picture import picture_inputs
     from segmentation.models.sidecar import load_plan, sidecar_of
+    from segmentation.stages.inference.sample_inputs import frame_inputs
     from segmentation.tensorrt.build import obtain, trust
     from segmentation.tensorrt.spec import EngineOptions, EngineSpec
 
@@ -77,7 +72,7 @@ def _run(options: argparse.Namespace) -> str:
     model = load_model(_config(options))
     if model.path.suffix == ".engine":
         raise ConfigError(f"{model.path}: is an engine already; name the ONNX that it is to be built from")
-    # A name stands for a file that lies elsewhere: the engine is called by the name.
+    # The engine is named after the file, also where the model was given by the name of a built-in one.
     spec = EngineSpec(
         model=replace(model, name=model.path.stem),
         options=engine_options,
@@ -88,7 +83,8 @@ def _run(options: argparse.Namespace) -> str:
     if options.trust is not None:
         trust(options.trust, spec)
         return str(options.trust)
-    path, _ = obtain(spec, options.output, force=options.force)
+    pictures = picture_inputs if options.frames is None else partial(frame_inputs, video=options.frames)
+    path, _ = obtain(spec, options.output, force=options.force, pictures=pictures)
     if options.json:
         load_plan(path)
         return json.dumps(json.loads(sidecar_of(path).read_text(encoding="utf-8")))
@@ -108,9 +104,8 @@ def _check_paths(options: argparse.Namespace) -> None:
 
 
 def _config(options: argparse.Namespace) -> Config:
-    """The model and its meaning as the main program takes them; torchvision's are exported first."""
-    fields = Config.__dataclass_fields__
-    values: dict[str, Any] = {k: v for k, v in vars(options).items() if k in fields and v is not None}
+    """Returns the model and its meaning as a `Config`; a network of torchvision is exported first."""
+    values = options_from(options)
     if options.model in TORCHVISION:
         values["model"] = str(_exported(options))
     elif not options.weights:
@@ -119,9 +114,9 @@ def _config(options: argparse.Namespace) -> Config:
 
 
 def _exported(options: argparse.Namespace) -> Path:
-    from segmentation.cache import engine_folder
+    """Returns the ONNX of a network of torchvision, exported into the engines' folder if it is not there yet."""
+    from segmentation.cache import engine_folder, locked
     from segmentation.models.torchvision_export import export_by_name
-    from segmentation.tensorrt.build import locked
 
     size = options.input_size
     parts = [options.model, *(["{}x{}".format(*size)] if size else []), *([] if options.weights else ["random"])]
@@ -129,17 +124,14 @@ def _exported(options: argparse.Namespace) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with locked(target):
         if not target.is_file():
-            part = target.with_name(f".{target.name}.part")
-            try:
-                export_by_name(options.model, part, size, weights=options.weights)
-                part.replace(target)
-            finally:
-                part.unlink(missing_ok=True)
+            with PendingFile(target, overwrite=True) as pending:
+                export_by_name(options.model, pending.path, size, weights=options.weights)
+                pending.commit()
     return target
 
 
 def _install(package: str | None) -> str:
-    """What brings a package that an import has missed."""
+    """Returns the advice that installs a missing package."""
     if package in ("onnx", "platformdirs"):
         return "pip install 'video-segmentation[rtx]' or 'video-segmentation[tensorrt]'"
     return "pip install 'video-segmentation[gpu]'"

@@ -17,7 +17,8 @@ from videos import pictures
 
 import segmentation
 from segmentation import Config, InputError, Report, segment
-from segmentation.cli.main import _config, _parser, main
+from segmentation.cli.arguments import config_from, make_parser, parse
+from segmentation.cli.main import main
 
 
 @pytest.fixture
@@ -78,10 +79,10 @@ def test_effects_and_edges_are_options(clip: Path, capfd: pytest.CaptureFixture[
 
 
 def test_every_option_of_config_is_on_the_command_line() -> None:
-    known = {action.dest for action in _parser()._actions}
+    known = {action.dest for action in make_parser()._actions}
     assert {field.name for field in fields(Config)} <= known
     arguments = "--start 1:30 --duration 10 --classes person,cat --mean 0.5,0.5,0.5 --input-size 256x320 --baseline x"
-    config = _config(_parser().parse_args(arguments.split()))
+    config = config_from(parse(arguments.split()))
     assert (config.start, config.duration, config.classes) == (90.0, 10.0, ("person", "cat"))
     assert (config.mean, config.input_size, config.mode) == ((0.5, 0.5, 0.5), (256, 320), "baseline")
 

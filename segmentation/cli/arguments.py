@@ -1,0 +1,156 @@
+"""The arguments of the command line, and the `Config` that they stand for."""
+
+import argparse
+from collections.abc import Sequence
+from typing import cast
+
+import segmentation
+from segmentation.cli.jobs import effect_and_file
+from segmentation.config import ACTIVATIONS, CODECS, STAGES, Config, seconds
+from segmentation.effect import CHOICES
+from segmentation.errors import ConfigError
+from segmentation.model_types import TYPES
+from segmentation.options import Options
+from segmentation.pipeline.plan import IMPLEMENTATIONS
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Returns the arguments, by default those of the process. Exits with a message if they are wrong."""
+    return make_parser().parse_args(arguments)
+
+
+def config_from(options: argparse.Namespace) -> Config:
+    """Returns the options that were given as a `Config`. Raises `ConfigError`."""
+    given = options_from(options)
+    if "also" in given:
+        given["also"] = [effect_and_file(text) for text in options.also]
+    return Config(**given)
+
+
+def options_from(options: argparse.Namespace) -> Options:
+    """Returns those of the arguments that were given and are fields of `Config`."""
+    known = Options.__optional_keys__
+    given = {name: value for name, value in vars(options).items() if name in known and value is not None}
+    return cast(Options, given)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Returns the parser of `python -m segmentation`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m segmentation",
+        description="Blurs, replaces or masks everything in a video but the people (or other classes) in it.",
+        epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not on this machine, 129, 130, 143 stopped by a signal.",
+    )
+    add = parser.add_argument
+    add("inputs", nargs="*", metavar="INPUT", help="video files, folders of them, patterns, http(s) addresses")
+    add("-o", "--output", help="output file, or a folder for several inputs (default: INPUT.segmented.mp4 beside it)")
+    add("-y", "--overwrite", action="store_true", help="overwrite an existing output")
+    add("-q", "--quiet", action="store_true", help="print errors only")
+    add("-v", "--verbose", action="store_true", help="print assumptions and choices too")
+    add("--trace", metavar="FILE", help="write the times of all work, as a JSON for ui.perfetto.dev")
+    add("--json", action="store_true", help="print a JSON report on stdout, a line for each input")
+    add("--plan", action="store_true", help="print the implementation of each stage, and why, and stop")
+    add("--version", action="version", version=f"segmentation {segmentation.__version__}")
+    _add_effect(parser)
+    _add_output(parser)
+    _add_model(parser)
+    _add_stages(parser)
+    return parser
+
+
+def _add_effect(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the effect, the mask and the stretch of the input."""
+    add = parser.add_argument_group("effect").add_argument
+    add("--effect", help=f"{CHOICES} (default: blur:25)")
+    add("--also", action="append", metavar="EFFECT:FILE", help="another output of the same run, such as mask:mask.mkv")
+    add("--invert", action="store_true", help="apply the effect to the people, keep the rest")
+    add("--threshold", type=float, metavar="T", help="value of the mask where the edge lies (default: 0.5)")
+    add("--feather", type=float, metavar="PX", help="width of the edge in a 1080-line picture (default: 0)")
+    add("--classes", type=name_list, metavar="NAME,...", help="classes to keep (default: person)")
+    add("--smooth", type=float, metavar="0..1", help="smoothing of the masks over time (default: 0.5; 0: none)")
+    add(
+        "--refine",
+        action=argparse.BooleanOptionalAction,
+        help="draw the mask's edge along the picture's edge (default: yes)",
+    )
+    add("--start", type=_time, metavar="TIME", help="begin there: seconds or [HH:]MM:SS")
+    add("--duration", type=_time, metavar="TIME", help="stop after this long")
+    add("--max-frames", type=int, metavar="N", help="stop after N frames")
+    add("--strict", action="store_true", help="fail if frames of the input are damaged or missing")
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the codec and of the other files that a run writes."""
+    add = parser.add_argument_group("output").add_argument
+    add("--codec", choices=CODECS, help="default: h264 (av1 in .webm)")
+    add("--quality", type=int, metavar="N", help="lower is better: h264 16, hevc 11, av1 8; 0: lossless (mjpeg: 1-100)")
+    add("--preset", metavar="NAME", help="speed against size: h264 ultrafast to placebo, av1 0 to 13")
+    add("--verify", action="store_true", help="check the output afterwards, against the input")
+    add("--results", metavar="FILE|FOLDER", help="also write the classes, areas and boxes of each frame, as JSON lines")
+    add("--rle", action="store_true", help="add the masks to the results, as COCO's run lengths")
+    add("--save-masks", metavar="FILE.mkv|FOLDER", help="also write the masks as a video, for --masks")
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the network, or of the masks in its place."""
+    group = parser.add_argument_group("model")
+    add = group.add_argument
+    add("--masks", metavar="FILE.mkv|FOLDER", help="in place of a model: masks that --save-masks wrote for this input")
+    add("--model", metavar="NAME|FILE.onnx|FILE.engine", help="default: person, which is built in")
+    add("--labels", type=name_list, metavar="NAME,...", help="one for each output channel")
+    add("--mean", type=number_list, metavar="R,G,B", help="subtracted from RGB in 0..1")
+    add("--std", type=number_list, metavar="R,G,B", help="divides the difference to the mean")
+    add("--channel-order", choices=("rgb", "bgr"))
+    add("--input-size", type=picture_size, metavar="HxW", help="for models with a dynamic size")
+    add("--activation", choices=ACTIVATIONS, help="function that is still to be applied to the output")
+    add_form(group)
+
+
+def _add_stages(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the stages' implementations and of the device."""
+    group = parser.add_argument_group("stages and device")
+    mode = group.add_mutually_exclusive_group()
+    mode.add_argument("--baseline", dest="mode", action="store_const", const="baseline", help="the plain stages")
+    mode.add_argument("--optimized", dest="mode", action="store_const", const="optimized", help="GPU stages, or fail")
+    for stage in STAGES:
+        group.add_argument(f"--{stage}", metavar="NAME", help=" or ".join(IMPLEMENTATIONS[stage]))
+    group.add_argument("--batch-size", type=int, metavar="N", help="frames that are processed at a time")
+    group.add_argument("--compile", action="store_true", default=None, help="torch.compile: slow to start, then faster")
+    group.add_argument("--device", metavar="cpu|cuda:N")
+
+
+def add_form(group: argparse._ArgumentGroup) -> None:
+    """Adds the options for the meaning of a network's inputs and outputs."""
+    add = group.add_argument
+    add("--model-type", choices=tuple(TYPES), help="supplies the meaning that the file does not state")
+    add("--model-output", metavar="NAME", help="the output that is the mask")
+    add(
+        "--model-input",
+        dest="model_inputs",
+        action="append",
+        metavar="NAME=VALUE",
+        help="value of an input besides the picture, such as downsample_ratio=0.25; may be repeated",
+    )
+
+
+def name_list(text: str) -> tuple[str, ...]:
+    """Returns the names in `person,cat`."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def number_list(text: str) -> tuple[float, ...]:
+    """Returns the numbers in `0.5,0.5,0.5`. Raises `ValueError`."""
+    return tuple(float(part) for part in text.split(","))
+
+
+def picture_size(text: str) -> tuple[int, int]:
+    """Returns height and width of `256x320`. Raises `ValueError`."""
+    height, _, width = text.lower().partition("x")
+    return int(height), int(width)
+
+
+def _time(text: str) -> float:
+    try:
+        return seconds(text)
+    except ConfigError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from None

@@ -1,0 +1,66 @@
+"""The effect of Ctrl-C (SIGINT), SIGTERM and a closed terminal (SIGHUP) on the command line."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Holds the signals that have arrived, and the event that asks a run to finish its files."""
+
+    stop: threading.Event = field(default_factory=threading.Event)
+    numbers: list[int] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int | None:
+        """Returns 128 and the first signal's number, as shells count; None if no signal has arrived."""
+        return 128 + self.numbers[0] if self.numbers else None
+
+
+@contextmanager
+def finish_on_signals() -> Iterator[Received]:
+    """Lets the first signal set `stop`, so that the run finishes its files. A second one raises KeyboardInterrupt.
+
+    A SIGHUP that the process ignores from its start, as under nohup, stays ignored.
+    """
+    received = Received()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        received.numbers.append(number)
+        if received.stop.is_set():
+            raise KeyboardInterrupt
+        received.stop.set()
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    with _handled(numbers, handle):
+        yield received
+
+
+@contextmanager
+def interrupt_on_signals() -> Iterator[Received]:
+    """Lets SIGINT and SIGTERM raise KeyboardInterrupt, so that locks and half-written files are cleared away."""
+    received = Received()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        received.numbers.append(number)
+        raise KeyboardInterrupt
+
+    with _handled((signal.SIGINT, signal.SIGTERM), handle):
+        yield received
+
+
+@contextmanager
+def _handled(numbers: Sequence[int], handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Installs a handler for these signals, and the previous handlers afterwards."""
+    previous = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -389,10 +389,10 @@ def test_full_memory_halves_the_batch(
 
     original = CvCudaPostprocessor.__call__
 
-    def greedy(self: Any, batch: Any) -> Any:
-        if len(batch.planes[0]) > 16:
+    def greedy(self: Any, masked: Any) -> Any:
+        if len(masked) > 16:
             torch.empty(1 << 45, dtype=torch.uint8, device="cuda")
-        return original(self, batch, masks)
+        return original(self, masked)
 
     monkeypatch.setattr(CvCudaPostprocessor, "__call__", greedy)
     result = segment(clip, tmp_path / "a.mp4", batch_size=64, **OPTIMIZED)

@@ -1,4 +1,4 @@
-"""What happens to the picture: the option `--effect`, read."""
+"""Reads the option `--effect`: how the picture is changed outside the mask."""
 
 import re
 from dataclasses import dataclass, replace
@@ -16,20 +16,19 @@ _CONTAIN = ",contain"
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A kind, the first word of the option, with its argument. Sizes are in pixels of a picture whose shorter side has
-    1080."""
+    """A kind of effect with its argument. Sizes are in pixels of a picture whose shorter side has 1080."""
 
-    kind: str
-    strength: float = DEFAULT_STRENGTH  # blur: its standard deviation
+    kind: str  # the first word of the option
+    strength: float = DEFAULT_STRENGTH  # blur: the standard deviation
     block: float = DEFAULT_BLOCK  # pixelate: the side of a block
-    rgb: tuple[int, int, int] = (0, 177, 64)  # color: what replaces the background; overlay: the tint
-    file: str = ""  # image, video: what replaces the background
-    classes: tuple[str, ...] = ()  # overlay: the names of what is kept, if each is to have its own color
-    contain: bool = False  # image, video: show all of it, with black beside it, instead of covering the picture with it
+    rgb: tuple[int, int, int] = (0, 177, 64)  # color: the new background; overlay: the tint
+    file: str = ""  # image, video: the file of the new background
+    classes: tuple[str, ...] = ()  # overlay: the names of the kept classes, if each has its own color
+    contain: bool = False  # image, video: the whole file is shown, between black bars, instead of covering the picture
 
     @staticmethod
     def parse(text: str) -> "Effect":
-        """Reads `blur:25`, `color:#00b140`, `image:beach.jpg,contain`, `cutout` and so on. Raises `ConfigError`."""
+        """Reads an option such as `blur:25`, `color:#00b140` or `image:beach.jpg,contain`. Raises `ConfigError`."""
         kind, colon, argument = text.partition(":")
         match kind:
             case "blur" | "pixelate" if colon:
@@ -50,12 +49,13 @@ class Effect:
 
 
 def effect_on(text: str, classes: tuple[str, ...]) -> Effect:
-    """The effect, where these classes are kept: with several, `overlay` without a color gives each its own."""
+    """Returns the effect for these kept classes. `overlay` without a color gives each of several its own."""
     effect = Effect.parse(text)
     return replace(effect, classes=classes) if text == "overlay" and len(classes) > 1 else effect
 
 
 def _sized(kind: str, value: float, text: str) -> Effect:
+    """Returns `blur` or `pixelate` with its size. Raises `ConfigError`, which quotes the option `text`."""
     if kind == "blur":
         if not 0 < value <= 500:
             raise ConfigError(f"effect {text!r}: the strength of blur must lie above 0 and up to 500, such as blur:25")
@@ -66,7 +66,7 @@ def _sized(kind: str, value: float, text: str) -> Effect:
 
 
 def number(text: str, what: str) -> float:
-    """`text` as a number. Raises `ConfigError`, which begins with `what`, if it is none."""
+    """Returns `text` as a number. Raises `ConfigError`, whose message begins with `what`, if `text` is none."""
     try:
         return float(text)
     except ValueError:

@@ -1,13 +1,20 @@
-"""Errors that users can do something about; anything else that surfaces is a bug.
+"""Errors that users can act on; any other exception that surfaces is a bug.
 
-Each message is one line: what is wrong, with which value, and what to do. `exit_code` is the command line's.
+    SegmentationError
+        ConfigError, InputError, OutputError
+        ModelError: UnknownOperator
+        EngineError
+        BackendError: LacksEngine
+        DeviceError: DeviceMemoryError
+
+Each message is one line that names the fault, the value and the remedy.
 """
 
 
 class SegmentationError(Exception):
     """Base of all errors that this package raises on purpose."""
 
-    exit_code = 1
+    exit_code = 1  # of the command line
 
 
 class ConfigError(SegmentationError, ValueError):
@@ -25,7 +32,7 @@ class ModelError(SegmentationError):
 
 
 class UnknownOperator(ModelError):
-    """The network has an operator that what was to run it does not know; something else may."""
+    """The chosen implementation lacks an operator of the network. Another implementation may have the operator."""
 
 
 class EngineError(SegmentationError):
@@ -33,13 +40,13 @@ class EngineError(SegmentationError):
 
 
 class BackendError(SegmentationError):
-    """What was asked for is not on this machine: a package, a device, an implementation."""
+    """This machine lacks a package, a device or an implementation that was asked for."""
 
     exit_code = 3
 
 
 class LacksEngine(BackendError):
-    """The GPU has no engine for this: what the design has in its place serves instead."""
+    """The GPU has no video engine for this codec, format or size. The plan then takes another implementation."""
 
 
 class DeviceError(SegmentationError):

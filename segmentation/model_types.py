@@ -1,21 +1,22 @@
-"""What the input and output of well-known networks mean, where their files do not say it.
+"""The meaning of the inputs and outputs of well-known networks, whose files do not state it.
 
-The keys are those of a model's metadata, see `model.py`. Whatever the file's metadata, the .json beside it or an option
-says goes before this.
+The keys are those of a model's metadata, see `models/model.py`. An option, the file's metadata and the .json beside the
+file take precedence.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Protocol
 
-_RAW = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0), "channel_order": "rgb"}
-_HALF = {**_RAW, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
-_IMAGENET = {**_RAW, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+Meaning = dict[str, object]  # by keys of a model's metadata; values as JSON has them
+_RAW: Meaning = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0), "channel_order": "rgb"}
+_CENTERED: Meaning = {**_RAW, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+_IMAGENET: Meaning = {**_RAW, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 VOC = tuple(
     "background aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person "
     "pottedplant sheep sofa train tvmonitor".split()
 )
 
-TYPES: dict[str, dict[str, Any]] = {
+TYPES: dict[str, Meaning] = {
     # PeterL1n/RobustVideoMatting, documentation/inference.md: RGB in 0..1, alpha in `pha`, states that begin as zeros
     # of (1, 1, 1, 1), and a ratio of 1 for pictures of up to 512 pixels a side, whence the sizes.
     "rvm": {
@@ -28,7 +29,7 @@ TYPES: dict[str, dict[str, Any]] = {
     },
     # ZHKKKe/MODNet, onnx/inference_onnx.py: (x - 127.5) / 127.5, the shorter side 512, sides in multiples of 32.
     "modnet": {
-        **_HALF,
+        **_CENTERED,
         "labels": ("person",),
         "activation": "none",
         "input_size": [[512, 896], [512, 672], [512, 512], [672, 512], [896, 512]],
@@ -44,7 +45,7 @@ TYPES: dict[str, dict[str, Any]] = {
     },
     # xuebinqin/DIS, IS-Net/Inference.py: x - 0.5, 1024x1024, the first output, brought to 0..1 likewise.
     "isnet": {
-        **_HALF,
+        **_CENTERED,
         "std": (1.0, 1.0, 1.0),
         "labels": ("object",),
         "activation": "minmax",
@@ -64,18 +65,26 @@ TYPES: dict[str, dict[str, Any]] = {
     "selfie": {**_RAW, "labels": ("person",), "activation": "none"},
     # PaddlePaddle/PaddleSeg, contrib/PP-HumanSeg: (x - 0.5) / 0.5, background and person. Exports end in a softmax or
     # an argmax. The size is that of the portrait network of version 1; others want --input-size.
-    "pphumanseg": {**_HALF, "labels": ("background", "person"), "input_size": [224, 398]},
+    "pphumanseg": {**_CENTERED, "labels": ("background", "person"), "input_size": [224, 398]},
     # pytorch/vision, models/segmentation/deeplabv3.py and fcn.py: ImageNet's mean and std, 520 pixels, logits of Pascal
     # VOC's classes in the first output (`out`, before `aux`).
     "deeplab": {**_IMAGENET, "labels": VOC, "model_output": 0, "input_size": [520, 520]},
     # tensorflow/models, research/deeplab: x / 127.5 - 1, 513 pixels; frozen graphs take bytes and put out
     # class numbers.
-    "deeplab-tf": {**_HALF, "labels": VOC, "input_size": [513, 513]},
+    "deeplab-tf": {**_CENTERED, "labels": VOC, "input_size": [513, 513]},
 }
 
 
-def recognised(inputs: Sequence[Any], outputs: Sequence[Any]) -> str | None:
-    """The type of which a network with these inputs and outputs (ONNX Runtime's) certainly is, if there is one."""
+class Tensor(Protocol):
+    """An input or output of a network, as ONNX Runtime's `NodeArg` describes it."""
+
+    name: str
+    shape: list[int | str | None]  # a name or `None` stands for a side that is dynamic
+    type: str  # such as "tensor(float)"
+
+
+def recognized(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> str | None:
+    """Returns the key of `TYPES` of a network with these inputs and outputs; `None` where that is not certain."""
     names, results = {node.name for node in inputs}, {node.name for node in outputs}
     if names == {"src", "r1i", "r2i", "r3i", "r4i", "downsample_ratio"} and results >= {"pha", "r1o", "r2o", "r3o"}:
         return "rvm"

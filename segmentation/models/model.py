@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from segmentation.config import Config
 from segmentation.errors import ModelError, one_line
 from segmentation.frames import VideoInfo
-from segmentation.model_types import TYPES, VOC, recognised
+from segmentation.model_types import TYPES, VOC, recognized
 from segmentation.models.input_size import DEFAULT, Size, fitting, settled, sizes_of
 from segmentation.models.onnx_file import described, find_inputs, find_output, takes_channels_last
 from segmentation.models.onnx_file import open_session as open_file
@@ -153,7 +153,7 @@ def _type(config: Config, session: ort.InferenceSession) -> dict[str, Any]:
     """What is known of networks of the type that is asked for, or that this one certainly is."""
     if config.model_type is not None:
         return TYPES[config.model_type]
-    name = recognised(session.get_inputs(), session.get_outputs())
+    name = recognized(session.get_inputs(), session.get_outputs())
     if name is None:
         return {}
     log.info("model %s is of the type %s, by the names and shapes of its inputs and outputs", config.model, name)

@@ -1,12 +1,24 @@
 """Video segmentation: finds people or other classes in a video and blurs, replaces or masks the rest.
 
-`segment()` processes one file, a `Segmenter` many. The names in `__all__` are the public ones.
+The public names:
+
+- `segment`: processes one video.
+- `Segmenter`: processes many videos with one network, as a context manager.
+- `Config`: the options of both, which both also take as keywords.
+- `Effect`: the option `effect`, parsed.
+- `Report`: the result of a run.
+- `SegmentationError`: base of the errors that users can act on. Each message is one line.
+  - `ConfigError`: an option has an invalid value.
+  - `InputError`: the input can't be read, is no video, or is damaged and `strict` is set.
+  - `ModelError`: the model can't be read, or is no network that segments pictures.
+  - `EngineError`: a TensorRT engine can't be built or loaded.
+  - `BackendError`: a package, a device or an implementation is missing on this machine.
+  - `DeviceError`: the GPU failed during a run.
+  - `OutputError`: an output can't be written.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
-
-from segmentation._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from segmentation.config import Config
@@ -25,6 +37,7 @@ if TYPE_CHECKING:
     from segmentation.pipeline.segment import segment
     from segmentation.pipeline.session import Segmenter
 
+__version__ = "0.1.0"
 __all__ = [
     "BackendError",
     "Config",
@@ -58,4 +71,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

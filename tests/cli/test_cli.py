@@ -15,7 +15,6 @@ from paths import SAMPLE
 from program import Program
 from videos import pictures
 
-import segmentation
 from segmentation import Config, InputError, Report, segment
 from segmentation.cli.arguments import config_from, make_parser, parse
 from segmentation.cli.main import main
@@ -214,11 +213,6 @@ def test_report_and_json_have_the_same_fields() -> None:
     assert [
         field.name for field in fields(Report)
     ] == "input output also frames damaged seconds fps plan stages verified".split()
-
-
-def test_what_can_be_imported_is_listed() -> None:
-    assert set(segmentation.__all__) <= set(dir(segmentation))
-    assert all(hasattr(segmentation, name) for name in segmentation.__all__)
 
 
 def test_help_and_version(capfd: pytest.CaptureFixture[str]) -> None:

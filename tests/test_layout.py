@@ -1,0 +1,246 @@
+"""The package's layout: who may import whom, what an implementation is, and limits that only shrink.
+
+Everything is read from the sources, so that modules count whose libraries are missing here.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+from paths import ROOT
+
+PACKAGE = ROOT / "segmentation"
+TESTS = ROOT / "tests"
+
+# A folder imports those in later rows and itself; folders of one row don't import each other. "" is the package's own
+# `__init__`, which hands out the public names; "base" are the other modules directly in segmentation/.
+ORDER = (
+    ("__main__",),
+    ("cli",),
+    ("",),
+    ("pipeline",),
+    ("stages",),
+    ("tensorrt",),
+    ("models", "media", "gpu"),
+    ("base",),
+)
+RANKS = {folder: rank for rank, row in enumerate(ORDER) for folder in row}
+
+# Imports against the order that are for annotations alone: (module, imported module).
+TYPES_ALONE = {
+    ("segmentation.frames", "segmentation.gpu.driver"),  # a batch on the GPU carries the event that ends its decoding
+}
+
+# The only modules of one stage that other stages use, with their users.
+SHARED_BY_STAGES = {
+    "segmentation.stages.preprocess.opencv": {  # `shrink`
+        "segmentation.stages.inference.sample_inputs",
+        "segmentation.stages.masks.refinement",
+        "segmentation.stages.postprocess.opencv",
+    },
+    "segmentation.stages.preprocess.resampling": {"segmentation.stages.masks.cuda"},
+    "segmentation.stages.decode.pyav": {"segmentation.stages.inference.sample_inputs"},
+    "segmentation.stages.decode.timestamps": {"segmentation.stages.encode.segments"},
+}
+
+CONTRACTS = {
+    "decode": ("segmentation.stages.decode", "Decoder"),
+    "preprocess": ("segmentation.stages.preprocess", "Preprocessor"),
+    "infer": ("segmentation.stages.inference", "Inference"),
+    "postprocess": ("segmentation.stages.postprocess", "Postprocessor"),
+    "encode": ("segmentation.stages.encode", "Encoder"),
+}
+
+LONGEST = 60  # lines of a function
+LONGER: set[str] = set()  # functions beyond that, outside of pipeline/: to be split, never to be added to
+MOST_ANY = 189  # how often the package writes `Any`
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import of a module of this package: `kind` is "load" (when the module is loaded), "call" (in a function),
+    "types" (under TYPE_CHECKING) or "text" (a string, such as an argument of `python -m`)."""
+
+    source: str
+    target: str
+    line: int
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.source}, line {self.line}: imports {self.target} ({self.kind})"
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Returns the syntax tree of each module by its dotted name; a package's is that of its `__init__`."""
+    trees = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        trees[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(path.read_text(encoding="utf-8"))
+    return trees
+
+
+@cache
+def imports() -> tuple[Import, ...]:
+    """Returns all imports within the package."""
+    found = []
+    for name, tree in modules().items():
+        found += [Import(name, target, line, kind) for target, line, kind in _imports(tree, "load")]
+        found += [Import(name, target, line, "text") for target, line in _strings(tree)]
+    return tuple(one for one in found if one.target != one.source)
+
+
+def _imports(node: ast.AST, kind: str) -> Iterator[tuple[str, int, str]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                if alias.name.partition(".")[0] == "segmentation":
+                    yield alias.name, child.lineno, kind
+        elif isinstance(child, ast.ImportFrom):
+            assert not child.level, f"line {child.lineno}: a relative import; the package has absolute ones"
+            for alias in child.names:
+                if str(child.module).partition(".")[0] == "segmentation":
+                    full = f"{child.module}.{alias.name}"
+                    yield full if full in modules() else str(child.module), child.lineno, kind
+        elif isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            yield from _imports(ast.Module(child.body, []), "types")
+            yield from _imports(ast.Module(child.orelse, []), kind)
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from _imports(child, "types" if kind == "types" else "call")
+        else:
+            yield from _imports(child, kind)
+
+
+def _strings(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yields the modules that strings name, but for docstrings."""
+    described = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in described:
+            for named in re.findall(r"\bsegmentation(?:\.\w+)+", node.value):
+                while named not in modules():  # the end may be a class or a function
+                    named = named.rpartition(".")[0]
+                yield named, node.lineno
+
+
+def folder_of(module: str) -> str:
+    """Returns the name of a module's place in `ORDER`."""
+    parts = module.split(".")[1:]
+    if not parts or parts[0] in RANKS:
+        return parts[0] if parts else ""
+    assert len(parts) == 1, f"{module}: a folder that ORDER lacks"
+    return "base"
+
+
+def test_no_import_goes_upward_or_sideways() -> None:
+    wrong = []
+    for one in imports():
+        source, target = folder_of(one.source), folder_of(one.target)
+        allowed = source == target or RANKS[source] < RANKS[target]
+        if not allowed and not (one.kind == "types" and (one.source, one.target) in TYPES_ALONE):
+            wrong.append(str(one))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_each_exception_is_needed() -> None:
+    used = {(one.source, one.target) for one in imports()}
+    shared = {(user, module) for module, users in SHARED_BY_STAGES.items() for user in users}
+    assert not (TYPES_ALONE | shared) - used
+
+
+def test_a_stage_imports_another_in_the_listed_places_alone() -> None:
+    wrong = []
+    for one in imports():
+        source, target = stage_of(one.source), stage_of(one.target)
+        if source and target and source != target and one.source not in SHARED_BY_STAGES.get(one.target, ()):
+            wrong.append(str(one))
+    assert not wrong, "\n".join(wrong)
+
+
+def stage_of(module: str) -> str | None:
+    """Returns the name of the stage's folder in which a module is, None for those elsewhere."""
+    parts = module.split(".")
+    return parts[2] if parts[1:2] == ["stages"] and (PACKAGE / Path(*parts[1:3])).is_dir() and parts[2:] else None
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """When a module is loaded, so are the packages around it, unless they are being loaded already."""
+    graph: dict[str, set[str]] = {name: set() for name in modules()}
+    for one in imports():
+        if one.kind == "load":
+            parts = one.target.split(".")
+            around = {".".join(parts[:count]) for count in range(1, len(parts))}
+            own = {parent for parent in around if one.source == parent or one.source.startswith(f"{parent}.")}
+            graph[one.source] |= {one.target, *(around - own)}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as exc:
+        raise AssertionError(" -> ".join(exc.args[1])) from None
+
+
+def test_each_implementation_fulfils_its_stages_contract() -> None:
+    table = next(
+        ast.literal_eval(node.value)
+        for node in modules()["segmentation.pipeline.plan"].body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "IMPLEMENTATIONS"
+    )
+    assert table.keys() == CONTRACTS.keys()
+    for stage, implementations in table.items():
+        for place in implementations.values():
+            module, _, name = place.partition(":")
+            assert module.startswith(f"{CONTRACTS[stage][0]}."), f"{place}: not in the folder of its stage"
+            assert CONTRACTS[stage] in ancestors(module, name), f"{place}: no subclass of {CONTRACTS[stage]}"
+
+
+def ancestors(module: str, name: str) -> Iterator[tuple[str, str]]:
+    """Yields a class and all its base classes within the package, as (module, class)."""
+    tree = modules()[module]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            yield module, name
+            for base in node.bases:
+                yield from ancestors(module, ast.unparse(base.value if isinstance(base, ast.Subscript) else base))
+        if isinstance(node, ast.ImportFrom) and str(node.module) in modules():
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    yield from ancestors(str(node.module), alias.name)
+
+
+def test_the_tests_mirror_the_package() -> None:
+    code = {path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if path.name != "__init__.py"}
+    tests = {path.parent.relative_to(TESTS) for path in TESTS.rglob("test_*.py")}
+    assert tests - code == {Path("tools")}
+    assert not code - tests
+
+
+def test_functions_are_short() -> None:
+    """A function that has become short leaves the list."""
+    long = {}
+    for module, tree in modules().items():
+        for name, node in _functions(tree, module):
+            assert node.end_lineno is not None
+            if (lines := node.end_lineno - node.lineno + 1) > LONGEST:
+                long[name] = lines
+    assert long.keys() == LONGER, long
+    assert not [name for name in LONGER if name.startswith("segmentation.pipeline.")]
+
+
+def _functions(node: ast.AST, inside: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+    for child in ast.iter_child_nodes(node):
+        named = isinstance(child, ast.FunctionDef | ast.ClassDef)
+        name = f"{inside}.{child.name}" if isinstance(child, ast.FunctionDef | ast.ClassDef) else inside
+        if isinstance(child, ast.FunctionDef):
+            yield name, child
+        yield from _functions(child, name if named else inside)
+
+
+def test_types_are_known() -> None:
+    """`Any` is for libraries without types; the limit is lowered with the count."""
+    count = {
+        module: sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(tree))
+        for module, tree in modules().items()
+    }
+    assert sum(count.values()) <= MOST_ANY, sorted(count.items(), key=lambda item: -item[1])[:20]

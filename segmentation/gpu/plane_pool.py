@@ -62,3 +62,14 @@ class PlanePool:
         with suppress(RuntimeError):  # a GPU that has failed, as those say who work with it; nothing is given out then
             self._reader.enter()
             self._free.append((tensors, self._reader.record_event()))
+
+    def __del__(self) -> None:
+        """Makes `gpu`'s stream wait for the reads of all free planes.
+
+        PyTorch may give their memory to the next work on that stream at once, where the next file's pool begins.
+        """
+        with suppress(RuntimeError):  # a GPU that has failed, which is reported where stages are called
+            for _, read in self._free:
+                if read is not None and not read.query():
+                    self._gpu.enter()
+                    self._gpu.wait_event(read)

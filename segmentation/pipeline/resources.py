@@ -22,7 +22,7 @@ from segmentation.stages.inference import Inference, wants_class_map
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
-    from segmentation.stages.decode.nvdec_session import NvdecSessionPool
+    from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 
 GPU_BATCH = 16  # frames at a time: fewer leave the GPU waiting for the host, more only take memory
 
@@ -62,7 +62,7 @@ class Resources:
     def nvdec_sessions(self) -> NvdecSessionPool:
         with self._lock:
             if self._nvdec_sessions is None:
-                from segmentation.stages.decode.nvdec_session import NvdecSessionPool  # likewise
+                from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool  # likewise
 
                 self._nvdec_sessions = NvdecSessionPool()
             return self._nvdec_sessions
@@ -106,10 +106,12 @@ class Resources:
             return self._networks[key].for_run()
 
     def limit_batch(self, size: int) -> None:
-        """Frees the networks of larger batches, for an attempt with a smaller one."""
+        """Frees the networks of larger batches and idle NVDEC sessions, for an attempt with a smaller batch."""
         with self._lock:
             self._batch_limit = size
             self._free_networks()
+            if self._nvdec_sessions is not None:
+                self._nvdec_sessions.close()
 
     def close(self) -> None:
         """Frees everything."""

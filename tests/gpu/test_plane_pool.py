@@ -22,6 +22,7 @@ class FakeGpu:
         self.made = 0
         self.entered: list[str] = []
         self.over = False
+        self.awaited: list[Any] = []
 
     def planes(self, shapes: Any, dtype: Any) -> tuple[Any, ...]:
         self.made += 1
@@ -32,6 +33,9 @@ class FakeGpu:
 
     def record_event(self) -> Any:
         return SimpleNamespace(query=lambda: self.over)
+
+    def wait_event(self, event: Any) -> None:
+        self.awaited.append(event)
 
 
 def test_planes_come_back_with_their_last_reference() -> None:
@@ -65,6 +69,19 @@ def test_nobody_writes_where_another_stream_still_reads() -> None:
     assert pool.take()[0].data_ptr() == address and writer.made == 2
 
 
+@pytest.mark.parametrize(("over", "awaited"), [(False, 1), (True, 0)])
+def test_memory_of_a_pool_that_ends_is_not_overwritten_before_it_is_read(over: bool, awaited: int) -> None:
+    """The pool of the next file may get that memory at once, on the same stream."""
+    writer, reader = FakeGpu(), FakeGpu()
+    pool = PlanePool(writer, SHAPES, torch.uint8, reader)  # type: ignore[arg-type]
+    holder = [pool.take()]
+    del pool
+    assert not writer.awaited
+    reader.over = over
+    holder.clear()
+    assert len(writer.awaited) == awaited
+
+
 def test_planes_of_a_gpu_that_has_failed_are_let_go_silently(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python reports what is raised where the last reference goes, in many lines, and nobody can catch it."""
     writer, reader = FakeGpu(), FakeGpu()
@@ -72,7 +89,7 @@ def test_planes_of_a_gpu_that_has_failed_are_let_go_silently(monkeypatch: pytest
     def failing() -> Any:
         raise RuntimeError("CUDA_ERROR_LAUNCH_FAILED where an event is recorded")
 
-    reader.recorded = failing  # type: ignore[method-assign]
+    reader.record_event = failing  # type: ignore[method-assign]
     pool = PlanePool(writer, SHAPES, torch.uint8, reader)  # type: ignore[arg-type]
     holder = [pool.take()]
     unraised: list[Any] = []

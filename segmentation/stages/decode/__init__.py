@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from segmentation.config import Config
     from segmentation.frames import FrameBatch, VideoInfo
     from segmentation.gpu.context import Gpu
-    from segmentation.stages.decode.nvdec_session import NvdecSessionPool
+    from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 
 
 class Decoder(Stage):

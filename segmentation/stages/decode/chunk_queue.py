@@ -1,42 +1,46 @@
-"""The order in which several decoders of one file give out what they decode."""
+"""Hands chunks to several decoders and returns their batches in presentation order, within a memory budget."""
 
 import threading
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import Generic
 
-from segmentation.stages.decode.chunks import Chunk
+from segmentation.stages.decode.chunks import BatchT, Chunk
 
 _AHEAD = 3  # chunks that wait for a decoder: when the third one begins, the first one has been read to its end
-_RESERVE = 2  # batches that the chunk whose turn it is may have waiting, however much the others hold
-_SLACK = 2.5  # times what decoders in step hold; in simulations 1.5 is enough
+_RESERVE = 2  # batches that the chunk whose turn it is may have waiting, however many the others hold
+_SLACK = 2.5  # times the batches that decoders in step hold; in simulations 1.5 suffices
 
 
-class ChunkQueue:
-    """Where chunks wait for decoders, and their batches for their turn."""
+class ChunkQueue(Generic[BatchT]):
+    """Holds chunks until a decoder takes them, and decoded batches until it is their chunk's turn.
+
+    One thread opens chunks, several decode them, and one iterates over the batches.
+    """
 
     def __init__(self, most: int, size: int, decoders: int) -> None:
-        self.lost = 0  # frames that were to come after the last ones of chunks that have been given out
+        """Makes a queue for so many decoders, with batches of `size` frames, at most `most` of them held at once."""
+        self.lost = 0  # frames missing at the ends of chunks that have been given out
         self.passed: int | None = None  # the pts of the last frame that such chunks left out before the wanted stretch
         self.closed = threading.Event()
-        self._most = most  # batches that may be in the making or waiting, if they are of use
-        self._size = size  # frames in a batch
+        self._most = most
+        self._size = size
         self._decoders = decoders
-        self._held = 0
-        self._limit = 0.0  # batches that may be in the making or waiting
-        self._at_once = 0.0  # decoders that can be at work all the time within that
-        self._new: deque[Chunk] = deque()  # not begun
-        self._order: deque[Chunk] = deque()  # not given out; it is the first one's turn
+        self._held = 0  # batches that are being filled or wait
+        self._limit = 0.0  # for `_held`: `_most`, or less if less suffices
+        self._at_once = 0.0  # decoders that can be at work all the time within `_limit`
+        self._new: deque[Chunk[BatchT]] = deque()  # chunks that no decoder has taken
+        self._order: deque[Chunk[BatchT]] = deque()  # chunks that are not given out; it is the first one's turn
         self._all_read = False
         self._error: BaseException | None = None
         lock = threading.Lock()
-        self._chunks = threading.Condition(lock)  # there are more, or fewer, that wait for a decoder
+        self._chunks = threading.Condition(lock)  # `_new` has changed
         self._room = threading.Condition(lock)  # batches were taken
         self._next = threading.Condition(lock)  # there may be a batch to take
 
-    def open(self, chunk: Chunk | None) -> None:
-        """Adds a chunk at the end; `None`: no more. Waits while `_AHEAD` or more wait for a decoder."""
+    def open(self, chunk: Chunk[BatchT] | None) -> None:
+        """Adds a chunk at the end; `None` says that no more come. Waits while `_AHEAD` or more wait for a decoder."""
         with self._chunks:
             if chunk is None:
                 self._all_read = True
@@ -49,19 +53,19 @@ class ChunkQueue:
             self._chunks.wait_for(lambda: len(self._new) < _AHEAD or self.closed.is_set())
 
     def _measure(self) -> None:
-        """Sets how much is held, and how many decoders that keeps at work, by the longest of the chunks that are here.
+        """Computes how many batches may be held, and how many decoders that keeps at work, from the longest chunk here.
 
-        N decoders in step, each 1/N of a chunk behind the one before, have decoded (N - 1) / 2 chunks when a turn begins,
-        and begun half a batch each besides: that is length * (N - 1) / 2 + N / 2 batches. `_SLACK` times as much makes
-        up for what keeps them out of step; more than that would only fill memory.
+        N decoders in step are each 1/N of a chunk behind the one before. When a turn begins, they have decoded
+        (N - 1) / 2 chunks, and have begun half a batch each besides: length * (N - 1) / 2 + N / 2 batches. `_SLACK`
+        times as many make up for delays that bring decoders out of step. More would only fill memory.
         """
         longest = max((chunk.length for chunk in self._order), default=0) / self._size
         in_step = longest * (self._decoders - 1) / 2 + self._decoders / 2
         self._limit = min(self._most, max(_RESERVE, _SLACK * in_step))
         self._at_once = (longest + 2 * self._limit) / (longest + 1)
 
-    def next_chunk(self, *, wait: bool = True) -> Chunk | None:
-        """The next chunk for a decoder; `None` when there are no more, or unless it may wait when there is none yet."""
+    def next_chunk(self, *, wait: bool = True) -> Chunk[BatchT] | None:
+        """Returns the next chunk for a decoder; `None` after the last one, and without `wait` also while there is none."""
         with self._chunks:
             if wait:
                 self._chunks.wait_for(lambda: self._new or self._all_read or self.closed.is_set())
@@ -69,21 +73,21 @@ class ChunkQueue:
             self._chunks.notify_all()
             return chunk
 
-    def admit(self, chunk: Chunk) -> None:
-        """Waits until there is room for one more batch of this chunk."""
+    def admit(self, chunk: Chunk[BatchT]) -> None:
+        """Waits until there is room for one more batch of this chunk, and takes that room."""
         with self._room:
             self._room.wait_for(lambda: self.has_room(chunk) or self.closed.is_set())
             self._held += 1
             chunk.begun += 1
 
-    def has_room(self, chunk: Chunk) -> bool:
-        """Whether one more batch of this chunk may be begun.
+    def has_room(self, chunk: Chunk[BatchT]) -> bool:
+        """Returns whether one more batch of this chunk may be begun.
 
-        While batches leave as fast as N decoders make them, a chunk can have its last one ready in time if what it has
-        left to make is 1/N of what is to leave until then. A chunk that has more left may go on. One that is ahead rests,
-        unless there is room beside all that nearer chunks should have when the next turn begins. So decoders that begin
-        together are soon in step, each 1/N of a chunk behind the one before, which is how all work in the least memory.
-        If each took what room there is, chunks that are needed last would fill it while those that are next wait.
+        Batches leave as fast as N decoders fill them. So a chunk's last batch is ready in time if the chunk's remaining
+        work is 1/N of all batches that leave until then. A chunk with more remaining work may go on. A chunk that is
+        ahead rests, unless there is room beside all batches that nearer chunks should have when the next turn begins.
+        Decoders that begin together are thus soon in step, each 1/N of a chunk behind the one before, which keeps all
+        at work in the least memory. Without the rule, chunks that are needed last would fill the memory.
         """
         first = self._order[0]
         if chunk is first and len(chunk.decoded) < _RESERVE:
@@ -95,21 +99,21 @@ class ChunkQueue:
         for other in islice(self._order, 1, None):
             length = other.length / self._size
             ahead += length
-            due = length - ahead / self._at_once  # what it should have when the next turn begins
+            due = length - ahead / self._at_once  # batches that it should have when the next turn begins
             if other is chunk:
                 break
             kept += max(0.0, due - other.begun)
         rest = first.length / self._size - first.begun + len(first.decoded)  # of this turn
         return chunk.begun <= due - rest / self._at_once or self._held + kept < self._limit
 
-    def put(self, chunk: Chunk, batch: Any) -> None:
-        """Takes a batch that was admitted."""
+    def put(self, chunk: Chunk[BatchT], batch: BatchT) -> None:
+        """Adds a batch for which `admit` has taken room."""
         with self._next:
             chunk.decoded.append(batch)
             self._next.notify()
 
-    def finish(self, chunk: Chunk, batch: Any, lost: int) -> None:
-        """Takes the last batch of a chunk, or `None`; `lost` frames were to come after it."""
+    def finish(self, chunk: Chunk[BatchT], batch: BatchT | None, lost: int) -> None:
+        """Adds the last batch of a chunk, if there is one. `lost` frames are missing after that batch."""
         with self._next:
             if batch is not None:
                 chunk.decoded.append(batch)
@@ -119,17 +123,19 @@ class ChunkQueue:
             self._next.notify()
 
     def fail(self, error: BaseException) -> None:
-        """Ends all; who takes batches gets the error."""
+        """Closes the queue. The thread that iterates over the batches raises the first error."""
         self._error = self._error or error
         self.close()
 
     def close(self) -> None:
+        """Ends all waiting, in all threads."""
         with self._next:
             self.closed.set()
             for changed in (self._chunks, self._room, self._next):
                 changed.notify_all()
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[BatchT]:
+        """Yields the batches in presentation order. Raises the error given to `fail`."""
         while True:
             with self._next:
                 self._next.wait_for(self._ready)
@@ -143,12 +149,13 @@ class ChunkQueue:
             yield batch
 
     def _ready(self) -> bool:
+        """Returns whether there is a batch to take, or none to wait for."""
         if self.closed.is_set() or (self._all_read and not self._order):
             return True
         return bool(self._order) and bool(self._order[0].decoded)
 
     def _pass_on(self) -> None:
-        """Ends the turns of chunks that have nothing left to give."""
+        """Ends the turns of chunks whose batches have all been taken."""
         while self._order and self._order[0].done and not self._order[0].decoded:
             chunk = self._order.popleft()
             self.lost += chunk.lost

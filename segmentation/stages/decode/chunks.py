@@ -1,8 +1,8 @@
-"""Cutting a video's packets into chunks that decoders can decode independently of each other, at the same time.
+"""Cuts a video's packets into chunks that decoders can decode at the same time, independently of each other.
 
-A chunk begins at a keyframe from which decoding gives exact pictures. Frames that come after that keyframe in the file
-but are shown before it (those of an open group of pictures) may refer to what lies before it; so the chunk before gets
-them, with the keyframe, and each chunk's frames are those within its own times.
+A chunk begins at a keyframe from which decoding gives exact pictures. In an open group of pictures, frames after the
+keyframe in the file are shown before the keyframe, and may refer to earlier frames. The earlier chunk gets these frames
+too, together with the keyframe. Limits in time then decide which chunk a decoded frame belongs to.
 """
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
@@ -12,7 +12,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 import av.error
 from av.bitstream import BitStreamFilterContext
@@ -22,38 +22,44 @@ from av.video.stream import VideoStream
 from segmentation.frames import VideoInfo
 from segmentation.media.input import open_input
 
+if TYPE_CHECKING:
+    VideoPacket: TypeAlias = Packet[VideoStream]
+
 log = logging.getLogger(__name__)
 
-LONGEST = 600  # packets of one chunk that wait for its decoder: reading stops there until some are taken
-_POLL = 0.05  # seconds between looks at whether all is over
+_MOST_WAITING = 600  # packets of one chunk that wait for its decoder: the reader then waits for the decoder
+_POLL = 0.05  # seconds between looks at whether decoding has been stopped
 _H264_IDR = 5  # nal_unit_type, H.264 table 7-1
 _HEVC_IRAP, _HEVC_IDR = range(16, 24), range(19, 21)  # nal_unit_type, H.265 table 7-1
-_REPEATED = ("h264", "hevc", "mpeg2video", "mpeg4")  # decoders learn from the stream alone what its extradata says
+_REPEATED = ("h264", "hevc", "mpeg2video", "mpeg4")  # codecs whose extradata decoders must find in the stream itself
+
+BatchT = TypeVar("BatchT")
 
 
-class Chunk:
-    """Packets for one decoder, which may take them while others are still being read.
+class Chunk(Generic[BatchT]):
+    """Packets for one decoder, which may take them while the reader still adds some, and the batches decoded from them.
 
-    Frames belong to it whose pts is `first` or more, and less than `until` (`None`: no such limit).
+    Frames with a pts of `first` or more and less than `until` belong to the chunk (`None`: no such limit).
     """
 
     def __init__(self, first: int | None, stop: threading.Event) -> None:
+        """Makes an empty chunk. `stop` ends all waiting, because decoding has been stopped."""
         self.first = first
         self.until: int | None = None
-        self.joined = False  # whether time has stepped back before it, so that its pts don't tell when it is shown
-        self.passed: int | None = None  # the pts of the last of its frames that was left out before the wanted stretch
-        self.head: Packet[Any] | None = None  # its first packet
+        self.joined = False  # whether time has stepped back before the chunk: pts then don't tell when a frame is shown
+        self.passed: int | None = None  # the pts of the last frame that was left out before the wanted stretch
+        self.head: VideoPacket | None = None  # the first packet
         self.length = 0  # packets so far
-        self.ended = False  # whether all of them are there
-        self.begun = 0  # batches that its decoder has begun to fill with what it makes of them
-        self.decoded: deque[Any] = deque()  # what its decoder has made of them and nobody has taken yet
-        self.done = False  # whether nothing is to follow there
-        self.lost = 0  # frames after the last one that came out
-        self._packets: queue.Queue[Packet[Any] | None] = queue.Queue(LONGEST)
+        self.ended = False  # whether all packets have been added
+        self.begun = 0  # batches that the decoder has begun to fill
+        self.decoded: deque[BatchT] = deque()  # full batches that no thread has taken yet
+        self.done = False  # whether the decoder has added its last batch
+        self.lost = 0  # frames that are missing after the last one that was decoded
+        self._packets: queue.Queue[VideoPacket | None] = queue.Queue(_MOST_WAITING)
         self._stop = stop
 
-    def put(self, packet: Packet[Any] | None) -> None:
-        """Adds a packet; `None` ends the chunk. Waits while too many are there, unless all is over."""
+    def put(self, packet: VideoPacket | None) -> None:
+        """Adds a packet, or ends the chunk with `None`. Waits while many packets are there, unless stopped."""
         if self.head is None:
             self.head = packet
         self.length += packet is not None
@@ -65,8 +71,8 @@ class Chunk:
             self.ended = packet is None
             return
 
-    def packets(self) -> Iterator[Packet[Any]]:
-        """Its packets, as they come; ends early when all is over."""
+    def packets(self) -> Iterator[VideoPacket]:
+        """Yields the packets as they are added. Ends early when stopped."""
         while not self._stop.is_set():
             try:
                 packet = self._packets.get(timeout=_POLL)
@@ -77,26 +83,27 @@ class Chunk:
             yield packet
 
     def shows(self, pts: int | None) -> bool:
-        """Whether a frame of this pts belongs to this chunk."""
+        """Returns whether a frame with this pts belongs to the chunk."""
         if pts is None:
             return True
         return (self.first is None or pts >= self.first) and (self.until is None or pts < self.until)
 
 
 def chunks(
-    packets: Iterable[Packet[Any]], cuttable: Callable[[Packet[Any]], bool], least: int, stop: threading.Event
-) -> Iterator[Chunk]:
-    """Cuts at keyframes, so that each chunk has `least` packets or more. A chunk is given out when its first packet has
-    come, and filled while the next one is asked for.
+    packets: Iterable[VideoPacket], cuttable: Callable[[VideoPacket], bool], least: int, stop: threading.Event
+) -> Iterator[Chunk[BatchT]]:
+    """Cuts packets at keyframes into chunks of `least` packets or more.
 
-    Where time steps back, as at the seam of joined recordings or between the entries of an edit list, pts don't tell
-    whose frames are whose: there a chunk ends whatever its length, and neither of the two has a limit at the seam. Nor do
-    they where packets have none, so from the first such packet on there are no cuts but those.
+    Yields a chunk with its first packet, and fills the chunk while the caller asks for the next one.
+
+    Time steps back at the seam of joined recordings, or between entries of an edit list. There a chunk ends whatever
+    its length, and neither of the two chunks has a limit at the seam, because pts don't tell their frames apart. From
+    the first packet without a pts on, seams are the only cuts.
     """
-    chunk: Chunk | None = None
-    before: Chunk | None = None  # the chunk that ends at the beginning of this one, while it may still get frames
+    chunk: Chunk[BatchT] | None = None
+    before: Chunk[BatchT] | None = None  # the chunk that ends where this one begins, while it may still get frames
     latest: int | None = None  # the highest pts since time stepped back
-    seam = joined = False  # whether it has, since the last cut; and at all
+    seam = joined = False  # whether time has stepped back: since the last cut, and at all
     timed = True  # whether all packets have a pts
     for packet in packets:
         if packet.pts is None:
@@ -135,23 +142,25 @@ def chunks(
     _end(chunk)
 
 
-def _end(chunk: Chunk | None) -> None:
+def _end(chunk: Chunk[BatchT] | None) -> None:
     if chunk is not None:
         chunk.put(None)
 
 
-def whole(packets: Iterable[Packet[Any]], stop: threading.Event) -> Iterator[Chunk]:
-    """All packets as one chunk, whatever their times."""
-    chunk = Chunk(None, stop)
+def whole(packets: Iterable[VideoPacket], stop: threading.Event) -> Iterator[Chunk[BatchT]]:
+    """Yields all packets as one chunk, whatever their times."""
+    chunk: Chunk[BatchT] = Chunk(None, stop)
     yield chunk
     for packet in packets:
         chunk.put(packet)
     chunk.put(None)
 
 
-def read(info: VideoInfo, first: int | None) -> Iterator[Packet[Any]]:
-    """The video's packets from the keyframe before the pts `first` on, as a decoder without a container wants them;
-    all of them, if a seek does not lead there."""
+def read(info: VideoInfo, first: int | None) -> Iterator[VideoPacket]:
+    """Yields the video's packets from the keyframe before the pts `first` on, for a decoder without a container.
+
+    Yields all packets if `first` is `None`, or if a seek does not lead to such a keyframe.
+    """
     sought = first if first is not None and _leads_before(info, first) else None
     with open_input(info.path) as container:
         stream = container.streams[info.stream_index]
@@ -168,8 +177,10 @@ def read(info: VideoInfo, first: int | None) -> Iterator[Packet[Any]]:
 
 
 def _leads_before(info: VideoInfo, first: int) -> bool:
-    """Whether a seek to the pts `first` leads to a keyframe that is shown then or before. Not every container that
-    can't seek can go back to its beginning, so this opens it apart."""
+    """Returns whether a seek to the pts `first` leads to a keyframe that is shown then or earlier.
+
+    Opens the container anew, because some that can't seek can't go back to their beginning either.
+    """
     with open_input(info.path) as container:
         stream = container.streams[info.stream_index]
         try:
@@ -178,12 +189,13 @@ def _leads_before(info: VideoInfo, first: int) -> bool:
         except av.error.FFmpegError as exc:
             log.info("%s: can't seek: %s", info.path, exc)
             return False
-    if found is None or found.pts is None or found.is_discard:  # those of another entry of the edit list are not shown
+    if found is None or found.pts is None or found.is_discard:  # packets of another entry of the edit list are hidden
         return False
     return found.is_keyframe and found.pts <= first
 
 
-def _filtered(packet: Packet[Any], filters: BitStreamFilterContext | None, path: str) -> list[Packet[Any]]:
+def _filtered(packet: VideoPacket, filters: BitStreamFilterContext | None, path: str) -> list[VideoPacket]:
+    """Returns the packets that the filters make of a packet: none if it is damaged."""
     try:
         return [packet] if filters is None else filters.filter(packet)
     except av.error.FFmpegError as exc:
@@ -191,10 +203,10 @@ def _filtered(packet: Packet[Any], filters: BitStreamFilterContext | None, path:
         return []
 
 
-def exact_keyframe(codec: str) -> Callable[[Packet[Any]], bool]:
-    """Tells packets at which decoding can begin and every frame shown from then on is exact.
+def exact_keyframe(codec: str) -> Callable[[VideoPacket], bool]:
+    """Returns a test for packets at which decoding can begin and every frame shown from then on is exact.
 
-    In H.264 other keyframes than IDR pictures may begin a gradual refresh, and later frames may refer back past them.
+    In H.264, keyframes other than IDR pictures may begin a gradual refresh, and later frames may refer to earlier ones.
     """
     if codec == "h264":
         return lambda packet: _is_key(packet) and any(nal & 31 == _H264_IDR for nal in _nal_bytes(packet))
@@ -203,11 +215,12 @@ def exact_keyframe(codec: str) -> Callable[[Packet[Any]], bool]:
     return _is_key
 
 
-def begins_anew(codec: str, chunk: Chunk) -> bool:
-    """Whether a decoder can go on with this chunk after any other without being emptied: it begins with an IDR picture,
-    before which all that is held is shown, and after which nothing refers back.
+def begins_anew(codec: str, chunk: Chunk[BatchT]) -> bool:
+    """Returns whether a decoder can go on with this chunk after any other one without being emptied.
 
-    All of it has to be there, for what the decoder holds may be what those wait for who keep the reader waiting.
+    That holds for a chunk that begins with an IDR picture: the decoder puts out all earlier frames before that picture,
+    and no later frame refers to them. All packets must be there already: else the decoder would wait for the reader
+    while it holds frames that other decoders, and so the reader, wait for.
     """
     if chunk.head is None or not chunk.ended:
         return False
@@ -216,18 +229,20 @@ def begins_anew(codec: str, chunk: Chunk) -> bool:
     return codec == "h264" and any(nal & 31 == _H264_IDR for nal in _nal_bytes(chunk.head))
 
 
-def is_hidden(codec: str, packet: Packet[Any]) -> bool:
-    """Whether a packet's frame is there for others to refer to, and never shown: VP8 stores such in packets of their
-    own (`show_frame`, RFC 6386, 9.1)."""
+def is_hidden(codec: str, packet: VideoPacket) -> bool:
+    """Returns whether a packet's frame is never shown and only serves as a reference for others.
+
+    VP8 stores such frames in packets of their own (`show_frame`, RFC 6386, 9.1).
+    """
     return codec == "vp8" and not memoryview(packet)[0] & 16
 
 
-def _is_key(packet: Packet[Any]) -> bool:
+def _is_key(packet: VideoPacket) -> bool:
     return packet.is_keyframe and packet.pts is not None
 
 
-def _nal_bytes(packet: Packet[Any]) -> Iterator[int]:
-    """The first byte of each NAL unit in a packet with start codes (H.264 annex B)."""
+def _nal_bytes(packet: VideoPacket) -> Iterator[int]:
+    """Yields the first byte of each NAL unit in a packet with start codes (H.264 annex B)."""
     data = bytes(packet)
     at = data.find(b"\0\0\1")
     while 0 <= at < len(data) - 3:
@@ -236,9 +251,9 @@ def _nal_bytes(packet: Packet[Any]) -> Iterator[int]:
 
 
 def _filter(stream: VideoStream) -> BitStreamFilterContext | None:
-    """What makes the packets of a container understandable without it."""
+    """Returns the filters that put into the packets all that their container stores apart; `None` if nothing is."""
     codec, extradata = stream.codec_context.name, stream.codec_context.extradata
     if codec in ("h264", "hevc") and extradata and extradata[0] == 1:
-        # The first one puts the parameter sets before IDR pictures only, and H.264 may begin with another keyframe.
+        # The first filter puts the parameter sets before IDR pictures only, and H.264 may begin with another keyframe.
         return BitStreamFilterContext(f"{codec}_mp4toannexb,dump_extra", stream)
     return BitStreamFilterContext("dump_extra", stream) if codec in _REPEATED and extradata else None

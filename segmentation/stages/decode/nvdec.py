@@ -1,23 +1,22 @@
-"""Decoding on NVDEC, through PyNvVideoCodec: several engines on one file, frames in device memory.
+"""Decodes on NVDEC, through PyNvVideoCodec: several engines on one file, frames in device memory.
 
-H.264, HEVC, VP8 and VP9 come out bit for bit as FFmpeg decodes them; MPEG-1, 2 and 4 leave the rounding of their
-transform open, and a sample may be a level off.
+H.264, HEVC, VP8 and VP9 come out bit for bit as FFmpeg decodes them. MPEG-1, 2 and 4 leave the rounding of their
+transform open, so a sample may be a level off.
 
-PyAV reads the container, `packets.py` cuts it into chunks, and each of several threads feeds one chunk after the other to a
-decoder of its own. Frames leave in order. What chunks ahead of the one that is being given out is bounded by memory, so
-that short chunks keep all engines busy, and long ones as many as memory allows.
+PyAV reads the container, and `chunks.py` cuts the packets into chunks. Each of several threads feeds one chunk after
+the other to an NVDEC session of its own. `chunk_queue.py` returns the batches in presentation order, and bounds the
+memory that batches ahead of their turn take. So short chunks keep all engines busy, and long chunks as many as memory allows.
 """
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import PyNvVideoCodec as nvc
-from av.packet import Packet
 from av.video.stream import VideoStream
 from numpy import int64, uint64
 
@@ -31,23 +30,42 @@ from segmentation.media.input import open_input
 from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.chunk_queue import ChunkQueue
 from segmentation.stages.decode.chunks import Chunk, begins_anew, chunks, exact_keyframe, is_hidden, read, whole
-from segmentation.stages.decode.nvdec_session import NvdecSession, NvdecSessionPool
+from segmentation.stages.decode.nvdec_session import NvdecSession, NvdecSessions, Surface
+from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, StreamFormat
 from segmentation.stages.decode.nvdec_support import nvdec_engines
 from segmentation.stages.decode.timestamps import Timeline, missing
+from segmentation.stages.frame_kernels import FRAMES
 
-_Times = tuple[int | None, int, bool]  # pts, duration, whether it is decoded only because others refer to it
-_Shown = tuple[int | None, int]  # pts, duration
-_Batch = tuple[Planes, list[_Shown]]  # planes (N, h, w), and what is in their rows
+if TYPE_CHECKING:
+    from segmentation.stages.decode.chunks import VideoPacket
 
-LEAST_DECODERS = 2  # one leaves an engine idle between frames
+LEAST_DECODERS = 2  # a single session leaves its engine idle between frames
 LEAST_CHUNK = 24  # packets: below, restarting a decoder costs more than another engine brings
-# Bytes of decoded frames that may wait for their turn, or a quarter of the GPU's free memory. Seven decoders in step on
-# chunks of 250 frames of 1080p need just that (queue.py says why): with less, long chunks leave engines idle.
+# Bytes of decoded frames that may wait for their turn, at most a quarter of the GPU's free memory. Seven decoders in
+# step need as much on chunks of 250 frames of 1080p. With less, long chunks leave engines idle.
 AHEAD = 2_500_000_000
 
 
+class _PacketTimes(NamedTuple):
+    pts: int | None
+    duration: int
+    hidden: bool  # decoded only because other frames refer to it
+
+
+class _FrameTimes(NamedTuple):
+    pts: int | None
+    duration: int
+
+
+class _DecodedBatch(NamedTuple):
+    planes: Planes  # (N, h, w)
+    times: list[_FrameTimes]  # of the frames in their first rows
+    lost: int  # frames that are missing before the last frame, and after those of earlier batches
+    ready: Event  # the planes hold the frames once this CUDA event has passed
+
+
 class NvdecDecoder(Decoder):
-    """See `segmentation.stages.decode`. The planes of a batch are (N, h, w), with N the batch size even if it is not full."""
+    """See `segmentation.stages.decode`. The planes of a batch are (N, h, w), with N the batch size in every batch."""
 
     memory: ClassVar[Memory] = "cuda"
 
@@ -56,26 +74,33 @@ class NvdecDecoder(Decoder):
     ) -> None:
         self.info = info
         self.damaged = 0
-        # A decoder's thread waits for each picture's copy, and with it for all that its stream was given before.
-        self._gpu = gpu.with_own_stream()
         self._stages = gpu
         self._layout = FORMATS[pix_fmt]
         self._engines = nvdec_engines(config, info)
-        self._kernels = self._gpu.kernels(self._layout)
         self._batch_size = config.batch_size or 1
-        shapes = [(self._batch_size, *shape) for shape in self._layout.shapes(info.width, info.height)]
-        self._pool = PlanePool(self._gpu, shapes, torch_dtype(self._layout), reader=gpu)
         self._limit = config.max_frames
         self._timeline = Timeline(info, config)
-        batch_bytes = self._layout.frame_bytes(info.width, info.height) * self._batch_size
-        most = min(AHEAD, gpu.free_bytes() // 4) // batch_bytes
         self._threads: list[threading.Thread] = []
         with open_input(info.path) as container:
             stream = container.streams[info.stream_index]
             assert isinstance(stream, VideoStream)
             self._stored_in_decoding_order = container.format.name == "avi" and stream.has_b_frames
+            extradata = stream.codec_context.extradata
         self._decoders = 1 if self._stored_in_decoding_order else max(LEAST_DECODERS, self._engines)
-        self._line = ChunkQueue(most, self._batch_size, self._decoders)
+        batch_bytes = self._layout.frame_bytes(info.width, info.height) * self._batch_size
+        most = min(AHEAD, gpu.free_bytes() // 4) // batch_bytes
+        self._queue: ChunkQueue[_DecodedBatch] = ChunkQueue(most, self._batch_size, self._decoders)
+        self._session_pool = sessions
+        stream_format = StreamFormat(gpu.index, info.codec, info.width, info.height, info.pix_fmt, extradata)
+        idle = None if sessions is None else sessions.take(stream_format)
+        # A session waits for the copy of each picture, and so for all earlier work on its stream. On the stages' stream
+        # the decoders would wait for the stages.
+        self._sessions = idle or NvdecSessions(stream_format, gpu.with_own_stream())
+        self._gpu = self._sessions.gpu
+        self._kernels = self._gpu.kernels(FRAMES, self._layout)
+        shapes = [(self._batch_size, *shape) for shape in self._layout.shapes(info.width, info.height)]
+        self._planes = PlanePool(self._gpu, shapes, torch_dtype(self._layout), reader=gpu)
+        self._returned = False  # whether the session pool has its sessions back
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -92,24 +117,27 @@ class NvdecDecoder(Decoder):
         except BaseException:
             self.close()
             raise
-        self._line.close()  # nobody waits here until the decoders are gone
+        self._queue.close()  # without joining: the stages need not wait until all sessions are destroyed
 
     def close(self) -> None:
-        """Ends all threads and gives the decoders back."""
-        self._line.close()
+        """Ends all threads, and returns the sessions to their pool or destroys them."""
+        self._queue.close()
         for thread in self._threads:
             thread.join()
         self._threads = []
+        if self._session_pool is not None and not self._returned:
+            self._returned = True
+            self._session_pool.give_back(self._sessions)
 
     def _in_time(self) -> Iterator[FrameBatch]:
-        """The batches in order, their frames' pts settled, cut to the wanted stretch."""
+        """Yields the batches in order, their frames' pts settled, cut to the wanted stretch."""
         count = number = 0
         end = 0  # ticks
         self._stages.enter()
-        for planes, times, lost, made in self._line:
-            self._stages.wait_event(made)
+        for planes, times, lost, ready in self._queue:
+            self._stages.wait_event(ready)
             self.damaged += lost
-            self._timeline.passed(self._line.passed)
+            self._timeline.passed(self._queue.passed)
             placed: list[Frame] = []
             early = 0  # frames before the wanted stretch, of joined chunks
             for stored, duration in times:
@@ -128,77 +156,95 @@ class NvdecDecoder(Decoder):
                 count += len(placed)
                 number += 1
             if early + len(placed) < len(times) or count == self._limit:
-                self.damaged += self._line.lost
+                self.damaged += self._queue.lost
                 return
         whole = self._timeline.first is None
         short = missing(self.info, count, end * self.info.time_base, whole=whole)
-        self.damaged = max(self.damaged + self._line.lost, short)
+        self.damaged = max(self.damaged + self._queue.lost, short)
 
     def _move_up(self, planes: Planes, early: int, count: int) -> None:
-        """Brings `count` rows after the first `early` ones to the beginning."""
+        """Copies the `count` rows after the first `early` ones to the beginning."""
         for row in range(count):
             for plane in planes:
                 self._stages.copy(plane[row], plane[row + early])
 
-    def _guard(self, work: Any) -> None:
+    def _guard(self, work: Callable[[], None]) -> None:
+        """Runs a thread's work. Its error is raised where the batches are taken."""
         try:
             self._gpu.enter()
             work()
-        except BaseException as exc:  # raised again where the batches are taken
-            self._line.fail(exc)
+        except BaseException as exc:
+            self._queue.fail(exc)
 
     def _read(self) -> None:
-        """Reads packets and hands out chunks."""
-        packets = takewhile(lambda _: not self._line.closed.is_set(), read(self.info, self._timeline.first))
+        """Reads packets and opens chunks."""
+        packets = takewhile(lambda _: not self._queue.closed.is_set(), read(self.info, self._timeline.first))
+        cut: Iterator[Chunk[_DecodedBatch]]
         if self._stored_in_decoding_order:  # times don't tell which chunk a frame belongs to
-            cut = whole(packets, self._line.closed)
+            cut = whole(packets, self._queue.closed)
         else:
-            cut = chunks(packets, exact_keyframe(self.info.codec), LEAST_CHUNK, self._line.closed)
+            cut = chunks(packets, exact_keyframe(self.info.codec), LEAST_CHUNK, self._queue.closed)
         for chunk in cut:
-            self._line.open(chunk)
-        self._line.open(None)
+            self._queue.open(chunk)
+        self._queue.open(None)
 
     def _work(self) -> None:
-        """Decodes one chunk after the other. Where the next one is there already and begins anew, its packets follow at
-        once and push out the frames that the decoder still holds: if it were emptied first, its engine would stand
-        idle."""
-        decoder: NvdecSession | None = None
-        before: _Making | None = None  # the chunk of which the decoder still holds frames
-        while True:
-            chunk = self._line.next_chunk(wait=before is None)
-            if decoder is not None and before is not None and (chunk is None or not self._follows(chunk, before)):
-                self._take(decoder.decode(nvc.PacketData()), before)  # an empty one: what it still holds
+        """Decodes chunks with one session. Afterwards keeps the session for the next file, or destroys it."""
+        chunk = self._queue.next_chunk()
+        if chunk is None:
+            return
+        session = self._sessions.take(self.info.path)
+        try:
+            self._decode_chunks(session, chunk)
+        except BaseException:
+            session.close()  # it may hold frames of this file, which would come out as frames of the next
+            raise
+        self._queue.closed.wait()  # destroying a session stops the others
+        if self._session_pool is None:
+            session.close()
+        else:
+            self._sessions.give_back(session)
+
+    def _decode_chunks(self, session: NvdecSession, chunk: Chunk[_DecodedBatch] | None) -> None:
+        """Decodes one chunk after the other, beginning with `chunk`, and leaves the session empty.
+
+        The packets of a chunk that begins anew follow at once, and push out the frames of the chunk before that the
+        session still holds. Emptying the session first would leave its engine idle.
+        """
+        before: _ChunkInProgress | None = None  # the chunk of which the session still holds frames
+        while chunk is not None or before is not None:
+            if before is not None and (chunk is None or not self._follows(chunk, before)):
+                self._take(session.decode(nvc.PacketData()), before)  # an empty packet empties the session
                 self._finish(before)
                 before = None
-            elif chunk is None:
-                break
             if chunk is not None:
-                decoder = decoder or NvdecSession(self.info, self._gpu)
-                before = self._decode(decoder, chunk, before)
-        self._line.closed.wait()  # while one decoder is being destroyed, no other gets on
-        if decoder is not None:
-            decoder.close()
+                before = self._decode(session, chunk, before)
+            chunk = self._queue.next_chunk(wait=before is None)
 
-    def _follows(self, chunk: Chunk, before: _Making) -> bool:
-        """Whether a decoder can go on with a chunk while it holds frames of another: timestamps tell them apart."""
+    def _follows(self, chunk: Chunk[_DecodedBatch], before: _ChunkInProgress) -> bool:
+        """Returns whether timestamps tell a chunk's frames from those of another chunk that the session still holds."""
         if not begins_anew(self.info.codec, chunk):
             return False
-        first = chunk.first  # as it stays, now that all of the chunk is there
+        first = chunk.first  # final, because all of the chunk's packets are there
         return first is not None and all(time < first for time in before.times)
 
-    def _decode(self, decoder: NvdecSession, chunk: Chunk, before: _Making | None) -> _Making:
-        """Gives the decoder a chunk's packets, and takes what comes out."""
-        making = _Making(chunk)
+    def _decode(
+        self, session: NvdecSession, chunk: Chunk[_DecodedBatch], before: _ChunkInProgress | None
+    ) -> _ChunkInProgress:
+        """Feeds a chunk's packets to the session and takes the surfaces, first those of the chunk `before`."""
+        current = _ChunkInProgress(chunk)
         for packet in chunk.packets():
             hidden = packet.is_discard or is_hidden(self.info.codec, packet)
-            before = self._sort(decoder.decode(making.data(packet, hidden=hidden)), before, making)
-        # A chunk may be too short to push out all.
-        if before is not None and self._sort(decoder.decode(nvc.PacketData()), before, making) is not None:
+            before = self._sort(session.decode(current.data(packet, hidden=hidden)), before, current)
+        # A chunk may be too short to push out all frames of the one before.
+        if before is not None and self._sort(session.decode(nvc.PacketData()), before, current) is not None:
             self._finish(before)
-        return making
+        return current
 
-    def _sort(self, surfaces: list[Any], before: _Making | None, making: _Making) -> _Making | None:
-        """Takes surfaces, first those of the chunk before; returns that while more of it is to come."""
+    def _sort(
+        self, surfaces: list[Surface], before: _ChunkInProgress | None, current: _ChunkInProgress
+    ) -> _ChunkInProgress | None:
+        """Takes surfaces, first those of the chunk before. Returns that chunk while more of its frames are to come."""
         if before is not None:
             own = next((i for i, surface in enumerate(surfaces) if surface.timestamp not in before.times), None)
             self._take(surfaces[:own], before)
@@ -206,49 +252,48 @@ class NvdecDecoder(Decoder):
                 return before
             self._finish(before)
             surfaces = [] if own is None else surfaces[own:]
-        self._take(surfaces, making)
+        self._take(surfaces, current)
         return None
 
-    def _take(self, surfaces: list[Any], making: _Making) -> None:
-        """Copies those that are to be shown into batches.
+    def _take(self, surfaces: list[Surface], current: _ChunkInProgress) -> None:
+        """Copies the surfaces that are to be shown into batches.
 
-        A surface's memory is used again for later ones, so it has to be read on the stream, before asking for more.
+        The session overwrites surfaces. So their copies are queued on its stream before it gets the next packet.
         """
-        chunk = making.chunk
-        if self._line.closed.is_set():
+        chunk = current.chunk
+        if self._queue.closed.is_set():
             return
         for surface in surfaces:
-            pts, duration, discarded = making.times.pop(surface.timestamp, (None, 0, False))
-            if discarded or not chunk.shows(pts):
+            pts, duration, hidden = current.times.pop(surface.timestamp, _PacketTimes(None, 0, False))
+            if hidden or not chunk.shows(pts):
                 continue
-            making.latest = latest = making.latest if pts is None else pts
+            current.latest = latest = current.latest if pts is None else pts
             if latest is not None and not chunk.joined and not self._timeline.begun(latest):
                 chunk.passed = latest
                 continue
-            if making.filling is None:
-                self._line.admit(chunk)
-                making.filling = (self._pool.take(), [])
-            planes, shown = making.filling
-            self._unpack(surface, planes, len(shown))
-            shown.append((pts, duration))
-            if len(shown) == self._batch_size:
-                self._line.put(chunk, self._made(making))
+            if current.filling is None:
+                self._queue.admit(chunk)
+                current.filling = (self._planes.take(), [])
+            planes, times = current.filling
+            self._unpack(surface, planes, len(times))
+            times.append(_FrameTimes(pts, duration))
+            if len(times) == self._batch_size:
+                self._queue.put(chunk, self._filled(current))
 
-    def _finish(self, making: _Making) -> None:
-        """Gives out the last batch, when nothing more of the chunk is to come out."""
-        last = self._made(making) if making.filling is not None else None
-        self._line.finish(making.chunk, last, making.lost(None))
+    def _finish(self, current: _ChunkInProgress) -> None:
+        """Puts out the last batch, when no more frames of the chunk come."""
+        last = self._filled(current) if current.filling is not None else None
+        self._queue.finish(current.chunk, last, current.lost(None))
 
-    def _made(self, making: _Making) -> tuple[Planes, list[_Shown], int, Event]:
-        """The batch that was being filled, how many frames are lost before its last one and after those of earlier
-        batches, and the event after which its planes are what they are to be."""
-        assert making.filling is not None
-        (planes, shown), making.filling = making.filling, None
-        last = shown[-1][0]  # without a time it does not tell what was to come before
-        return planes, shown, 0 if last is None else making.lost(last), self._gpu.record_event()
+    def _filled(self, current: _ChunkInProgress) -> _DecodedBatch:
+        """Returns the batch that was being filled."""
+        assert current.filling is not None
+        (planes, times), current.filling = current.filling, None
+        last = times[-1].pts  # a frame without a time does not tell which frames should have come earlier
+        return _DecodedBatch(planes, times, 0 if last is None else current.lost(last), self._gpu.record_event())
 
-    def _unpack(self, surface: Any, planes: Any, row: int) -> None:
-        """Copies a surface into row `row` of the batch."""
+    def _unpack(self, surface: Surface, planes: Planes, row: int) -> None:
+        """Queues the copy of a surface into row `row` of the batch. Raises `InputError` if the size has changed."""
         width, height = self.info.width, self.info.height
         rows, pitch = surface.shape[0], surface.strides[0]
         if (rows, surface.shape[1]) != (height * 3 // 2 if self._layout.shift_y else height * 3, width):
@@ -257,37 +302,42 @@ class NvdecDecoder(Decoder):
                 "don't follow; use --decode pyav"
             )
         shift = 0 if self._layout.bits == 8 else 6
-        pointer, pitch = uint64(surface.GetPtrToPlane(0)), int64(pitch)
-        self._kernels("unpack", (-(-width // 4), height, 1), pointer, pitch, *planes, width, height, row, shift)
+        pointer = uint64(surface.GetPtrToPlane(0))
+        self._kernels("unpack", (-(-width // 4), height, 1), pointer, int64(pitch), *planes, width, height, row, shift)
 
 
 @dataclass(slots=True)
-class _Making:
+class _ChunkInProgress:
     """A chunk that is being decoded."""
 
-    chunk: Chunk
-    times: dict[int, _Times] = field(default_factory=dict)  # of packets whose frame has not come out, by timestamp
-    filling: _Batch | None = None  # the batch that is not full yet
-    latest: int | None = None  # the pts of the last frame that came out, if it had one, else of one before
+    chunk: Chunk[_DecodedBatch]
+    times: dict[int, _PacketTimes] = field(default_factory=dict)  # of packets whose frame is to come, by timestamp
+    filling: tuple[Planes, list[_FrameTimes]] | None = None  # the batch that is not full yet
+    latest: int | None = None  # the pts of the last frame that had one
     counted: int = 0  # frames that are known to be lost
 
     def lost(self, pts: int | None) -> int:
-        """How many more frames are known to be lost than before, once that of this pts, or all (`None`), came out."""
+        """Returns how many more frames are known to be lost than at the last call.
+
+        The frame with this `pts` has come out, and all earlier ones should have; `None`: all frames of the chunk.
+        """
         before = self.counted
         self.counted = sum(
-            not discarded and self.chunk.shows(own) and (pts is None or (own is not None and own < pts))
-            for own, _, discarded in self.times.values()
+            not times.hidden
+            and self.chunk.shows(times.pts)
+            and (pts is None or (times.pts is not None and times.pts < pts))
+            for times in self.times.values()
         )
         return self.counted - before
 
-    def data(self, packet: Packet[Any], *, hidden: bool) -> Any:
-        """A packet for NVDEC, whose frame will have the same timestamp; a `hidden` one is not shown.
+    def data(self, packet: VideoPacket, *, hidden: bool) -> nvc.PacketData:
+        """Returns a packet for NVDEC, whose frame will have the same timestamp. A `hidden` frame is not shown.
 
-        Times that rise in decoding order are taken for decoding times and given out in their order, which is right for
-        AVI: it stores no others.
+        NVDEC takes timestamps that rise in decoding order for decoding times, and gives them to the frames in
+        presentation order. That is right for AVI, which stores no other times.
         """
         timestamp = packet.pts if packet.pts is not None else packet.dts or 0
-        self.times[timestamp] = (packet.pts, packet.duration or 0, hidden)
+        self.times[timestamp] = _PacketTimes(packet.pts, packet.duration or 0, hidden)
         data = nvc.PacketData()
         data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, timestamp
         return data

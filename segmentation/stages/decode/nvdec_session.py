@@ -1,52 +1,96 @@
-"""One decoder of NVDEC's."""
+"""NVDEC sessions: each decodes one stream of packets into surfaces in device memory."""
 
+from __future__ import annotations
+
+from collections import deque
 from contextlib import nullcontext
-from typing import Any
+from typing import Protocol
 
 import PyNvVideoCodec as nvc
 
 from segmentation.errors import InputError
-from segmentation.frames import VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.context import Gpu
 from segmentation.gpu.errors import translate_gpu_error
+from segmentation.stages.decode.nvdec_session_pool import StreamFormat
 from segmentation.stages.decode.nvdec_support import NVDEC_CODECS
 
 
-class NvdecSession:
-    """Packets in, surfaces out. Its beginning and end don't spoil captures of CUDA graphs."""
+class Surface(Protocol):
+    """A decoded picture in the session's own memory, as PyNvVideoCodec returns it."""
 
-    def __init__(self, info: VideoInfo, gpu: Gpu) -> None:
-        self._path = info.path
-        self._begun = False  # whether a picture has come: what it needs is made only when it sees the first packets
+    timestamp: int  # of the packet
+    shape: tuple[int, ...]  # (rows of all planes, width)
+    strides: tuple[int, ...]
+
+    def GetPtrToPlane(self, index: int) -> int: ...  # the library's name
+
+
+class NvdecSession:
+    """One of NVDEC's decoders, bound to a CUDA stream. Creating and destroying it spares running graph captures."""
+
+    def __init__(self, codec: str, gpu: Gpu) -> None:
+        """Creates a session for a `codec`, see `NVDEC_CODECS`, that copies its surfaces on the stream of `gpu`."""
+        self.path = ""  # of the file that is being decoded, for errors
+        self._begun = False  # whether a surface has come: the first packets create the hardware decoder
         with capture_unsafe():
-            self._decoder: Any = nvc.CreateDecoder(
+            self._decoder: nvc.PyNvDecoder | None = nvc.CreateDecoder(
                 gpuid=gpu.index,
-                codec=getattr(nvc.cudaVideoCodec, NVDEC_CODECS[info.codec]),
+                codec=getattr(nvc.cudaVideoCodec, NVDEC_CODECS[codec]),
                 cudastream=gpu.stream.cuda_stream,
                 usedevicememory=True,
             )
 
-    def decode(self, data: Any) -> list[Any]:
-        """The surfaces that are ready after one more packet."""
+    def decode(self, data: nvc.PacketData) -> list[Surface]:
+        """Returns the surfaces that are ready after one more packet; all that are left, after an empty packet.
+
+        The next call may overwrite the surfaces. Raises `InputError` if NVDEC can't decode the stream, or the
+        `DeviceError` behind the library's exception.
+        """
+        assert self._decoder is not None
         try:
             with nullcontext() if self._begun else capture_unsafe():
-                surfaces: list[Any] = self._decoder.Decode(data)
+                surfaces: list[Surface] = self._decoder.Decode(data)
         except (nvc.PyNvVCException, nvc.PyNvVCExceptionUnsupported) as exc:
             if (fault := translate_gpu_error(exc)) is not None:
                 raise fault from exc
             reason = " ".join(str(exc).split())
-            raise InputError(f"{self._path}: NVDEC can't decode it ({reason}); use --decode pyav") from exc
+            raise InputError(f"{self.path}: NVDEC can't decode it ({reason}); use --decode pyav") from exc
         self._begun = self._begun or bool(surfaces)
         return surfaces
 
     def close(self) -> None:
+        """Destroys the session."""
         with capture_unsafe():
             self._decoder = None
 
 
-class NvdecSessionPool:
-    """Keeps NVDEC sessions from one file to the next."""
+class NvdecSessions:
+    """Sessions for streams of one format, used by the threads of one file at a time.
+
+    All sessions share one stream, `gpu.stream`: the batches of a file lie in memory that belongs to one stream. A
+    session can't change its stream, so the set keeps the stream for the next file.
+    """
+
+    def __init__(self, stream_format: StreamFormat, gpu: Gpu) -> None:
+        self.format = stream_format
+        self.gpu = gpu
+        self._idle: deque[NvdecSession] = deque()
+
+    def take(self, path: str) -> NvdecSession:
+        """Returns an idle session or a new one, to decode the file `path`. Called on the thread that decodes."""
+        try:
+            session = self._idle.popleft()
+        except IndexError:
+            session = NvdecSession(self.format.codec, self.gpu)
+        session.path = path
+        return session
+
+    def give_back(self, session: NvdecSession) -> None:
+        """Keeps a session for the next file. An empty packet must have emptied the session."""
+        self._idle.append(session)
 
     def close(self) -> None:
-        """Destroys all idle sessions."""
+        """Destroys the idle sessions. No thread may use the set any more."""
+        while self._idle:
+            self._idle.popleft().close()

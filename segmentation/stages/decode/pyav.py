@@ -22,7 +22,7 @@ from segmentation.stages.decode.timestamps import Reorder, Timeline, missing
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
-    from segmentation.stages.decode.nvdec_session import NvdecSessionPool
+    from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
-"""Frames in memory that another process sees too, given out in blocks and taken back when nobody refers to them.
+"""Memory for frames that two processes share, allocated in blocks and reused when no array refers to them.
 
-It is one file without a name and without a place (memfd), as large as memory could ever be and taking only what was
-written to. So the other process is told of it once, and a block is no more than a place in it; files and mappings of
-their own, one for each block, would be a thousand. Linux only. (/dev/shm would not do: in containers it has 64 MB.)
+A pool is one anonymous file (memfd), far longer than any run needs: only pages that were written to take memory. The
+other process maps the file once, and a block is an offset in it. A file for each block would mean a thousand mappings.
+Linux only. (/dev/shm is too small: 64 MB in containers.)
 """
 
 import ctypes
@@ -13,131 +13,169 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from segmentation.errors import OutputError
 
-_SPACE = 1 << 36  # bytes of addresses, not of memory: who uses the blocks bounds how much of it they take
+_SPACE = 1 << 36  # bytes of addresses, not of memory: the users of the blocks bound how much memory they take
 _ALIGNED = 64  # bytes: planes begin at multiples of it
-PlaneLocation = tuple[int, tuple[int, ...]]  # a plane: bytes from the beginning of the file, shape (N, h, w)
+
+
+class PlaneLocation(NamedTuple):
+    """A plane's place: bytes from the beginning of the file, and its shape (N, h, w)."""
+
+    offset: int
+    shape: tuple[int, ...]
 
 
 class BlockPool:
-    """Gives out blocks. A block is given out again when nobody refers to it any more, nor to arrays in it."""
+    """Allocates blocks. A block is allocated again when the last reference to it, or to an array in it, is gone."""
 
     def __init__(self) -> None:
-        """Raises `OutputError` where the process is not allowed so much."""
+        """Reserves the addresses. Raises `OutputError` where the process may not have that many."""
         self.size = _SPACE
-        self.file = os.memfd_create("segmentation frames")
+        self.fd = os.memfd_create("segmentation frames")
         try:
-            os.ftruncate(self.file, self.size)
-            self._map: mmap.mmap | None = mmap.mmap(self.file, self.size)
+            os.ftruncate(self.fd, self.size)
+            self._map: mmap.mmap | None = mmap.mmap(self.fd, self.size)
         except OSError as exc:
-            os.close(self.file)
+            os.close(self.fd)
             raise OutputError(
                 f"encoding in segments needs {self.size >> 30} GiB of addresses (of memory far less) and does not get "
                 f"them ({exc.strerror}), as under ulimit -v or -f; --encode x264 does without"
             ) from exc
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-        self._lock = threading.Lock()
-        self._end = 0  # bytes that were ever given out
+        self._lock = threading.Lock()  # never taken by `reclaim`: garbage collection runs it at any moment
+        self._end = 0  # bytes: everything beyond was never allocated, or was trimmed
         self._closed = False
-        # By size, the places of blocks that wait. Python may take a block back at any moment, also in the midst of
-        # `take`: so nothing here waits for a lock by then.
-        self._free: dict[int, deque[int]] = {}
-        self._unlock: dict[int, Callable[[], None]] = {}  # by place
+        self._in_use: dict[int, int] = {}  # offset -> size
+        self._free: dict[int, deque[int]] = {}  # size -> offsets
+        self._unlock: dict[int, Callable[[], None]] = {}  # by offset, ends what `lock_once` began
 
     def take(self, size: int) -> "Block":
-        """A block of at least `size` bytes, whose content is whatever was there. Raises `ValueError` after `close`."""
-        memory = self._map  # first: while a block has it, it stays
-        if memory is None:
-            raise ValueError("nothing is given out any more")
+        """Returns a block of at least `size` bytes, with undefined content. Raises `ValueError` after `close`."""
         size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        try:
-            place = self._free.setdefault(size, deque()).pop()
-        except IndexError:
-            with self._lock:
-                place, self._end = self._end, self._end + size
-                if self._end > self.size:
+        with self._lock:
+            memory = self._map
+            if memory is None:
+                raise ValueError("nothing is given out any more")
+            try:
+                offset = self._free.setdefault(size, deque()).pop()
+            except IndexError:
+                if self._end + size > self.size:
                     raise MemoryError(f"more than {self.size} bytes of frames are held") from None
-        return Block(self, memory, place, size, self._address + place)
+                offset, self._end = self._end, self._end + size
+            self._in_use[offset] = size
+        return Block(self, memory, offset, size, self._address + offset)
 
     def planes(self, shapes: Sequence[tuple[int, ...]], dtype: DTypeLike) -> "SharedPlanes":
-        """Planes of these shapes in a block of their own."""
+        """Returns planes of these shapes in a block of their own."""
         return self.take(planes_size(shapes, dtype)).planes(shapes, dtype)
 
+    def trim(self, keep: int) -> None:
+        """Returns the memory of free blocks to the system, except within the first `keep` bytes of the file.
+
+        Blocks in use keep their content. Memory that was faulted in but never allocated is returned likewise.
+        """
+        with self._lock:
+            if self._map is None:
+                return
+            in_use = self._in_use.copy()  # before `_free` is read, see `reclaim`
+            end = max((offset + size for offset, size in in_use.items()), default=0)
+            for size, free in list(self._free.items()):
+                offsets = [free.pop() for _ in range(len(free))]
+                kept = [offset for offset in offsets if offset + size <= keep]
+                end = max([end, *(offset + size for offset in kept)])
+                free.extend(kept)
+                for offset in set(offsets) - set(kept):
+                    self._end_lock(offset)
+                    self._map.madvise(mmap.MADV_REMOVE, offset, size)
+                if not kept and not in_use:
+                    del self._free[size]
+            self._end = end
+            tail = -(-max(end, keep) // mmap.PAGESIZE) * mmap.PAGESIZE
+            self._map.madvise(mmap.MADV_REMOVE, tail, self.size - tail)
+
     def close(self) -> None:
-        """Gives out nothing from now on. What is still referred to stays valid; the rest is given up."""
-        if not self._closed:
-            self._closed = True
-            self._map = None
-            os.close(self.file)
-        self._give_up()
+        """Ends the pool. Arrays that are still referenced stay valid; all other memory is freed."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._map = None
+                os.close(self.fd)
+        self._unlock_free()
 
     @property
     def used(self) -> int:
-        """Bytes that were ever given out: the most that were referred to at one time, if all are of one size."""
+        """Bytes that are allocated or free for reuse: with blocks of one size, the most ever in use at a time."""
         return self._end
 
     def lock_once(self, block: "Block", lock: Callable[[int, int], Callable[[], None]]) -> None:
-        """Calls `lock(address, size)` when this block is seen for the first time, and what that returned in the end."""
-        if block.place not in self._unlock:
-            self._unlock[block.place] = lock(block.address, block.size)
+        """Calls `lock(address, size)` at a block's first use, and the function it returned when the memory is freed."""
+        if block.offset not in self._unlock:
+            self._unlock[block.offset] = lock(block.address, block.size)
 
-    def take_back(self, place: int, size: int) -> None:
-        """For `Block` alone."""
-        self._free[size].append(place)
+    def reclaim(self, offset: int, size: int) -> None:
+        """Frees a block. For `Block` alone.
+
+        The block is in `_free` before it leaves `_in_use`. So `trim`, in another thread, finds it in one of the two.
+        """
+        self._free[size].append(offset)
+        del self._in_use[offset]
         if self._closed:
-            self._give_up()
+            self._unlock_free()
 
-    def _give_up(self) -> None:
+    def _unlock_free(self) -> None:
         for free in list(self._free.values()):
             while free:
-                unlock = self._unlock.pop(free.pop(), None)
-                if unlock is not None:
-                    unlock()
+                self._end_lock(free.pop())
+
+    def _end_lock(self, offset: int) -> None:
+        unlock = self._unlock.pop(offset, None)
+        if unlock is not None:
+            unlock()
 
 
 class Block:
-    """A stretch of a pool's memory. NumPy arrays in it keep it, and it goes back with the last of them."""
+    """A part of a pool's memory. NumPy arrays in it refer to it, and it is reclaimed after the last of them."""
 
-    def __init__(self, pool: BlockPool, memory: mmap.mmap, place: int, size: int, address: int) -> None:
-        self.pool, self.place, self.size, self.address = pool, place, size, address
+    def __init__(self, pool: BlockPool, memory: mmap.mmap, offset: int, size: int, address: int) -> None:
+        self.pool, self.offset, self.size, self.address = pool, offset, size, address
         self._memory = memory  # unmapped with the last block
 
     @property
-    def __array_interface__(self) -> dict[str, Any]:
+    def __array_interface__(self) -> dict[str, object]:
         return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": (self.address, False)}
 
     def planes(self, shapes: Sequence[tuple[int, ...]], dtype: DTypeLike, begin: int = 0) -> "SharedPlanes":
-        """Planes of these shapes in it, one after the other, from byte `begin` on."""
+        """Returns planes of these shapes in the block, one after the other, from byte `begin` on."""
         whole: NDArray[np.uint8] = np.asarray(self)
-        spots, arrays = [], []
+        locations, arrays = [], []
         for shape, size in zip(shapes, _sizes(shapes, dtype), strict=True):
             assert begin + size <= self.size
-            spots.append((self.place + begin, shape))
+            locations.append(PlaneLocation(self.offset + begin, shape))
             arrays.append(whole[begin : begin + size].view(dtype)[: math.prod(shape)].reshape(shape))
             begin += size
-        return SharedPlanes(self, tuple(spots), tuple(arrays))
+        return SharedPlanes(self, tuple(locations), tuple(arrays))
 
     def __del__(self) -> None:
-        self.pool.take_back(self.place, self.size)
+        self.pool.reclaim(self.offset, self.size)
 
 
 @dataclass(frozen=True, slots=True)
 class SharedPlanes:
-    """The planes of a batch of frames in a block: (N, h, w) uint8 or uint16, and where the other process finds them."""
+    """The planes of a batch of frames in a block: arrays (N, h, w) uint8 or uint16, and their places in the file."""
 
     block: Block
-    spots: tuple[PlaneLocation, ...]
-    arrays: tuple[NDArray[Any], ...]
+    locations: tuple[PlaneLocation, ...]
+    arrays: tuple[NDArray[np.generic], ...]
 
 
 def planes_size(shapes: Sequence[tuple[int, ...]], dtype: DTypeLike) -> int:
-    """Bytes that planes take in a block."""
+    """Returns the bytes that planes of these shapes take in a block."""
     return sum(_sizes(shapes, dtype))
 
 

@@ -30,12 +30,12 @@ def pool() -> Iterator[BlockPool]:
 def test_planes_lie_where_it_is_said(pool: BlockPool, shapes: list[tuple[int, ...]], dtype: type[np.uint8]) -> None:
     """Each has its own memory, aligned, and another mapping of the file shows what is written to it."""
     shared = pool.planes(shapes, dtype)
-    other = mmap.mmap(pool.file, pool.size)
+    other = mmap.mmap(pool.fd, pool.size)
     for i, array in enumerate(shared.arrays):
         array[:] = np.arange(array.size, dtype=np.uint32).reshape(array.shape) * (i + 1) % 251
-    for i, (array, (place, shape)) in enumerate(zip(shared.arrays, shared.spots, strict=True)):
+    for i, (array, (offset, shape)) in enumerate(zip(shared.arrays, shared.locations, strict=True)):
         assert array.shape == shape == shapes[i] and array.dtype == dtype and array.ctypes.data % 64 == 0
-        seen = np.frombuffer(other, dtype, array.size, place).reshape(shape)
+        seen = np.frombuffer(other, dtype, array.size, offset).reshape(shape)
         assert np.array_equal(seen, np.arange(array.size).reshape(shape) * (i + 1) % 251)
         assert shared.block.address <= array.ctypes.data < shared.block.address + shared.block.size
 
@@ -55,14 +55,14 @@ def test_several_planes_in_one_block(pool: BlockPool) -> None:
 
 def test_a_block_goes_back_with_its_last_array(pool: BlockPool) -> None:
     shared = pool.planes(SHAPES, np.uint8)
-    place, row = shared.block.place, shared.arrays[1][2, 5:, :7]
+    offset, row = shared.block.offset, shared.arrays[1][2, 5:, :7]
     row[:] = 7
     del shared
     others = [pool.planes(SHAPES, np.uint8) for _ in range(3)]
-    assert place not in {other.block.place for other in others} and (row == 7).all()
+    assert offset not in {other.block.offset for other in others} and (row == 7).all()
     used = pool.used
     del row
-    assert pool.planes(SHAPES, np.uint8).block.place == place and pool.used == used
+    assert pool.planes(SHAPES, np.uint8).block.offset == offset and pool.used == used
 
 
 def test_blocks_do_not_overlap_and_are_few(pool: BlockPool) -> None:
@@ -89,7 +89,7 @@ def test_blocks_do_not_overlap_and_are_few(pool: BlockPool) -> None:
     gc.collect()
     used = pool.used
     held = [pool.planes(SHAPES, np.uint8) for _ in range(24)]
-    assert pool.used == used and len({shared.block.place for shared in held}) == 24
+    assert pool.used == used and len({shared.block.offset for shared in held}) == 24
 
 
 def test_locking_once_and_unlocking_in_the_end(pool: BlockPool) -> None:
@@ -137,9 +137,9 @@ def test_nothing_is_left(pool: BlockPool) -> None:
 def test_memory_is_taken_when_it_is_written_to() -> None:
     pool = BlockPool()
     block = pool.take(1 << 34)
-    assert os.fstat(pool.file).st_blocks == 0
+    assert os.fstat(pool.fd).st_blocks == 0
     np.asarray(block)[: 1 << 20] = 1
-    assert 1 << 20 <= os.fstat(pool.file).st_blocks * 512 < 8 << 20  # pages may be of 2 MB
+    assert 1 << 20 <= os.fstat(pool.fd).st_blocks * 512 < 8 << 20  # pages may be of 2 MB
     pool.close()
 
 

@@ -93,9 +93,11 @@ class GpuTransfer(Transfer):
         if int(status) != 0:
             raise RuntimeError(f"CUDA error {int(status)}: {size} bytes of the host's memory can't be page-locked")
 
+        gpu = self._gpu  # not `self`: the pool outlives this run, whose planes would take GPU memory as long
+
         def unlock() -> None:
-            with torch.cuda.device(self._gpu.device), suppress(RuntimeError):  # where the GPU has failed, nothing helps
-                self._gpu.stream.synchronize()  # it may still be copying there
+            with torch.cuda.device(gpu.device), suppress(RuntimeError):  # where the GPU has failed, nothing helps
+                gpu.stream.synchronize()  # it may still be copying there
                 cuda.cudaHostUnregister(address)
 
         return unlock

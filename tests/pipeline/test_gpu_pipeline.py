@@ -327,8 +327,8 @@ def test_a_killed_encoders_process_is_one_line(clip: Path, tmp_path: Path, monke
 
     def killing(self: SegmentEncoder, batch: Any) -> Any:
         if batch.index >= 48:
-            assert self._process is not None
-            os.kill(self._process.pid, signal.SIGKILL)
+            assert self._lease is not None
+            os.kill(self._lease.pid, signal.SIGKILL)
         return encode(self, batch)
 
     monkeypatch.setattr(SegmentEncoder, "encode", killing)

@@ -1,14 +1,15 @@
-"""Stage 5, encode: frames become packets of a video stream."""
+"""Stage 5, encode: turns frames into packets of a video stream."""
 
-from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from segmentation.stages import Stage
 
 if TYPE_CHECKING:  # the encoders' own process imports this package, and needs none of these
     from av.packet import Packet
+    from av.video.stream import VideoStream
 
     from segmentation.config import Config
     from segmentation.frames import FrameBatch, VideoInfo
@@ -17,23 +18,22 @@ if TYPE_CHECKING:  # the encoders' own process imports this package, and needs n
     from segmentation.shared_memory import BlockPool
     from segmentation.stages.encode.worker_process import EncoderService
 
+VideoPacket: TypeAlias = "Packet[VideoStream]"  # generic for type checkers only
+
 
 class Encoder(Stage):
-    """Adds its stream to the muxer. Each frame keeps its pts and duration in `info.time_base`.
+    """Adds a video stream to the muxer, and makes its packets. Frames keep pts and duration, in `info.time_base`.
 
-    `memory` says where it wants frames:
+    `memory` says where it takes frames from:
 
-    - "host": `Frame.planes` are NumPy arrays, four of a cut-out. An encoder may keep references to them until their
-      packets are out, so no stage writes to them. On runs with a GPU they may be views of pinned memory that a copy
-      from the GPU has filled.
+    - "host": `Frame.planes` are NumPy arrays, four of a cut-out. An encoder may refer to them until their packets are
+      out, so no stage writes to them. After a GPU they may be views of page-locked memory.
     - "cuda": `FrameBatch.planes` are tensors on `gpu.device`, and `Frame.planes` is (). The work that fills them is
       queued on `gpu.stream`. An encoder that reads them on another stream makes that stream wait for
-      `FrameBatch.ready`, and keeps a reference until it has read them.
+      `FrameBatch.ready`, and refers to them until it has read them.
     """
 
-    blocks: BlockPool | None = (
-        None  # of an encoder in another process: frames in it (`FrameBatch.shared`) aren't copied
-    )
+    blocks: BlockPool | None = None  # of an encoder in another process: frames in these blocks are not copied again
 
     @abstractmethod
     def __init__(
@@ -46,20 +46,26 @@ class Encoder(Stage):
         *,
         service: EncoderService | None = None,
     ) -> None:
-        """`service` lends processes that outlive the file. Without it an encoder that needs one owns a service."""
+        """`service` lends processes that outlive the file. Without it an encoder that needs one owns a service.
+
+        Raises `OutputError` where the codec refuses the video or the options.
+        """
 
     @staticmethod
     @abstractmethod
     def formats(codec: str) -> tuple[str, ...]:
-        """The keys of `frames.FORMATS` that it takes for this codec."""
+        """Returns the keys of `frames.FORMATS` that it can encode with this codec."""
 
     @abstractmethod
-    def encode(self, batch: FrameBatch) -> list[Packet[Any]]:
-        """The packets that are ready, in decoding order."""
+    def encode(self, batch: FrameBatch) -> list[VideoPacket]:
+        """Encodes a batch. Returns the packets that are ready, in decoding order."""
 
     @abstractmethod
-    def flush(self) -> list[Packet[Any]]:
-        """The packets that are left, after the last batch."""
+    def flush(self) -> list[VideoPacket]:
+        """Returns the remaining packets. To be called after the last batch."""
 
-    def prefault(self) -> None:  # only an encoder in another process has memory to make ready
-        """Makes the memory of `blocks` ready: frames will come from a GPU, faster than they can be encoded."""
+    def prefault(self) -> None:
+        """Begins to fault in the memory of `blocks`: a GPU fills memory faster than one thread can fault it in.
+
+        Encoders in this process have no such memory, and do nothing.
+        """

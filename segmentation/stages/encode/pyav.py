@@ -1,15 +1,14 @@
-"""Encoding on the CPU through PyAV: libx264, and the other software codecs in the same way."""
+"""Encoding on the CPU through PyAV: libx264, libx265, SVT-AV1 and FFV1."""
 
-from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+from __future__ import annotations
 
 import logging
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import av
 import av.error
-from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 
@@ -17,9 +16,8 @@ from segmentation.config import Config
 from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, FrameBatch, Memory, VideoInfo
 from segmentation.media.muxer import Muxer
-from segmentation.shared_memory import BlockPool
-from segmentation.stages.encode import Encoder
-from segmentation.stages.encode.codec_settings import Coding, describe_context
+from segmentation.stages.encode import Encoder, VideoPacket
+from segmentation.stages.encode.codec_settings import CodecSettings, describe_context
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-os.environ.setdefault("SVT_LOG", "0")  # SVT-AV1 prints to stderr unless told not to; its errors are raised as well
+os.environ.setdefault("SVT_LOG", "0")  # SVT-AV1 prints to stderr by default, although its errors are raised as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +34,15 @@ class _Codec:
     formats: tuple[str, ...]
     options: dict[str, str]
     quality: int | None  # default constant rate factor, see tools/quality/rates.py
-    lossless: dict[str, str] | None = None  # what replaces it at quality 0
-    any_size: bool = False  # whether odd sizes are taken with subsampled chroma
+    lossless: dict[str, str] | None = None  # options that replace the factor at quality 0
+    any_size: bool = False  # whether odd sizes are possible with subsampled chroma
     smallest: int = 1  # pixels in width and in height
 
 
 _ALL = tuple(FORMATS)
-# Adaptive quantization gives bits to what is smooth, and macroblock trees to what stays as it is: here that is the
-# background, which is blurred. Without the first the people keep up to 2.5 dB more at the same size, without the second
-# a quarter of the encoder's time is saved. What the defaults keep of the people is in tools/results/rates.json.
+# Adaptive quantization gives bits to smooth areas, and macroblock trees to static ones: here the blurred background.
+# Without the first people look better at the same size, and without the second encoding is faster. Superfast has no
+# macroblock trees. tools/results/rates.json has the figures.
 _X264 = "aq-mode=0:bframes=2:b-adapt=0:b-pyramid=none"
 _CODECS = {
     "h264": _Codec("libx264", _ALL, {"preset": "superfast", "x264-params": _X264}, 16, {"qp": "0"}),
@@ -58,10 +56,12 @@ _CODECS = {
 
 
 class PyAVEncoder(Encoder):
-    """See `segmentation.stages.encode`. Without a quality: crf 16 (h264), 11 (hevc), 8 (av1), as tools/quality/rates.py found."""
+    """See `segmentation.stages.encode`. Default quality: crf 16 (h264), 11 (hevc), 8 (av1).
+
+    tools/quality/rates.py found these factors. Subsampled pictures of odd size are padded, and a line says so.
+    """
 
     memory: ClassVar[Memory] = "host"
-    blocks: BlockPool | None = None
 
     def __init__(
         self,
@@ -73,31 +73,31 @@ class PyAVEncoder(Encoder):
         *,
         service: EncoderService | None = None,
         threads: int = 0,
-        extra: dict[str, str] | None = None,
+        options: dict[str, str] | None = None,
     ) -> None:
-        """`threads` of the codec: 0 is as many as there are cores. `extra` options of FFmpeg are added to its own."""
+        """`threads` of the codec, 0 for as many as there are cores. FFmpeg's `options` are added to the codec's own."""
         codec = _CODECS[muxer.codec]
         layout = FORMATS[pix_fmt]
-        # Chroma samples cover whole pixels only, so a subsampled picture of odd size gets its last row or column twice.
-        self._coding = Coding(
+        # Chroma samples cover whole pixels only. So a subsampled picture of odd size gets its last row or column twice.
+        self._settings = CodecSettings(
             library=codec.library,
             info=info,
             pix_fmt=pix_fmt,
             width=info.width if codec.any_size else round_up(info.width, layout.shift_x),
             height=info.height if codec.any_size else round_up(info.height, layout.shift_y),
             threads=threads,
-            options=_options(muxer.codec, config, extra or {}),
+            options=_options(muxer.codec, config, options or {}),
             tag=codec_tag(muxer),
         )
-        width, height = self._coding.width, self._coding.height
-        if self._coding.padded:
+        width, height = self._settings.width, self._settings.height
+        if self._settings.padded:
             padded = f"{info.width}x{info.height} is padded to {width}x{height}"
             log.warning("%s: %s: %s in %s has even sizes only", info.path, padded, muxer.codec, pix_fmt)
         if min(width, height) < codec.smallest:
             least = f"{codec.smallest} is its least width and height"
-            raise OutputError(f"{self._coding.what}: {least}; try another --codec")
-        self._stream = muxer.add_video(codec.library, info, self._coding.options)
-        self._coding.open(self._stream.codec_context)
+            raise OutputError(f"{self._settings.error_prefix}: {least}; try another --codec")
+        self._stream = muxer.add_video(codec.library, info, self._settings.options)
+        self._settings.open(self._stream.codec_context)
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -107,46 +107,44 @@ class PyAVEncoder(Encoder):
     def formats(codec: str) -> tuple[str, ...]:
         return _CODECS[codec].formats
 
-    def encode(self, batch: FrameBatch) -> list[Packet[Any]]:
-        packets: list[Packet[Any]] = []
+    def encode(self, batch: FrameBatch) -> list[VideoPacket]:
+        packets: list[VideoPacket] = []
         for frame in batch.frames:
-            packets += self._packets(self._coding.copied(frame.planes, frame.pts, frame.duration))
+            packets += self._packets(self._settings.copy_frame(frame.planes, frame.pts, frame.duration))
         return packets
 
-    def flush(self) -> list[Packet[Any]]:
+    def flush(self) -> list[VideoPacket]:
         return self._packets(None)
 
-    def close(self) -> None:
-        """The codec's own threads end when it is let go."""
-
-    def _packets(self, picture: VideoFrame | None) -> list[Packet[Any]]:
+    def _packets(self, picture: VideoFrame | None) -> list[VideoPacket]:
         try:
             return list(self._stream.encode(picture))
         except av.error.FFmpegError as exc:
-            raise self._coding.error(exc) from exc
+            raise self._settings.error(exc) from exc
 
 
 def describe_stream(context: VideoCodecContext, info: VideoInfo, muxer: Muxer) -> None:
-    """`coding.describe_context` for the stream of a container."""
+    """Sets the stream's properties on its codec context, see `codec_settings.describe_context`."""
     describe_context(context, info, codec_tag(muxer))
 
 
 def codec_tag(muxer: Muxer) -> str | None:
-    """The codec's name in the container, where it is not the usual one. Apple's players need `hvc1`."""
+    """Returns the codec's name in the container, where FFmpeg's default is wrong: Apple's players need `hvc1`."""
     return "hvc1" if muxer.codec == "hevc" and muxer.container.format.name in ("mp4", "mov") else None
 
 
 def round_up(size: int, shift: int) -> int:
-    """The least multiple of 2 ** shift that is not below `size`."""
+    """Returns the least multiple of 2 ** shift that is not below `size`."""
     return -(-size >> shift) << shift
 
 
 def _options(name: str, config: Config, extra: dict[str, str]) -> dict[str, str]:
+    """Returns FFmpeg's options for a codec. `extra` options are added; `-params` are joined with the codec's own."""
     codec = _CODECS[name]
     options = dict(codec.options)
     if config.preset is not None:
         options["preset"] = config.preset
-        options.pop("x264-params", None)  # what was tuned together with the default preset
+        options.pop("x264-params", None)  # tuned together with the default preset
     quality = codec.quality if config.quality is None else config.quality
     if quality == 0 and codec.lossless is not None:
         options |= codec.lossless

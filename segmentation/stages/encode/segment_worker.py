@@ -1,10 +1,10 @@
-"""The process in which segments are encoded: `python -m segmentation.stages.encode.segment_worker LINK`.
+"""The process in which segments are encoded: `python -m segmentation.stages.encode.segment_worker DESCRIPTOR`.
 
-So the encoders have a lock of Python's of their own: among the threads that feed a GPU they would wait for it, and hold
-it while they wait for a core. See `segments.SegmentEncoder`, which starts it; the socket's other end is there.
+The descriptor is that of a socket; `worker_process` starts the process and holds the other end. In a process of their
+own the encoders do not compete for the GIL with the threads that feed a GPU. `worker_protocol` has the messages.
 """
 
-from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+from __future__ import annotations
 
 import ctypes
 import math
@@ -19,40 +19,59 @@ import traceback
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Any
 
 import av.error
 import numpy as np
 from av.codec.context import CodecContext
-from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
-from numpy.typing import NDArray
 
 from segmentation.errors import OutputError, SegmentationError
-from segmentation.frames import FORMATS
+from segmentation.frames import FORMATS, Plane
+from segmentation.stages.encode import VideoPacket
 from segmentation.stages.encode.worker_protocol import (
-    Encoded,
+    EncodedSegment,
     EncoderSetup,
+    EndOfFile,
     Failed,
+    FrameMemory,
+    Frames,
+    Idle,
     PacketEntry,
-    Pictures,
     Prefault,
     Released,
-    portable,
+    Reply,
+    picklable,
     receive,
     send,
 )
 
-_NICE = 5  # by how much the encoders give way to others
-_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, Linux 5.14; an older one refuses, which does no harm
-_PIECE = 4 << 20  # bytes that one thread lets the kernel make at a time
-_PAGERS = 8  # threads that do: more wait for each other
-_PADDING = bytes(64)  # FFmpeg's readers look at a few bytes more than a packet has
+_NICE = 5  # added to the process's nice value
+_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, Linux 5.14; an older kernel refuses, which does no harm
+_PIECE = 4 << 20  # bytes that a thread lets the kernel fault in at a time
+_PREFAULT_THREADS = 8  # at most: more of them contend for the same lock in the kernel
+_PADDING = bytes(64)  # FFmpeg's parsers read a few bytes beyond a packet's end
+
+
+class _Replier:
+    """Sends replies. For any number of threads."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+
+    def __call__(self, reply: Reply, *descriptors: int) -> None:
+        with suppress(OSError):  # the other process is gone, and this one about to end
+            send(self._link, reply, *descriptors)
+
+    def fail(self, exc: Exception) -> None:
+        """Sends an exception, which the other process raises."""
+        if not isinstance(exc, SegmentationError):
+            exc.add_note(f"In the encoders' process:\n{''.join(traceback.format_exception(exc))}".rstrip())
+        self(Failed(picklable(exc)))
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Frames that came together, whose memory goes back when all of them are taken."""
+    """A batch of frames, whose memory is released when its last frame is encoded."""
 
     number: int
     left: int  # frames
@@ -60,8 +79,8 @@ class _Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Picture:
-    planes: tuple[NDArray[Any], ...]  # (h, w) uint8 or uint16, in the memory that both processes see
+class _Frame:
+    planes: tuple[Plane, ...]  # in the memory that both processes map
     pts: int
     duration: int
     batch: _Batch
@@ -72,167 +91,210 @@ class _Segment:
     """Frames on their way to one encoder, ended by `None`."""
 
     number: int
-    frames: SimpleQueue[_Picture | None] = field(default_factory=SimpleQueue)
+    frames: SimpleQueue[_Frame | None] = field(default_factory=SimpleQueue)
 
 
-class _Worker:
-    """Gives what comes through the socket to encoders in threads of their own, and sends what they make of it."""
+class _FileEncoder:
+    """Encodes the segments of one file, each with an encoder of its own, in `setup.encoders` threads."""
 
-    def __init__(self, socket_pair: socket.socket) -> None:
-        self._link = socket_pair
-        self._job, memory = receive(socket_pair)
-        assert isinstance(self._job, EncoderSetup) and memory is not None
-        self._memory = mmap.mmap(memory, self._job.memory)
-        os.close(memory)
-        self._dtype = np.dtype(FORMATS[self._job.coding.pix_fmt].dtype)
-        self._work: SimpleQueue[_Segment] = SimpleQueue()  # to be taken up, in order
-        self._filling: _Segment | None = None
-        self._batches = self._fed = 0
-        for _ in range(self._job.encoders):
-            threading.Thread(target=self._run, name="segment encoder", daemon=True).start()
+    def __init__(self, setup: EncoderSetup, memory: mmap.mmap, reply: _Replier) -> None:
+        self.threads = setup.encoders
+        self._setup, self._memory, self._reply = setup, memory, reply
+        self._dtype = np.dtype(FORMATS[setup.settings.pix_fmt].dtype)
+        self._segments: SimpleQueue[_Segment | None] = SimpleQueue()  # that no thread has taken yet
+        self._open: _Segment | None = None  # to which frames are added
+        self._batches = self._received = 0  # batches, frames
+        self._threads = [
+            threading.Thread(target=self._encode_segments, name="segment encoder", daemon=True)
+            for _ in range(setup.encoders)
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    def work(self) -> None:
-        """Until the other end is gone."""
-        while True:
-            message, _ = receive(self._link)
-            if isinstance(message, Pictures):
-                self._distribute(message)
-            elif isinstance(message, Prefault):
-                self._make_ready(message.size)
-            else:
-                self._end_segment()
-
-    def fail(self, exc: Exception) -> None:
-        """Tells an error, which is raised again at the other end."""
-        if not isinstance(exc, SegmentationError):
-            exc.add_note(f"In the encoders' process:\n{''.join(traceback.format_exception(exc))}".rstrip())
-        self._tell(Failed(portable(exc)))
-
-    def _tell(self, message: Any, *files: int) -> None:
-        with suppress(OSError):  # the other end is gone, and so is the need
-            send(self._link, message, *files)
-
-    def _make_ready(self, size: int) -> None:
-        """Lets the kernel make the pages of the first `size` bytes, in several threads: left to the first touch, by the
-        thread that locks them for the GPU, they come at half a gigabyte a second."""
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        pieces: SimpleQueue[int] = SimpleQueue()
-        for begin in range(0, size, _PIECE):
-            pieces.put(begin)
-
-        def work() -> None:
-            advise = ctypes.CDLL(None).madvise
-            advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-            with suppress(Empty):
-                while True:
-                    begin = pieces.get_nowait()
-                    advise(address + begin, min(_PIECE, size - begin), _POPULATE_WRITE)
-
-        for _ in range(min(self._job.encoders, _PAGERS)):
-            threading.Thread(target=work, name="pages", daemon=True).start()
-
-    def _distribute(self, pictures: Pictures) -> None:
-        batch = _Batch(self._batches, len(pictures.times))
+    def add(self, frames: Frames) -> None:
+        """Hands frames to the encoders of their segments."""
+        batch = _Batch(self._batches, len(frames.times))
         self._batches += 1
         planes = [
-            np.frombuffer(self._memory, self._dtype, math.prod(shape), place).reshape(shape)
-            for place, shape in pictures.spots
+            np.frombuffer(self._memory, self._dtype, math.prod(shape), offset).reshape(shape)
+            for offset, shape in frames.planes
         ]
-        for i, (pts, duration) in enumerate(pictures.times):
-            if self._filling is None:
-                self._filling = _Segment(self._fed // self._job.frames)
-                self._work.put(self._filling)
-            self._filling.frames.put(_Picture(tuple(plane[i] for plane in planes), pts, duration, batch))
-            self._fed += 1
-            if self._fed % self._job.frames == 0:
+        for i, (pts, duration) in enumerate(frames.times):
+            if self._open is None:
+                self._open = _Segment(self._received // self._setup.frames)
+                self._segments.put(self._open)
+            self._open.frames.put(_Frame(tuple(plane[i] for plane in planes), pts, duration, batch))
+            self._received += 1
+            if self._received % self._setup.frames == 0:
                 self._end_segment()
 
+    def end(self) -> None:
+        """Ends the last segment, and each thread when no segment is left."""
+        self._end_segment()
+        for _ in self._threads:
+            self._segments.put(None)
+
+    def join(self) -> None:
+        """Waits until all threads have ended."""
+        for thread in self._threads:
+            thread.join()
+
     def _end_segment(self) -> None:
-        if self._filling is not None:
-            self._filling.frames.put(None)
-            self._filling = None
+        if self._open is not None:
+            self._open.frames.put(None)
+            self._open = None
 
-    def _run(self) -> None:
-        """A thread: one segment after the other."""
+    def _encode_segments(self) -> None:
+        """Encodes one segment after the other. The body of a thread."""
         try:
-            while True:
-                segment = self._work.get()
-                self._deliver(segment.number, self._encoded(segment.frames))
+            while (segment := self._segments.get()) is not None:
+                self._deliver(segment.number, self._encode(segment.frames))
         except Exception as exc:
-            self.fail(exc)
+            self._reply.fail(exc)
 
-    def _encoded(self, frames: SimpleQueue[_Picture | None]) -> list[Packet[Any]]:
-        """All packets of one segment, from an encoder of its own."""
-        context = self._context()
-        packets: list[Packet[Any]] = []
+    def _encode(self, frames: SimpleQueue[_Frame | None]) -> list[VideoPacket]:
+        """Returns all packets of one segment, from an encoder of its own."""
+        context = self._open_context()
+        packets: list[VideoPacket] = []
         try:
             while (frame := frames.get()) is not None:
-                packets += context.encode(self._job.coding.lent(frame.planes, frame.pts, frame.duration))
-                self._take(frame.batch)
+                packets += context.encode(self._setup.settings.wrap_frame(frame.planes, frame.pts, frame.duration))
+                self._release(frame.batch)
             return packets + context.encode(None)
         except av.error.FFmpegError as exc:
-            raise self._job.coding.error(exc) from exc
+            raise self._setup.settings.error(exc) from exc
 
-    def _take(self, batch: _Batch) -> None:
-        """To be called for each frame when it is not read any more."""
+    def _release(self, batch: _Batch) -> None:
+        """Counts a frame of the batch as encoded."""
         with batch.lock:
             batch.left -= 1
             last = batch.left == 0
         if last:
-            self._tell(Released(batch.number))
+            self._reply(Released(batch.number))
 
-    def _context(self) -> VideoCodecContext:
-        """An open encoder, which is like the stream's own in all that a decoder is told once for all segments."""
-        coding = self._job.coding
-        context = CodecContext.create(coding.library, "w")
+    def _open_context(self) -> VideoCodecContext:
+        """Opens an encoder. Raises `OutputError` where its parameter sets differ from those of the stream."""
+        settings = self._setup.settings
+        context = CodecContext.create(settings.library, "w")
         assert isinstance(context, VideoCodecContext)
-        context.flags, context.options = self._job.flags, dict(coding.options)
-        coding.open(context)
-        if context.extradata != self._job.extradata:
-            raise OutputError(f"{coding.what}: encoders disagree on the parameters; use --encode x264")
+        context.flags, context.options = self._setup.flags, dict(settings.options)
+        settings.open(context)
+        if context.extradata != self._setup.extradata:
+            raise OutputError(f"{settings.error_prefix}: encoders disagree on the parameters; use --encode x264")
         return context
 
-    def _deliver(self, number: int, packets: list[Packet[Any]]) -> None:
-        rows: list[PacketEntry] = []
-        file = os.memfd_create("segmentation packets")
+    def _deliver(self, number: int, packets: list[VideoPacket]) -> None:
+        """Sends the packets of a segment, as `EncodedSegment` describes."""
+        entries: list[PacketEntry] = []
+        descriptor = os.memfd_create("segmentation packets")
         try:
-            with open(file, "wb", closefd=False) as out:
+            with open(descriptor, "wb", closefd=False) as out:
                 for packet in packets:
-                    begin = out.tell()
+                    begin, end = out.tell(), out.tell() + packet.size
                     out.write(packet)
-                    rows.append(
-                        PacketEntry(
-                            begin, begin + packet.size, packet.pts, packet.duration or 0, bool(packet.is_keyframe)
-                        )
-                    )
+                    entries.append(PacketEntry(begin, end, packet.pts, packet.duration or 0, bool(packet.is_keyframe)))
                     out.write(_PADDING)
-                table = out.tell()
-                pickle.dump(rows, out, pickle.HIGHEST_PROTOCOL)
-            self._tell(Encoded(number, table), file)
+                offset = out.tell()
+                pickle.dump(entries, out, pickle.HIGHEST_PROTOCOL)
+            self._reply(EncodedSegment(number, offset), descriptor)
         finally:
-            os.close(file)
+            os.close(descriptor)
 
 
-def main(socket_pair: socket.socket) -> None:
-    """Works until the other end of the socket is gone."""
-    # Signals to end are for the process that has started this one: it ends things in order, and this one with them.
+class _Prefaulter:
+    """Lets the kernel fault in memory, in threads of its own: one thread alone gets half a gigabyte a second."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        self._pieces: SimpleQueue[tuple[int, int]] = SimpleQueue()  # begin, size
+        self._threads: list[threading.Thread] = []
+
+    def begin(self, size: int, threads: int) -> None:
+        """Starts to fault in the first `size` bytes. Their content stays."""
+        for begin in range(0, size, _PIECE):
+            self._pieces.put((begin, min(_PIECE, size - begin)))
+        self._threads = [
+            threading.Thread(target=self._work, name="prefault", daemon=True)
+            for _ in range(min(threads, _PREFAULT_THREADS))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Leaves the rest of the memory as it is, and waits for the threads."""
+        with suppress(Empty):
+            while True:
+                self._pieces.get_nowait()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        advise = ctypes.CDLL(None).madvise
+        advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        with suppress(Empty):
+            while True:
+                begin, size = self._pieces.get_nowait()
+                advise(self._address + begin, size, _POPULATE_WRITE)
+
+
+class _Worker:
+    """Receives messages and hands them to the current file's encoders."""
+
+    def __init__(self, link: socket.socket, reply: _Replier) -> None:
+        """Receives the frames' memory, the first message."""
+        self._link, self._reply = link, reply
+        message, descriptor = receive(link)
+        assert isinstance(message, FrameMemory) and descriptor is not None
+        self._memory = mmap.mmap(descriptor, message.size)
+        os.close(descriptor)
+        self._prefaulter = _Prefaulter(self._memory)
+
+    def work(self) -> None:
+        """Serves one file after the other. Raises `EOFError` when the other end of the socket is closed."""
+        file: _FileEncoder | None = None
+        while True:
+            message, _ = receive(self._link)
+            if isinstance(message, EncoderSetup):
+                file = _FileEncoder(message, self._memory, self._reply)
+            elif file is None:
+                continue  # the file has failed, and its end comes twice
+            elif isinstance(message, Prefault):
+                self._prefaulter.begin(message.size, file.threads)
+            elif isinstance(message, Frames):
+                file.add(message)
+            elif isinstance(message, EndOfFile):
+                file.end()
+                # In a thread: this one has to see when the other end is closed.
+                threading.Thread(target=self._finish, args=(file,), name="end of file", daemon=True).start()
+                file = None
+
+    def _finish(self, file: _FileEncoder) -> None:
+        """Reports that the process is idle when the file's threads have ended."""
+        file.join()
+        self._prefaulter.stop()
+        self._reply(Idle())
+
+
+def main(link: socket.socket) -> None:
+    """Works until the other end of the socket is closed."""
+    # The process that started this one handles these signals, and then ends this one in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    # Threads that feed the encoders sleep often and must get a core at once when they wake, or all encoders wait.
+    # The threads that feed the encoders sleep often. They must get a core at once, or all encoders wait.
     os.nice(_NICE)
-    with suppress(EOFError):
-        worker = _Worker(socket_pair)
+    reply = _Replier(link)
+    with suppress(EOFError, OSError):  # the other end is closed
+        worker = _Worker(link, reply)
         try:
             worker.work()
         except (EOFError, OSError):
-            pass
+            raise
         except Exception as exc:
-            worker.fail(exc)
-            with suppress(EOFError):
-                while True:  # nothing is encoded any more; the other end says when to end
-                    receive(socket_pair)
+            reply.fail(exc)
+        while True:  # nothing more is encoded
+            receive(link)
 
 
 if __name__ == "__main__":
     main(socket.socket(fileno=int(sys.argv[1])))
-    os._exit(0)  # encoders may be at work, which nobody waits for
+    os._exit(0)  # without a wait for threads that are still encoding

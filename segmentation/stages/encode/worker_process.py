@@ -1,80 +1,73 @@
-"""The process in which segments are encoded, as the process that has started it sees it."""
+"""Processes in which segments are encoded, started, lent to one file after the other, and ended."""
 
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from contextlib import suppress
-from typing import Any
+from types import TracebackType
+from typing import Self
 
 from segmentation.errors import OutputError, one_line
-from segmentation.stages.encode.worker_protocol import EncoderSetup, receive, send, socket_pair
+from segmentation.shared_memory import BlockPool
+from segmentation.stages.encode.worker_protocol import (
+    EncoderSetup,
+    FrameMemory,
+    Reply,
+    Request,
+    receive,
+    send,
+    socket_pair,
+)
 
 _PATIENCE = 1.0  # seconds that the process gets to end by itself
+_IDLE_BYTES = 512 << 20  # frame memory that an idle worker keeps faulted in and page-locked for the next file
 
 
-class EncoderService:
-    """Keeps the processes that encode segments from one file to the next."""
+class EncoderWorker:
+    """A process that runs `segment_worker`, the socket to it, and the frame memory that both processes map.
 
-    def close(self) -> None:
-        """Ends all idle processes."""
-
-
-class EncoderProcess:
-    """Runs `segment_worker`, which ends when this end of their socket is closed, and so when this process dies.
-
-    Raises `OutputError` when the process cannot be started or has died.
+    The process ends when this end of the socket is closed, and so when this process dies.
     """
 
-    def __init__(self, job: EncoderSetup, memory: int) -> None:
-        """Returns at once; the process comes up meanwhile. `memory` is the file of the frames."""
-        self._what = job.coding.what
-        self._closed = False
-        self._link, others = socket_pair()
-        command = [sys.executable, "-P", "-m", "segmentation.stages.encode.segment_worker", str(others.fileno())]
+    def __init__(self, error_prefix: str) -> None:
+        """Returns at once, while the process starts up. Raises `OutputError` where it can't be started."""
+        self.frame_bytes = 0  # of the frames that the blocks were made for
+        self.blocks = BlockPool()
         try:
-            with others:
-                # A group of its own: what a terminal sends to all in the foreground, as Ctrl-C, it does not get.
-                self._process = subprocess.Popen(
-                    command, pass_fds=[others.fileno()], stdin=subprocess.DEVNULL, process_group=0, env=_environment()
-                )
-        except OSError as exc:
-            self._link.close()
-            raise OutputError(f"{self._what}: no process can be started for it ({one_line(exc)})") from exc
-        try:
-            self.send(job, memory)
+            self._link, self._process = _start(error_prefix)
         except BaseException:
-            self.close()
+            self.blocks.close()
             raise
+        with suppress(OSError):  # it is dead already, as the next message will show
+            self.send(FrameMemory(self.blocks.size), self.blocks.fd)
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def send(self, message: Any, *files: int) -> None:
-        try:
-            send(self._link, message, *files)
-        except OSError as exc:
-            raise self._death() from exc
+    def send(self, message: Request, *descriptors: int) -> None:
+        """Sends a message. Raises `OSError` when the process is dead."""
+        send(self._link, message, *descriptors)
 
-    def receive(self, *, wait: bool) -> tuple[Any, int | None] | None:
-        """The next message and its file; `None` if there is none yet, unless it may wait."""
-        try:
-            return receive(self._link, wait=wait)
-        except BlockingIOError:
-            return None
-        except (EOFError, OSError) as exc:
-            raise self._death() from exc
+    def receive(self, *, wait: bool) -> tuple[Reply, int | None]:
+        """Returns the next message, as `worker_protocol.receive` does. Raises `EOFError` when the process is dead."""
+        message, descriptor = receive(self._link, wait=wait)
+        assert isinstance(message, Reply)
+        return message, descriptor
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
 
     def end(self) -> None:
-        """Tells the process to end; who waits for a message waits no longer."""
-        self._closed = True
-        with suppress(OSError):  # it is gone already
+        """Makes the process end. A thread that waits in `receive` gets `EOFError`."""
+        with suppress(OSError):  # the process is dead already
             self._link.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Ends the process and waits until it is gone."""
+        """Ends the process, waits until it is gone, and frees the memory that nobody refers to."""
         self.end()
         try:
             self._process.wait(_PATIENCE)
@@ -82,22 +75,173 @@ class EncoderProcess:
             self._process.kill()
             self._process.wait()
         self._link.close()
+        self.blocks.close()
 
-    def _death(self) -> OutputError:
-        """What has become of the process, for users."""
-        if self._closed:
-            return OutputError(f"{self._what}: it was closed")
+    def describe_death(self) -> str:
+        """Says how the process ended, as the end of a sentence."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_PATIENCE)
         status = self._process.returncode
-        how = "has gone silent" if status is None else f"has ended with code {status}"
-        if status is not None and status < 0:
-            how = f"was ended by signal {-status} ({signal.strsignal(-status)})"
-            how += ", as happens where memory is full" if status == -signal.SIGKILL else ""
-        return OutputError(f"{self._what}: the process that does it {how}; --encode x264 does without one")
+        if status is None:
+            return "has gone silent"
+        if status >= 0:
+            return f"has ended with code {status}"
+        how = f"was ended by signal {-status} ({signal.strsignal(-status)})"
+        return f"{how}, as happens where memory is full" if status == -signal.SIGKILL else how
+
+
+class EncoderLease:
+    """A worker while it encodes one file. Raises `OutputError` when the worker has died or the lease is over."""
+
+    def __init__(self, service: "EncoderService", worker: EncoderWorker, setup: EncoderSetup) -> None:
+        self.blocks = worker.blocks
+        self.pid = worker.pid
+        self._service, self._worker = service, worker
+        self._error_prefix = setup.settings.error_prefix
+        self._lock = threading.Lock()  # of the two flags: `interrupt` and `finish` may run in two threads
+        self._over = self._interrupted = False
+
+    def send(self, message: Request) -> None:
+        """Sends a message to the process."""
+        self._require_open()
+        try:
+            self._worker.send(message)
+        except OSError as exc:
+            raise self._error() from exc
+
+    def receive(self, *, wait: bool) -> tuple[Reply, int | None] | None:
+        """Returns the next message and its file descriptor, or without `wait` `None` if there is none yet."""
+        self._require_open()
+        try:
+            return self._worker.receive(wait=wait)
+        except BlockingIOError:
+            return None
+        except (EOFError, OSError) as exc:
+            raise self._error() from exc
+
+    def finish(self) -> None:
+        """Returns the worker to the service. To be called when the process has said that it is idle."""
+        with self._lock:
+            self._over = True
+        if not self._interrupted:
+            self._service.take_back(self._worker)
+
+    def interrupt(self) -> None:
+        """Makes the process end, unless the lease is over. Threads that wait for a message get `OutputError`."""
+        with self._lock:
+            if not self._over:
+                self._interrupted = True
+                self._worker.end()
+
+    def close(self) -> None:
+        """Ends the process, unless the worker was returned."""
+        self.interrupt()
+        if self._interrupted:
+            self._worker.close()
+
+    def _require_open(self) -> None:
+        if self._over or self._interrupted:
+            raise self._error()
+
+    def _error(self) -> OutputError:
+        if self._over or self._interrupted:
+            return OutputError(f"{self._error_prefix}: it was closed")
+        death = self._worker.describe_death()
+        return OutputError(f"{self._error_prefix}: the process that does it {death}; --encode x264 does without one")
+
+
+class EncoderService:
+    """Lends workers, and keeps idle ones for the next file. For any number of threads.
+
+    Use as a context manager, or call `close`.
+    """
+
+    def __init__(self) -> None:
+        self.started = 0  # processes since the beginning
+        self._lock = threading.Lock()
+        self._idle: list[EncoderWorker] = []
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def lease(self, setup: EncoderSetup) -> EncoderLease:
+        """Returns a worker that has been sent `setup`: an idle one, or else a new one.
+
+        Raises `OutputError` where no process can be started, or a new one has died at once.
+        """
+        while (worker := self._next_idle()) is not None:
+            if worker.is_alive():
+                with suppress(OutputError):  # it has died since
+                    return self._begin(worker, setup)
+            else:
+                worker.close()
+        worker = EncoderWorker(setup.settings.error_prefix)
+        with self._lock:
+            self.started += 1
+        return self._begin(worker, setup)
+
+    def take_back(self, worker: EncoderWorker) -> None:
+        """Keeps an idle worker for the next file. For `EncoderLease` alone."""
+        try:
+            worker.blocks.trim(_IDLE_BYTES)
+        except OSError:  # this kernel can't free a part of the memory, so all of the worker is ended
+            worker.close()
+            return
+        with self._lock:
+            if not self._closed:
+                self._idle.append(worker)
+                return
+        worker.close()
+
+    def close(self) -> None:
+        """Ends all idle workers. Those that are lent end when they come back."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.close()
+
+    def _next_idle(self) -> EncoderWorker | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _begin(self, worker: EncoderWorker, setup: EncoderSetup) -> EncoderLease:
+        """Sends the setup to a worker. The worker is closed if that fails."""
+        try:
+            if worker.frame_bytes != setup.settings.frame_bytes:
+                worker.blocks.trim(0)  # blocks of another size are of no use
+                worker.frame_bytes = setup.settings.frame_bytes
+            lease = EncoderLease(self, worker, setup)
+            lease.send(setup)
+        except BaseException:
+            worker.close()
+            raise
+        return lease
+
+
+def _start(error_prefix: str) -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
+    """Starts a process. Returns the socket to it, too."""
+    link, others = socket_pair()
+    command = [sys.executable, "-P", "-m", "segmentation.stages.encode.segment_worker", str(others.fileno())]
+    try:
+        with others:
+            # In a group of its own it does not get the signals that a terminal sends to all in the foreground.
+            process = subprocess.Popen(
+                command, pass_fds=[others.fileno()], stdin=subprocess.DEVNULL, process_group=0, env=_environment()
+            )
+    except OSError as exc:
+        link.close()
+        raise OutputError(f"{error_prefix}: no process can be started for it ({one_line(exc)})") from exc
+    return link, process
 
 
 def _environment() -> dict[str, str]:
-    """For the process: modules are found where this one found them, and NumPy, which only looks on, has no threads."""
+    """Returns the process's environment: modules are found as in this process, and NumPy starts no threads."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}

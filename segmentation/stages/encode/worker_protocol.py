@@ -1,7 +1,10 @@
-"""What `segments.SegmentEncoder` and the process with its encoders send each other.
+"""Messages between `segments.SegmentEncoder` and the process with its encoders.
 
-Each message is pickled, small, and goes through a socket that keeps messages apart; pictures and packets do not: they
-are in memory that both see, and a message brings the file that this memory is.
+Each message is small and pickled, and goes through a socket that preserves message boundaries. Frames and packets lie
+in memory that both processes map: a message carries the descriptor of that memory, or an offset in it.
+
+A process serves one file after the other. To it go `FrameMemory` once, then for each file `EncoderSetup`, any number of
+`Frames`, and `EndOfFile`. From it come `Released` and `EncodedSegment`, and at last `Idle`; at any moment `Failed`.
 """
 
 from __future__ import annotations
@@ -10,65 +13,74 @@ import pickle
 import socket
 import struct
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from segmentation.shared_memory import PlaneLocation
-from segmentation.stages.encode.codec_settings import Coding
+from segmentation.stages.encode.codec_settings import CodecSettings
 
 _LONGEST = 1 << 18  # bytes
-_FILE = struct.Struct("i")  # a file's number, as it is sent beside a message
+_DESCRIPTOR = struct.Struct("i")  # a file descriptor in a socket's control message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncoderSetup:
-    """To the encoders, first, with the frames' memory."""
-
-    coding: Coding
-    flags: int  # FFmpeg's, of the codec context
-    extradata: bytes | None  # what a decoder is told once, for all segments
-    encoders: int
-    frames: int  # of a segment
-    memory: int  # bytes
-
-
-class Prefault(NamedTuple):
-    """To the encoders' process: frames will soon fill this much of their memory, from its beginning on."""
+class FrameMemory(NamedTuple):
+    """To the process, with a file descriptor: the memory that holds all frames."""
 
     size: int  # bytes
 
 
-class Pictures(NamedTuple):
-    """To the encoders: the next frames, counted as batch 0, 1, 2..."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderSetup:
+    """To the process: the settings of the next file."""
 
-    spots: tuple[PlaneLocation, ...]  # of each plane
-    times: tuple[tuple[int, int], ...]  # pts, duration: of as many frames as there are
+    settings: CodecSettings
+    flags: int  # FFmpeg's, of the codec context
+    extradata: bytes | None  # parameter sets, the same for all segments
+    encoders: int
+    frames: int  # of a segment
 
 
-class End(NamedTuple):
-    """To the encoders: no frame comes any more."""
+class Prefault(NamedTuple):
+    """To the process: frames will soon fill the first `size` bytes of the memory."""
+
+    size: int
+
+
+class Frames(NamedTuple):
+    """To the process: the next batch of frames. Batches of a file are counted from 0."""
+
+    planes: tuple[PlaneLocation, ...]
+    times: tuple[tuple[int, int], ...]  # (pts, duration) of each frame
+
+
+class EndOfFile(NamedTuple):
+    """To the process: the file has no more frames."""
 
 
 class Released(NamedTuple):
-    """From the encoders: the frames of this batch are not read any more."""
+    """From the process: no encoder reads the frames of this batch any more."""
 
     batch: int
 
 
-class Encoded(NamedTuple):
-    """From the encoders, with a file of the packets' bytes and then, from `table` on, a pickled list of `PacketEntry`s."""
+class EncodedSegment(NamedTuple):
+    """From the process, with a file descriptor: packets, and then a pickled list of `PacketEntry`."""
 
     segment: int
-    table: int
+    entries: int  # offset of the list in bytes
+
+
+class Idle(NamedTuple):
+    """From the process: all of the file is encoded and sent, and its threads have ended."""
 
 
 class Failed(NamedTuple):
-    """From the encoders: what one of them has raised."""
+    """From the process: an exception of one of its threads."""
 
     error: Exception
 
 
 class PacketEntry(NamedTuple):
-    """A packet in the file of its segment."""
+    """A packet in the file of its segment, from byte `begin` to before `end`."""
 
     begin: int
     end: int
@@ -77,37 +89,44 @@ class PacketEntry(NamedTuple):
     is_keyframe: bool
 
 
+Request: TypeAlias = FrameMemory | EncoderSetup | Prefault | Frames | EndOfFile
+Reply: TypeAlias = Released | EncodedSegment | Idle | Failed
+
+
 def socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Two ends that send each other messages."""
+    """Returns two connected sockets that preserve message boundaries."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-def send(end: socket.socket, message: Any, *files: int) -> None:
-    """Sends a message; waits while too many are on their way. Raises `OSError` when the other end is gone."""
+def send(link: socket.socket, message: Request | Reply, *descriptors: int) -> None:
+    """Sends a message, and blocks while the socket's buffer is full. Raises `OSError` when the other end is closed."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    if files:
-        socket.send_fds(end, [data], files)
+    if descriptors:
+        socket.send_fds(link, [data], descriptors)
     else:
-        end.send(data)
+        link.send(data)
 
 
-def receive(end: socket.socket, *, wait: bool = True) -> tuple[Any, int | None]:
-    """The next message and the file that it brings, if it does. Raises `EOFError` when the other end is gone, and
-    `BlockingIOError` when there is no message, unless it may wait."""
+def receive(link: socket.socket, *, wait: bool = True) -> tuple[Request | Reply, int | None]:
+    """Returns the next message and the file descriptor it carries, if any.
+
+    Raises `EOFError` when the other end is closed, and without `wait` `BlockingIOError` when there is no message.
+    """
     flags = socket.MSG_CMSG_CLOEXEC | (0 if wait else socket.MSG_DONTWAIT)
     try:
-        # `socket.recv_fds` would forget the flags.
-        data, extras, _, _ = end.recvmsg(_LONGEST, socket.CMSG_SPACE(_FILE.size), flags)
+        # `socket.recv_fds` ignores the flags.
+        data, extras, _, _ = link.recvmsg(_LONGEST, socket.CMSG_SPACE(_DESCRIPTOR.size), flags)
     except ConnectionError as exc:
         raise EOFError from exc
     if not data:
         raise EOFError
-    file: int | None = _FILE.unpack(extras[0][2])[0] if extras else None
-    return pickle.loads(data), file
+    descriptor: int | None = _DESCRIPTOR.unpack(extras[0][2])[0] if extras else None
+    message: Request | Reply = pickle.loads(data)
+    return message, descriptor
 
 
-def portable(exc: Exception) -> Exception:
-    """The exception, as far as it can be pickled."""
+def picklable(exc: Exception) -> Exception:
+    """Returns the exception, or a `RuntimeError` with its text where it can't be pickled."""
     try:
         copy = pickle.loads(pickle.dumps(exc))
     except Exception:

@@ -36,14 +36,14 @@ def layout(monkeypatch: pytest.MonkeyPatch) -> Layout:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> int:
     """Blocks for a frame each, of `video_info`'s size; how many bytes that is."""
-    monkeypatch.setattr(segments, "_TOGETHER", 1)
+    monkeypatch.setattr(segments, "_STAGING", 1)
     return 3 * mmap.PAGESIZE  # 96 * 64 * 3 / 2 bytes, in whole pages
 
 
 @pytest.fixture
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Blocks that go back lose what is in them; where they are."""
-    original, seen = BlockPool.take_back, []
+    original, seen = BlockPool.reclaim, []
 
     def poison(self: BlockPool, place: int, size: int) -> None:
         if self._map is not None:
@@ -51,7 +51,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         seen.append(place)
         original(self, place, size)
 
-    monkeypatch.setattr(BlockPool, "take_back", poison)
+    monkeypatch.setattr(BlockPool, "reclaim", poison)
     return seen
 
 
@@ -66,16 +66,16 @@ def descriptors() -> int:
 
 
 def process(made: PyAVEncoder) -> int:
-    assert isinstance(made, SegmentEncoder) and made._process is not None
-    return made._process.pid
+    assert isinstance(made, SegmentEncoder) and made._lease is not None
+    return made._lease.pid
 
 
 def come_up(made: PyAVEncoder) -> None:
     """Gives the process a segment, and waits for what it makes of it."""
     assert isinstance(made, SegmentEncoder)
-    made.encode(next(batches(moving(LENGTH, made._coding.info), LENGTH)))
-    while not made._arrived:
-        made._listen(wait=True)
+    made.encode(next(batches(moving(LENGTH, made._settings.info), LENGTH)))
+    while not made._segments:
+        made._receive(wait=True)
 
 
 def within(seconds: float, happens: Callable[[], object]) -> bool:
@@ -104,13 +104,14 @@ def test_memory_is_bounded(tmp_path: Path, layout: Layout, small_blocks: int) ->
         assert within(2, lambda: len(fed) == layout.waiting)
         time.sleep(0.2)
         assert len(fed) == layout.waiting
-        assert made.blocks is not None and made.blocks.used == layout.waiting * small_blocks
+        pool = made.blocks
+        assert pool is not None and pool.used == layout.waiting * small_blocks
         os.kill(process(made), signal.SIGCONT)
         thread.join(20)
         assert len(fed) == 150
         for some in (*packets, made.flush()):
             muxer.write(some)
-        assert made.blocks.used <= (layout.waiting + 1) * small_blocks  # given out again and again
+        assert pool.used <= (layout.waiting + 1) * small_blocks  # given out again and again
         muxer.finish(None)
     assert equal(tmp_path / "out.mp4", frames, info)
 
@@ -122,10 +123,10 @@ def test_memory_is_made_ready_without_touching_what_is_there(tmp_path: Path, lay
     expected = layout.waiting * 640 * 360 * 3 // 2
     with encoder(tmp_path / "out.mp4", info, Config(quality=0)) as (muxer, made):
         assert isinstance(made, SegmentEncoder) and made.blocks is not None
-        held = made._shared(next(batches(frames, LENGTH)))  # there already
-        file = made.blocks.file
+        held = made._in_shared_memory(next(batches(frames, LENGTH)))  # there already
+        file = made.blocks.fd
         assert os.fstat(file).st_blocks * 512 < expected
-        made.expect()
+        made.prefault()
         assert within(5, lambda: os.fstat(file).st_blocks * 512 >= expected)
         time.sleep(0.05)
         assert os.fstat(file).st_blocks * 512 <= max(expected, held.block.size) + mmap.PAGESIZE
@@ -142,12 +143,13 @@ def test_frames_are_copied_into_few_blocks(tmp_path: Path, size: tuple[int, int]
     info = video_info(size)
     frames = moving(40, info)
     with encoder(tmp_path / "out.mkv", info, Config(quality=0)) as (muxer, made):
+        pool = made.blocks
         for batch in batches(frames):
             kept = weakref.ref(batch.frames[0].planes[0])
             muxer.write(made.encode(batch))
         muxer.write(made.flush())
         muxer.finish(None)
-        assert made.blocks is not None and made.blocks.used == segments._TOGETHER
+        assert pool is not None and pool.used == segments._STAGING
     del batch, frames
     assert kept() is None
 
@@ -181,7 +183,7 @@ def test_frames_in_the_encoders_own_memory(
                 replace(frame, planes=tuple(rows[n] for rows in shared.arrays)) for n, frame in enumerate(batch.frames)
             ]
             muxer.write(made.encode(replace(batch, frames=tuple(lent), shared=shared)))
-            assert made._filling is None
+            assert made._staging is None
             size_of_one = shared.block.size
             del shared, lent, rows, batch
         muxer.write(made.flush())
@@ -342,7 +344,7 @@ from segmentation.stages.encode.segments import SegmentEncoder
 from segmentation.media.muxer import Muxer
 with Muxer(Path({target!r}), video_info(), Config()) as muxer:
     encoder = SegmentEncoder(muxer, video_info(), "yuv420p", Config())
-    print(encoder._process.pid, flush=True)
+    print(encoder._lease.pid, flush=True)
     time.sleep({wait})
     print("ready", flush=True)
     time.sleep(60)

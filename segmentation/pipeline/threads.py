@@ -36,6 +36,7 @@ class Overlap:
         self._watch = watch
         self._closed = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._failures: list[list[BaseException]] = []  # of each thread: not yet raised by its consumer
         self._pool: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> "Overlap":
@@ -48,10 +49,13 @@ class Overlap:
         deadline = time.monotonic() + _PATIENCE
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+        for failures in self._failures:  # each would be in a cycle with the frame of its thread, and keep its pictures
+            failures.clear()
 
     def __call__(self, source: Iterable[T], name: str = "") -> Generator[T, None, None]:
         items: queue.Queue[T] = queue.Queue(self._depth)
         failures: list[BaseException] = []
+        self._failures.append(failures)
         thread = threading.Thread(target=self._work, args=(source, name, items, failures), daemon=True)
         thread.start()
         self._threads.append(thread)
@@ -87,7 +91,8 @@ class Overlap:
                 if self._closed.is_set():
                     return
         except BaseException as exc:  # raised again by the consumer
-            failures.append(exc)
+            if not self._closed.is_set():
+                failures.append(exc)
 
     def _consume(
         self, thread: threading.Thread, name: str, items: "queue.Queue[T]", failures: list[BaseException]

@@ -313,10 +313,10 @@ def test_all_begin_again_where_memory_does_not_suffice(
 
     original, calls = OpenCVPostprocessor.__call__, itertools.count()
 
-    def greedy(self: Any, batch: FrameBatch, masks: Any) -> Any:
+    def greedy(self: Any, batch: Any) -> Any:
         if next(calls) > 7 and len(batch) > 2:
             raise RuntimeError("CUDA error: out of memory")
-        return original(self, batch, masks)
+        return original(self, batch)
 
     monkeypatch.setattr(OpenCVPostprocessor, "__call__", greedy)
     done = run(tmp_path, ("mask", "b.mkv"), output="a.mp4", batch_size=4, max_frames=30)

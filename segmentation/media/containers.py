@@ -1,4 +1,4 @@
-"""What a file's suffix means for its codec, and what its format's muxer is told."""
+"""Codec and muxer options that follow from the suffix of an output file."""
 
 from pathlib import Path
 
@@ -8,12 +8,22 @@ from segmentation.errors import ConfigError, OutputError
 from segmentation.frames import VideoInfo
 
 CUTOUTS = {".mov": "prores", ".webm": "vp9", ".mkv": "ffv1", ".png": "png"}  # codecs with alpha
-EXACT = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".png")  # what keeps every timestamp and rotation, or needs none
+EXACT = (
+    ".mp4",
+    ".m4v",
+    ".mov",
+    ".mkv",
+    ".webm",
+    ".png",
+)  # these keep every timestamp and rotation, or need none
 
 
 def codec_for(target: Path, config: Config) -> str:
-    """The codec of a file of this suffix, unless the user says. Raises `OutputError` where it can't hold alpha, and
-    `ConfigError` where quality or preset are those of another codec."""
+    """Returns the codec for a file of this suffix, where the user names none.
+
+    Raises `OutputError` if the file is to hold a cutout and can't hold alpha. Raises `ConfigError` if quality or preset
+    belong to another codec.
+    """
     suffix = target.suffix.lower()
     if Effect.parse(config.effect).kind != "cutout":
         codec = "av1" if suffix == ".webm" else "h264"
@@ -26,14 +36,14 @@ def codec_for(target: Path, config: Config) -> str:
 
 
 def format_options(target: Path, info: VideoInfo) -> dict[str, str]:
-    """What the format's muxer is told, so that every timestamp stays what it is."""
+    """Returns options for the format's muxer with which every timestamp stays as it is."""
     match target.suffix.lower():
         case ".mp4" | ".mov" | ".m4v":
-            # A stream that begins later than 0 does so on the movie's own clock: one that meets the video's ticks.
+            # The movie's clock states where a stream begins: its ticks have to meet the video's.
             ticks = info.time_base.denominator
             clock = min(ticks * max(1, 100_000 // ticks), 1_000_000)
             return {"movflags": "+faststart", "movie_timescale": str(clock)}
-        case ".mkv":  # AAC from an MP4 begins before 0; all streams would be shifted for it
+        case ".mkv":  # AAC from an MP4 begins before 0, and FFmpeg would shift all streams because of that
             return {"avoid_negative_ts": "disabled"}
         case _:
             return {}

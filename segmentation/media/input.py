@@ -1,4 +1,4 @@
-"""Opening inputs: one place for PyAV's ways, for which stream is the video, and for what it claims to be."""
+"""Opens inputs with PyAV, chooses the main video stream and reads its properties."""
 
 import math
 import os
@@ -18,21 +18,21 @@ from av.video.stream import VideoStream
 from segmentation.errors import InputError, one_line
 from segmentation.frames import FORMATS, FULL, Color, VideoInfo
 
-MAX_PIXELS = 16384 * 8192  # a frame; 8K has a quarter of that. Larger claims are damage or an attack
-# How swscale converts where every level counts: chroma for each pixel, rounded rather than cut off.
+MAX_PIXELS = 16384 * 8192  # of a frame; 8K has a quarter of that, so larger claims are damage or an attack
+# swscale's flags where every level counts: chroma for each pixel, rounded rather than cut off.
 EXACT = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
 SMPTE170M = 6  # the matrix BT.601, as H.273 numbers it
-_TIMEOUT = (20.0, 60.0)  # seconds to open and to read; only networks ever wait
+_TIMEOUT = (20.0, 60.0)  # seconds to open and to read, for networks
 _OPEN_OPTIONS: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.partition(".")[0]) < 19 else {}
 
 
 def is_url(path: str) -> bool:
-    """Whether `path` is an http(s) address rather than a file's name."""
+    """Returns whether `path` is an http(s) address rather than a file's name."""
     return path.startswith(("http://", "https://"))
 
 
 def open_input(path: str) -> InputContainer:
-    """Opens a file or an http(s) address for reading. Raises `InputError` in one line, whatever is wrong with it."""
+    """Opens a file or an http(s) address for reading. Raises `InputError` if that fails, for whatever reason."""
     # An absolute path can't be mistaken for a protocol ("a:b.mp4") or an option ("-video.mp4").
     name = path if is_url(path) else os.path.abspath(path)
     try:
@@ -53,7 +53,7 @@ def open_input(path: str) -> InputContainer:
 
 
 def video_stream(container: InputContainer, path: str) -> VideoStream:
-    """The main video stream: FFmpeg's choice, never a cover picture. Raises `InputError`."""
+    """Returns the main video stream: FFmpeg's choice, never a cover picture. Raises `InputError` if there is none."""
     videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
     if not videos:
         raise InputError(f"{path}: has no video stream")
@@ -66,13 +66,13 @@ def video_stream(container: InputContainer, path: str) -> VideoStream:
 
 
 def check_size(width: int, height: int, path: str) -> None:
-    """Raises `InputError` for sizes that no video has, before memory is taken for them."""
+    """Raises `InputError` for a size (pixels) that no video has, before memory is taken for a frame."""
     if width * height > MAX_PIXELS:
         raise InputError(f"{path}: claims {width}x{height} pixels; more than {MAX_PIXELS} are refused")
 
 
 def probe(path: str) -> VideoInfo:
-    """Finds out what the main video of `path` is, decoding its first frame. Raises `InputError`."""
+    """Describes the main video of `path`, from the container and the first frame. Raises `InputError`."""
     with open_input(path) as container:
         stream = video_stream(container, path)
         frame = first_frame(container, stream, path)
@@ -104,8 +104,8 @@ def probe(path: str) -> VideoInfo:
 
 
 def first_frame(container: InputContainer, stream: VideoStream, path: str) -> VideoFrame:
-    """The first frame that can be decoded, damaged packets before it skipped. Raises `InputError` if there is none."""
-    stream.thread_type = "SLICE"  # frame threads would decode a second's worth to give one frame
+    """Returns the first frame that can be decoded, skipping damaged packets. Raises `InputError` if there is none."""
+    stream.thread_type = "SLICE"  # frame threads would decode a second of video to return one frame
     stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
     try:
         for packet in container.demux(stream):
@@ -122,7 +122,7 @@ def first_frame(container: InputContainer, stream: VideoStream, path: str) -> Vi
 
 
 def color_of(frame: VideoFrame) -> Color:
-    """The color description of a decoded frame, or of the YUV that swscale makes of RGB: BT.601.
+    """Returns the color description of a decoded frame; for RGB that of the YUV which swscale makes, BT.601.
 
     FFmpeg's yuvj formats are full range by name.
     """
@@ -136,17 +136,19 @@ def color_of(frame: VideoFrame) -> Color:
 
 
 def upright(matrix: tuple[int, ...]) -> int:
-    """How many degrees counter-clockwise, by quarters, stored frames must be turned to stand upright, mirrored or not:
-    players show what lies in the direction (matrix[1], matrix[4]) of the stored frame further down."""
+    """Returns by how many degrees counter-clockwise, in quarters, stored frames have to be turned to stand upright.
+
+    The direction (matrix[1], matrix[4]) of the stored frame points down on the screen. Mirroring does not matter.
+    """
     return round(math.degrees(math.atan2(-matrix[1], matrix[4])) / 90) * 90 % 360
 
 
 def display_matrix(frame: VideoFrame) -> tuple[int, ...] | None:
-    """The 3x3 matrix by which players turn or mirror the picture, as 9 integers; `None` if they leave it as it is."""
+    """Returns the 3x3 matrix by which players turn or mirror the picture, as 9 integers; `None` if there is none."""
     try:
         side_data: Any = frame.side_data.get("DISPLAYMATRIX")
         return None if side_data is None else tuple(memoryview(bytes(side_data)).cast("i"))
-    except ValueError:  # PyAV does not know another kind of side data on this frame; the rotation is known apart
+    except ValueError:  # PyAV lacks another kind of side data on this frame; it states the rotation apart
         if frame.rotation:
             cos, sin = (round(f(math.radians(frame.rotation)) * 65536) for f in (math.cos, math.sin))
             return (cos, -sin, 0, sin, cos, 0, 0, 0, 1 << 30)
@@ -154,7 +156,7 @@ def display_matrix(frame: VideoFrame) -> tuple[int, ...] | None:
 
 
 def stream_length(stream: VideoStream, time_base: Fraction) -> Fraction | None:
-    """Seconds that the container gives this very stream (Matroska does so in a tag), `None` where it is silent."""
+    """Returns the stream's own length in seconds, which Matroska keeps in a tag; `None` if the container has none."""
     if stream.duration:
         return stream.duration * time_base
     clock = re.fullmatch(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)", stream.metadata.get("DURATION", ""))
@@ -162,7 +164,7 @@ def stream_length(stream: VideoStream, time_base: Fraction) -> Fraction | None:
 
 
 def nominal_rate(stream: VideoStream) -> Fraction:
-    """Frames a second for rate control: the first plausible of what the container says, else 30."""
+    """Returns frames a second for rate control: the first plausible rate of the container, else 30."""
     for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate):
         if rate is not None and 0 < rate <= 240:
             return Fraction(rate).limit_denominator(100_000)
@@ -170,17 +172,17 @@ def nominal_rate(stream: VideoStream) -> Fraction:
 
 
 def working_format(pix_fmt: str, allowed: tuple[str, ...]) -> str:
-    """The member of `FORMATS` in which a stream is processed: as near to `pix_fmt` as the encoder (`allowed`) takes.
+    """Returns the key of `FORMATS` in which a stream is processed: the nearest to `pix_fmt` of those `allowed`.
 
-    yuvj formats are their plain counterparts; RGB and rare subsamplings become 4:4:4, grey becomes 4:2:0, more than
-    10 bits become 10. What the encoder lacks becomes 4:2:0 of the same depth, or of 8 bits.
+    yuvj formats are their plain counterparts. RGB and rare subsamplings become 4:4:4, gray becomes 4:2:0, more than 10
+    bits become 10. A format that is not allowed becomes 4:2:0 of the same depth, or of 8 bits.
     """
     plain = pix_fmt.replace("yuvj", "yuv")
     if plain not in FORMATS:
         layout = av.VideoFormat(pix_fmt, 8, 8)
         chroma = {(4, 4): "420", (4, 8): "422"}.get((layout.chroma_width(), layout.chroma_height()), "444")
-        grey = not layout.is_rgb and len(layout.components) < 3
+        gray = not layout.is_rgb and len(layout.components) < 3
         deep = max(c.bits for c in layout.components) > 8
-        plain = f"yuv{'420' if grey else chroma}p{'10le' if deep else ''}"
+        plain = f"yuv{'420' if gray else chroma}p{'10le' if deep else ''}"
     same_depth = "yuv420p10le" if FORMATS[plain].bits == 10 else "yuv420p"
     return next(f for f in (plain, same_depth, "yuv420p") if f in allowed)

@@ -1,14 +1,14 @@
-"""The output file: our video, and everything else of the source as it was. Written aside, then renamed."""
+"""Writes an output file: the new video, and the source's other streams, chapters and metadata as they were."""
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 import io
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import av
 import av.error
@@ -24,34 +24,36 @@ from segmentation.frames import VideoInfo
 from segmentation.media.containers import EXACT, codec_for, format_options
 from segmentation.media.input import open_input
 
+if TYPE_CHECKING:
+    from av.container.core import Chapter
+
 log = logging.getLogger(__name__)
 
-# Seconds: a container that begins later runs on a broadcast clock, which no player of files expects. When that clock
-# is about to wrap around, FFmpeg counts from below 0, and players show nothing before 0.
+# Seconds. A container that begins later runs on a broadcast clock, which no player of files expects. Shortly before
+# that clock wraps around, FFmpeg counts from below 0, and players show nothing before 0.
 _CLOCK_LIMIT = 60
 _OWN_TAGS = {"encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
 _MATROSKA_STATISTICS = ("BPS", "NUMBER_OF_", "_STATISTICS", "DURATION")
 
 
 class Muxer:
-    """Writes one file. Use as a context manager: leaving it without `finish` removes what was written.
+    """Writes one file. Use it as a context manager: without `finish` the file is removed at the end.
 
-    The audio, subtitles, data and attachments of the source come from a second reading of it, so that no decoder has to
-    pass them on; their packets are copied untouched. Raises `OutputError` for whatever is wrong with the output.
+    The source's audio, subtitles, data and attachments come from a second reading of the source, so decoders need not
+    pass them on. Their packets are copied untouched. All methods raise `OutputError` if the output can't be written.
     """
 
     def __init__(self, target: Path, info: VideoInfo, config: Config, option: str = "-o") -> None:
-        """`option` is what names another target."""
+        """Creates a temporary file beside `target`. `option` is the one that names the target."""
         self.target, self.place = target, target.absolute()  # the current folder may change before the end
         self.codec: str = config.codec or codec_for(target, config)
         self._info = info
-        # What was at `shift` seconds on the source's clock is at 0 in the output. Unless a stretch was asked for, the
-        # source's timestamps are kept.
+        # Seconds on the source's clock that become 0 in the output. Without `start` all timestamps stay as they are.
         self.shift = info.start + Fraction(config.start) if config.start else Fraction(0)
         self._source: InputContainer | None = None
         self._others: dict[int, Stream] = {}
-        self._packets: Iterator[Packet[Any]] = iter(())
-        self._pending: Packet[Any] | None = None
+        self._packets: Iterator[Packet[Stream]] = iter(())  # of the other streams
+        self._next: Packet[Stream] | None = None
         self._finished = False
         self._file = self._pending_file(config.overwrite)
         self._file.check(option)
@@ -79,7 +81,7 @@ class Muxer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._finished:
-            # Removed first: closing would otherwise move the index of a large file to its beginning, for nobody.
+            # Removed before it is closed: closing may move the index of a large file to its beginning.
             self._file.discard()
             try:
                 self.container.close()
@@ -89,7 +91,7 @@ class Muxer:
             self._source.close()
 
     def add_video(self, codec: str, info: VideoInfo, options: dict[str, str]) -> VideoStream:
-        """The stream for the encoder's packets; the caller sets the rest on its codec context."""
+        """Adds the stream for the encoder's packets. The caller sets size, format and color on its codec context."""
         try:
             stream = self.container.add_stream(codec, rate=info.rate, options=options)
         except ValueError as exc:
@@ -101,7 +103,7 @@ class Muxer:
         return stream
 
     def copy_streams(self, *, end: Fraction | None) -> None:
-        """Takes over the source's other streams, chapters and metadata, up to `end` seconds on its clock."""
+        """Takes over the source's other streams, chapters and metadata, up to `end` seconds on the source's clock."""
         if self.target.suffix.lower() not in EXACT:
             log.warning("%s: %s files don't keep all timestamps and rotations", self.target, self.target.suffix)
         source = self._source = open_input(self._info.path)
@@ -112,27 +114,7 @@ class Muxer:
             begin = float(self.shift)
             log.warning("%s: its clock begins at %.1f s; the output begins at 0", self._info.path, begin)
         for stream in source.streams:
-            if stream.index == self._info.stream_index:
-                video = self.container.streams.video[0]
-                video.metadata.update(_tags(stream.metadata))
-                video.disposition = stream.disposition
-            elif stream.type == "video":
-                # Copied as they are, these would show what the effect hides.
-                log.warning(
-                    "%s: stream %d (%s) is left out: one video goes out", self._info.path, stream.index, _kind(stream)
-                )
-            elif _is_chapters(stream, source) or self._is_timecode(stream):
-                continue  # written anew, from the chapters and the video's metadata
-            elif not self._can_hold(stream):
-                log.warning(
-                    "%s: stream %d (%s) is left out: %s files can't hold it",
-                    *(self._info.path, stream.index, _kind(stream), self.target.suffix),
-                )
-            else:
-                copy = self.container.add_stream_from_template(stream)
-                copy.metadata.update(_tags(stream.metadata))
-                copy.disposition = stream.disposition
-                self._others[stream.index] = copy
+            self._add_copy(stream, source)
         self.container.metadata.update(_tags(source.metadata))
         self.container.set_chapters(_chapters(source, self.shift, end))
         streams = [s for s in source.streams if s.index in self._others and s.type != "attachment"]
@@ -141,17 +123,37 @@ class Muxer:
             if start is not None and not any(s.type == "subtitle" for s in streams):
                 _seek(source, start)
             self._packets = self._read(streams, start, end)
-            self._pending = next(self._packets, None)
+            self._next = next(self._packets, None)
 
-    def write(self, packets: list[Packet[Any]]) -> None:
-        """Muxes video packets, and before each the packets of the other streams that belong before it."""
+    def _add_copy(self, stream: Stream, source: InputContainer) -> None:
+        """Adds the counterpart of a stream of the source, or warns that the stream is left out."""
+        left_out = "%s: stream %d (%s) is left out: "
+        which = (self._info.path, stream.index, _kind(stream))
+        if stream.index == self._info.stream_index:
+            video = self.container.streams.video[0]
+            video.metadata.update(_tags(stream.metadata))
+            video.disposition = stream.disposition
+        elif stream.type == "video":
+            log.warning(left_out + "one video goes out", *which)  # a copy would show the parts that the effect hides
+        elif _is_chapters(stream, source) or self._is_timecode(stream):
+            pass  # FFmpeg writes these anew, from the chapters and the video's metadata
+        elif not self._can_hold(stream):
+            log.warning(left_out + "%s files can't hold it", *which, self.target.suffix)
+        else:
+            copy = self.container.add_stream_from_template(stream)
+            copy.metadata.update(_tags(stream.metadata))
+            copy.disposition = stream.disposition
+            self._others[stream.index] = copy
+
+    def write(self, packets: Sequence[Packet[VideoStream]]) -> None:
+        """Muxes video packets, and before each video packet the other streams' packets with earlier dts."""
         for packet in packets:
-            if self._pending is not None and packet.dts is not None and packet.time_base:
+            if self._next is not None and packet.dts is not None and packet.time_base:
                 self._copy_until(packet.dts * packet.time_base)
             self._mux(packet)
 
     def seconds(self, pts: int) -> Fraction:
-        """When the frame of this pts is shown in the output: exactly, in whole ticks of the container."""
+        """Returns when the output shows the frame of this pts: in seconds, a whole number of the container's ticks."""
         base = self._info.time_base
         ticks = (pts - round(self.shift / base)) * base / self.tick
         nearest = (abs(ticks) + Fraction(1, 2)) // 1  # halves away from 0, as FFmpeg rounds
@@ -159,7 +161,7 @@ class Muxer:
 
     @property
     def tick(self) -> Fraction:
-        """The unit of the video's timestamps, in seconds. The header is written, as it is settled no sooner."""
+        """The unit of the video's timestamps, in seconds. Writes the header, which settles the unit."""
         try:
             self.container.start_encoding()
         except (av.error.FFmpegError, OSError, ValueError) as exc:
@@ -169,8 +171,10 @@ class Muxer:
         return tick
 
     def finish(self, end: Fraction | None) -> None:
-        """Copies what is left of the other streams, before `end` seconds on the source's clock or all, and puts the
-        file in its place."""
+        """Copies the rest of the other streams and commits the file.
+
+        The rest ends at `end` seconds on the source's clock; `None` is the source's end.
+        """
         self._copy_until(end)
         try:
             self.container.close()
@@ -180,16 +184,18 @@ class Muxer:
         self._finished = True
 
     def _copy_until(self, seconds: Fraction | None) -> None:
-        while self._pending is not None:
-            packet = self._pending
+        """Muxes the other streams' packets with dts before `seconds` on the source's clock; `None`: all of them."""
+        while self._next is not None:
+            packet = self._next
             assert packet.dts is not None
             if seconds is not None and packet.dts * packet.time_base >= seconds:
                 return
             packet.stream = self._others[packet.stream_index]
             self._mux(packet)
-            self._pending = next(self._packets, None)
+            self._next = next(self._packets, None)
 
-    def _mux(self, packet: Packet[Any]) -> None:
+    def _mux(self, packet: Packet[VideoStream] | Packet[Stream]) -> None:
+        """Muxes one packet, moved to the output's clock."""
         if self.shift:
             assert packet.dts is not None and packet.time_base
             shift = round(self.shift / packet.time_base)
@@ -201,8 +207,8 @@ class Muxer:
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
 
-    def _read(self, streams: list[Stream], start: Fraction | None, end: Fraction | None) -> Iterator[Packet[Any]]:
-        """The other streams' packets within [start, end), their dts rising; what is broken among them is left out."""
+    def _read(self, streams: list[Stream], start: Fraction | None, end: Fraction | None) -> Iterator[Packet[Stream]]:
+        """Yields the other streams' packets within [start, end) seconds, their dts rising, without damaged ones."""
         assert self._source is not None
         last: dict[int, int] = {}
         dropped = 0
@@ -214,7 +220,8 @@ class Muxer:
                     dropped += bool(packet.size)
                     continue
                 before = last.get(packet.stream_index, packet.dts - 1)
-                # Several subtitles may begin together, and in Matroska, whose clock is coarse, short packets of sound.
+                # Equal dts are sound for subtitles that begin together, and for short audio packets in Matroska,
+                # whose ticks are coarse.
                 together = packet.stream.type != "audio" or self.container.format.name == "matroska"
                 if packet.is_corrupt or packet.dts < before or (packet.dts == before and not together):
                     dropped += 1
@@ -234,11 +241,11 @@ class Muxer:
             log.warning("%s: %d damaged packets of its other streams are left out", self._info.path, dropped)
 
     def _is_timecode(self, stream: Stream) -> bool:
-        """Whether this is a track that FFmpeg makes of the video's timecode: it refuses a copy, but only in the end."""
+        """Returns whether FFmpeg makes this track of the video's timecode. A copy would fail at the end."""
         return stream.type == "data" and "timecode" in stream.metadata and self.container.format.name in ("mov", "mp4")
 
     def _can_hold(self, stream: Stream) -> bool:
-        """Whether the output's format takes this stream: asked by writing its header to nowhere."""
+        """Returns whether the output's format takes this stream, found by writing a header to memory."""
         if stream.type == "attachment" and self.container.format.name != "matroska":
             return False  # WebM would accept it and write nothing
         try:
@@ -254,27 +261,27 @@ class Muxer:
 
 
 def _tags(metadata: dict[str, str]) -> dict[str, str]:
-    """Metadata that stays true for the output."""
+    """Returns the metadata that is true of the output too."""
     return {k: v for k, v in metadata.items() if k.lower() not in _OWN_TAGS and not k.startswith(_MATROSKA_STATISTICS)}
 
 
 def _kind(stream: Stream) -> str:
+    """Names the stream's type and codec, such as "audio aac"."""
     codec = stream.codec_context.name if stream.codec_context else None
     cover = "cover picture" if stream.disposition & Disposition.attached_pic else stream.type
     return f"{cover} {codec}" if codec else cover
 
 
 def _is_chapters(stream: Stream, source: InputContainer) -> bool:
-    """Whether this is the track by which MP4 keeps its chapters' titles."""
+    """Returns whether this track holds the titles of an MP4's chapters."""
     name = getattr(stream, "name", None)  # streams of unknown kinds have none
     return name == "bin_data" and "mp4" in source.format.name and bool(source.chapters())
 
 
-def _chapters(source: InputContainer, shift: Fraction, end: Fraction | None) -> list[Any]:
-    """The source's chapters on the output's clock, cut to what goes out."""
-    chapters = source.chapters()
+def _chapters(source: InputContainer, shift: Fraction, end: Fraction | None) -> list[Chapter]:
+    """Returns the source's chapters on the output's clock, cut to the part that the output has."""
     kept = []
-    for chapter in chapters:
+    for chapter in source.chapters():
         unit = chapter["time_base"] or Fraction(1)
         begin = max(Fraction(0), chapter["start"] * unit - shift)
         finish = chapter["end"] * unit - shift if end is None else min(chapter["end"] * unit, end) - shift
@@ -285,6 +292,7 @@ def _chapters(source: InputContainer, shift: Fraction, end: Fraction | None) -> 
 
 
 def _seek(source: InputContainer, seconds: Fraction) -> None:
+    """Seeks to a keyframe before `seconds`, where the container can be sought."""
     try:
         source.seek(int(seconds * 1_000_000))
     except av.error.FFmpegError:

@@ -1,4 +1,4 @@
-"""Running the parts of a chain of iterators at the same time."""
+"""Threads of a run, and the locks between them."""
 
 import queue
 import threading
@@ -17,21 +17,21 @@ from segmentation.frames import Memory
 T = TypeVar("T")
 R = TypeVar("R")
 
-_POLL = 0.05  # seconds between looks at whether the others are gone
-_PATIENCE = 1.0  # seconds that a part which is stuck in a read may hold up the end
+_POLL = 0.05  # seconds between checks whether the context was left
+_PATIENCE = 1.0  # seconds: a thread that is stuck in a read does not hold up the end for longer
 
 
 class Overlap:
-    """Calling it with an iterable runs that in a thread of its own and yields its items from a bounded queue.
+    """Runs the parts of a chain of iterators in threads of their own.
 
-    An iterable may draw on one that was made so before: then all of them work at once, and the chain is as fast as its
-    slowest part, because FFmpeg, OpenCV and the inference libraries release the GIL while they work. An exception of an
-    iterable is raised where its items are consumed, after the items before it. Leaving the context ends all threads
-    after the item that each is working on. `watch` is told the name of a queue, and how many items are in it, whenever
-    one goes in or out.
+    Calling it with an iterable starts a thread, and yields the iterable's items from a bounded queue. An iterable may
+    draw on another one that was made so: then both work at once. The chain is as fast as its slowest part, because
+    FFmpeg, OpenCV and the inference libraries release the GIL. An exception is raised where the items are consumed,
+    after the items before it. Leaving the context ends each thread after the item that it is working on.
     """
 
     def __init__(self, depth: int = 2, watch: Callable[[str, int], None] | None = None) -> None:
+        """`depth` of the queues, in items. `watch` is called with a queue's name and length at each change."""
         self._depth = depth  # items that wait between two parts
         self._watch = watch
         self._closed = threading.Event()
@@ -49,7 +49,7 @@ class Overlap:
         deadline = time.monotonic() + _PATIENCE
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        for failures in self._failures:  # each would be in a cycle with the frame of its thread, and keep its pictures
+        for failures in self._failures:  # else a reference cycle with the thread's frame keeps its pictures
             failures.clear()
 
     def __call__(self, source: Iterable[T], name: str = "") -> Generator[T, None, None]:
@@ -64,8 +64,8 @@ class Overlap:
     def map(self, function: Callable[[T], R], source: Iterable[T], workers: int) -> Generator[R, None, None]:
         """Yields `function` of each item, in order, calling it from up to `workers` threads at once.
 
-        All mappings share the threads of the first, so that there are never more at work than it has asked for. A
-        mapping draws on its source in the thread that draws on it.
+        All mappings share the threads of the first mapping, so that its number of workers bounds them all. The source
+        is read on the thread that consumes the mapping.
         """
         if self._pool is None:
             self._pool = ThreadPoolExecutor(workers)
@@ -84,7 +84,7 @@ class Overlap:
                 while not self._closed.is_set():
                     try:
                         items.put(item, timeout=_POLL)
-                        self._tell(name, items)
+                        self._report(name, items)
                         break
                     except queue.Full:
                         continue
@@ -102,12 +102,12 @@ class Overlap:
                 item = items.get(timeout=_POLL)
             except queue.Empty:
                 continue
-            self._tell(name, items)
+            self._report(name, items)
             yield item
         if failures:
             raise failures.pop()
 
-    def _tell(self, name: str, items: "queue.Queue[T]") -> None:
+    def _report(self, name: str, items: "queue.Queue[T]") -> None:
         if self._watch is not None:
             self._watch(name, items.qsize())
 
@@ -140,17 +140,19 @@ def until(stop: threading.Event, source: Iterable[T]) -> Generator[T, None, None
 
 
 class _OpenCvThreads:
-    """OpenCV's number of threads, which it has once for the whole process: of all runs in it together."""
+    """OpenCV's number of threads, a setting of the whole process, for all runs in it together."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._runs = 0  # that leave each frame to one thread
+        self._runs = 0  # whose frames take one thread each
         self._before = 0
 
     @contextmanager
     def one_a_frame(self, workers: int) -> Iterator[None]:
-        """With several workers, leaves each frame to the thread that calls OpenCV: threads that share one take CPU time
-        from the other frames while they wait for each other."""
+        """With several workers, OpenCV uses the calling thread alone.
+
+        Threads that share one frame would spin while they wait for each other, and take CPU time from other frames.
+        """
         if workers > 1:
             self._add(1)
         try:

@@ -32,10 +32,11 @@ from circumstances import ROOT, circumstances
 
 from segmentation import Config, Effect, ModelError, segment
 from segmentation.config import STAGES
+from segmentation.frames import MaskedBatch
 from segmentation.media.input import probe, working_format
 from segmentation.media.muxer import Muxer
 from segmentation.models.model import load_model
-from segmentation.pipeline.placement import Compositor
+from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.plan import make_plan
 
 WARM_UP = 8  # frames
@@ -100,18 +101,20 @@ def run_stage(clip: Path, config: Config, folder: Path, stage: str) -> Result:
     count = min(info.frames, STAGE_FRAMES)
     with Muxer(folder / "out.mp4", info, config) as muxer:
         pix_fmt = working_format(info.pix_fmt, plan.encode.implementation.formats(muxer.codec))
-        decoder = plan.decode.implementation(info, pix_fmt, replace(config, batch_size=1, max_frames=count))
+        decoder = plan.decode.implementation(info, pix_fmt, replace(config, batch_size=1, max_frames=count), None)
         if stage == "decode":
             return measured(lambda: sum(len(batch) for batch in decoder))
-        preprocess = plan.preprocess.implementation(info, pix_fmt, model, config)
-        infer = plan.infer.implementation(model, config)
-        drawn = plan.postprocess.implementation(info, pix_fmt, Effect.parse(config.effect), config)
+        preprocess = plan.preprocess.implementation(info, pix_fmt, model, config, None)
+        infer = plan.infer.implementation(model, config, None)
+        drawn = plan.postprocess.implementation(info, pix_fmt, Effect.parse(config.effect), config, None)
         compose = Compositor([drawn], info, pix_fmt, config, None)
-        encoder = plan.encode.implementation(muxer, info, pix_fmt, config)
+        encoder = plan.encode.implementation(muxer, info, pix_fmt, config, None)
         batches = list(islice(decoder, IN_MEMORY))
         tensors = [preprocess(batch) for batch in batches]
-        masks = [infer(tensor) for tensor in tensors]
-        finished = [compose(batch, mask)[0][0] for batch, mask in zip(batches, masks, strict=True)]
+        masked = [
+            MaskedBatch(frames=batch, masks=infer(tensor).masks) for batch, tensor in zip(batches, tensors, strict=True)
+        ]
+        finished = [compose(batch)[0][0] for batch in masked]
 
         def work() -> int:
             for i in range(count):
@@ -121,7 +124,7 @@ def run_stage(clip: Path, config: Config, folder: Path, stage: str) -> Result:
                 elif stage == "infer":
                     infer(tensors[k])
                 elif stage == "postprocess":
-                    compose(batches[k], masks[k])
+                    compose(masked[k])
                 else:
                     frame = replace(finished[k].frames[0], pts=round(i / info.rate / info.time_base))
                     muxer.write(encoder.encode(replace(finished[k], frames=(frame,))))

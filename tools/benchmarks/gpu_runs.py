@@ -22,13 +22,13 @@ import torch
 from benchmark import WARM_UP as FEW
 from benchmark import Result, measured, steady_rate
 from no_encoder import NoEncoder
-from segmentation.pipeline.placement import GPU_BATCH
 
 from segmentation import Config, segment
 from segmentation.frames import Frame, FrameBatch
 from segmentation.media.input import probe
 from segmentation.media.muxer import Muxer
 from segmentation.pipeline.plan import IMPLEMENTATIONS
+from segmentation.pipeline.resources import GPU_BATCH
 from segmentation.pipeline.run import Progress
 from segmentation.shared_memory import SharedPlanes
 from segmentation.stages.encode.segments import SegmentEncoder
@@ -145,7 +145,7 @@ def segments(folder: Path, clip: Path, model: str, frames: int) -> dict[str, Res
     finished = folder / "finished.mp4"
     segment(clip, finished, model=model, max_frames=IN_MEMORY, encode="x264-segments", preset="ultrafast", quality=0)
     info = probe(str(finished))
-    decoder = PyAVDecoder(info, info.pix_fmt, Config(batch_size=GPU_BATCH))
+    decoder = PyAVDecoder(info, info.pix_fmt, Config(batch_size=GPU_BATCH), None)
     pictures = [tuple(np.array(plane) for plane in frame.planes) for batch in decoder for frame in batch.frames]
     step = round(1 / info.rate / info.time_base)
     whole = len(pictures) // GPU_BATCH * GPU_BATCH  # the pictures of whole batches
@@ -154,7 +154,7 @@ def segments(folder: Path, clip: Path, model: str, frames: int) -> dict[str, Res
         config = replace(config, max_frames=count)
         told = replace(info, frames=count)
         with Muxer(folder / "out.mp4", told, config) as muxer:
-            encoder = SegmentEncoder(muxer, told, info.pix_fmt, config)
+            encoder = SegmentEncoder(muxer, told, info.pix_fmt, config, None)
             blocks = encoder.blocks
             assert blocks is not None
             lent: dict[int, SharedPlanes] = {}  # each of the batches, where the encoders see it, as from a GPU

@@ -14,12 +14,14 @@ from typing import Any
 from benchmark import Result, measured, run_stage, run_typical
 
 from segmentation import Config, Effect, segment
+from segmentation.frames import MaskedBatch
 from segmentation.gpu.discovery import find_gpu
 from segmentation.media.input import probe, working_format
 from segmentation.media.muxer import Muxer
 from segmentation.models.model import load_model
-from segmentation.pipeline.placement import Compositor, batch_size, open_gpu
+from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.plan import make_plan
+from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.timing import StageClock
 
 WARM_UP = 64  # frames
@@ -75,16 +77,16 @@ def in_turn(folder: Path, clip: Path, name: str, options: Options, frames: int) 
         clocks.append(clock)
         with Muxer(folder / "out.mp4", info, limited) as muxer, ExitStack() as ending:
             pix_fmt = working_format(info.pix_fmt, plan.encode.implementation.formats(muxer.codec))
-            decoder = plan.decode.implementation(info, pix_fmt, limited)
-            preprocess = plan.preprocess.implementation(info, pix_fmt, model, limited)
-            infer = plan.infer.implementation(model, limited)
-            postprocess = plan.postprocess.implementation(info, pix_fmt, Effect.parse(limited.effect), limited)
-            encoder = plan.encode.implementation(muxer, info, pix_fmt, limited)
+            decoder = plan.decode.implementation(info, pix_fmt, limited, None)
+            preprocess = plan.preprocess.implementation(info, pix_fmt, model, limited, None)
+            infer = plan.infer.implementation(model, limited, None)
+            postprocess = plan.postprocess.implementation(info, pix_fmt, Effect.parse(limited.effect), limited, None)
+            encoder = plan.encode.implementation(muxer, info, pix_fmt, limited, None)
             ending.callback(encoder.close)
             for batch in clock.steps("decode", decoder):
                 tensor = clock.call("preprocess", batch, preprocess, batch)
-                masks = clock.call("infer", batch, infer, tensor)
-                finished = clock.call("postprocess", batch, postprocess, batch, masks)
+                masked = MaskedBatch(frames=batch, masks=clock.call("infer", batch, infer, tensor).masks)
+                finished = clock.call("postprocess", batch, postprocess, masked)
                 muxer.write(clock.call("encode", batch, encoder.encode, finished))
                 done += len(batch)
             muxer.write(clock.call("encode", None, encoder.flush))
@@ -115,8 +117,8 @@ def alone_on_gpu(folder: Path, clip: Path, options: Options, frames: int) -> dic
     import torch  # only here: elsewhere it need not be installed
 
     config, info = Config(**options, overwrite=True), probe(str(clip))
-    plan, model, gpu = make_plan(config, info), load_model(config, info), open_gpu(config)
-    config = replace(config, batch_size=batch_size(config, model, on_gpu=gpu is not None))
+    plan, model, resources = make_plan(config, info), load_model(config, info), Resources(config)
+    config, gpu = replace(config, batch_size=resources.batch_size(config, model, on_gpu=True)), resources.gpu
     few = replace(config, max_frames=BATCHES * (config.batch_size or 1))
     with ExitStack() as ending:
         decoder = plan.decode.implementation(info, info.pix_fmt, few, gpu)
@@ -127,7 +129,7 @@ def alone_on_gpu(folder: Path, clip: Path, options: Options, frames: int) -> dic
         compose = Compositor([drawn], info, info.pix_fmt, config, gpu)
         batches = list(decoder)
         tensor = preprocess(batches[0])
-        masks = infer(tensor)
+        masks = infer(tensor).masks
         copies = [torch.empty_like(plane) for plane in batches[0].planes]
 
         def copy(batch: Any) -> None:
@@ -138,7 +140,7 @@ def alone_on_gpu(folder: Path, clip: Path, options: Options, frames: int) -> dic
         works = {
             "preprocess": preprocess,
             "infer": lambda batch: infer(tensor),
-            "postprocess": lambda batch: compose(batch, masks),
+            "postprocess": lambda batch: compose(MaskedBatch(frames=batch, masks=masks)),
             "copy": copy,
         }
 

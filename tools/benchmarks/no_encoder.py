@@ -12,21 +12,22 @@ from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.gpu.driver import Event
 from segmentation.gpu.transfer import Transfer
 from segmentation.media.muxer import Muxer
+from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.pyav import PyAVEncoder
 
 _AHEAD = 2  # batches whose work may be queued on the GPU: with a real encoder the host waits for them too
 
 
-class NoEncoder:
+class NoEncoder(Encoder):
     """See `segmentation.stages.encode`. Encodes the first batch, so that the file is valid, and drops the others."""
 
     memory: ClassVar[Literal["cuda"]] = "cuda"
 
     def __init__(
-        self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any = None, *, service: object = None
+        self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any, *, service: object = None
     ) -> None:
         self._gpu = gpu
-        self._encoder = PyAVEncoder(muxer, info, pix_fmt, config)
+        self._encoder = PyAVEncoder(muxer, info, pix_fmt, config, None)
         self._move = Transfer(gpu, info, FORMATS[pix_fmt], config.batch_size or 1)
         self._queued: deque[Event] = deque()
         self._begun = False

@@ -32,7 +32,7 @@ import measures
 from circumstances import ROOT, circumstances
 
 from segmentation import Config, Effect
-from segmentation.frames import FULL, Color, FrameBatch, Planes, VideoInfo
+from segmentation.frames import FULL, Color, FrameBatch, MaskedBatch, Planes, VideoInfo
 from segmentation.media.input import probe
 from segmentation.models.model import load_model
 from segmentation.pipeline.plan import make_plan
@@ -94,7 +94,7 @@ REFINED = {"default"}  # variants whose edges are drawn along the picture's, as 
 def batches(path: Path, count: int) -> tuple[VideoInfo, Iterator[FrameBatch]]:
     """The first frames of a video, one a batch, as the pipeline gets them."""
     config, info = Config(mode="baseline", batch_size=1, max_frames=count), probe(str(path))
-    return info, iter(make_plan(config).decode.implementation(info, PIX_FMT, config))
+    return info, iter(make_plan(config).decode.implementation(info, PIX_FMT, config, None))
 
 
 def run_network(path: Path, count: int, model_name: str = "person", *, mirror: bool = False) -> tuple[Masks, Lumas]:
@@ -102,14 +102,14 @@ def run_network(path: Path, count: int, model_name: str = "person", *, mirror: b
     config = Config(mode="baseline", model=model_name)
     info, source = batches(path, count)
     plan, model = make_plan(config), load_model(config, info)
-    preprocess = plan.preprocess.implementation(info, PIX_FMT, model, config)
-    infer = plan.infer.implementation(model, config)
+    preprocess = plan.preprocess.implementation(info, PIX_FMT, model, config, None)
+    infer = plan.infer.implementation(model, config, None)
 
     def run(batch: FrameBatch) -> tuple[Masks, Lumas]:
         tensor = preprocess(batch)
-        mask = infer(tensor)[0]
+        mask = infer(tensor).masks[0]
         if mirror:
-            mask = (mask + infer(np.ascontiguousarray(tensor[..., ::-1]))[0, :, ::-1]) / 2
+            mask = (mask + infer(np.ascontiguousarray(tensor[..., ::-1])).masks[0, :, ::-1]) / 2
         return mask, small_lumas(tensor, model, mask.shape)[0]
 
     with ThreadPoolExecutor(infer.workers) as pool:
@@ -123,11 +123,12 @@ class Enlarger:
     def __init__(self, info: VideoInfo) -> None:
         # The effect `mask`, in full range: its luma is alpha.
         full = replace(info, color=Color(range=FULL))
-        self._postprocess = OpenCVPostprocessor(full, PIX_FMT, Effect("mask"), Config())
+        self._postprocess = OpenCVPostprocessor(full, PIX_FMT, Effect("mask"), Config(), None)
         self._refine = Refiner(info, PIX_FMT)
 
     def __call__(self, batch: FrameBatch, mask: NDArray[np.float32]) -> measures.Alpha:
-        return self._postprocess(batch, mask[None]).frames[0].planes[0].astype(np.float32) / 255
+        (shown,) = self._postprocess(MaskedBatch(frames=batch, masks=mask[None])).frames
+        return shown.planes[0].astype(np.float32) / 255
 
     def refined(self, batch: FrameBatch, mask: NDArray[np.float32]) -> NDArray[np.float32]:
         return self._refine(batch, mask[None])[0]
@@ -214,8 +215,8 @@ def halo(info: VideoInfo, batch: FrameBatch, mask: NDArray[np.float32], truth: s
     sigma = STRENGTH * min(truth.alpha.shape) / 1080
     wanted = cv2.GaussianBlur(truth.background, (0, 0), sigma).astype(np.float32)
     area = measures.band_outside(truth.alpha)
-    postprocess = OpenCVPostprocessor(info, PIX_FMT, Effect("blur", strength=STRENGTH), Config())
-    ours = postprocess(batch, mask[None]).frames[0].planes
+    postprocess = OpenCVPostprocessor(info, PIX_FMT, Effect("blur", strength=STRENGTH), Config(), None)
+    ours = postprocess(MaskedBatch(frames=batch, masks=mask[None])).frames[0].planes
     weight = np.dstack([(Enlarger(info)(batch, mask) * 255 + 0.5).astype(np.uint8)] * 3)
     plain = composite(truth.picture, cv2.GaussianBlur(truth.picture, (0, 0), sigma), weight)
     return {

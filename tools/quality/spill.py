@@ -26,7 +26,7 @@ import measures
 from circumstances import ROOT, circumstances
 
 from segmentation import Config, Effect
-from segmentation.frames import FrameBatch, VideoInfo
+from segmentation.frames import FrameBatch, MaskedBatch, VideoInfo
 from segmentation.stages.postprocess.opencv import OpenCVPostprocessor, composite
 
 GREEN = (0, 177, 64)
@@ -46,8 +46,8 @@ def errors(
     """Mean differences from the exact composite within the edge, in levels of 255: a plain blend's, and ours."""
     alpha = quality.Enlarger(info)(batch, mask)
     edge = (alpha > 0) & (alpha < 1)
-    stage = OpenCVPostprocessor(info, quality.PIX_FMT, Effect.parse("color:#00b140"), Config())
-    ours = stage(batch, mask[None]).frames[0].planes
+    stage = OpenCVPostprocessor(info, quality.PIX_FMT, Effect.parse("color:#00b140"), Config(), None)
+    ours = stage(MaskedBatch(frames=batch, masks=mask[None])).frames[0].planes
     weight = (alpha * 255 + 0.5).astype(np.uint8)
     chroma = cv2.dilate(weight, np.ones((2, 2), np.uint8), anchor=(0, 0))[::2, ::2]
     parts = zip(batch.frames[0].planes, info.color.from_rgb(GREEN, 8), (weight, chroma, chroma), strict=True)

@@ -123,14 +123,14 @@ class Network:
         self.path = path
         self.models = {(model.height, model.width): model for model in load_models(path)}
         self._config = Config(model=path)
-        self._infer = {size: OnnxRuntimeInference(model, self._config) for size, model in self.models.items()}
+        self._infer = {size: OnnxRuntimeInference(model, self._config, None) for size, model in self.models.items()}
 
     def __call__(self, rgb: Picture) -> Map:
         """The probability of a person (h, w), at the size that the network puts out."""
         info, batch = as_video(rgb)
         size = fitting(list(self.models), info)
-        preprocess = OpenCVPreprocessor(info, PIX_FMT, self.models[size], self._config)
-        mask: Map = self._infer[size](preprocess(batch))[0]
+        preprocess = OpenCVPreprocessor(info, PIX_FMT, self.models[size], self._config, None)
+        mask: Map = self._infer[size](preprocess(batch)).masks[0]
         return mask
 
 

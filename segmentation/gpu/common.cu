@@ -1,12 +1,22 @@
-// What the other files begin with (see kernels.py). Compiled when first needed, for
-//   SAMPLE   unsigned char (8 bits) or unsigned short (10 bits, in the low bits)
-//   TURNS    quarter turns, counter-clockwise, that stand a stored frame upright
+// Helpers of all programs: kernels.py puts this file before the others. Compiled for
+//   SAMPLE             unsigned char (8 bits) or unsigned short (10 bits, in the low bits)
+//   SHIFT_X, SHIFT_Y   log2 of the chroma subsampling: 1, 1 for 4:2:0
+//   TURNS              quarter turns, counter-clockwise, that stand a stored frame upright
+// Planes are (N, height, width) without gaps. blockIdx.z is the number of the frame in the batch.
 
 using sample = SAMPLE;
 
+// Luma samples that share a chroma sample, across and down.
+constexpr int ACROSS = 1 << SHIFT_X, DOWN = 1 << SHIFT_Y;
+
 __device__ int clamp(int value, int low, int high) { return min(max(value, low), high); }
 
-// Where pixel (column, row) of a stored picture (height, width) lies when the picture stands upright.
+// Returns the index of sample (column, row) of this block's frame in a plane (N, height, width).
+__device__ long long place(int column, int row, int width, int height) {
+    return ((long long)blockIdx.z * height + row) * width + column;
+}
+
+// Returns the index, in the upright picture, of pixel (column, row) of a stored picture (height, width).
 __device__ int upright(int column, int row, int width, int height) {
 #if TURNS == 0
     return row * width + column;
@@ -19,14 +29,14 @@ __device__ int upright(int column, int row, int width, int height) {
 #endif
 }
 
-// What a plane is shrunk by along one axis (preprocess/tables.py): for each place a row of the number of the first sample
-// that it reads, then the weights of `taps` samples from that one on.
+// How a plane is shrunk along one axis, see stages/preprocess/resampling.py. `rows` has a row of 1 + `taps` numbers for
+// each target place: the number of the first sample to read, then the weights of `taps` samples from that sample on.
 struct Axis {
     const float *rows;
     int taps;
 };
 
-// The pixel (column, row) of a plane that is shrunk by `across` and `down`.
+// Returns the pixel (column, row) of a plane that is shrunk by `across` and `down`.
 __device__ float shrunk(const sample *plane, int width, const Axis &across, const Axis &down, int column, int row) {
     const float *weights = across.rows + column * (across.taps + 1), *lines = down.rows + row * (down.taps + 1);
     const sample *line = plane + (long long)lines[0] * width + (int)weights[0];

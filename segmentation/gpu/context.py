@@ -14,7 +14,7 @@ from cuda.core import Device
 
 from segmentation.frames import PixelFormat
 from segmentation.gpu import driver
-from segmentation.gpu.kernels import FRAMES, Kernels, compiled
+from segmentation.gpu.kernels import Kernels, KernelSource, compiled, signatures
 
 _ALIGNED = 512  # samples: libraries read many bytes at a time, from addresses that are multiples of that
 
@@ -73,9 +73,10 @@ class Gpu:
         assert target.dtype is source.dtype and source.nbytes <= target.nbytes
         driver.copy(target.data_ptr(), source.data_ptr(), source.nbytes, self.stream.cuda_stream)
 
-    def kernels(self, layout: PixelFormat, turns: int = 0, source: tuple[str, ...] = FRAMES) -> Kernels:
-        """The kernels of a program for frames of this layout that stand upright after `turns` quarter turns."""
-        return Kernels(self.stream.cuda_stream, compiled(Device(self.index).arch, layout, turns, source))
+    def kernels(self, source: KernelSource, layout: PixelFormat, turns: int = 0) -> Kernels:
+        """Returns a program's kernels, for frames of this layout that stand upright after `turns` quarter turns."""
+        program = compiled(Device(self.index).arch, source, layout, turns)
+        return Kernels(self.stream.cuda_stream, program, signatures(source, layout))
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Device memory for use on the stream."""

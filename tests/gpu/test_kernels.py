@@ -7,7 +7,9 @@ import pytest
 from segmentation.frames import FORMATS
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
-from segmentation.gpu.kernels import FRAMES, MASKS, compiled
+from segmentation.gpu.kernels import KernelSource, compiled, signatures
+from segmentation.stages.frame_kernels import FRAMES
+from segmentation.stages.masks.mask_kernels import MASKS
 
 NAMES = {
     FRAMES: ("unpack", "preprocess", "reduce", "divide", "pixelate", "composite", "replace", "cut_out", "to_rgb"),
@@ -19,26 +21,33 @@ NAMES = {
 
 
 @pytest.mark.parametrize("arch", ["75", "80", "86", "89", "90", "100", "120"])
-@pytest.mark.parametrize("source", NAMES)
-def test_every_gpu(arch: str, source: tuple[str, ...], folder: Path) -> None:
-    code = bytes(compiled(arch, FORMATS["yuv420p"], 0, source).code)
+@pytest.mark.parametrize("source", NAMES, ids=["frames", "masks"])
+def test_every_gpu(arch: str, source: KernelSource, folder: Path) -> None:
+    code = bytes(compiled(arch, source, FORMATS["yuv420p"], 0).code)
     assert all(name.encode() in code for name in NAMES[source])
 
 
 @pytest.mark.parametrize("turns", range(4))
 @pytest.mark.parametrize("layout", FORMATS)
-@pytest.mark.parametrize("source", NAMES)
-def test_every_layout(layout: str, turns: int, source: tuple[str, ...], folder: Path) -> None:
-    assert len(bytes(compiled("90", FORMATS[layout], turns, source).code)) > 10_000
+@pytest.mark.parametrize("source", NAMES, ids=["frames", "masks"])
+def test_every_layout(layout: str, turns: int, source: KernelSource, folder: Path) -> None:
+    assert len(bytes(compiled("90", source, FORMATS[layout], turns).code)) > 10_000
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+@pytest.mark.parametrize("source", NAMES, ids=["frames", "masks"])
+def test_the_arguments_of_every_kernel_can_be_checked(source: KernelSource, layout: str) -> None:
+    assert set(signatures(source, FORMATS[layout])) == set(NAMES[source])
+    assert all(signature.parameters for signature in signatures(source, FORMATS[layout]).values())
 
 
 def test_what_was_compiled_is_kept(folder: Path) -> None:
     compiled.cache_clear()
-    compiled("90", FORMATS["yuv420p"], 0)
+    compiled("90", FRAMES, FORMATS["yuv420p"], 0)
     kept = [p for p in (folder / "kernels").rglob("*") if p.is_file()]
     assert kept
     times = [p.stat().st_mtime_ns for p in kept]
     compiled.cache_clear()
-    compiled("90", FORMATS["yuv420p"], 0)
+    compiled("90", FRAMES, FORMATS["yuv420p"], 0)
     assert [p.stat().st_mtime_ns for p in kept] == times
     assert len([p for p in (folder / "kernels").rglob("*") if p.is_file()]) == len(kept)

@@ -16,7 +16,7 @@ from videos import Synthetic, pictures
 from segmentation import Config, segment
 from segmentation.frames import FORMATS, LIMITED, Color
 from segmentation.models.model import Model, load_model
-from segmentation.stages.inference import Found
+from segmentation.stages.inference import InferenceResult
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.stages.postprocess.legend import legend, palette
 
@@ -66,7 +66,7 @@ def test_which_class_is_where(options: dict[str, Any], name: str) -> None:
 
         tensor = torch.from_numpy(tensor).to(gpu().device)
     found = inference(name, model, config)(tensor)
-    assert isinstance(found, Found)
+    assert isinstance(found, InferenceResult)
     masks, class_map = (a if isinstance(a, np.ndarray) else a.cpu().numpy() for a in found)
     assert class_map.dtype == np.uint8 and class_map.shape == masks.shape == (1, 16, 24)
     assert masks.min() > 0.9
@@ -91,13 +91,11 @@ def test_each_class_has_its_own_color(side: str, pix_fmt: str, rotation: int) ->
     info = make_info(*size, HD, rotation)
     layout = FORMATS[pix_fmt]
     grey = tuple(np.full_like(plane, 128 << (layout.bits - 8)) for plane in noise(pix_fmt, *size))
-    class_map = np.repeat(np.arange(3, dtype=np.uint8), 16)[None, None].repeat(
-        36, axis=1
-    )  # columns of the upright picture
+    columns = np.repeat(np.arange(3, dtype=np.uint8), 16)  # of the upright picture
+    class_map = columns[None, None].repeat(36, axis=1)
     mask = np.ones((1, 36, 48), np.float32)
     mask[:, :12] = 0
-    batch = replace(batch_of(grey), class_map=class_map)  # type: ignore[arg-type]
-    planes = postprocess(side, info, pix_fmt, "overlay", batch, mask, CLASSES).frames[0].planes
+    planes = postprocess(side, info, pix_fmt, "overlay", batch_of(grey), mask, CLASSES, class_map).frames[0].planes
     rgb = shown(planes, pix_fmt, HD, rotation // 90)
     base = shown(grey, pix_fmt, HD, rotation // 90)[0, 0]
     for i, color in enumerate(palette(3)):
@@ -115,8 +113,8 @@ def test_overlays_look_the_same(pix_fmt: str, rotation: int) -> None:
     from drawn import compare, soft_mask
 
     class_map = np.random.default_rng(2).integers(0, 3, (2, 8, 12), np.uint8).repeat(8, axis=1).repeat(8, axis=2)
-    batch = replace(batch_of(noise(pix_fmt, 641, 359), noise(pix_fmt, 641, 359, seed=1)), class_map=class_map)
-    args = make_info(641, 359, HD, rotation), pix_fmt, "overlay", batch, soft_mask(64, 96), CLASSES
+    batch = batch_of(noise(pix_fmt, 641, 359), noise(pix_fmt, 641, 359, seed=1))
+    args = make_info(641, 359, HD, rotation), pix_fmt, "overlay", batch, soft_mask(64, 96), CLASSES, class_map
     compare(postprocess("cuda", *args), postprocess("opencv", *args), pix_fmt, most=6)
 
 

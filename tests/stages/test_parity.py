@@ -101,6 +101,8 @@ def test_surfaces_become_planes(size: tuple[int, int], gap: int, shift: int, pix
     host, _ = gpu_stages("host")
     import torch
 
+    from segmentation.stages.frame_kernels import FRAMES
+
     layout, (width, height) = FORMATS[pix_fmt], size
     rows = height * 3 // 2 if layout.shift_y else 3 * height
     high = 0 if layout.bits == 8 else 6  # the bits that NVDEC leaves empty
@@ -112,7 +114,7 @@ def test_surfaces_become_planes(size: tuple[int, int], gap: int, shift: int, pix
     ]
     given = memory << high
     address = np.uint64(given.ctypes.data + shift * given.itemsize)
-    host.kernels(layout)(
+    host.kernels(FRAMES, layout)(
         "unpack", (-(-width // 4), height, 1), address, np.int64(width + gap), *planes, width, height, 1, high
     )
     below = surface[height:]
@@ -126,21 +128,20 @@ def test_masks_agree() -> None:
     """The whole way to the mask, with the built-in model, FP16 against ONNX Runtime's FP32."""
     from stages import gpu
 
-    from segmentation.gpu.transfer import Transfer
+    from segmentation.gpu.transfer import GpuTransfer
     from segmentation.stages.inference.torch_fp16 import TorchFp16Inference
 
     info = probe(str(SAMPLE))
     model = load_model(Config(), info)
     batch = batch_of(*(p.planes for p in list(pictures(Path(SAMPLE)))[::40]))
     config = Config(batch_size=4)
-    transfer = Transfer(gpu(), info, FORMATS["yuv420p"], 4)
+    transfer = GpuTransfer(gpu(), info, FORMATS["yuv420p"], 4)
     tensor = preprocess("cuda", info, "yuv420p", model, batch)
     infer = TorchFp16Inference(model, config, gpu())
     for count in (4, 1, 3):  # a short batch is not disturbed by what is behind it
         given = transfer.rows(tensor[:count], "cuda", count)
-        ours = transfer.rows(infer(given), "host", count) > 0.5
-        theirs = (
-            OnnxRuntimeInference(model, Config())(preprocess("opencv", info, "yuv420p", model, batch))[:count] > 0.5
-        )
+        ours = transfer.rows(infer(given).masks, "host", count) > 0.5
+        expected = OnnxRuntimeInference(model, Config())(preprocess("opencv", info, "yuv420p", model, batch)).masks
+        theirs = np.asarray(expected)[:count] > 0.5
         assert 0.02 < theirs.mean() < 0.98
         assert (ours & theirs).sum() / (ours | theirs).sum() >= 0.99

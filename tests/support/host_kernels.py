@@ -30,6 +30,8 @@ import torch
 
 from segmentation.frames import PixelFormat
 from segmentation.gpu import kernels
+from segmentation.gpu.kernels import KernelSource
+from segmentation.gpu.signatures import Argument
 
 _BEFORE = """
 #include <algorithm>
@@ -61,11 +63,11 @@ extern "C" void run_{name}(int width, int height, int count, const void *packed)
 
 
 @cache
-def _library(source: tuple[str, ...], macros: tuple[tuple[str, str], ...]) -> ctypes.CDLL:
+def _library(source: KernelSource, macros: tuple[tuple[str, str], ...]) -> ctypes.CDLL:
     compiler = shutil.which("c++")
     if compiler is None:
         pytest.skip("there is no C++ compiler")
-    text = kernels.source_of(source)
+    text = source.text()
     runs = ""
     for name, parameters in re.findall(r'extern "C" __global__ void (\w+)\(([^)]*)\)', text):
         members = [" ".join(parameter.split()).replace("__restrict__ ", "") for parameter in parameters.split(",")]
@@ -83,16 +85,15 @@ def _library(source: tuple[str, ...], macros: tuple[tuple[str, str], ...]) -> ct
 class HostKernels:
     """As `kernels.Kernels`, on tensors in the host's memory. A block of threads is one thread."""
 
-    def __init__(self, source: tuple[str, ...], macros: tuple[tuple[str, str], ...]) -> None:
-        self._library = _library(source, macros)
+    def __init__(self, source: KernelSource, layout: PixelFormat, turns: int) -> None:
+        self._library = _library(source, tuple(source.macros(layout, turns).items()))
+        self._signatures = kernels.signatures(source, layout)
 
-    def __call__(self, name: str, size: tuple[int, int, int], *arguments: Any) -> None:
+    def __call__(self, name: str, size: tuple[int, int, int], *arguments: Argument) -> None:
         if name == "pixelate":  # a block for each of the picture's
             size = (size[0] // kernels.THREADS[0], size[1] // kernels.THREADS[1], size[2])
         assert all(value.is_contiguous() for value in arguments if isinstance(value, torch.Tensor))
-        form, _ = kernels._form(tuple(map(type, arguments)))
-        packed = form.pack(*(value.data_ptr() if isinstance(value, torch.Tensor) else value for value in arguments))
-        getattr(self._library, f"run_{name}")(*size, packed)
+        getattr(self._library, f"run_{name}")(*size, self._signatures[name].pack(arguments))
 
 
 class HostGpu:
@@ -113,8 +114,8 @@ class HostGpu:
     def record_event(self) -> Any:
         return SimpleNamespace(synchronize=lambda: None)
 
-    def kernels(self, layout: PixelFormat, turns: int = 0, source: tuple[str, ...] = kernels.FRAMES) -> HostKernels:
-        return HostKernels(source, tuple(kernels.macros_of(source, layout, turns).items()))
+    def kernels(self, source: KernelSource, layout: PixelFormat, turns: int = 0) -> HostKernels:
+        return HostKernels(source, layout, turns)
 
 
 class HostCvCuda(ModuleType):
@@ -157,7 +158,7 @@ def _put_back(name: str, module: ModuleType | None) -> None:
 
 @cache
 def host_stages() -> SimpleNamespace:
-    """`CvCudaPostprocessor`, `CudaPreprocessor` and `Transfer`, as they are with OpenCV in CV-CUDA's place."""
+    """`CvCudaPostprocessor`, `CudaPreprocessor` and `GpuTransfer`, as they are with OpenCV in CV-CUDA's place."""
     names = (
         "segmentation.gpu.context",
         "segmentation.gpu.transfer",
@@ -172,7 +173,7 @@ def host_stages() -> SimpleNamespace:
         for name, module in kept.items():
             _put_back(name, module)
 
-    class HostTransfer(transfer.Transfer):  # type: ignore[misc,name-defined]
+    class HostTransfer(transfer.GpuTransfer):  # type: ignore[misc,name-defined]
         """Page-locks nothing."""
 
         def _pinned(self, shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
@@ -181,9 +182,9 @@ def host_stages() -> SimpleNamespace:
         def rows(self, array: Any, memory: str, count: int) -> Any:
             return torch.from_numpy(array.copy()) if memory == "cuda" else array[:count].numpy()
 
-    postprocess.Transfer = HostTransfer
+    postprocess.GpuTransfer = HostTransfer
     return SimpleNamespace(
         CvCudaPostprocessor=postprocess.CvCudaPostprocessor,
         CudaPreprocessor=preprocess.CudaPreprocessor,
-        Transfer=HostTransfer,
+        GpuTransfer=HostTransfer,
     )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.effect import effect_on
-from segmentation.frames import FORMATS, FrameBatch, VideoInfo
+from segmentation.frames import FORMATS, FrameBatch, MaskedBatch, VideoInfo
 from segmentation.models.model import Model
 from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
 from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
@@ -31,13 +31,13 @@ def gpu() -> Any:
 
 
 def gpu_stages(side: str) -> tuple[Any, Any]:
-    """The GPU of a side, and `CvCudaPostprocessor`, `CudaPreprocessor` and `Transfer` as they are there."""
+    """The GPU of a side, and `CvCudaPostprocessor`, `CudaPreprocessor` and `GpuTransfer` as they are there."""
     if side == "cuda":
-        from segmentation.gpu.transfer import Transfer
+        from segmentation.gpu.transfer import GpuTransfer
         from segmentation.stages.postprocess.cvcuda import CvCudaPostprocessor
         from segmentation.stages.preprocess.cuda import CudaPreprocessor
 
-        stages = (CvCudaPostprocessor, CudaPreprocessor, Transfer)
+        stages = (CvCudaPostprocessor, CudaPreprocessor, GpuTransfer)
         return gpu(), SimpleNamespace(**{stage.__name__: stage for stage in stages})
     pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("cuda.core", reason="cuda-core is not installed")
@@ -51,7 +51,7 @@ def preprocess(side: str, info: VideoInfo, pix_fmt: str, model: Model, batch: Fr
     if side == "opencv":
         return OpenCVPreprocessor(info, pix_fmt, model, Config())(batch)
     device, there = gpu_stages(side)
-    transfer = there.Transfer(device, info, FORMATS[pix_fmt], BATCH)
+    transfer = there.GpuTransfer(device, info, FORMATS[pix_fmt], BATCH)
     stage = there.CudaPreprocessor(info, pix_fmt, model, Config(batch_size=BATCH), device)
     return transfer.rows(stage(transfer.frames(batch, "cuda")), "host", len(batch))
 
@@ -64,16 +64,17 @@ def postprocess(
     batch: FrameBatch,
     masks: NDArray[Any],
     classes: tuple[str, ...] = (),
+    class_map: NDArray[Any] | None = None,
     **options: Any,
 ) -> FrameBatch:
-    """The frames that are shown. `classes` are kept, `options` fields of `Config`."""
+    """Returns the frames that are shown. `classes` are kept, `options` are fields of `Config`."""
     chosen = effect_on(effect, classes)
     config = Config(effect=effect, batch_size=BATCH, **options)
+    masked = MaskedBatch(frames=batch, masks=masks, class_map=class_map)
     if side == "opencv":
-        return OpenCVPostprocessor(info, pix_fmt, chosen, config)(batch, masks)
+        return OpenCVPostprocessor(info, pix_fmt, chosen, config)(masked)
     device, there = gpu_stages(side)
-    transfer = there.Transfer(device, info, FORMATS[pix_fmt], BATCH)
+    transfer = there.GpuTransfer(device, info, FORMATS[pix_fmt], BATCH)
     stage = there.CvCudaPostprocessor(info, pix_fmt, chosen, config, device)
-    batch = transfer.class_map(batch, "cuda")
-    moved = transfer.frames(batch, "cuda"), transfer.rows(masks, "cuda", len(batch))
-    return transfer.frames(stage(*moved), "host")
+    shown: FrameBatch = transfer.frames(stage(masked.to("cuda", transfer)), "host")
+    return shown

@@ -20,6 +20,7 @@ from segmentation.gpu.errors import translate_gpu_error
 from segmentation.media.muxer import Muxer
 from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.pyav import describe_stream
+from segmentation.stages.frame_kernels import FRAMES
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -53,7 +54,7 @@ class JpegEncoder(Encoder):
         layout = FORMATS[pix_fmt]
         # Its own stream, as the pipeline's has batches queued that this one would wait for.
         self._gpu = gpu.with_own_stream()
-        self._kernels = self._gpu.kernels(layout)
+        self._kernels = self._gpu.kernels(FRAMES, layout)
         self._matrix = (info.color.yuv_to_rgb(layout.bits) * 255).ravel()
         self._quality = _QUALITY if config.quality is None else config.quality
         self._converted: tuple[list[torch.Tensor], Any, FrameBatch] | None = None  # waiting for nvJPEG

@@ -13,9 +13,9 @@ import torch
 
 from segmentation.config import Config
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
-from segmentation.gpu.kernels import MASKS
 from segmentation.models.model import Model
 from segmentation.stages.masks import refinement, smoothing
+from segmentation.stages.masks.mask_kernels import MASKS
 from segmentation.stages.masks.quantize import VALUES
 from segmentation.stages.preprocess.resampling import shrinking
 
@@ -32,7 +32,7 @@ class CudaSmoothing(smoothing.SmoothingBackend[range]):
         self._count = config.batch_size or 1
         # Rows: for the batch that is averaged, its neighbours, the batch after it, and two that are found meanwhile.
         self._held = 4 * self._count + 2 * smoothing.REACH
-        self._kernels = gpu.kernels(FORMATS["yuv420p"], source=MASKS)  # that of frames does not matter
+        self._kernels = gpu.kernels(MASKS, FORMATS["yuv420p"])  # that of frames does not matter
         self._strength = np.float32(config.smoothing_strength)
         self._shares = torch.from_numpy(smoothing.luma_shares(model).copy()).to(gpu.device)
         self._shape = (0, 0)
@@ -92,7 +92,7 @@ class CudaRefiner:
         self._gpu = gpu
         self._count = config.batch_size or 1
         self._turns = info.rotation // 90
-        self._kernels = gpu.kernels(layout, self._turns, MASKS)
+        self._kernels = gpu.kernels(MASKS, layout, self._turns)
         self._stored = (info.width, info.height)
         self._picture = refinement.upright_size(info)
         self._peak = (1 << layout.bits) - 1

@@ -160,7 +160,7 @@ class TemporalSmoother(Generic[History]):
     """Holds batches back until the masks of the next `REACH` frames are there; returns each batch once, in order."""
 
     def __init__(self, backend: SmoothingBackend[History]) -> None:
-        self._backend = backend
+        self._backend: SmoothingBackend[History] = backend
         self._waiting: deque[MaskedBatch] = deque()
         self._known: History | None = None  # of the frames from number `_first` on
         self._first = 0

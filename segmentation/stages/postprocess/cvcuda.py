@@ -12,9 +12,10 @@ from segmentation.config import Config
 from segmentation.effect import Effect
 from segmentation.frames import FORMATS, FrameBatch, MaskedBatch, Memory, VideoInfo
 from segmentation.gpu.context import Gpu, torch_dtype
-from segmentation.gpu.kernels import ROWS, THREADS
+from segmentation.gpu.kernels import THREADS
 from segmentation.gpu.plane_pool import PlanePool
 from segmentation.gpu.transfer import GpuTransfer
+from segmentation.stages.frame_kernels import COMPOSITE_ROWS, FRAMES
 from segmentation.stages.postprocess import Postprocessor
 from segmentation.stages.postprocess.backdrop import Backdrop, check_backdrop
 from segmentation.stages.postprocess.blur import OLD_BACKGROUND, block_side, blur_scale, gaussian_side
@@ -36,7 +37,7 @@ class CvCudaPostprocessor(Postprocessor):
         self._gpu = gpu
         self._layout = FORMATS[pix_fmt]
         self._turns = info.rotation // 90
-        self._kernels = gpu.kernels(self._layout, self._turns)
+        self._kernels = gpu.kernels(FRAMES, self._layout, self._turns)
         self._dtype = torch_dtype(self._layout)
         self._size = (info.width, info.height)
         self._effect = effect
@@ -86,7 +87,7 @@ class CvCudaPostprocessor(Postprocessor):
                 white = kind == "mask"
                 foreground = (*(self._white if white else batch.planes), int(white), *self._size)
                 tint = int(kind == "overlay")
-                size = (chroma_width, -(-chroma_height // ROWS), len(batch))
+                size = (chroma_width, -(-chroma_height // COMPOSITE_ROWS), len(batch))
                 self._kernels("composite", size, *foreground, *mask, *self._behind(masked, mask), tint, *shown)
                 if self._legend is not None:
                     self._legend.write(shown)

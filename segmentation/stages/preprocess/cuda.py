@@ -13,6 +13,7 @@ from segmentation.config import Config
 from segmentation.frames import FORMATS, FrameBatch, Memory, VideoInfo
 from segmentation.gpu.context import Gpu
 from segmentation.models.model import Model
+from segmentation.stages.frame_kernels import FRAMES
 from segmentation.stages.preprocess import Preprocessor
 from segmentation.stages.preprocess.resampling import shrinking
 
@@ -26,7 +27,7 @@ class CudaPreprocessor(Preprocessor):
         self._gpu = gpu
         layout = FORMATS[pix_fmt]
         turns = info.rotation // 90
-        self._kernels = gpu.kernels(layout, turns)
+        self._kernels = gpu.kernels(FRAMES, layout, turns)
         self._stored = (info.width, info.height)
         height, width = (model.height, model.width) if turns % 2 == 0 else (model.width, model.height)
         self._size = (width, height)  # as stored

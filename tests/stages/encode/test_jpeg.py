@@ -282,6 +282,8 @@ def test_the_kernel_gives_the_same_colors(side: str, pix_fmt: str, size: tuple[i
     gpu, _ = stages.gpu_stages(side)
     import torch
 
+    from segmentation.stages.frame_kernels import FRAMES
+
     layout, (width, height) = FORMATS[pix_fmt], size
     chroma = (3, -(-height >> layout.shift_y), -(-width >> layout.shift_x))
     noise = np.random.default_rng(5)
@@ -292,7 +294,7 @@ def test_the_kernel_gives_the_same_colors(side: str, pix_fmt: str, size: tuple[i
     matrix = torch.from_numpy(Color(1, LIMITED).yuv_to_rgb(layout.bits) * 255)
     rgb = gpu.empty((3, 3, height, width), torch.uint8)
     moved = [plane.to(gpu.device) for plane in planes]
-    gpu.kernels(layout)("to_rgb", (*chroma[:0:-1], 3), *moved, rgb, width, height, *matrix.numpy().ravel())
+    gpu.kernels(FRAMES, layout)("to_rgb", (*chroma[:0:-1], 3), *moved, rgb, width, height, *matrix.numpy().ravel())
     if side == "cuda":
         gpu.stream.synchronize()
     difference = np.abs(rgb.cpu().numpy().astype(int) - reference_rgb(*planes, matrix).numpy())

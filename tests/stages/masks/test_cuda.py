@@ -219,7 +219,8 @@ def test_real_masks_and_pictures_are_refined_alike(side: str, corpus: Path) -> N
     for name in ("05_default_juggle.mp4", "selfie_segmentation_web.mp4", "04_coffee.mp4"):
         info = probe(str(corpus / name))
         batch = batch_of(*(p.planes for p in list(pictures(corpus / name, limit=31))[::15]))
-        masks = OnnxRuntimeInference(MODEL, Config())(OpenCVPreprocessor(info, "yuv420p", MODEL, Config())(batch))
+        tensor = OpenCVPreprocessor(info, "yuv420p", MODEL, Config())(batch)
+        masks = OnnxRuntimeInference(MODEL, Config())(tensor).masks
         ours, theirs = refined_by(side, batch, "yuv420p", 0, masks), Refiner(info, "yuv420p")(batch, masks)
         assert np.abs(ours - theirs).max() < 0.05 and np.abs(ours - theirs).mean() < 0.001
         a, b = ours > 0.5, theirs > 0.5

@@ -1,0 +1,32 @@
+// Makes the network's input from the planes of frames.
+
+// The color conversion of `preprocess`, see `_to_input` of cuda.py. With rgb = clip(matrix * (Y, U, V, 1), 0, 1), channel
+// c is (rgb[c] - mean[c]) / std[c], written as scale[c] * rgb[c] + offset[c].
+struct ToRgb {
+    float matrix[3][4], scale[3], offset[3];
+};
+
+// Writes the network's input `target` (N, 3, upright height, upright width). (target_width, target_height) is its size as
+// stored. Each pair of tables is an `Axis`. A thread makes one pixel.
+extern "C" __global__ void preprocess(const sample *y, const sample *u, const sample *v, int width, int height,
+                                      const float *luma_across, int luma_columns, const float *luma_down,
+                                      int luma_rows, const float *chroma_across, int chroma_columns,
+                                      const float *chroma_down, int chroma_rows, float *target, int target_width,
+                                      int target_height, const ToRgb *color) {
+    const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+    if (column >= target_width || row >= target_height) return;
+    const int chroma_width = -(-width >> SHIFT_X), chroma_height = -(-height >> SHIFT_Y);
+    const long long first = place(0, 0, width, height);
+    const long long first_chroma = place(0, 0, chroma_width, chroma_height);
+    const Axis across{chroma_across, chroma_columns}, down{chroma_down, chroma_rows};
+    const float luma = shrunk(y + first, width, {luma_across, luma_columns}, {luma_down, luma_rows}, column, row);
+    const float blue = shrunk(u + first_chroma, chroma_width, across, down, column, row);
+    const float red = shrunk(v + first_chroma, chroma_width, across, down, column, row);
+    const long long size = (long long)target_width * target_height;
+    const long long place = upright(column, row, target_width, target_height);
+    for (int c = 0; c < 3; c++) {
+        const float *m = color->matrix[c];
+        const float value = __saturatef(m[0] * luma + m[1] * blue + m[2] * red + m[3]);
+        target[(3 * blockIdx.z + c) * size + place] = color->scale[c] * value + color->offset[c];
+    }
+}

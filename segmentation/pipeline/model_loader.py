@@ -23,5 +23,5 @@ class ModelPreloader:
         pool.shutdown(wait=False)
 
     def result(self) -> Any:
-        """For the constructor of the implementation: `None` where nothing was loaded. Raises whatever loading raised."""
+        """For the implementation's constructor: `None` where nothing was loaded. Raises the error of loading."""
         return None if self._preloaded is None else self._preloaded.result()

@@ -36,7 +36,7 @@ from segmentation.tensorrt.variant import choose, installed
 
 log = logging.getLogger(__name__)
 
-# Locking pages takes a second for each few gigabytes, by one thread. PyTorch reads this when it is imported.
+# PyTorch pins memory on one thread by default, a second for each few gigabytes. It reads this when it is imported.
 os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "pinned_use_cuda_host_register:True,pinned_num_register_threads:8")
 
 IMPLEMENTATIONS = {
@@ -66,7 +66,7 @@ IMPLEMENTATIONS = {
         "cutout": "segmentation.stages.encode.cutout:CutoutEncoder",
     },
 }
-# Candidates by stage, the first that can run serves it.
+# Candidates by stage: the first that can run is chosen.
 BASELINE = {
     "decode": ("pyav",),
     "preprocess": ("opencv",),
@@ -74,8 +74,6 @@ BASELINE = {
     "postprocess": ("opencv",),
     "encode": ("x264",),
 }
-
-
 OPTIMIZED = {
     "decode": ("nvdec",),
     "preprocess": ("cuda",),
@@ -84,10 +82,10 @@ OPTIMIZED = {
     "encode": ("nvenc",),
 }
 AUTO = {stage: (*OPTIMIZED[stage], *BASELINE[stage]) for stage in STAGES}
-# What serves where the GPU lacks an engine: its NVDEC does not know the codec, or it has no NVENC.
+# Chosen where the GPU lacks an engine: its NVDEC has no decoder for the codec, or it has no NVENC.
 SUBSTITUTES = {"decode": "pyav", "encode": "x264-segments"}
 _TABLES = {"baseline": BASELINE, "optimized": OPTIMIZED, "auto": AUTO}
-# Their modules can't be imported, or say little, where there is no GPU: so that is asked first.
+# Their modules can't be imported without a GPU, or fail with an unclear error: the GPU is looked for first.
 _ON_GPU = frozenset({"nvdec", "cuda", "cvcuda", "torch-fp16", "tensorrt", "nvenc", "jpeg"})
 
 
@@ -176,7 +174,7 @@ def make_plan(
     model: Model | None = None,
     begin: Callable[[type[Inference]], None] | None = None,
 ) -> Plan:
-    """Chooses for every stage, for the video `info`, the main output `target` and the `model`, as far as they are given.
+    """Chooses for every stage, for the video `info`, the main output `target` and the `model`, as far as given.
 
     `begin` is called with the class that infers as soon as it is chosen, before the libraries of most other stages are
     imported. Raises `BackendError` if a stage that `config` asks for can't run here, and `ConfigError` or `OutputError`
@@ -216,8 +214,8 @@ def make_plan(
 def with_stage(plan: Plan, stage: str, name: str, config: Config, info: VideoInfo) -> Plan:
     """The plan with another implementation of one stage. Raises `BackendError`."""
     named: dict[str, Any] = {stage: name}
-    chosen: dict[str, Any] = {stage: _choose(stage, (), replace(config, **named), info)}
-    return replace(plan, **chosen)
+    named[stage] = _choose(stage, (), replace(config, **named), info)
+    return replace(plan, **named)
 
 
 def without_operator(plan: Plan, exc: UnknownOperator, config: Config, info: VideoInfo) -> Plan:
@@ -275,13 +273,12 @@ def _with_effect(config: Config, effect: str) -> Config:
 
 
 def _enter_context(config: Config) -> None:
-    with suppress(BackendError):  # said where a stage is chosen
+    with suppress(BackendError):  # raised again where a stage is chosen
         enter_context(device_index(config))
 
 
 def _mode(config: Config) -> str:
-    """The table that serves: without a GPU, `auto` is the baseline. Raises `BackendError` if a GPU that is named is not
-    there."""
+    """The table to choose from: without a GPU, `auto` is the baseline. Raises `BackendError` if a named GPU is missing."""
     if config.device not in (None, "cpu"):
         device_index(config)
     without = config.mode == "auto" and (config.device == "cpu" or find_gpu() is None)
@@ -339,7 +336,7 @@ def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) ->
         implementation: type[Stage] = getattr(import_module(module), attribute)
     except ModuleNotFoundError as exc:
         raise BackendError(f"the package {exc.name} is not installed; pip install 'video-segmentation[gpu]'") from exc
-    except Exception as exc:  # what else keeps a GPU library from being loaded has no common class
+    except Exception as exc:  # other errors of loading a GPU library have no common class
         raise BackendError(f"{module} can't be loaded ({one_line(exc)})") from exc
     if name in _ON_GPU:
         require_torch()

@@ -1,10 +1,15 @@
-"""What was found in each frame, as a file of JSON lines: `--results`.
+"""Results of each frame, as a file of JSON lines: `--results`.
 
-A line a frame, in order: `index`, `pts` (seconds in the output), `classes` (those that are there, of what is kept),
-`area` (share of the picture) and `pixels`, `box` ([x, y, width, height] or null) of all of them together; where several
-are kept, `by_class` has the same of each; with `--rle` also `rle`, the mask as COCO writes it. Pixels are those of the
-upright picture at full size. A place counts where the network's mask is above `--threshold`, with or without
-`--invert`; it is of the class that is the likeliest there.
+One line a frame, in order. Pixels are those of the upright picture at full size.
+
+- `index`, and `pts` in seconds of the output
+- `classes`: the kept classes that are in the frame
+- `area` (share of the picture), `pixels` and `box` ([x, y, width, height] or null) of all kept classes together
+- `by_class`: the same of each class, where several are kept
+- `rle`: the mask as COCO writes it, with `--rle`
+
+A place counts where the network's mask is above `--threshold`, with or without `--invert`. It belongs to the likeliest
+class there.
 """
 
 import json
@@ -30,7 +35,7 @@ Mask = NDArray[np.bool_]  # (h, w), upright
 
 
 class Results(Sink):
-    """Writes one file. Use as a context manager: leaving it without `finish` removes what was written.
+    """Writes the file. Use as a context manager: leaving it without `finish` removes the file.
 
     Raises `OutputError` for whatever is wrong with the file.
     """
@@ -85,8 +90,8 @@ class Results(Sink):
         except OSError as exc:
             raise self._error(exc) from exc
 
-    def _areas(self, found: Mask, class_map: Any, row: int) -> dict[str, Mask]:
-        """Where each of the classes is: the same for all where nothing tells them apart."""
+    def _areas(self, found: Mask, class_map: NDArray[np.uint8] | None, row: int) -> dict[str, Mask]:
+        """The pixels of each class in frame `row`; without a class map, all classes have the same."""
         if class_map is None:
             return dict.fromkeys(self._classes, found)
         height, width = found.shape  # larger than `class_map` where edges were refined
@@ -107,7 +112,7 @@ class Results(Sink):
 
 
 def measured(found: Mask, width: int, height: int) -> dict[str, Any]:
-    """Area and box of a small mask in a picture of `width` x `height` pixels, whatever the mask's own size."""
+    """Area and box of a mask (h, w) of any size, in a picture of `width` x `height` pixels."""
     share = float(found.mean())
     box = None
     if share:

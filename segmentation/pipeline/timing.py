@@ -38,11 +38,11 @@ class StageClock:
     """Measures each call, or each step of an iterator, on a stage's account.
 
     On the host that is the time that the thread spends. For a stage on a GPU it is the time that the GPU takes for the
-    work queued, between two events on its stream; no thread waits for them. Errors of GPU libraries are translated here,
-    see `gpu_errors`.
+    work queued, between two events on its stream, for which no thread waits. Errors of GPU libraries are translated
+    here, see `gpu_errors`.
 
-    For profilers every call is an NVTX range with the stage's name and the batch's number as payload. Work that is no
-    stage's, such as `mux`, may be called on an account of its own; `totals` leaves it out.
+    For profilers every call is an NVTX range with the stage's name and the batch's number as payload. Other work, such
+    as `mux`, may be called on an account of its own, which `totals` leaves out.
     """
 
     def __init__(self, gpu: Gpu | None = None, trace: Trace | None = None) -> None:
@@ -54,8 +54,8 @@ class StageClock:
         self._events: deque[tuple[str, Label, int, Event, Event]] = deque()
         self._lock = threading.Lock()
 
-    def call(self, stage: str, batch: FrameBatch | None, function: Callable[..., T], *arguments: Any) -> T:
-        """Calls `function`, on `stage`'s account; `batch` is what it is about."""
+    def call(self, stage: str, batch: FrameBatch | None, function: Callable[..., T], *arguments: object) -> T:
+        """Calls `function` on `stage`'s account; `batch` labels the call in a trace."""
         with _range(stage, None if batch is None else batch.number):
             begin = time.perf_counter_ns()
             with gpu_errors():
@@ -86,7 +86,7 @@ class StageClock:
             yield batch
 
     def totals(self) -> dict[str, float]:
-        """Seconds by stage. What is queued must be over."""
+        """Seconds by stage. All queued work must be over."""
         self._collect()
         return dict(self._seconds)
 
@@ -103,7 +103,7 @@ class StageClock:
         return result
 
     def _collect(self) -> None:
-        """Adds up what has passed."""
+        """Adds up the events that have passed."""
         with self._lock:
             while self._events and self._events[0][-1].query():
                 stage, about, queued, begin, end = self._events.popleft()
@@ -121,8 +121,8 @@ class StageClock:
                 self._seconds[stage] += (end - begin) / 1e9
 
 
-def _range(stage: str, number: int | None) -> AbstractContextManager[Any]:
+def _range(stage: str, number: int | None) -> AbstractContextManager[object]:
     if nvtx is None:
         return nullcontext()
-    annotation: AbstractContextManager[Any] = nvtx.annotate(stage, domain="segmentation", payload=number)
+    annotation: AbstractContextManager[object] = nvtx.annotate(stage, domain="segmentation", payload=number)
     return annotation

@@ -1,8 +1,10 @@
-"""What happened when, as a file for https://ui.perfetto.dev or chrome://tracing.
+"""A timeline of the run, as a file for https://ui.perfetto.dev or chrome://tracing.
 
 The JSON of the "Trace Event Format": complete events ("X") in microseconds, a track for each thread and one for the
 GPU, counters ("C") for the queues. https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
+
+from __future__ import annotations
 
 import json
 import logging
@@ -12,16 +14,20 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from segmentation.atomic_file import PendingFile
 from segmentation.config import Config
 from segmentation.errors import OutputError, one_line
 from segmentation.frames import FrameBatch
 
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
+    from segmentation.gpu.driver import Event
+
 log = logging.getLogger(__name__)
 
-_KEPT = 512  # events that are kept before they are written: a millisecond's work for the thread whose turn it is
+_KEPT = 512  # events that are held before they are written: the thread that writes them is busy for a millisecond
 _GPU = 1000  # the GPU's track; threads count from 1
 _Event = tuple[str, int, int, int, int, int]  # name, track, begin, duration, label
 Label = tuple[int, int]  # a batch's number and that of its first frame: the batch itself would hold its pictures
@@ -30,16 +36,15 @@ _QUEUE = -1  # instead of a track: the depth of a queue, in place of the duratio
 
 
 def label(batch: FrameBatch | None) -> Label:
-    """What an event says of its batch."""
+    """The batch's label in an event."""
     return NO_BATCH if batch is None else (batch.number, batch.index)
 
 
 class Trace:
-    """Writes one file. Use as a context manager: leaving it without `finish` removes what was written.
+    """Writes the file. Use as a context manager: leaving it without `finish` removes the file.
 
-    Any thread may add events. They go to the file as they come, so memory does not grow with the length of the video.
-    Should writing fail on the way, the video is not given up for it: `finish` says so. Times are those of
-    `time.perf_counter_ns`.
+    Any thread may add events. They are written as they come, so memory does not grow with the length of the video. If
+    writing fails, the run goes on, and `finish` raises the error. Times are those of `time.perf_counter_ns`.
     """
 
     def __init__(self, target: Path, source: str, overwrite: bool) -> None:
@@ -48,8 +53,8 @@ class Trace:
         self._target, self._source = target, source
         self._begin = time.perf_counter_ns()
         self._events: list[_Event] = []
-        self._tracks: dict[int, int] = {}  # numbers of threads, by what Python calls them
-        self._names: dict[int, dict[str, None]] = {}  # what happens on each track, in the order of appearance
+        self._tracks: dict[int, int] = {}  # by Python's thread identifier
+        self._names: dict[int, dict[str, None]] = {}  # of the events on each track, in order of appearance
         self._lock = threading.Lock()
         self._fault: OSError | None = None
         self._finished = False
@@ -62,7 +67,7 @@ class Trace:
                 raise self._error(exc) from exc
             raise
 
-    def __enter__(self) -> "Trace":
+    def __enter__(self) -> Trace:
         return self
 
     def __exit__(
@@ -88,7 +93,7 @@ class Trace:
             self._add(name, _GPU, begin, end - begin, label)
 
     def depth(self, queue: str, items: int) -> None:
-        """So many items wait in a queue now."""
+        """Notes the number of items in a queue."""
         with self._lock:
             self._add(queue, _QUEUE, time.perf_counter_ns(), items, NO_BATCH)
 
@@ -136,7 +141,7 @@ class Trace:
             self._fault = exc
 
     def _metadata(self) -> str:
-        """The names of the process and its tracks, which say what happened there, and their order."""
+        """Names and order of the tracks, as metadata events."""
         pid = os.getpid()
         lines = [{"name": "process_name", "ph": "M", "pid": pid, "args": {"name": "segmentation"}}]
         for order, (track, names) in enumerate(sorted(self._names.items())):
@@ -150,26 +155,26 @@ class Trace:
 
 
 def tracing(config: Config, source: str) -> Trace | nullcontext[None]:
-    """The trace that `config` asks for, if it does."""
+    """The trace that `config` asks for, or a context of `None`."""
     if config.trace is None:
         return nullcontext()
     return Trace(Path(config.trace), source, config.overwrite)
 
 
 class DeviceClock:
-    """Where on the host's clock the events of a GPU's stream lie, without waiting for them.
+    """Places the events of a GPU's stream on the host's clock, without waiting for them.
 
-    A reference is taken once, at the start, and each event is placed by its distance from the one before: distances
-    come in single precision, which would be coarse for hours. The two clocks drift apart by microseconds a second; but
-    no work begins before it was queued or ends after it was seen to be over: a time that says so moves the reference.
+    A reference is taken once. Each event is placed by its distance from the event before it: CUDA gives distances in
+    single precision, too coarse over hours. The clocks drift apart by microseconds a second. So the reference moves
+    where an event would lie before its work was queued, or after that work was seen to be over.
     """
 
-    def __init__(self, gpu: Any) -> None:
+    def __init__(self, gpu: Gpu) -> None:
         self._last = gpu.record_event(timed=True)
         self._last.synchronize()
         self._at = time.perf_counter_ns()
 
-    def place(self, begin: Any, end: Any, queued: int, seen: int) -> tuple[int, int]:
+    def place(self, begin: Event, end: Event, queued: int, seen: int) -> tuple[int, int]:
         """When the GPU passed two events, which were recorded after `queued` and had been passed at `seen`."""
         first = self._at + round(self._last.elapsed_time(begin) * 1e6)
         last = first + round(begin.elapsed_time(end) * 1e6)

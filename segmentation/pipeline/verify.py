@@ -1,9 +1,8 @@
 """Checks an output against its input: `--verify`.
 
-While a run goes, a `OutputVerifier` notes when each frame is to be shown and, of some frames, which pixels are kept.
-Afterwards it decodes the output, which must hold exactly these frames at these times, in the input's size, rotation and
-colors, with its sound; and the kept pixels must be those of the input, decoded a second time, but for what the codec
-loses.
+During the run, `OutputVerifier` notes when each frame is to be shown and, of some frames, which pixels are kept.
+Afterwards it decodes the output. That must hold exactly these frames at these times, in the input's size, rotation and
+colors, with its sound. The kept pixels must be those of the input, decoded a second time, but for the codec's loss.
 """
 
 import math
@@ -27,9 +26,9 @@ from segmentation.sinks import FinishedBatch, Sink
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.postprocess.edge import Edge
 
-MOST_MAPS = 32  # frames whose kept pixels are remembered, 8 KiB each at 256x256
-# Least PSNR of kept pixels in dB, of a frame's worst plane. By default the worst frame of 24 real clips keeps 43.5; a
-# picture that is 5 of 255 levels too bright has 34.2. With a quality of choice it only tells coarse from wrong.
+MOST_MAPS = 32  # frames whose kept pixels are held, 8 KiB each at 256x256
+# Least PSNR of kept pixels in dB, of a frame's worst plane. A picture that is 5 of 255 levels too bright has 34.2. With
+# a quality of the user's choice, the second floor only finds pictures that are wrong altogether.
 FLOOR = 35.0
 CHOSEN_FLOOR = 20.0
 ROUNDED = {"mpeg1video", "mpeg2video", "mpeg4"}  # they leave rounding open: another decoder's samples may differ
@@ -39,7 +38,7 @@ ROUNDING = Fraction(1, 1000)  # seconds by which sound may move: Matroska's tick
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What was checked and found right."""
+    """Figures of a check that found no fault."""
 
     frames: int
     compared: int  # frames whose kept pixels were compared
@@ -48,10 +47,10 @@ class Verified:
 
 
 class OutputVerifier(Sink):
-    """Remembers what a run puts out, in 8 bytes a frame and at most `MOST_MAPS` maps; checks it afterwards."""
+    """Checks an output after the run. Holds 8 bytes a frame and at most `MOST_MAPS` maps of kept pixels."""
 
     def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, decoder: str) -> None:
-        # It is opened again when the run is over, wherever the current folder is by then.
+        # Absolute: the file is opened again after the run, and the current folder may have changed.
         self._info = info if is_url(info.path) else replace(info, path=str(Path(info.path).absolute()))
         self._muxer, self._pix_fmt, self._config = muxer, pix_fmt, config
         self._decoded_alike = decoder == "pyav" or info.codec not in ROUNDED
@@ -60,7 +59,7 @@ class OutputVerifier(Sink):
         # Frame number -> pts in the input, the mask's (h, w), bits.
         self._kept: dict[int, tuple[int, tuple[int, int], bytes]] = {}
         self._stride = 1
-        # Elsewhere kept pixels are not those of the input.
+        # With the other effects, kept pixels are not those of the input.
         self._compares = Effect.parse(config.effect).kind in ("blur", "pixelate", "color", "image", "video")
         self._edge = Edge.of(config)
         self._size = (info.width, info.height) if info.rotation % 180 == 0 else (info.height, info.width)
@@ -74,7 +73,7 @@ class OutputVerifier(Sink):
             self._ticks.append(int(self._muxer.seconds(frame.pts) / self._tick))
             if self._compares and number % self._stride == 0:
                 self._kept[number] = (frame.pts, mask.shape, np.packbits(self._edge.kept(mask, self._size)).tobytes())
-            if len(self._kept) > MOST_MAPS:  # every other one goes: they stay spread over all that came
+            if len(self._kept) > MOST_MAPS:  # drops every other map: the rest stays spread over the video
                 self._stride *= 2
                 self._kept = {n: bits for n, bits in self._kept.items() if n % self._stride == 0}
 
@@ -116,7 +115,7 @@ class OutputVerifier(Sink):
                 raise self._breach(f"its {name} is {have}, not {' or '.join(map(str, wanted))}")
 
     def _compare(self, found: VideoInfo) -> Iterator[float]:
-        """Checks every frame's time; yields the PSNR of the kept pixels of those that are remembered."""
+        """Checks every frame's time; yields the PSNR of the kept pixels of each frame in `_kept`."""
         given = _frames(self._info, self._pix_fmt, self._config)
         floor = self._floor()
         number = -1
@@ -166,7 +165,7 @@ class OutputVerifier(Sink):
         """Every audio stream must end where the input's does, or where the video was cut."""
         shift = self._muxer.shift
         given, copied = _sound_ends(self._info.path, shift, end), _sound_ends(str(self._muxer.place), None, None)
-        if len(given) != len(copied):  # the container can't hold them all, which has been said
+        if len(given) != len(copied):  # the container can't hold them all, as the muxer has warned
             return
         for sound, copy in zip(given, copied, strict=True):
             if sound is None:  # silent in this stretch
@@ -184,7 +183,7 @@ class OutputVerifier(Sink):
 
 
 def _stated(color: Color) -> Color:
-    """With the range that players take where none is stated; H.264 and HEVC can't say "limited" and nothing else."""
+    """The color with limited range where none is stated, as players take it: H.264 can't state the range alone."""
     return replace(color, range=color.range or LIMITED)
 
 
@@ -198,13 +197,15 @@ def _frames(info: VideoInfo, pix_fmt: str, config: Config) -> Iterator[Frame]:
 
 
 def _turn(matrix: tuple[int, ...] | None) -> tuple[int, ...]:
-    """How a display matrix turns and mirrors; what else is in it is not kept everywhere."""
+    """The part of a display matrix that turns and mirrors; containers don't keep the rest."""
     return (1 << 16, 0, 0, 1 << 16) if matrix is None else (*matrix[:2], *matrix[3:5])
 
 
 def _sound_ends(path: str, after: Fraction | None, until: Fraction | None) -> list[tuple[Fraction, Fraction] | None]:
-    """(end, longest packet) of each audio stream in seconds, of the packets that end after one time and begin before
-    another; `None` where there are none."""
+    """(end, longest packet) of each audio stream in seconds; `None` for a stream without packets in the stretch.
+
+    Only packets count that end after `after` and begin before `until`.
+    """
     with open_input(path) as container:
         ends: dict[int, tuple[Fraction, Fraction] | None] = {stream.index: None for stream in container.streams.audio}
         for packet in container.demux(*container.streams.audio) if ends else ():

@@ -278,7 +278,7 @@ def _enter_context(config: Config) -> None:
 
 
 def _mode(config: Config) -> str:
-    """The table to choose from: without a GPU, `auto` is the baseline. Raises `BackendError` if a named GPU is missing."""
+    """The table to choose from: without a GPU, `auto` is the baseline. Raises `BackendError` if `device` is missing."""
     if config.device not in (None, "cpu"):
         device_index(config)
     without = config.mode == "auto" and (config.device == "cpu" or find_gpu() is None)

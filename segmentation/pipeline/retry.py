@@ -32,7 +32,7 @@ def halve_batch(resources: Resources, config: Config, source: str, exc: DeviceMe
 def forget(exc: BaseException) -> None:
     """Clears this package's frames in the traceback of a failed run.
 
-    The exception's traceback holds the run's frames, and these hold its pictures and tensors. Without this, their memory
+    The exception's traceback holds the run's frames, and these hold its pictures and tensors. Without this their memory
     stays taken while the caller keeps the exception, or until the garbage collector finds the cycle.
     """
     chain: BaseException | None = exc

@@ -55,8 +55,9 @@ class Segmenter:
         calling thread; `expected` is 0 where the length is unknown. An exception of `progress` ends the run and leaves
         no file.
 
-        Raises `ConfigError`, `InputError`, `ModelError`, `EngineError`, `BackendError` or `OutputError`. Then only complete
-        outputs are left. Raises `DeviceError` if the GPU fails on the way; the frames before are in playable files.
+        Raises `ConfigError`, `InputError`, `ModelError`, `EngineError`, `BackendError` or `OutputError`. Then only
+        complete outputs are left. Raises `DeviceError` if the GPU fails on the way. Then the frames before are in
+        playable files.
         """
         unknown = options.keys() - RunOptions.__annotations__.keys()
         if unknown:

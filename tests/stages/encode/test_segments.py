@@ -10,7 +10,7 @@ import av
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from segmented import LENGTH, batches, children, encoder, equal, moving, short, write
+from segmented import LENGTH, batches, children, equal, moving, open_encoder, short, write
 from videos import packets, pictures, same_packets, same_times, times, video_info
 
 from segmentation import Config, OutputError, segment
@@ -159,9 +159,9 @@ def test_quality_at_the_seams(tmp_path: Path, corpus: Path) -> None:
 def test_codecs_that_fill_the_cores_themselves_are_not_cut(codec: Any, tmp_path: Path) -> None:
     info = video_info()
     frames = moving(25, info)
-    with encoder(tmp_path / "out.mkv", info, Config(codec=codec)) as (muxer, made):
+    with open_encoder(tmp_path / "out.mkv", info, Config(codec=codec)) as (muxer, encoder):
         assert not children()
-        for packets in (*map(made.encode, batches(frames)), made.flush()):
+        for packets in (*map(encoder.encode, batches(frames)), encoder.flush()):
             muxer.write(packets)
         muxer.finish(None)
     assert len(times(tmp_path / "out.mkv")) == 25
@@ -197,7 +197,7 @@ def test_presets(kind: type[PyAVEncoder], preset: str | None, setting: bytes, tm
 def test_a_preset_of_another_codec(tmp_path: Path) -> None:
     """In .webm the codec is chosen after the options were checked."""
     config = Config(preset="fast")
-    with pytest.raises(ValueError, match="unknown for av1"), encoder(tmp_path / "out.webm", video_info(), config):
+    with pytest.raises(ValueError, match="unknown for av1"), open_encoder(tmp_path / "out.webm", video_info(), config):
         pass
 
 

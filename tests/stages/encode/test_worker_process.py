@@ -1,6 +1,5 @@
 """Encoders in a process of their own: frames in memory that both see, faults, and nothing left behind."""
 
-import gc
 import itertools
 import mmap
 import os
@@ -17,7 +16,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from segmented import LENGTH, batches, children, encoder, equal, moving, short, write
+from segmented import (
+    LENGTH,
+    batches,
+    children,
+    descriptors,
+    equal,
+    frames_mapped,
+    moving,
+    open_encoder,
+    process,
+    short,
+    write,
+)
 from videos import video_info
 
 from segmentation import Config, OutputError
@@ -55,27 +66,12 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def frames_mapped() -> bool:
-    gc.collect()  # what a failed test before has left
-    return "segmentation frames" in Path("/proc/self/maps").read_text()
-
-
-def descriptors() -> int:
-    gc.collect()
-    return len(os.listdir("/proc/self/fd"))
-
-
-def process(made: PyAVEncoder) -> int:
-    assert isinstance(made, SegmentEncoder) and made._lease is not None
-    return made._lease.pid
-
-
-def come_up(made: PyAVEncoder) -> None:
+def come_up(encoder: PyAVEncoder) -> None:
     """Gives the process a segment, and waits for what it makes of it."""
-    assert isinstance(made, SegmentEncoder)
-    made.encode(next(batches(moving(LENGTH, made._settings.info), LENGTH)))
-    while not made._segments:
-        made._receive(wait=True)
+    assert isinstance(encoder, SegmentEncoder)
+    encoder.encode(next(batches(moving(LENGTH, encoder._settings.info), LENGTH)))
+    while not encoder._segments:
+        encoder._receive(wait=True)
 
 
 def within(seconds: float, happens: Callable[[], object]) -> bool:
@@ -91,12 +87,12 @@ def test_memory_is_bounded(tmp_path: Path, layout: Layout, small_blocks: int) ->
     frames = moving(150, info)
     given = itertools.count()
     fed: list[int] = []
-    with encoder(tmp_path / "out.mp4", info, Config(quality=0)) as (muxer, made):
-        os.kill(process(made), signal.SIGSTOP)
+    with open_encoder(tmp_path / "out.mp4", info, Config(quality=0)) as (muxer, encoder):
+        os.kill(process(encoder), signal.SIGSTOP)
 
         def feed() -> None:
             for batch in batches(frames, 1):
-                packets.append(made.encode(batch))
+                packets.append(encoder.encode(batch))
                 fed.append(next(given))
 
         thread = threading.Thread(target=feed, daemon=True)
@@ -104,12 +100,12 @@ def test_memory_is_bounded(tmp_path: Path, layout: Layout, small_blocks: int) ->
         assert within(2, lambda: len(fed) == layout.waiting)
         time.sleep(0.2)
         assert len(fed) == layout.waiting
-        pool = made.blocks
+        pool = encoder.blocks
         assert pool is not None and pool.used == layout.waiting * small_blocks
-        os.kill(process(made), signal.SIGCONT)
+        os.kill(process(encoder), signal.SIGCONT)
         thread.join(20)
         assert len(fed) == 150
-        for some in (*packets, made.flush()):
+        for some in (*packets, encoder.flush()):
             muxer.write(some)
         assert pool.used <= (layout.waiting + 1) * small_blocks  # given out again and again
         muxer.finish(None)
@@ -121,18 +117,18 @@ def test_memory_is_made_ready_without_touching_what_is_there(tmp_path: Path, lay
     info = video_info((640, 360))
     frames = moving(LENGTH, info)
     expected = layout.waiting * 640 * 360 * 3 // 2
-    with encoder(tmp_path / "out.mp4", info, Config(quality=0)) as (muxer, made):
-        assert isinstance(made, SegmentEncoder) and made.blocks is not None
-        held = made._in_shared_memory(next(batches(frames, LENGTH)))  # there already
-        file = made.blocks.fd
+    with open_encoder(tmp_path / "out.mp4", info, Config(quality=0)) as (muxer, encoder):
+        assert isinstance(encoder, SegmentEncoder) and encoder.blocks is not None
+        held = encoder._in_shared_memory(next(batches(frames, LENGTH)))  # there already
+        file = encoder.blocks.fd
         assert os.fstat(file).st_blocks * 512 < expected
-        made.prefault()
+        encoder.prefault()
         assert within(5, lambda: os.fstat(file).st_blocks * 512 >= expected)
         time.sleep(0.05)
         assert os.fstat(file).st_blocks * 512 <= max(expected, held.block.size) + mmap.PAGESIZE
         for i, frame in enumerate(frames):
             assert all(np.array_equal(rows[i], p) for rows, p in zip(held.arrays, frame.planes, strict=True))
-        for packets in (*map(made.encode, batches(frames)), made.flush()):
+        for packets in (*map(encoder.encode, batches(frames)), encoder.flush()):
             muxer.write(packets)
         muxer.finish(None)
     assert equal(tmp_path / "out.mp4", frames, info)
@@ -142,12 +138,12 @@ def test_memory_is_made_ready_without_touching_what_is_there(tmp_path: Path, lay
 def test_frames_are_copied_into_few_blocks(tmp_path: Path, size: tuple[int, int]) -> None:
     info = video_info(size)
     frames = moving(40, info)
-    with encoder(tmp_path / "out.mkv", info, Config(quality=0)) as (muxer, made):
-        pool = made.blocks
+    with open_encoder(tmp_path / "out.mkv", info, Config(quality=0)) as (muxer, encoder):
+        pool = encoder.blocks
         for batch in batches(frames):
             kept = weakref.ref(batch.frames[0].planes[0])
-            muxer.write(made.encode(batch))
-        muxer.write(made.flush())
+            muxer.write(encoder.encode(batch))
+        muxer.write(encoder.flush())
         muxer.finish(None)
         assert pool is not None and pool.used == segments._STAGING
     del batch, frames
@@ -171,9 +167,9 @@ def test_frames_in_the_encoders_own_memory(
     """They are not copied; of the last batch not all rows are frames. Nobody but the encoder keeps them."""
     info, dtype = video_info(size), FORMATS[pix_fmt].dtype
     frames = moving(150, info, pix_fmt)
-    with encoder(tmp_path / "out.mkv", info, Config(quality=0, codec="h264"), pix_fmt) as (muxer, made):
-        pool = made.blocks
-        assert isinstance(made, SegmentEncoder) and pool is not None
+    with open_encoder(tmp_path / "out.mkv", info, Config(quality=0, codec="h264"), pix_fmt) as (muxer, encoder):
+        pool = encoder.blocks
+        assert isinstance(encoder, SegmentEncoder) and pool is not None
         for batch in batches(frames):
             shared = pool.planes([(4, *plane.shape) for plane in frames[0].planes], dtype)
             for n, frame in enumerate(batch.frames):
@@ -182,11 +178,11 @@ def test_frames_in_the_encoders_own_memory(
             lent = [
                 replace(frame, planes=tuple(rows[n] for rows in shared.arrays)) for n, frame in enumerate(batch.frames)
             ]
-            muxer.write(made.encode(replace(batch, frames=tuple(lent), shared=shared)))
-            assert made._staging is None
+            muxer.write(encoder.encode(replace(batch, frames=tuple(lent), shared=shared)))
+            assert encoder._staging is None
             size_of_one = shared.block.size
             del shared, lent, rows, batch
-        muxer.write(made.flush())
+        muxer.write(encoder.flush())
         muxer.finish(None)
         # Half a batch for each encoder counts as taken; one is being filled.
         assert pool.used <= size_of_one * (-(-(layout.waiting + 4) // 4) + 1)
@@ -197,11 +193,11 @@ def test_frames_in_the_encoders_own_memory(
 def test_memory_of_another_encoder_is_copied(tmp_path: Path) -> None:
     info = video_info()
     frames = moving(4, info)
-    with encoder(tmp_path / "a.mkv", info, Config(quality=0)) as (muxer, made):
+    with open_encoder(tmp_path / "a.mkv", info, Config(quality=0)) as (muxer, encoder):
         pool = BlockPool()
         shared = pool.planes([(4, *plane.shape) for plane in frames[0].planes], np.uint8)
-        muxer.write(made.encode(FrameBatch(frames=tuple(frames), index=0, shared=shared)))
-        muxer.write(made.flush())
+        muxer.write(encoder.encode(FrameBatch(frames=tuple(frames), index=0, shared=shared)))
+        muxer.write(encoder.flush())
         muxer.finish(None)
         pool.close()
     assert equal(tmp_path / "a.mkv", frames, info)
@@ -221,13 +217,13 @@ def test_an_encoders_error_surfaces(at: int, tmp_path: Path) -> None:
 def test_an_encoders_error_surfaces_again_and_again(tmp_path: Path) -> None:
     """The other process can't open anything any more, so its packets can't be handed back."""
     info = video_info()
-    with encoder(tmp_path / "out.mp4", info, Config()) as (_, made):
-        made.encode(next(batches(moving(4, info))))
-        resource.prlimit(process(made), resource.RLIMIT_NOFILE, (3, 3))
+    with open_encoder(tmp_path / "out.mp4", info, Config()) as (_, encoder):
+        encoder.encode(next(batches(moving(4, info))))
+        resource.prlimit(process(encoder), resource.RLIMIT_NOFILE, (3, 3))
         with pytest.raises((OSError, OutputError)) as caught:
-            made.flush()
+            encoder.flush()
         with pytest.raises(type(caught.value)):
-            made.flush()
+            encoder.flush()
     assert not children()
 
 
@@ -235,19 +231,19 @@ def test_an_encoders_error_surfaces_again_and_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("doing", ["encode", "wait", "flush"])
 def test_a_killed_process_is_an_error_at_once(doing: str, started: bool, tmp_path: Path) -> None:
     info, before = video_info(), descriptors()
-    with encoder(tmp_path / "out.mp4", info, Config()) as (_, made):
+    with open_encoder(tmp_path / "out.mp4", info, Config()) as (_, encoder):
         if started:
-            come_up(made)
-        os.kill(process(made), signal.SIGSTOP)
-        timer = threading.Timer(0 if doing == "encode" else 0.3, os.kill, (process(made), signal.SIGKILL))
+            come_up(encoder)
+        os.kill(process(encoder), signal.SIGSTOP)
+        timer = threading.Timer(0 if doing == "encode" else 0.3, os.kill, (process(encoder), signal.SIGKILL))
         begin = time.monotonic()
         timer.start()
         with pytest.raises(OutputError, match=r"signal 9.*memory is full") as caught:
             if doing == "flush":
-                made.encode(next(batches(moving(4, info))))
-                made.flush()
+                encoder.encode(next(batches(moving(4, info))))
+                encoder.flush()
             for batch in batches(4 * moving(40, info)):
-                made.encode(batch)
+                encoder.encode(batch)
                 time.sleep(0.01 if doing == "encode" else 0)
         assert time.monotonic() - begin < 1.5 and "\n" not in str(caught.value)
         timer.join()
@@ -272,47 +268,47 @@ def test_a_process_that_cannot_start_is_an_error(
 @pytest.mark.parametrize("flush", [False, True])
 def test_nothing_is_left_after_close(count: int, flush: bool, tmp_path: Path) -> None:
     info, before = video_info(), descriptors()
-    with encoder(tmp_path / "out.mp4", info, Config(codec="hevc", preset="slow")) as (_, made):
-        assert children() == [process(made)]
+    with open_encoder(tmp_path / "out.mp4", info, Config(codec="hevc", preset="slow")) as (_, encoder):
+        assert children() == [process(encoder)]
         for batch in batches(moving(count, info)) if count else ():
-            made.encode(batch)
+            encoder.encode(batch)
         if flush:
-            assert not count or made.flush()
+            assert not count or encoder.flush()
         begin = time.monotonic()
-        made.close()
+        encoder.close()
         assert time.monotonic() - begin < 1 and not children() and not frames_mapped()
-        made.close()
+        encoder.close()
         with pytest.raises(OutputError, match="closed"):
-            made.encode(next(batches(moving(1, info))))
+            encoder.encode(next(batches(moving(1, info))))
     assert descriptors() == before
 
 
 def test_a_process_that_does_not_end_is_killed(tmp_path: Path) -> None:
     info = video_info()
-    with encoder(tmp_path / "out.mp4", info, Config()) as (_, made):
-        made.encode(next(batches(moving(4, info))))
-        os.kill(process(made), signal.SIGSTOP)
+    with open_encoder(tmp_path / "out.mp4", info, Config()) as (_, encoder):
+        encoder.encode(next(batches(moving(4, info))))
+        os.kill(process(encoder), signal.SIGSTOP)
         begin = time.monotonic()
-        made.close()
+        encoder.close()
         assert time.monotonic() - begin < 2 and not children()
 
 
 def test_close_while_another_thread_waits(tmp_path: Path) -> None:
     info, errors = video_info(), []
-    with encoder(tmp_path / "out.mp4", info, Config()) as (_, made):
-        os.kill(process(made), signal.SIGSTOP)
+    with open_encoder(tmp_path / "out.mp4", info, Config()) as (_, encoder):
+        os.kill(process(encoder), signal.SIGSTOP)
 
         def feed() -> None:
             try:
                 for batch in batches(moving(60, info)):
-                    made.encode(batch)
+                    encoder.encode(batch)
             except OutputError as exc:
                 errors.append(exc)
 
         thread = threading.Thread(target=feed, daemon=True)
         thread.start()
         time.sleep(0.3)
-        made.close()
+        encoder.close()
         thread.join(1)
         assert not thread.is_alive() and len(errors) == 1 and not children()
 
@@ -321,15 +317,15 @@ def test_signals_to_end_are_not_for_the_process(tmp_path: Path) -> None:
     """What a terminal or a service's manager sends to all is for the program, which ends things in order."""
     info = video_info()
     frames = moving(2 * LENGTH, info)
-    with encoder(tmp_path / "out.mkv", info, Config(quality=0)) as (muxer, made):
-        assert os.getpgid(process(made)) != os.getpgid(0)
-        come_up(made)
-        os.kill(process(made), signal.SIGINT)
-        os.kill(process(made), signal.SIGTERM)
+    with open_encoder(tmp_path / "out.mkv", info, Config(quality=0)) as (muxer, encoder):
+        assert os.getpgid(process(encoder)) != os.getpgid(0)
+        come_up(encoder)
+        os.kill(process(encoder), signal.SIGINT)
+        os.kill(process(encoder), signal.SIGTERM)
         time.sleep(0.1)
         for batch in batches(frames[LENGTH:]):
-            muxer.write(made.encode(batch))
-        muxer.write(made.flush())
+            muxer.write(encoder.encode(batch))
+        muxer.write(encoder.flush())
         muxer.finish(None)
     assert equal(tmp_path / "out.mkv", frames, info)
 

@@ -146,14 +146,14 @@ def test_half_graphs_of_several_sizes_are_several_and_pytorch_runs_them(network:
     for shape in ((1920, 1080), (500, 500), (1080, 1920)):
         model = load_model(Config(model=network), make_info(*shape, Color()))
         pictures = picture_inputs(model)[:2]
-        expected = OnnxRuntimeInference(model, Config())(pictures)
+        expected = OnnxRuntimeInference(model, Config())(pictures).masks
         path = fp16_graph(model, 2)
         paths.add(path)
         with torch.inference_mode():
             found = probabilities(convert(path, torch.device("cpu"))(torch.from_numpy(pictures)), model).numpy()
         assert found.shape == expected.shape == (2, model.height, model.width)
         assert ((found > 0.5) == (expected > 0.5)).mean() > 0.99
-        eager = TorchInference(model, Config(infer="torch", device="cpu"))(pictures)
+        eager = TorchInference(model, Config(infer="torch", device="cpu"))(pictures).masks
         np.testing.assert_allclose(eager, expected, atol=1e-4)
     assert len(paths) == 3
 

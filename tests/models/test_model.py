@@ -91,7 +91,7 @@ def test_any_batch_through_any_model(tmp_path: Path, batch: Any, count: int) -> 
     infer = OnnxRuntimeInference(load_model(config), config)
     tensor = red(1.0, count)
     tensor[-1] = 0
-    masks = infer(tensor)
+    masks = infer(tensor).masks
     assert masks.shape == (count, 16, 24) and masks.dtype == np.float32
     np.testing.assert_allclose(masks[-1], 1 / (1 + np.exp(5)), rtol=1e-4)
     if count > 1:
@@ -101,7 +101,7 @@ def test_any_batch_through_any_model(tmp_path: Path, batch: Any, count: int) -> 
 def test_half_precision_models(tmp_path: Path) -> None:
     config = Config(model=str(make_model(tmp_path / "m.onnx", RED, dtype=TensorProto.FLOAT16)))
     model = load_model(config)
-    masks = OnnxRuntimeInference(model, config)(red(0.5).astype(model.dtype))
+    masks = OnnxRuntimeInference(model, config)(red(0.5).astype(model.dtype)).masks
     assert masks.dtype == np.float32
     np.testing.assert_allclose(masks, 0.5)
 

@@ -68,11 +68,11 @@ def test_u2net_is_recognised_by_its_seven_outputs(tmp_path: Path) -> None:
     assert (model.mean, model.std) == IMAGENET
     assert (model.output_name, model.activation, model.labels, model.batch) == ("1959", "minmax", ("object",), 1)
     pictures = np.linspace(0, 1, 2 * 3 * 320 * 320, dtype=np.float32).reshape(2, 3, 320, 320)
-    masks = np.asarray(OnnxRuntimeInference(model, Config())(pictures))
+    masks = OnnxRuntimeInference(model, Config())(pictures).masks
     for mask in masks:  # each stretched to 0..1 by itself
         assert mask.min() == 0 and mask.max() == pytest.approx(1)
     assert np.abs(masks[0] - masks[1]).max() < 1e-3
-    plain = np.asarray(OnnxRuntimeInference(model_of(path, activation="none"), Config())(pictures))
+    plain = OnnxRuntimeInference(model_of(path, activation="none"), Config())(pictures).masks
     assert plain.max() == pytest.approx((4 / 6 + 5 / 6 + 1) / 3 / 2, abs=1e-3)
 
 
@@ -111,7 +111,7 @@ def test_deeplab_of_tensorflow_takes_bytes_and_puts_out_class_numbers(tmp_path: 
     assert (model.labels, model.keep, model.form.classes, model.activation) == (VOC, (1,), 21, "none")
     pictures = np.zeros((1, 3, 32, 48), np.float32)
     pictures[:, 0, :, 24:] = 255
-    masks = np.asarray(OnnxRuntimeInference(model, Config())(pictures))
+    masks = OnnxRuntimeInference(model, Config())(pictures).masks
     assert np.array_equal(masks[0], np.repeat([[0, 1]], 16, axis=0).repeat(12, axis=1))
 
 

@@ -58,7 +58,7 @@ def expected_masks(tmp_path: Path, pictures: NDArray[np.float32], form: dict[str
     """What the network in the plain form makes of pictures in 0..1."""
     plain = model_of(make_form(tmp_path / "plain.onnx"))
     assert plain.form.plain
-    found = OnnxRuntimeInference(plain, Config())(pictures)
+    found = OnnxRuntimeInference(plain, Config())(pictures).masks
     assert isinstance(found, np.ndarray) and 0.05 < (found > 0.5).mean() < 0.95
     return (found > 0.5).astype(np.float32) if labels(form) else found
 
@@ -76,7 +76,7 @@ def test_the_masks_are_the_same(tmp_path: Path, form: dict[str, Any], batch: Any
     assert (model.height, model.width, model.activation) == (*SIZE, "none")
     pictures = picture_inputs(model)
     assert pictures.shape == (4, 3, *SIZE) and pictures.max() == (255 if form.get("bytes") else 1)
-    found = OnnxRuntimeInference(model, config)(pictures.astype(model.dtype))
+    found = OnnxRuntimeInference(model, config)(pictures.astype(model.dtype)).masks
     expected = expected_masks(tmp_path, pictures / pictures.max(), form)
     assert isinstance(found, np.ndarray) and found.shape == expected.shape
     assert np.abs(found - expected).max() < (
@@ -93,7 +93,7 @@ def test_the_graph_gets_nodes_that_do_the_same(tmp_path: Path, form: dict[str, A
     assert graph.graph.input[0].type.tensor_type.elem_type == TensorProto.FLOAT
     assert TensorProto.UINT8 not in [a.i for n in graph.graph.node if n.op_type == "Cast" for a in n.attribute]
     pictures = picture_inputs(model)
-    found = OnnxRuntimeInference(model, Config())(pictures)
+    found = OnnxRuntimeInference(model, Config())(pictures).masks
     np.testing.assert_allclose(masks(session_of(graph), model, pictures), found, atol=1e-5)
 
 
@@ -109,7 +109,7 @@ def test_bytes_that_are_turned_round_first_stay_bytes(tmp_path: Path) -> None:
     model = model_of(write(tmp_path / "m.onnx", nodes, inputs, outputs, {"byte": np.float32(255)}))
     pictures = picture_inputs(model)
     expected = np.floor(pictures + 0.5).max(axis=1) / 255
-    np.testing.assert_allclose(OnnxRuntimeInference(model, Config())(pictures), expected, atol=1e-6)
+    np.testing.assert_allclose(OnnxRuntimeInference(model, Config())(pictures).masks, expected, atol=1e-6)
     np.testing.assert_allclose(masks(session_of(prepare(model, None)), model, pictures), expected, atol=1e-6)
 
 
@@ -129,8 +129,8 @@ def test_pytorch_runs_them(tmp_path: Path, folder: Path, form: dict[str, Any]) -
 
     model = model_of(make_form(tmp_path / "m.onnx", **form), **labels(form))
     pictures = picture_inputs(model)
-    expected = OnnxRuntimeInference(model, Config())(pictures)
-    eager = TorchInference(model, Config(infer="torch", device="cpu"))(pictures)
+    expected = OnnxRuntimeInference(model, Config())(pictures).masks
+    eager = TorchInference(model, Config(infer="torch", device="cpu"))(pictures).masks
     np.testing.assert_allclose(eager, expected, atol=1e-4)
     with torch.inference_mode():
         scores = convert(fp16_graph(model, 4), torch.device("cpu"))(torch.from_numpy(pictures))
@@ -185,8 +185,8 @@ def test_networks_in_int8(tmp_path: Path, name: str) -> None:
     assert {node.op_type for node in onnx.load(model.path).graph.node} >= {"QuantizeLinear", "DequantizeLinear"}
     assert (model.labels, model.mean, model.height) == (whole.labels, whole.mean, whole.height)
     pictures = picture_inputs(whole)
-    expected = np.asarray(OnnxRuntimeInference(whole, Config())(pictures)) > 0.5
-    found = np.asarray(OnnxRuntimeInference(model, Config())(pictures)) > 0.5
+    expected = OnnxRuntimeInference(whole, Config())(pictures).masks > 0.5
+    found = OnnxRuntimeInference(model, Config())(pictures).masks > 0.5
     assert expected.mean() > 0.05
     assert (found & expected).sum() / (found | expected).sum() > 0.9
 
@@ -208,7 +208,7 @@ def test_pytorch_leaves_int8_to_others_and_engines_take_it(tmp_path: Path, folde
     variant = choose(None, installed(), "tensorrt_rtx", build=True)
     graph = prepare(model, 2)
     pictures = picture_inputs(model)
-    found = OnnxRuntimeInference(model, Config())(pictures)
+    found = OnnxRuntimeInference(model, Config())(pictures).masks
     np.testing.assert_allclose(masks(session_of(graph), model, pictures), found, atol=0.02)  # biases are not rounded
     engine, _ = obtain(EngineSpec(model=model, options=EngineOptions(batch=(2, 2, 2)), variant=variant))
     assert model_of(engine).height == model.height
@@ -241,7 +241,7 @@ def test_real_networks(tmp_path: Path, name: str, options: dict[str, Any], argum
     else:
         assert (model.height, model.width, model.labels, model.mean) == (224, 398, LABELS, (0.5,) * 3)
         by_hand = np.concatenate([session.run(None, {model.input_name: p[None]})[0][:, 1] for p in pictures])
-    found = OnnxRuntimeInference(model, Config())(pictures)
+    found = OnnxRuntimeInference(model, Config())(pictures).masks
     np.testing.assert_allclose(found, by_hand, atol=1e-4)
     out = tmp_path / "out.mkv"
     done = cli(
@@ -258,7 +258,7 @@ def test_a_real_network_with_channels_last_becomes_one_of_pytorch_and_an_engine(
 
     model = model_of(teacher("mediapipe-selfie-256.onnx"))
     picture = picture_inputs(model)[:1]
-    expected = OnnxRuntimeInference(model, Config())(picture)
+    expected = OnnxRuntimeInference(model, Config())(picture).masks
     with torch.inference_mode():
         scores = convert(fp16_graph(model, 1), torch.device("cpu"))(torch.from_numpy(picture))
     found = probabilities(scores, model).numpy()
@@ -283,9 +283,9 @@ def test_a_gpu_runs_them_as_a_cuda_graph(tmp_path: Path, folder: Path, form: dic
 
     model = model_of(make_form(tmp_path / "m.onnx", **form), **labels(form))
     pictures = picture_inputs(model)
-    expected = np.asarray(OnnxRuntimeInference(model, Config())(pictures))
+    expected = OnnxRuntimeInference(model, Config())(pictures).masks
     infer = TorchFp16Inference(model, Config(batch_size=len(pictures)), gpu())
-    found = infer(torch.from_numpy(pictures).to(gpu().device))
+    found = infer(torch.from_numpy(pictures).to(gpu().device)).masks
     torch.cuda.synchronize()
     assert ((found.cpu().numpy() > 0.5) == (expected > 0.5)).mean() > 0.99
 
@@ -296,8 +296,8 @@ def test_a_gpu_runs_them_as_a_cuda_graph(tmp_path: Path, folder: Path, form: dic
 def test_labels_may_come_in_any_order(tmp_path: Path) -> None:
     path = make_form(tmp_path / "m.onnx")
     pictures = picture_inputs(model_of(path))
-    person = OnnxRuntimeInference(model_of(path, labels=("person", "background")), Config())(pictures)
-    other = OnnxRuntimeInference(model_of(path), Config())(pictures)
+    person = OnnxRuntimeInference(model_of(path, labels=("person", "background")), Config())(pictures).masks
+    other = OnnxRuntimeInference(model_of(path), Config())(pictures).masks
     np.testing.assert_allclose(np.asarray(person) + np.asarray(other), 1, atol=1e-5)
 
 
@@ -311,7 +311,7 @@ def test_several_outputs_may_be_chosen_from(tmp_path: Path) -> None:
     model = model_of(path, model_output="b")
     assert (model.output_name, model.labels, model.form.first) == ("b", ("person",), False)
     pictures = picture_inputs(model)
-    found = OnnxRuntimeInference(model, Config())(pictures)
+    found = OnnxRuntimeInference(model, Config())(pictures).masks
     np.testing.assert_allclose(found, pictures.max(axis=1), atol=1e-6)
     np.testing.assert_allclose(masks(session_of(prepare(model, None)), model, pictures), found, atol=1e-6)
     path = write(tmp_path / "n.onnx", nodes, inputs, outputs, {"one": np.float32(1)}, metadata={"model_output": "b"})
@@ -367,7 +367,7 @@ def test_an_input_that_always_holds_the_same_is_an_option(tmp_path: Path) -> Non
     model = model_of(path, model_inputs=("gain=0.5",))
     pictures = picture_inputs(model)
     expected = pictures.max(axis=1) / 2
-    np.testing.assert_allclose(OnnxRuntimeInference(model, Config())(pictures), expected, atol=1e-6)
+    np.testing.assert_allclose(OnnxRuntimeInference(model, Config())(pictures).masks, expected, atol=1e-6)
     np.testing.assert_allclose(masks(session_of(prepare(model, None)), model, pictures), expected, atol=1e-6)
     with pytest.raises(ModelError, match=r"its input gain is tensor\(float\) \[1\], and can't be 1,2"):
         model_of(path, model_inputs=("gain=1,2",))

@@ -51,8 +51,8 @@ def torch_inference(model: Model, device: str) -> Inference:
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
 def test_torch_agrees_with_onnx_runtime(model: Model, pictures: NDArray[np.float32], device: str) -> None:
-    masks = torch_inference(model, device)(pictures)
-    expected = OnnxRuntimeInference(model, CONFIG)(pictures)
+    masks = torch_inference(model, device)(pictures).masks
+    expected = OnnxRuntimeInference(model, CONFIG)(pictures).masks
     assert masks.shape == expected.shape and masks.dtype == np.float32
     assert 0.02 < (expected > 0.5).mean() < 0.98  # or agreement would mean nothing
     assert ((masks > 0.5) == (expected > 0.5)).mean() > 0.995
@@ -81,13 +81,13 @@ def test_torch_applies_the_activation(tmp_path: Any, device: str) -> None:
     model = load_model(config)
     tensor = np.zeros((2, 3, 32, 48), np.float32)
     tensor[0, 0] = 1
-    masks = torch_inference(model, device)(tensor)
+    masks = torch_inference(model, device)(tensor).masks
     np.testing.assert_allclose(masks[0], 1 / (1 + np.exp(-5)), rtol=1e-3)
     np.testing.assert_allclose(masks[1], 1 / (1 + np.exp(5)), rtol=1e-2)
 
 
 def test_one_frame_at_a_time_is_the_same_as_a_batch(model: Model, pictures: NDArray[np.float32]) -> None:
     infer = OnnxRuntimeInference(model, CONFIG)
-    together = infer(pictures)
+    together = infer(pictures).masks
     for picture, mask in zip(pictures, together, strict=True):
-        np.testing.assert_allclose(infer(picture[None])[0], mask, atol=1e-5)
+        np.testing.assert_allclose(infer(picture[None]).masks[0], mask, atol=1e-5)

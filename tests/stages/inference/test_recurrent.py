@@ -91,7 +91,7 @@ def test_states_are_found_by_their_names(tmp_path: Path, ends: tuple[str, str]) 
     model = load_model(Config(model=path, model_inputs=("gain=0.75",), model_output="pha", input_size=(24, 32)))
     pictures = np.random.default_rng(0).random((5, 3, 24, 32)).astype(np.float32)
     infer = OnnxRuntimeInference(model, Config())
-    found = np.concatenate([np.asarray(infer(part)) for part in (pictures[:3], pictures[3:])])
+    found = np.concatenate([infer(part).masks for part in (pictures[:3], pictures[3:])])
     np.testing.assert_allclose(found, by_hand(pictures, ratio=0.75), atol=1e-6)
 
 
@@ -102,10 +102,10 @@ def test_states_are_carried_over_the_ends_of_batches(network: Path, batches: tup
     assert infer.workers == 1  # a frame needs what the one before has left
     pictures = np.random.default_rng(0).random((7, 3, 24, 32)).astype(np.float32)
     parts = np.split(pictures, np.cumsum(batches)[:-1])
-    found = np.concatenate([np.asarray(infer(part)) for part in parts])
+    found = np.concatenate([infer(part).masks for part in parts])
     np.testing.assert_allclose(found, by_hand(pictures), atol=1e-6)
     other = OnnxRuntimeInference(model, Config())  # another run begins anew
-    np.testing.assert_allclose(other(pictures[:1]), by_hand(pictures[:1]), atol=1e-6)
+    np.testing.assert_allclose(other(pictures[:1]).masks, by_hand(pictures[:1]), atol=1e-6)
 
 
 def test_states_may_be_in_half_precision(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_states_may_be_in_half_precision(tmp_path: Path) -> None:
         "downsample_ratio": "float32",
     }
     pictures = np.random.default_rng(0).random((5, 3, 24, 32)).astype(np.float16)
-    found = np.asarray(OnnxRuntimeInference(model, Config())(pictures))
+    found = OnnxRuntimeInference(model, Config())(pictures).masks
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, by_hand(pictures.astype(np.float32), ratio=0.5), atol=2e-3)
 

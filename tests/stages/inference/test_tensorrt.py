@@ -53,9 +53,9 @@ def test_an_engine_agrees_with_onnx_runtime(variant: Variant, model: Model, pict
     from segmentation.stages.inference.tensorrt import TensorRTInference
 
     infer = TensorRTInference(model, replace(CONFIG, batch_size=20), gpu())
-    expected = OnnxRuntimeInference(model, Config())(pictures)
+    expected = OnnxRuntimeInference(model, Config())(pictures).masks
     for count in (16, 1, 5, 20, 16):  # a short one at its own size, a long one in parts
-        masks = infer(torch.from_numpy(pictures[:count]).cuda())
+        masks = infer(torch.from_numpy(pictures[:count]).cuda()).masks
         gpu().stream.synchronize()
         masks = masks.cpu().numpy()
         assert masks.shape == (count, model.height, model.width) and masks.dtype == np.float32

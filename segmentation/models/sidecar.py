@@ -1,62 +1,99 @@
-"""The JSON beside an engine: what the plan is, where it is from, and what its numbers mean.
+"""The JSON beside an engine: a description of the plan, its origin and the meaning of its numbers.
 
-A plan is executable code: deserialising one runs what is in it. So a plan is only handed out if the SHA-256 in its
-sidecar is its own; nothing that this program did not build, or was not told to trust, is loaded.
+A plan is executable code: deserializing a plan runs it. So a plan is returned only if the SHA-256 in its sidecar is its
+own. Without that, a plan that this program neither built nor was told to trust would be loaded.
 """
 
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, TypeGuard
 
 from segmentation.atomic_file import write_atomically
 from segmentation.errors import EngineError
 
-FORMAT = 1
+FORMAT = 2  # 1 had `flavour` where 2 has `variant`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sidecar:
-    """Everything about one engine. Shapes have -1 where the batch is dynamic."""
+class TensorSpec(TypedDict):
+    """An engine's input or output."""
 
-    engine_format: int  # of this file
-    plan_sha256: str
-    plan_bytes: int
-    fingerprint: str
-    ingredients: dict[str, Any]  # what the fingerprint was computed of
-    variant: str  # "tensorrt" or "tensorrt_rtx"
-    variant_version: str
-    input: dict[str, Any]  # name, dtype, shape
-    output: dict[str, Any]
-    batch: list[int]  # least, best, largest
-    # What the numbers mean, under the names that the .json beside an ONNX has.
+    name: str
+    dtype: str  # NumPy's name
+    shape: list[int]  # -1 where the batch is dynamic
+
+
+class StatedMeaning(TypedDict):
+    """The meaning of a model's numbers, under the keys that the .json beside an ONNX has."""
+
     labels: list[str]
     mean: list[float]
     std: list[float]
     channel_order: str
     activation: str
+
+
+class Ingredients(TypedDict):
+    """Everything that decides an engine. The fingerprint is computed of it, as JSON."""
+
+    recipe: int
+    onnx_sha256: str
+    input_size: list[int]  # height, width
+    output: str  # its name
+    inputs: dict[str, list[float]]  # besides the picture, by name
+    precision: str
+    frames_sha256: str | None  # of the file that FP16 is compared on
+    batch: list[int]  # least, best, largest
+    variant: str
+    variant_version: str
+    gpu: str
+    compute_capability: str
+    options: dict[str, object]  # other fields of `EngineOptions`
+    meaning: StatedMeaning
+    keep: list[int] | None  # output channels of which masks are compared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sidecar:
+    """Everything about one engine. The names of the fields are the JSON's keys."""
+
+    engine_format: int  # of this file
+    plan_sha256: str
+    plan_bytes: int
+    fingerprint: str
+    ingredients: Ingredients  # of the fingerprint
+    variant: str  # "tensorrt" or "tensorrt_rtx"
+    variant_version: str
+    input: TensorSpec
+    output: TensorSpec
+    batch: list[int]  # least, best, largest
+    labels: list[str]  # these five are a `StatedMeaning`
+    mean: list[float]
+    std: list[float]
+    channel_order: str
+    activation: str
     precision: str  # of the graph: "fp16", "fp32", "quantized", or "unknown" for a plan that is only trusted
-    fp16: dict[str, Any] | None  # masks against FP32 on real pictures
-    checked: str  # what was done with the plan after it was built
+    fp16: dict[str, object] | None  # a `Comparison` of its masks with those of FP32
+    checked: str  # a line on the test of the plan after it was built
     build_seconds: float
-    versions: dict[str, str]
+    versions: dict[str, str]  # by package
 
 
 def sidecar_of(path: Path) -> Path:
-    """Where the sidecar of an engine lies."""
+    """Returns the path of an engine's sidecar."""
     return path.with_suffix(".json")
 
 
 def digest(data: bytes) -> str:
-    """SHA-256, in hexadecimal."""
+    """Returns the SHA-256 in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def load_plan(path: Path) -> tuple[bytes, Sidecar]:
-    """An engine and its sidecar, verified against each other. Raises `EngineError` with the reason for a refusal.
+    """Reads an engine and its sidecar, verified against each other. Raises `EngineError` with the reason for a refusal.
 
-    The bytes that were hashed are the bytes that are returned, so nobody can change the file in between.
+    The bytes that were hashed are the bytes that are returned, so a change of the file in between does not matter.
     """
     try:
         plan = path.read_bytes()
@@ -72,7 +109,7 @@ def load_plan(path: Path) -> tuple[bytes, Sidecar]:
 
 
 def read_sidecar(path: Path) -> Sidecar:
-    """The sidecar of the engine at `path`. Raises `EngineError`."""
+    """Reads the sidecar of the engine at `path`. Raises `EngineError`."""
     beside = sidecar_of(path)
     if not beside.is_file():
         raise EngineError(
@@ -83,24 +120,24 @@ def read_sidecar(path: Path) -> Sidecar:
         content = json.loads(beside.read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
         raise EngineError(f"{beside}: cannot be read as JSON; build the engine again with segmentation-build") from exc
-    if not is_sidecar(content):
-        raise EngineError(f"{beside}: is not the sidecar of an engine; build the engine again with segmentation-build")
-    if content["engine_format"] != FORMAT:
+    if is_sidecar(content) and content["engine_format"] != FORMAT:
         raise EngineError(
             f"{beside}: has the format {content['engine_format']}, this version reads {FORMAT}; build the engine again"
         )
+    if not is_sidecar(content) or content.keys() != {field.name for field in fields(Sidecar)}:
+        raise EngineError(f"{beside}: is not the sidecar of an engine; build the engine again with segmentation-build")
     return Sidecar(**content)
 
 
-def is_sidecar(content: Any) -> bool:
-    """Whether a JSON value has exactly a sidecar's keys."""
-    return isinstance(content, dict) and content.keys() == {field.name for field in fields(Sidecar)}
+def is_sidecar(content: object) -> TypeGuard[dict[str, Any]]:
+    """Returns whether a JSON value is a sidecar, of this format or another."""
+    return isinstance(content, dict) and {"engine_format", "plan_sha256"} <= content.keys()
 
 
 def write_engine(path: Path, plan: bytes, sidecar: Sidecar) -> None:
-    """Writes both files, each complete or not at all; between the two, the plan is one that is refused.
+    """Writes both files, each complete or not at all. A plan without its own sidecar is refused.
 
-    Raises `EngineError` where there is no space or no permission, and leaves no part behind.
+    Raises `EngineError` where there is no space or no permission. No part of a file stays behind.
     """
     text = json.dumps(asdict(sidecar), indent=2) + "\n"
     for target, data in ((path, plan), (sidecar_of(path), text.encode())):

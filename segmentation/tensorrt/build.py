@@ -1,4 +1,4 @@
-"""A model becomes an engine, once: the folder where engines are kept, and the steps of a build."""
+"""Builds engines from models, or finds those that were built before."""
 
 import json
 import logging
@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -30,29 +29,30 @@ from segmentation.tensorrt.variant import serves
 
 log = logging.getLogger(__name__)
 
-
-Pictures = Callable[[Model], NDArray[np.float32]]  # makes inputs (N, 3, H, W) of a model
+Pictures = Callable[[Model], NDArray[np.float32]]  # returns inputs (N, 3, H, W) of the model
 
 
 def obtain(
     spec: EngineSpec, path: Path | None = None, *, force: bool = False, pictures: Pictures = picture_inputs
 ) -> tuple[Path, bool]:
-    """The engine's path, and whether it had to be built. By default it lies in `engine_folder()` under its own name.
+    """Returns the engine's path and whether the engine had to be built.
 
-    Of several processes that want the same engine at once, one builds it and the others take it. Raises `EngineError`.
+    By default the engine is in `engine_folder()` under `spec.file_name`. `pictures` returns the inputs on which masks
+    are compared: those of `spec.frames`. If several processes need one engine at once, one builds it and the others
+    wait. Raises `EngineError`.
     """
     target = path or engine_folder() / spec.file_name
     try:
         if path is None:
             target.parent.mkdir(parents=True, exist_ok=True)
         with locked(target):
-            why = "asked for by --force" if force else _why_not(target, spec.fingerprint)
-            if why is None:
+            reason = "asked for by --force" if force else _rebuild_reason(target, spec.fingerprint)
+            if reason is None:
                 log.info("%s: is there already", target)
                 return target, False
             if target.exists():
-                log.warning("%s: is built again: %s", target, why)
-            _spare_the_description(target)
+                log.warning("%s: is built again: %s", target, reason)
+            _check_sidecar_is_free(target)
             write_engine(target, *_build(spec, pictures))
     except OSError as exc:
         raise EngineError(f"{target}: cannot be made ({exc.strerror}); choose another place with -o") from exc
@@ -61,7 +61,7 @@ def obtain(
 
 
 def trust(path: Path, spec: EngineSpec) -> None:
-    """Writes a sidecar for a plan that another program built from `spec`'s model, so that it is loaded from now on.
+    """Writes a sidecar for the plan at `path`, built from `spec`'s model by another program: it can be loaded then.
 
     Raises `EngineError`.
     """
@@ -80,13 +80,13 @@ def trust(path: Path, spec: EngineSpec) -> None:
         {"name": model.input_name, "dtype": dtype, "shape": [batch, *sizes[1:]]},
         {"name": model.output_name, "dtype": dtype, "shape": [batch, *scores.shape[1:]]},
     )
-    _spare_the_description(path)
+    _check_sidecar_is_free(path)
     checked = "not built by this program: trusted by its user"
     write_engine(path, plan, _sidecar(spec, built, "trusted", "unknown", None, checked, 0.0))
 
 
-def _why_not(path: Path, fingerprint: str) -> str | None:
-    """Why the engine at `path` is not the one wanted, or None if it is."""
+def _rebuild_reason(path: Path, fingerprint: str) -> str | None:
+    """Returns why the engine at `path` has to be built; `None` if it has this fingerprint and can be loaded."""
     if not path.exists():
         return "it is not there"
     try:
@@ -96,8 +96,8 @@ def _why_not(path: Path, fingerprint: str) -> str | None:
     return None if sidecar.fingerprint == fingerprint else "its fingerprint is another, so it was built otherwise"
 
 
-def _spare_the_description(path: Path) -> None:
-    """Raises `EngineError` if the sidecar would overwrite the .json that says what an ONNX means."""
+def _check_sidecar_is_free(path: Path) -> None:
+    """Raises `EngineError` if the engine's sidecar would overwrite a .json that describes an ONNX."""
     beside = sidecar_of(path)
     if not beside.is_file():
         return
@@ -110,7 +110,7 @@ def _spare_the_description(path: Path) -> None:
 
 
 def _build(spec: EngineSpec, pictures: Pictures) -> tuple[bytes, Sidecar]:
-    """The steps: load, check, fold, batch (see `prepare`), FP16, build, verify."""
+    """Returns a plan and its sidecar. The steps: load, check, fold, batch (see `prepare`), FP16, build, verify."""
     begin = time.perf_counter()
     model, options = spec.model, spec.options
     graph = exact = prepare(model, options.fixed_batch)
@@ -134,7 +134,10 @@ def _build(spec: EngineSpec, pictures: Pictures) -> tuple[bytes, Sidecar]:
 
 
 def _verify(spec: EngineSpec, pictures: Pictures, exact: onnx.ModelProto, plan: bytes, sidecar: Sidecar) -> str:
-    """Runs the plan where this GPU can, and compares its masks with ONNX Runtime's; says what was done."""
+    """Runs the plan if this GPU can, compares its masks with ONNX Runtime's, and returns a line on the result.
+
+    Raises `EngineError` if the masks do not agree.
+    """
     gpu = spec.gpu
     if gpu is None:
         return "not run: there is no NVIDIA GPU here"
@@ -161,10 +164,11 @@ def _sidecar(
     built: Built,
     fingerprint: str,
     precision: str,
-    fp16: dict[str, Any] | None,
+    fp16: dict[str, object] | None,
     checked: str,
     seconds: float,
 ) -> Sidecar:
+    """Returns the sidecar of a plan."""
     return Sidecar(
         engine_format=FORMAT,
         plan_sha256=digest(built.plan),
@@ -191,7 +195,7 @@ def _sidecar(
 
 
 def _timing_cache(spec: EngineSpec) -> Path | None:
-    """One file for each GPU and version; TensorRT-RTX times nothing."""
+    """Returns the path of the timing cache for this GPU and version; `None` for TensorRT-RTX, which times nothing."""
     if spec.variant.rtx or spec.gpu is None:
         return None
     folder = engine_folder()

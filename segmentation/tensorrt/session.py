@@ -1,4 +1,4 @@
-"""Running an engine with TensorRT or TensorRT-RTX. Device memory and streams are PyTorch's.
+"""Runs an engine with TensorRT or TensorRT-RTX. Device memory and streams are PyTorch's.
 
 Work queued on the stream neither waits nor allocates once a batch size has been run: the first run of a size sets the
 shapes and captures the CUDA graph.
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from segmentation.atomic_file import write_atomically
 from segmentation.errors import BackendError, EngineError, one_line
 from segmentation.gpu.errors import translate_gpu_error
-from segmentation.models.sidecar import Sidecar
+from segmentation.models.sidecar import Sidecar, TensorSpec
 from segmentation.tensorrt.variant import logger
 
 log = logging.getLogger(__name__)
@@ -26,25 +26,30 @@ _PACKAGES = {"tensorrt": "tensorrt-cu13", "tensorrt_rtx": "tensorrt-rtx", "tenso
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """One batch size: a context whose shapes are set, and its CUDA graph if it could be captured."""
+class _Prepared:
+    """The execution of one batch size: a context whose shapes are set, and its CUDA graph if one could be captured."""
 
-    context: Any
+    context: Any  # IExecutionContext
     graph: torch.cuda.CUDAGraph | None
 
 
 class EngineSession:
     """An engine on one stream, with buffers for its largest batch.
 
-    `input` and `output` are CUDA tensors (largest, ...) that are made once; write the first pictures of `input` on
-    `stream`, call `run`, read as many of `output` on `stream`. Raises `EngineError` if the plan can't be loaded or is
-    not what its sidecar says.
+    `input` and `output` are CUDA tensors (largest, ...) that stay in place. On `stream`, write the first pictures of
+    `input`, call `run`, and read as many of `output`.
     """
 
     def __init__(
         self, plan: bytes, sidecar: Sidecar, device: torch.device, stream: torch.cuda.Stream, kernels: Path | None
     ) -> None:
-        lean = bool(sidecar.ingredients["options"]["version_compatible"])  # other versions' plans run on that alone
+        """Loads a plan. `kernels` is the file for kernels that TensorRT-RTX compiles for this GPU, if any.
+
+        Raises `EngineError` if the plan can't be loaded or its tensors are not those of the sidecar. Raises
+        `BackendError` if the package that runs it is not installed.
+        """
+        # The lean runtime alone runs plans of other versions.
+        lean = bool(sidecar.ingredients["options"]["version_compatible"])
         module = "tensorrt_lean" if lean else sidecar.variant
         try:
             self._trt: Any = import_module(module)
@@ -57,7 +62,7 @@ class EngineSession:
         self._input_name, self._output_name = sidecar.input["name"], sidecar.output["name"]
         self._kernels = kernels
         self._device, self.stream = device, stream
-        self._steps: dict[int, _Step] = {}
+        self._prepared: dict[int, _Prepared] = {}
         messages = logger(self._trt)
         messages.errors.clear()
         self._runtime = self._trt.Runtime(messages)
@@ -71,46 +76,47 @@ class EngineSession:
         self._compare_with(sidecar)
         self.input = self._buffer(sidecar.input)
         self.output = self._buffer(sidecar.output)
-        self._cache: Any = None  # of TensorRT-RTX: the kernels that it compiled for this GPU
+        self._cache: Any = None  # IRuntimeCache: kernels that TensorRT-RTX compiled for this GPU
 
     def run(self, count: int) -> None:
-        """Queues the network for the first `count` pictures of `input`, at most `largest`."""
-        size = max(count, self._least)  # what lies in the buffer behind them is computed too, and not read
-        step = self._steps.get(size)
-        if step is None:
-            step = self._steps[size] = self._prepare(size)
-        if step.graph is not None:
+        """Queues the network for the first `count` pictures of `input`, at most `largest`. Raises `EngineError`."""
+        size = max(count, self._least)  # pictures behind `count` are computed too, and not read
+        prepared = self._prepared.get(size)
+        if prepared is None:
+            prepared = self._prepared[size] = self._prepare(size)
+        if prepared.graph is not None:
             with torch.cuda.stream(self.stream):
-                step.graph.replay()
+                prepared.graph.replay()
         else:
-            self._execute(step.context)
+            self._execute(prepared.context)
 
-    def _prepare(self, size: int) -> _Step:
-        """Runs once and captures. A context each: a graph holds on to the memory of its context."""
+    def _prepare(self, size: int) -> _Prepared:
+        """Runs a new batch size once and captures it. Each size has a context, because a graph uses its memory."""
         context = self._context(size)
-        self._execute(context)  # loads what is loaded lazily, which can't be captured
+        self._execute(context)  # the first run loads kernels, which can't be captured
         self.stream.synchronize()
         if self._rtx:  # captures by itself, see `_rtx_context`
             self._keep_kernels()
-            return _Step(context, None)
+            return _Prepared(context, None)
         graph = torch.cuda.CUDAGraph()
         try:
-            # The mode leaves other threads' work alone: decoders allocate when they please.
+            # With the default mode, a decoder that allocates memory on another thread would end the capture.
             with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
                 self._execute(context)
         except (RuntimeError, EngineError) as exc:
             log.info("batch %d: the engine can't be captured as a CUDA graph (%s)", size, one_line(exc))
-            return _Step(self._context(size), None)
-        return _Step(context, graph)
+            return _Prepared(self._context(size), None)
+        return _Prepared(context, graph)
 
     def _execute(self, context: Any) -> None:
+        """Queues an IExecutionContext. Raises `EngineError`, or `DeviceError` if the GPU failed."""
         if not context.execute_async_v3(self.stream.cuda_stream):
             errors = logger(self._trt).errors
             reason = RuntimeError(errors[-1] if errors else "no reason given")
             raise translate_gpu_error(reason) or EngineError(f"the engine does not run ({one_line(reason)})")
 
     def _context(self, size: int) -> Any:
-        """A context for batches of `size`, bound to the buffers."""
+        """Returns an IExecutionContext for batches of `size`, bound to the buffers. Raises `EngineError`."""
         context = self._rtx_context() if self._rtx else self._engine.create_execution_context()
         if context is None:
             raise EngineError("the engine does not fit into the GPU's memory; build it with a smaller --batch")
@@ -122,7 +128,7 @@ class EngineSession:
         return context
 
     def _rtx_context(self) -> Any:
-        """TensorRT-RTX compiles kernels when they are needed: it keeps them, and knows when it can be captured."""
+        """Returns a context of TensorRT-RTX, which compiles kernels for this GPU and captures CUDA graphs by itself."""
         config = self._engine.create_runtime_config()
         if self._cache is None:
             self._cache = config.create_runtime_cache()
@@ -133,7 +139,7 @@ class EngineSession:
         return self._engine.create_execution_context(config)
 
     def _keep_kernels(self) -> None:
-        """Writes what TensorRT-RTX compiled, for the next start; without it, that only takes longer."""
+        """Writes the kernels that TensorRT-RTX compiled. Without the file, the next start only takes longer."""
         if self._kernels is None:
             return
         try:
@@ -150,7 +156,8 @@ class EngineSession:
         if found != wanted:
             raise EngineError(f"the engine's tensors are {found}, its sidecar says {wanted}; build it again")
 
-    def _buffer(self, tensor: dict[str, Any]) -> torch.Tensor:
+    def _buffer(self, tensor: TensorSpec) -> torch.Tensor:
+        """Returns memory for the largest batch of an input or output."""
         dtype = getattr(torch, tensor["dtype"])
         return torch.zeros((self.largest, *tensor["shape"][1:]), dtype=dtype, device=self._device)
 

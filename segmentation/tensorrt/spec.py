@@ -1,39 +1,35 @@
-"""Which engine is wanted: every option once, checked on creation, and the fingerprint of all that decides it."""
+"""The specification of an engine: the builder's options, checked on creation, and the fingerprint."""
 
 import json
 import re
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from segmentation.errors import ConfigError, EngineError
 from segmentation.gpu.discovery import GpuInfo, dotted
 from segmentation.models.model import Model
 from segmentation.models.sample_picture import PICTURE
-from segmentation.models.sidecar import Sidecar, digest
+from segmentation.models.sidecar import Ingredients, Sidecar, StatedMeaning, digest
 from segmentation.tensorrt.variant import Variant, serves
 
-RECIPE = 1  # raised whenever the same ingredients would give another graph
+RECIPE = 1  # is raised whenever the same ingredients give another graph than before
 HARDWARE = ("none", "ampere-plus", "same-compute-capability")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """Options of one build. Raises `ConfigError` if a value is out of range.
-
-    `batch` is the least, the best and the largest number of pictures at a time; three equal numbers make it fixed.
-    """
+    """Options of one build. Raises `ConfigError` if a value is out of range."""
 
     precision: str = "fp16"  # or "fp32"; a graph with Q/DQ nodes, or in FP16, is taken as it is
-    batch: tuple[int, int, int] = (1, 4, 16)
-    optimization_level: int | None = None  # 0 (fast build) to 5 (fast engine); None: the builder's own, 3
+    batch: tuple[int, int, int] = (1, 4, 16)  # least, best, largest number of pictures; fixed if all are equal
+    optimization_level: int | None = None  # 0 (fast build) to 5 (fast engine); None: the builder's default, 3
     workspace: int | None = None  # MiB that a layer may use while it runs; None: all of the GPU's
     aux_streams: int = 0  # streams beside the pipeline's own
-    hardware_compatibility: str = "none"  # TensorRT only: which other GPUs shall run it
-    version_compatible: bool = False  # TensorRT only: later versions' lean runtime shall run it
+    hardware_compatibility: str = "none"  # TensorRT only: the other GPUs that are to run the engine
+    version_compatible: bool = False  # TensorRT only: the lean runtime of later versions is to run the engine
     compute_capability: tuple[int, int] | None = None  # TensorRT-RTX only: build for this one alone
-    timing_cache: bool = True  # TensorRT only: keep what was timed on this GPU for the next build
+    timing_cache: bool = True  # TensorRT only: keep the times measured on this GPU for the next build
 
     def __post_init__(self) -> None:
         if self.precision not in ("fp16", "fp32"):
@@ -59,11 +55,11 @@ class EngineOptions:
 
     @property
     def fixed_batch(self) -> int | None:
-        """The one batch size, or None if it is dynamic."""
+        """The batch size if it is fixed; `None` if the batch is dynamic."""
         return self.batch[0] if self.batch[0] == self.batch[2] else None
 
     def check(self, variant: Variant) -> None:
-        """Raises `ConfigError` if `variant` has no such option, rather than leaving it out silently."""
+        """Raises `ConfigError` if `variant` lacks one of the options, which would otherwise be left out silently."""
         if variant.rtx and self.hardware_compatibility != "none":
             raise ConfigError(
                 f"hardware compatibility {self.hardware_compatibility}: {variant} has no such option, its engines run "
@@ -77,39 +73,35 @@ class EngineOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSpec:
-    """One engine to be had: everything that decides what it will be.
-
-    `gpu` is the one at hand, None if there is none; `frames` is a video to compare FP16 on, None for the picture in the
-    package. Raises `ConfigError` if `variant` lacks one of the options.
-    """
+    """Everything that decides one engine. Raises `ConfigError` if `variant` lacks one of the options."""
 
     model: Model
     options: EngineOptions
     variant: Variant
-    gpu: GpuInfo | None = None
-    frames: Path | None = None
+    gpu: GpuInfo | None = None  # the one at hand, if there is one
+    frames: Path | None = None  # a video to compare FP16 on; None: the package's picture
 
     def __post_init__(self) -> None:
         self.options.check(self.variant)
 
     @property
     def capability(self) -> tuple[int, int] | None:
-        """What TensorRT-RTX is told to build for. None is all GPUs from 8.0 on; Turing has to be asked for by name."""
+        """The compute capability for TensorRT-RTX; `None` is all from 8.0 on, so Turing's 7.5 has to be stated."""
         turing = (7, 5) if self.gpu is not None and self.gpu.capability == (7, 5) else None
         return self.options.compute_capability or turing
 
     @cached_property
-    def ingredients(self) -> dict[str, Any]:
-        """All that the engine depends on, as JSON values. Nothing is built for them."""
+    def ingredients(self) -> Ingredients:
+        """Everything that the engine depends on, found without building anything."""
         model, options = self.model, asdict(self.options)
         for name in ("precision", "batch", "timing_cache", "compute_capability"):
-            options.pop(name)  # stated above them, or (the timing cache) of no influence on what the engine computes
+            options.pop(name)  # stated by keys of their own; the timing cache does not change results
         if self.variant.rtx:
             gpu, capability = "any", dotted(self.capability) if self.capability else "8.0 and newer"
         else:
             assert self.gpu is not None, "the full TensorRT is chosen only where there is a GPU"
             gpu, capability = self.gpu.name, dotted(self.gpu.capability)
-        half = self.options.precision == "fp16"
+        fp16 = self.options.precision == "fp16"
         return {
             "recipe": RECIPE,
             "onnx_sha256": digest(model.path.read_bytes()),
@@ -117,7 +109,7 @@ class EngineSpec:
             "output": model.output_name,
             "inputs": {extra.name: list(extra.values) for extra in model.form.extras},
             "precision": self.options.precision,
-            "frames_sha256": digest((self.frames or PICTURE).read_bytes()) if half else None,
+            "frames_sha256": digest((self.frames or PICTURE).read_bytes()) if fp16 else None,
             "batch": list(self.options.batch),
             "variant": self.variant.module,
             "variant_version": self.variant.version,
@@ -125,7 +117,7 @@ class EngineSpec:
             "compute_capability": capability,
             "options": options,
             "meaning": meaning_of(model),
-            "keep": list(model.keep) if half else None,  # what the masks are compared of
+            "keep": list(model.keep) if fp16 else None,
         }
 
     @cached_property
@@ -151,8 +143,8 @@ class EngineSpec:
         return "-".join(parts) + ".engine"
 
 
-def meaning_of(model: Model) -> dict[str, Any]:
-    """What the numbers of a model mean, as JSON values."""
+def meaning_of(model: Model) -> StatedMeaning:
+    """Returns the meaning of a model's numbers as JSON values."""
     return {
         "labels": list(model.labels),
         "mean": list(model.mean),
@@ -163,7 +155,7 @@ def meaning_of(model: Model) -> dict[str, Any]:
 
 
 def check_machine(path: Path, sidecar: Sidecar, variant: Variant, gpu: GpuInfo) -> None:
-    """Raises `EngineError` if the plan was built for other software or another GPU than there is here."""
+    """Raises `EngineError` if the plan at `path` was built for other software or another GPU than this machine's."""
     again = "build it again here with segmentation-build"
     options, built_for = sidecar.ingredients["options"], sidecar.ingredients["compute_capability"]
     built_by = f"{sidecar.variant} {sidecar.variant_version}"
@@ -174,7 +166,7 @@ def check_machine(path: Path, sidecar: Sidecar, variant: Variant, gpu: GpuInfo) 
     if variant.rtx:
         fits = one or (built_for == "8.0 and newer" and gpu.capability >= (8, 0))
     else:
-        level = options["hardware_compatibility"]
+        level = str(options["hardware_compatibility"])
         fits = {
             "none": one and sidecar.ingredients["gpu"] == gpu.name,
             "same-compute-capability": one,

@@ -1,6 +1,6 @@
-"""Which TensorRT serves here, the full one or TensorRT-RTX: by what is installed and by the GPU.
+"""Chooses between TensorRT and TensorRT-RTX, by the GPU and the packages that are installed.
 
-Their Python interfaces are the same but for what `Variant.rtx` switches, so one code drives both.
+Their Python interfaces are the same except where `Variant.rtx` is tested, so the same code drives both.
 """
 
 import logging
@@ -26,13 +26,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One of the two packages, as it is installed here."""
+    """One of the two packages, as it is installed on this machine."""
 
-    module: str  # what is imported: "tensorrt" or "tensorrt_rtx"
+    module: str  # "tensorrt" or "tensorrt_rtx"
     version: str
 
     @property
     def rtx(self) -> bool:
+        """Whether this is TensorRT-RTX."""
         return self.module == "tensorrt_rtx"
 
     def __str__(self) -> str:
@@ -40,7 +41,7 @@ class Variant:
 
 
 def installed() -> dict[str, str]:
-    """Module to version of the variants that can be imported here."""
+    """Returns the versions of the variants that can be imported, by module."""
     found = {}
     for module in TITLES:
         try:
@@ -53,10 +54,11 @@ def installed() -> dict[str, str]:
 def choose(
     gpu: GpuInfo | None, available: dict[str, str], wanted: str | None = None, *, build: bool = False
 ) -> Variant:
-    """The variant that serves `gpu`: the full TensorRT where there is one, else TensorRT-RTX.
+    """Returns the variant that serves `gpu`: TensorRT where it is installed, else TensorRT-RTX.
 
-    `available` is `installed()`, `wanted` names one of `TITLES`, `build` says that nothing is run here: TensorRT-RTX
-    builds without a GPU. Raises `BackendError` in one line, with what to install; `ConfigError` for an unknown name.
+    `available` is `installed()`; `wanted` is a key of `TITLES`, if the user names one. With `build` no engine is run,
+    so TensorRT-RTX needs no GPU. Raises `BackendError`, which names the package to install, and `ConfigError` for an
+    unknown name.
     """
     if wanted is not None and wanted not in TITLES:
         raise ConfigError(f"variant {wanted!r} is unknown: choose from {', '.join(TITLES)}")
@@ -74,7 +76,7 @@ def choose(
 
 
 def _refusal(module: str, gpu: GpuInfo | None, available: dict[str, str]) -> str | None:
-    """Why a variant can't serve, or None if it can."""
+    """Returns why a variant can't serve the GPU; `None` if it can."""
     title = TITLES[module]
     if gpu is None:
         if module == "tensorrt":
@@ -88,7 +90,7 @@ def _refusal(module: str, gpu: GpuInfo | None, available: dict[str, str]) -> str
 
 
 def serves(module: str, capability: tuple[int, int]) -> bool:
-    """Whether a variant has kernels for GPUs of this compute capability."""
+    """Returns whether a variant has kernels for GPUs of this compute capability."""
     if module == "tensorrt_rtx":
         return capability in _RTX or capability[0] == 12
     return capability >= _OLDEST
@@ -96,10 +98,10 @@ def serves(module: str, capability: tuple[int, int]) -> bool:
 
 @cache
 def logger(trt: Any) -> Any:
-    """The one logger of a variant's module: TensorRT keeps the first that it is given for the whole process.
+    """Returns the process's logger for a variant's module: TensorRT keeps the first logger that is passed to it.
 
-    Its messages go to `logging` as debug messages; the errors among them are kept in `errors`, for whoever finds that
-    a call has failed.
+    Messages go to `logging` at level debug. Errors are kept in the list `errors` as well, because calls that fail
+    return no reason.
     """
 
     class Logger(trt.ILogger):  # type: ignore[misc]

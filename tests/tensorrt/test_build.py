@@ -109,7 +109,7 @@ def test_a_model_may_say_everything_from_its_sidecar(rtx: Variant) -> None:
     engine, _ = obtain(spec(rtx, "person", batch=(2, 2, 2)))
     source, model = model_of("person"), model_of(engine)
     for field in fields(source):
-        if field.name not in ("name", "path", "batch"):
+        if field.name not in ("name", "path", "batch", "sizes"):  # an engine has one size
             assert getattr(model, field.name) == getattr(source, field.name), field.name
     assert (model.path, model.batch) == (engine, 2)
     assert model_of(engine, labels=("cat",), classes=("cat",)).labels == ("cat",)
@@ -338,7 +338,7 @@ def test_help_says_what_trust_means() -> None:
         ("{", "cannot be read as JSON"),
         ("[1]", "is not the sidecar of an engine"),
         ('{"labels": ["person"]}', "is not the sidecar of an engine"),
-        (None, "has the format 99, this version reads 1"),
+        (None, "has the format 99, this version reads 2"),
     ],
 )
 def test_broken_sidecars(rtx: Variant, text: str | None, hint: str) -> None:
@@ -348,6 +348,21 @@ def test_broken_sidecars(rtx: Variant, text: str | None, hint: str) -> None:
     with pytest.raises(EngineError) as caught:
         read_sidecar(engine)
     assert hint in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_an_engine_of_an_older_format_is_built_again(
+    rtx: Variant, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Format 1 had other keys; its sidecar is still known for an engine's, so it may be overwritten."""
+    engine, _ = obtain(spec(rtx), tmp_path / "mine.engine")
+    old = {**content(engine), "engine_format": 1, "flavour": "tensorrt_rtx"}
+    del old["variant"]
+    sidecar_of(engine).write_text(json.dumps(old))
+    with pytest.raises(EngineError, match=r"has the format 1, this version reads 2; build the engine again$"):
+        model_of(engine)
+    _, built = obtain(spec(rtx), engine)
+    assert built and "is built again" in caplog.text and "has the format 1" in caplog.text
+    assert model_of(engine).labels == ("background", "person")
 
 
 def test_the_description_of_an_onnx_is_not_overwritten(rtx: Variant, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from paths import ROOT
 SEEDS = {
     "logger": {"trt": "module"},
     "_described": {"tensor": "ITensor"},
-    "_keep": {"timings": "IHostMemory"},
+    "_configure": {"config": "IBuilderConfig"},
+    "_keep_timings": {"timings": "IHostMemory"},
     "_execute": {"context": "IExecutionContext"},
 }
 RTX_ONLY = frozenset({"_rtx_context", "_keep_kernels"})

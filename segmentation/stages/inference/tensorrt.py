@@ -1,8 +1,4 @@
-"""Inference with TensorRT or TensorRT-RTX, whichever serves the GPU. Device memory and streams are PyTorch's.
-
-What is queued on the stream does not wait, and allocates nothing once a batch size has been seen: shapes are set and
-the CUDA graph is captured when it first comes.
-"""
+"""Inference with TensorRT or TensorRT-RTX, whichever serves the GPU."""
 
 from typing import Any, ClassVar
 
@@ -24,9 +20,9 @@ from segmentation.tensorrt.variant import Variant, choose, installed
 
 
 class TensorRTInference(Inference):
-    """See `segmentation.stages.inference`. The masks returned are written again by the next call.
+    """See `segmentation.stages.inference`. The next call overwrites the masks that were returned.
 
-    A model that is no engine yet is built into one, which the next run finds; see `segmentation.tensorrt.build`.
+    An engine is built from an ONNX, and found by the next run; see `segmentation.tensorrt.build`.
     """
 
     memory: ClassVar[Memory] = "cuda"
@@ -72,7 +68,7 @@ class TensorRTInference(Inference):
 
 
 def _device(config: Config) -> torch.device:
-    """The CUDA device. Raises `BackendError` if PyTorch sees none."""
+    """Returns the CUDA device. Raises `BackendError` if PyTorch has no such device."""
     device = torch.device(config.device or "cuda:0")
     if device.type != "cuda":
         raise BackendError(f"device {config.device}: TensorRT runs on an NVIDIA GPU; use --device cuda:0")

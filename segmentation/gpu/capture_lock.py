@@ -14,7 +14,7 @@ _unsafe_calls = 0
 
 @contextmanager
 def capture_unsafe() -> Iterator[None]:
-    """Holds captures back. Any number of threads may be inside at once; all wait while a capture runs."""
+    """Keeps captures from beginning. Any number of threads may be inside at once; all wait while a capture runs."""
     global _unsafe_calls
     with _changed:
         _unsafe_calls += 1
@@ -28,7 +28,7 @@ def capture_unsafe() -> Iterator[None]:
 
 @contextmanager
 def capturing() -> Iterator[None]:
-    """Waits until no thread is inside `capture_unsafe`, and keeps others out while the capture runs."""
+    """Waits until no thread is inside `capture_unsafe`, and keeps threads out of it while the capture runs."""
     with _changed:
         _changed.wait_for(lambda: not _unsafe_calls)
         yield

@@ -1,4 +1,4 @@
-"""The GPU of a run: its memory, the stream that all stages share, and the project's own kernels."""
+"""The GPU of a run: one device, with the stream that the stages share, its memory and the project's own kernels."""
 
 from __future__ import annotations
 
@@ -16,60 +16,60 @@ from segmentation.frames import PixelFormat
 from segmentation.gpu import driver
 from segmentation.gpu.kernels import Kernels, KernelSource, compiled, signatures
 
-_ALIGNED = 512  # samples: libraries read many bytes at a time, from addresses that are multiples of that
+_ALIGNMENT = 512  # samples: libraries read many bytes at a time, from addresses that are multiples of their number
 
 
-@cache
-def _spent(device: int, timed: bool) -> deque[int]:
-    """Events of that kind that nobody needs any more, of all runs in the process."""
-    return deque()
+class _Entered(threading.local):
+    """Whether the calling thread has entered a device."""
+
+    yes = False
 
 
 class Gpu:
-    """One device and a stream. Whatever is queued on the stream happens in the order of queueing.
+    """One device and a stream. Work that is queued on the stream happens in the order of queueing.
 
-    Device memory is PyTorch's: it goes back to PyTorch when its last reference is gone, and the next that asks for as
-    much gets it again, without a wait, because both use it on the same stream. What each batch needs comes from a
-    `pool.PlanePool`, because asking PyTorch takes the host longer than queueing a kernel.
+    Device memory is PyTorch's. A freed block goes to the next request of its size without a wait, because both use the
+    block on the same stream. Memory of batches comes from a `plane_pool.PlanePool` instead, because a request to PyTorch
+    takes the host longer than queueing a kernel.
     """
 
     def __init__(self, index: int = 0, *, priority: int = 0) -> None:
-        """`priority` of the stream's work on the GPU: less goes first."""
+        """`index` is the number of the device, `priority` the stream's: the GPU prefers work of lower numbers."""
         self.index = index
         self.device = torch.device("cuda", index)
-        self._entered = threading.local()
+        self._entered = _Entered()
         self.enter()
         self.stream = torch.cuda.Stream(self.device, priority=priority)
         self.cvcuda_stream = cvcuda.as_stream(self.stream.cuda_stream)
 
     def enter(self) -> None:
-        """Makes this device the current one of the calling thread, as every thread that queues work must."""
-        if not hasattr(self._entered, "yes"):
+        """Makes this device the current one of the calling thread. Every thread that queues work calls it first."""
+        if not self._entered.yes:
             torch.cuda.set_device(self.device)
             Device(self.index).set_current()
             self._entered.yes = True
 
     def with_own_stream(self) -> Gpu:
-        """The same device with a stream of its own, for small things that are not to wait for the stages' work."""
+        """Returns the same device with another stream, whose work the GPU prefers to the stages' work."""
         return Gpu(self.index, priority=-1)
 
     def free_bytes(self) -> int:
-        """Memory that nobody has taken."""
+        """Returns how much of the device's memory no process has taken."""
         free: int = torch.cuda.mem_get_info(self.device)[0]
         return free
 
     def record_event(self, *, timed: bool = False) -> driver.Event:
-        """An event that passes when all that is queued on the stream by now is over."""
-        event = driver.Event(_spent(self.index, timed), timed=timed)
+        """Returns an event that passes when all work that is on the stream by now is over."""
+        event = driver.Event(_spare_events(self.index, timed), timed=timed)
         event.record(self.stream.cuda_stream)
         return event
 
     def wait_event(self, event: driver.Event) -> None:
-        """Lets what is queued on the stream from now on wait for an event, of whichever stream."""
+        """Makes work that is queued on the stream from now on wait for an event of any stream."""
         event.wait(self.stream.cuda_stream)
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """Queues a copy of `source` to the beginning of `target`: device memory without gaps, of one type."""
+        """Queues a copy of `source` to the beginning of `target`. Both have one dtype, and no gaps."""
         assert target.dtype is source.dtype and source.nbytes <= target.nbytes
         driver.copy(target.data_ptr(), source.data_ptr(), source.nbytes, self.stream.cuda_stream)
 
@@ -79,18 +79,24 @@ class Gpu:
         return Kernels(self.stream.cuda_stream, program, signatures(source, layout))
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Device memory for use on the stream."""
+        """Returns device memory for use on the stream, with arbitrary content."""
         with torch.cuda.stream(self.stream):
             return torch.empty(shape, dtype=dtype, device=self.device)
 
-    def planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
-        """Tensors in one block: memory in blocks of one size goes round, while pieces of several sizes break it up."""
+    def empty_planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+        """Returns tensors of these shapes in one block: blocks of several sizes would break the memory up."""
         sizes = [math.prod(shape) for shape in shapes]
-        spaced = [-(-size // _ALIGNED) * _ALIGNED for size in sizes]
+        spaced = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes]
         parts = self.empty((sum(spaced),), dtype).split(spaced)
         return tuple(part[:size].view(shape) for part, size, shape in zip(parts, sizes, shapes, strict=True))
 
 
+@cache
+def _spare_events(device: int, timed: bool) -> deque[int]:
+    """Returns the handles of the process's events of one kind that can be used again."""
+    return deque()
+
+
 def torch_dtype(layout: PixelFormat) -> torch.dtype:
-    """uint8 for 8 bits, uint16 for 10."""
+    """Returns the dtype of samples: uint8 for 8 bits, uint16 for 10."""
     return torch.uint8 if layout.bits == 8 else torch.uint16

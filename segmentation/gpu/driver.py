@@ -1,20 +1,19 @@
-"""Calls of the CUDA driver that only queue work, without giving up Python's lock; events and copies by such calls.
+"""Calls of the CUDA driver that only queue work, without releasing the GIL: launches, copies, events.
 
-Libraries give the lock up for every call. While ten threads ask for it, getting it back takes longer than queueing: on
-an H200's host 0.1 to 0.5 ms, where these calls take 2 to 5 us.
+Libraries release the GIL in every call. While many threads compete for the GIL, a thread then waits many times longer
+for it than the call takes.
 """
 
 import ctypes
 from collections import deque
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
 from functools import cache
-from typing import Any
 
 from cuda.bindings.driver import CUresult
 
 _DRIVER = "libcuda.so.1"
 _NOT_READY = int(CUresult.CUDA_ERROR_NOT_READY)
-_BLOCKING, _UNTIMED = 1, 2  # CU_EVENT_BLOCKING_SYNC: who waits sleeps; CU_EVENT_DISABLE_TIMING
+_BLOCKING, _UNTIMED = 1, 2  # CU_EVENT_BLOCKING_SYNC: a waiting thread sleeps; CU_EVENT_DISABLE_TIMING
 _BUFFER, _SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE of cuda.h
 
 
@@ -23,7 +22,7 @@ class DriverError(RuntimeError):
 
 
 class _Extra(ctypes.Structure):
-    """The arguments of a kernel in one piece, as cuLaunchKernel's `extra` takes them."""
+    """The arguments of a kernel in one buffer: the `extra` of cuLaunchKernel."""
 
     _fields_ = (
         ("buffer_follows", c_void_p),
@@ -35,7 +34,7 @@ class _Extra(ctypes.Structure):
 
 
 # All return a status. Handles, streams and addresses in device memory are pointers.
-_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+_FUNCTIONS: dict[str, tuple[type, ...]] = {
     "cuLaunchKernel": (c_void_p, *[c_uint] * 7, *[c_void_p] * 2, POINTER(_Extra)),
     "cuMemcpyDtoDAsync_v2": (c_void_p, c_void_p, c_size_t, c_void_p),
     "cuStreamWaitEvent": (c_void_p, c_void_p, c_uint),
@@ -47,7 +46,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 
 @cache
-def _library() -> Any:
+def _library() -> ctypes.PyDLL:
+    """Returns the driver, loaded so that its calls keep the GIL."""
     library = ctypes.PyDLL(_DRIVER)
     for name, types in _FUNCTIONS.items():
         function = getattr(library, name)
@@ -56,14 +56,21 @@ def _library() -> Any:
 
 
 def _check(status: int, what: str) -> None:
+    """Raises `DriverError` for a status other than success."""
     if status:
         raise DriverError(f"{CUresult(status).name} where {what}")
 
 
 def launch(
-    kernel: int, grid: tuple[int, int, int], block: tuple[int, int], arguments: bytes, size: Any, stream: int, name: str
+    kernel: int,
+    grid: tuple[int, int, int],
+    block: tuple[int, int],
+    arguments: bytes,
+    size: "ctypes._Pointer[c_size_t]",
+    stream: int,
+    name: str,
 ) -> None:
-    """Queues a kernel. `arguments` lie as in C, and `size` points to their length."""
+    """Queues a kernel. `arguments` have the layout of C, and `size` points to their length in bytes."""
     extra = _Extra(_BUFFER, arguments, _SIZE, size, None)
     status = _library().cuLaunchKernel(kernel, *grid, *block, 1, 0, stream, None, extra)
     if status:
@@ -76,17 +83,19 @@ def copy(target: int, source: int, size: int, stream: int) -> None:
 
 
 class Event:
-    """A point in a stream's work, as `torch.cuda.Event`, of whose methods it has some.
+    """A point in a stream's work, with some methods of `torch.cuda.Event`.
 
-    Making and destroying events stops all who queue something at that moment, so they are used again.
+    Creating or destroying an event makes all threads wait that queue work at that moment. So handles are used again.
     """
 
-    def __init__(self, spent: deque[int], *, timed: bool = False) -> None:
-        """Only `timed` ones have an `elapsed_time`. `spent` has events of this kind and of this thread's current CUDA
-        context that nobody refers to any more: one of those is taken, and comes back in the end."""
-        self._spent, self._handle = spent, 0
+    def __init__(self, spare: deque[int], *, timed: bool = False) -> None:
+        """`spare` has unused handles of this kind and of the thread's current CUDA context, and gets this one back.
+
+        Only `timed` events have an `elapsed_time`.
+        """
+        self._spare, self._handle = spare, 0
         try:
-            self._handle = spent.popleft()
+            self._handle = spare.popleft()
         except IndexError:
             handle = c_void_p()
             flags = _BLOCKING if timed else _BLOCKING | _UNTIMED
@@ -95,36 +104,37 @@ class Event:
 
     def __del__(self) -> None:
         if self._handle:
-            self._spent.append(self._handle)
+            self._spare.append(self._handle)
 
     def record(self, stream: int) -> None:
-        """The point is after all that is queued on the stream now."""
+        """Puts the event behind all work that is on the stream now."""
         _check(_library().cuEventRecord(self._handle, stream), "an event is recorded")
 
     def wait(self, stream: int) -> None:
-        """What is queued on the stream from now on waits for it."""
+        """Makes work that is queued on the stream from now on wait for the event."""
         _check(_library().cuStreamWaitEvent(stream, self._handle, 0), "a stream is to wait")
 
     def query(self) -> bool:
-        """Whether it has passed."""
+        """Returns whether the event has passed."""
         status: int = _library().cuEventQuery(self._handle)
         if status not in (0, _NOT_READY):
             _check(status, "an event is asked for")
         return not status
 
     def synchronize(self) -> None:
-        """Waits for it, of course without Python's lock."""
-        _check(_waiting()(self._handle), "an event is waited for")
+        """Blocks the calling thread until the event has passed. Releases the GIL."""
+        _check(_synchronize()(self._handle), "an event is waited for")
 
     def elapsed_time(self, end: "Event") -> float:
-        """Milliseconds from this one to `end`."""
+        """Returns the milliseconds from this event to `end`."""
         time = c_float()
         _check(_library().cuEventElapsedTime(byref(time), self._handle, end._handle), "events are compared")
         return time.value
 
 
 @cache
-def _waiting() -> Any:
+def _synchronize() -> "ctypes._NamedFuncPointer":
+    """Returns the driver's cuEventSynchronize, loaded so that the call releases the GIL."""
     function = ctypes.CDLL(_DRIVER).cuEventSynchronize
     function.argtypes, function.restype = (c_void_p,), c_int
     return function

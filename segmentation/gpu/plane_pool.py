@@ -1,4 +1,4 @@
-"""Device memory that goes round: what a batch's frames lie in is given out again when nobody refers to it any more."""
+"""Hands out device memory for the planes of batches, and takes it back when no reference is left."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-if TYPE_CHECKING:  # they need libraries that machines without a GPU lack
+if TYPE_CHECKING:  # both import libraries that machines without a GPU lack
     from segmentation.gpu.context import Gpu
     from segmentation.gpu.driver import Event
 
 
-class Planes(tuple[torch.Tensor, ...]):
-    """Tensors (N, h, w) in device memory. Who works with one of them, or a part of it, holds on to all of them."""
+class DevicePlanes(tuple[torch.Tensor, ...]):
+    """Tensors (N, h, w) in device memory. A user of one tensor, or of a view, must hold on to the whole object."""
 
     pool: PlanePool | None = None
 
@@ -25,26 +25,27 @@ class Planes(tuple[torch.Tensor, ...]):
 
 
 class PlanePool:
-    """Planes of the same shapes, for use on `gpu`'s stream. `reader`: on whose stream, if on another one, others work
-    with them, having seen to it that what is written there is in them by then.
+    """Planes of the same shapes, written on `gpu`'s stream.
 
-    `gpu`'s stream never waits for the reader's: rather there are a few planes more.
+    `reader` is the `Gpu` whose stream reads the planes, if that is another stream. Its work must have been made to wait
+    for the writes. `gpu`'s stream never waits for reads: the pool grows by a few planes instead.
     """
 
     def __init__(
         self, gpu: Gpu, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype, reader: Gpu | None = None
     ) -> None:
         self._gpu, self._shapes, self._dtype, self._reader = gpu, shapes, dtype, reader
-        self._free: deque[tuple[tuple[torch.Tensor, ...], Event | None]] = deque()  # those that wait longest first
+        # With the event after which nothing reads the planes; the planes that came back first are first.
+        self._free: deque[tuple[tuple[torch.Tensor, ...], Event | None]] = deque()
 
-    def take(self) -> Planes:
-        """Planes that nobody else has; what was in them is still there."""
-        planes = Planes(self._unused() or self._gpu.planes(self._shapes, self._dtype))
+    def take(self) -> DevicePlanes:
+        """Returns planes that no other object uses, with their old content."""
+        planes = DevicePlanes(self._take_free() or self._gpu.empty_planes(self._shapes, self._dtype))
         planes.pool = self
         return planes
 
-    def _unused(self) -> tuple[torch.Tensor, ...] | None:
-        """Those that were let go of first, if whatever works with them is over."""
+    def _take_free(self) -> tuple[torch.Tensor, ...] | None:
+        """Returns the planes that came back first; `None` while the GPU may still read them."""
         try:
             tensors, read = self._free.popleft()
         except IndexError:
@@ -55,11 +56,11 @@ class PlanePool:
         return None
 
     def take_back(self, tensors: tuple[torch.Tensor, ...]) -> None:
-        """Whatever works with them is queued. Called by any thread that lets go of them last."""
+        """Takes planes whose last use is queued. Called by the thread that drops the last reference, whichever it is."""
         if self._reader is None:
             self._free.append((tensors, None))
             return
-        with suppress(RuntimeError):  # a GPU that has failed, as those say who work with it; nothing is given out then
+        with suppress(RuntimeError):  # a GPU that has failed, which is reported where stages are called
             self._reader.enter()
             self._free.append((tensors, self._reader.record_event()))
 

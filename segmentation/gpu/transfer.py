@@ -1,22 +1,21 @@
-"""Between the host's memory and the GPU's, where one stage hands over to one that lives elsewhere.
+"""Copies batches between the host's memory and the GPU's, where two successive stages work in different memory.
 
-Copies go through page-locked memory, from and to which the GPU copies by itself. That memory is PyTorch's: a block
-comes back when nobody refers to it any more and the copies that it was part of are over, and is given out again.
-For an encoder in a process of its own it is a block of a `BlockPool`, which comes back likewise, but does not wait for
-copies: all of them are queued on one stream, so a later one into the same block comes later.
+Copies go through page-locked memory, which the GPU accesses without the host. PyTorch owns that memory: a block is used
+again when no tensor refers to it and its copies are over. For an encoder in a process of its own, a block of a
+`BlockPool` takes its place. Such a block is used again without waiting for its copies, because all copies are queued on
+one stream.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from segmentation.frames import ON_GPU, Array, FrameBatch, Memory, PixelFormat, Transfer, VideoInfo
+from segmentation.frames import ON_GPU, Array, Frame, FrameBatch, Memory, PixelFormat, Transfer, VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.plane_pool import PlanePool
@@ -26,7 +25,7 @@ _PORTABLE = 1  # cudaHostRegisterPortable: page-locked for all devices
 
 
 class GpuTransfer(Transfer):
-    """See `frames.Transfer`."""
+    """Copies on the stream of a `Gpu`; see `frames.Transfer` for the methods."""
 
     def __init__(self, gpu: Gpu, info: VideoInfo, layout: PixelFormat, batch_size: int) -> None:
         self._gpu = gpu
@@ -36,37 +35,38 @@ class GpuTransfer(Transfer):
         self._pool = PlanePool(gpu, self._shapes, self._dtype)
 
     def enter(self) -> None:
-        """To be called first by each thread that moves something."""
         self._gpu.enter()
 
     def frames(
         self, batch: FrameBatch, memory: Memory, *, wait: bool = True, blocks: BlockPool | None = None
     ) -> FrameBatch:
-        """The batch in that memory: as it is if it is there, else a copy; on the host in one of `blocks`, if given.
-
-        Unless `wait`, the GPU may still be at work on it; `ready` says when it is there.
-        """
         if batch.memory == memory:
             return batch if wait or memory == "host" else replace(batch, ready=self._gpu.record_event())
         return self._upload(batch) if memory == "cuda" else self._download(batch, wait, blocks)
 
     def rows(self, array: Array, memory: Memory, count: int) -> Array:
-        """The first `count` rows of a NumPy array or CUDA tensor in that memory, likewise."""
-        if isinstance(array, torch.Tensor) == (memory == "cuda"):
-            return array if memory == "cuda" else array[:count]
+        """Returns the first `count` rows of an array in that memory; of an array on the GPU all rows."""
+        if isinstance(array, torch.Tensor):
+            return array if memory == "cuda" else self._download_rows(array[:count])
+        return array[:count] if memory == "host" else self._upload_rows(array)
+
+    def _upload_rows(self, array: NDArray[np.generic]) -> torch.Tensor:
         with torch.cuda.stream(self._gpu.stream):
-            if memory == "cuda":
-                pinned = torch.empty(array.shape, dtype=torch.from_numpy(array[:0]).dtype, pin_memory=True)
-                pinned.numpy()[:] = array
-                return pinned.to(self._gpu.device, non_blocking=True)
-            host: NDArray[Any] = array[:count].cpu().numpy()  # type: ignore[union-attr]
+            pinned = torch.empty(array.shape, dtype=torch.from_numpy(array[:0]).dtype, pin_memory=True)
+            pinned.numpy()[:] = array
+            return pinned.to(self._gpu.device, non_blocking=True)
+
+    def _download_rows(self, rows: torch.Tensor) -> NDArray[np.generic]:
+        with torch.cuda.stream(self._gpu.stream):
+            host: NDArray[np.generic] = rows.cpu().numpy()
             return host
 
     def _upload(self, batch: FrameBatch) -> FrameBatch:
+        """Returns the batch in device memory; the copies are queued."""
         count = len(batch)
         planes = self._pool.take()
         for i, (pinned, plane) in enumerate(zip(self._pinned(self._shapes), planes, strict=True)):
-            rows: NDArray[Any] = pinned.numpy()
+            rows: NDArray[np.generic] = pinned.numpy()
             for row, frame in zip(rows, batch.frames, strict=False):
                 row[:] = frame.planes[i]
             with torch.cuda.stream(self._gpu.stream):
@@ -74,44 +74,45 @@ class GpuTransfer(Transfer):
         return replace(batch, frames=tuple(replace(f, planes=ON_GPU) for f in batch.frames), planes=planes, shared=None)
 
     def _pinned(self, shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
-        """Page-locked planes for a batch, in one block: locking takes time, and blocks are rounded up."""
+        """Returns page-locked planes in one block: locking takes time, and PyTorch rounds the size of blocks up."""
         sizes = [math.prod(shape) for shape in shapes]
         block = torch.empty(sum(sizes), dtype=self._dtype, pin_memory=True)
         return [part.view(shape) for part, shape in zip(block.split(sizes), shapes, strict=True)]
 
-    def _lent(self, shapes: Sequence[tuple[int, ...]], blocks: BlockPool) -> SharedPlanes:
-        """Page-locked planes for a batch, in a block; blocks are locked when they are given out for the first time."""
+    def _shared(self, shapes: Sequence[tuple[int, ...]], blocks: BlockPool) -> SharedPlanes:
+        """Returns page-locked planes in a block of `blocks`; a block is locked at its first use."""
         shared = blocks.planes(shapes, self._layout.dtype)
         blocks.lock_once(shared.block, self._lock_pages)
         return shared
 
     def _lock_pages(self, address: int, size: int) -> Callable[[], None]:
-        """Lets the GPU copy to this memory by itself. Returns what ends that."""
+        """Page-locks `size` bytes from `address` on. Returns the function that unlocks them."""
         cuda = torch.cuda.cudart()
         with capture_unsafe():
             status = cuda.cudaHostRegister(address, size, _PORTABLE)
         if int(status) != 0:
             raise RuntimeError(f"CUDA error {int(status)}: {size} bytes of the host's memory can't be page-locked")
 
-        gpu = self._gpu  # not `self`: the pool outlives this run, whose planes would take GPU memory as long
+        gpu = self._gpu  # not `self`: the pool outlives this run, and would keep the run's planes in GPU memory
 
         def unlock() -> None:
-            with torch.cuda.device(gpu.device), suppress(RuntimeError):  # where the GPU has failed, nothing helps
-                gpu.stream.synchronize()  # it may still be copying there
+            with torch.cuda.device(gpu.device), suppress(RuntimeError):  # a GPU that has failed
+                gpu.stream.synchronize()  # the GPU may still copy to this memory
                 cuda.cudaHostUnregister(address)
 
         return unlock
 
     def _download(self, batch: FrameBatch, wait: bool, blocks: BlockPool | None) -> FrameBatch:
+        """Returns the batch on the host, see `frames`; without `wait` the copies are queued."""
         count = len(batch)
         planes: list[NDArray[np.generic]] = []
         shared = None
         with torch.cuda.stream(self._gpu.stream):
-            shapes = [tuple(plane.shape) for plane in batch.planes]  # of a cut-out, alpha too
+            shapes = [tuple(plane.shape) for plane in batch.planes]  # a cut-out has alpha too
             if blocks is None:
                 pinned_planes = self._pinned(shapes)
             else:
-                shared = self._lent(shapes, blocks)
+                shared = self._shared(shapes, blocks)
                 pinned_planes = [torch.from_numpy(array) for array in shared.arrays]
             for plane, pinned in zip(batch.planes, pinned_planes, strict=True):
                 pinned[:count].copy_(plane[:count], non_blocking=True)
@@ -119,5 +120,9 @@ class GpuTransfer(Transfer):
             ready = self._gpu.record_event()
         if wait:
             ready.synchronize()
-        frames: Any = (replace(f, planes=tuple(plane[i] for plane in planes)) for i, f in enumerate(batch.frames))
-        return replace(batch, frames=tuple(frames), planes=(), ready=None if wait else ready, shared=shared)
+        frames = tuple(_with_planes(frame, [plane[i] for plane in planes]) for i, frame in enumerate(batch.frames))
+        return replace(batch, frames=frames, planes=(), ready=None if wait else ready, shared=shared)
+
+
+def _with_planes(frame: Frame, planes: Sequence[NDArray[np.generic]]) -> Frame:
+    return replace(frame, planes=tuple(planes))  # type: ignore[arg-type]  # three, of a cut-out four

@@ -24,7 +24,7 @@ class FakeGpu:
         self.over = False
         self.awaited: list[Any] = []
 
-    def planes(self, shapes: Any, dtype: Any) -> tuple[Any, ...]:
+    def empty_planes(self, shapes: Any, dtype: Any) -> tuple[Any, ...]:
         self.made += 1
         return tuple(torch.zeros(shape, dtype=dtype) for shape in shapes)
 

@@ -278,10 +278,10 @@ def test_frames_for_x264_lie_in_page_locked_blocks(
     kept comes out as it went in; memory is locked once, and in the end no longer."""
     import torch
 
-    from segmentation.gpu.transfer import Transfer
+    from segmentation.gpu.transfer import GpuTransfer
     from segmentation.stages.encode.segments import SegmentEncoder
 
-    encode, lock = SegmentEncoder.encode, Transfer._lock_pages
+    encode, lock = SegmentEncoder.encode, GpuTransfer._lock_pages
     batches: list[bool] = []  # whether they came in blocks
     locked: list[int] = []
     ever: list[int] = []
@@ -297,7 +297,7 @@ def test_frames_for_x264_lie_in_page_locked_blocks(
                     assert plane.ctypes.data == rows[n].ctypes.data and plane.shape == rows[n].shape
         return encode(self, batch)
 
-    def counted(self: Transfer, address: int, size: int) -> Callable[[], None]:
+    def counted(self: GpuTransfer, address: int, size: int) -> Callable[[], None]:
         unlock = lock(self, address, size)
         locked.append(address)
         ever.append(address)
@@ -309,7 +309,7 @@ def test_frames_for_x264_lie_in_page_locked_blocks(
         return unlocked
 
     monkeypatch.setattr(SegmentEncoder, "encode", looked_at)
-    monkeypatch.setattr(Transfer, "_lock_pages", counted)
+    monkeypatch.setattr(GpuTransfer, "_lock_pages", counted)
     monkeypatch.setattr("segmentation.stages.inference.torch_fp16.probabilities", ones)
     target = tmp_path / "a.mkv"
     options: dict[str, Any] = {"batch_size": 16, "encode": "x264-segments", "overwrite": True, **stages, **LOSSLESS}

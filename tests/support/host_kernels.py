@@ -108,7 +108,7 @@ class HostGpu:
         # What is read before it is written shows: NaN, or noise.
         return torch.full(shape, float("nan")) if dtype.is_floating_point else torch.randint(0, 256, shape).to(dtype)
 
-    def planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    def empty_planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
         return tuple(torch.zeros(shape, dtype=dtype) for shape in shapes)
 
     def record_event(self) -> Any:

@@ -25,7 +25,7 @@ from segmentation.errors import InputError
 from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, Memory, VideoInfo
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.driver import Event
-from segmentation.gpu.plane_pool import PlanePool, Planes
+from segmentation.gpu.plane_pool import DevicePlanes, PlanePool
 from segmentation.media.input import open_input
 from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.chunk_queue import ChunkQueue
@@ -58,7 +58,7 @@ class _FrameTimes(NamedTuple):
 
 
 class _DecodedBatch(NamedTuple):
-    planes: Planes  # (N, h, w)
+    planes: DevicePlanes  # (N, h, w)
     times: list[_FrameTimes]  # of the frames in their first rows
     lost: int  # frames that are missing before the last frame, and after those of earlier batches
     ready: Event  # the planes hold the frames once this CUDA event has passed
@@ -162,7 +162,7 @@ class NvdecDecoder(Decoder):
         short = missing(self.info, count, end * self.info.time_base, whole=whole)
         self.damaged = max(self.damaged + self._queue.lost, short)
 
-    def _move_up(self, planes: Planes, early: int, count: int) -> None:
+    def _move_up(self, planes: DevicePlanes, early: int, count: int) -> None:
         """Copies the `count` rows after the first `early` ones to the beginning."""
         for row in range(count):
             for plane in planes:
@@ -292,7 +292,7 @@ class NvdecDecoder(Decoder):
         last = times[-1].pts  # a frame without a time does not tell which frames should have come earlier
         return _DecodedBatch(planes, times, 0 if last is None else current.lost(last), self._gpu.record_event())
 
-    def _unpack(self, surface: Surface, planes: Planes, row: int) -> None:
+    def _unpack(self, surface: Surface, planes: DevicePlanes, row: int) -> None:
         """Queues the copy of a surface into row `row` of the batch. Raises `InputError` if the size has changed."""
         width, height = self.info.width, self.info.height
         rows, pitch = surface.shape[0], surface.strides[0]
@@ -312,7 +312,7 @@ class _ChunkInProgress:
 
     chunk: Chunk[_DecodedBatch]
     times: dict[int, _PacketTimes] = field(default_factory=dict)  # of packets whose frame is to come, by timestamp
-    filling: tuple[Planes, list[_FrameTimes]] | None = None  # the batch that is not full yet
+    filling: tuple[DevicePlanes, list[_FrameTimes]] | None = None  # the batch that is not full yet
     latest: int | None = None  # the pts of the last frame that had one
     counted: int = 0  # frames that are known to be lost
 

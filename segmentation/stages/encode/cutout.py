@@ -1,29 +1,28 @@
-"""Encoding of cut-outs with their alpha, on the CPU through FFmpeg: no GPU encodes alpha.
+"""Encoding of cut-outs with alpha, on the CPU through FFmpeg: no GPU encodes alpha.
 
-Alpha is straight: colors are not multiplied with it. ProRes 4444 for editors, VP9 for browsers, FFV1 and PNG lossless.
+Alpha is straight: colors are not multiplied by it. ProRes 4444 for editors, VP9 for browsers, FFV1 and PNG lossless.
 """
 
-from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import av
 import av.error
 import numpy as np
-from av.packet import Packet
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.errors import ConfigError, OutputError, one_line
-from segmentation.frames import FORMATS, FULL, LIMITED, Frame, FrameBatch, Memory, PixelFormat, VideoInfo
+from segmentation.frames import FORMATS, FULL, LIMITED, Frame, FrameBatch, Memory, PixelFormat, Plane, VideoInfo
 from segmentation.media.containers import CUTOUTS
 from segmentation.media.input import EXACT
 from segmentation.media.muxer import Muxer
 from segmentation.media.planes import plane_view
-from segmentation.stages.encode import Encoder
+from segmentation.stages.encode import Encoder, VideoPacket
 from segmentation.stages.encode.pyav import describe_stream
 
 if TYPE_CHECKING:
@@ -36,13 +35,13 @@ class _Codec:
     library: str
     options: dict[str, str]
     formats: tuple[str, ...] = tuple(FORMATS)
-    stored: tuple[str, str] | None = None  # what FFmpeg gets, of 8 and of 10 bits; `None`: the layout with alpha
+    stored: tuple[str, str] | None = None  # pixel formats for 8 and for 10 bits; `None`: the frames' own with alpha
     quality: int | None = None  # default constant rate factor
 
 
 _CODECS = {
     "prores": _Codec("prores_ks", {"profile": "4444"}, stored=("yuva444p10le",) * 2),
-    # Frames that are shown later would lose their alpha.
+    # Alternate reference frames, which are shown later, would lose their alpha.
     "vp9": _Codec(
         "libvpx-vp9", {"b": "0", "row-mt": "1", "cpu-used": "4", "auto-alt-ref": "0"}, ("yuv420p",), None, 24
     ),
@@ -52,8 +51,10 @@ _CODECS = {
 
 
 class CutoutEncoder(Encoder):
-    """See `segmentation.stages.encode`. Takes frames whose fourth plane is alpha. Raises `ConfigError` for a quality where the
-    codec has none."""
+    """See `segmentation.stages.encode`. Takes frames whose fourth plane is alpha.
+
+    Raises `ConfigError` for a quality where the codec has none.
+    """
 
     memory: ClassVar[Memory] = "host"
 
@@ -74,9 +75,9 @@ class CutoutEncoder(Encoder):
             )
         self._info = info
         self._layout = FORMATS[pix_fmt]
-        self._given = _with_alpha(self._layout)
-        self._stored = codec.stored[self._layout.bits > 8] if codec.stored else self._given
-        # A picture file does not say how it is to be turned.
+        self._alpha_format = _with_alpha(self._layout)
+        self._stored = codec.stored[self._layout.bits > 8] if codec.stored else self._alpha_format
+        # PNG has no rotation, so the pictures themselves are rotated.
         self._turns = info.rotation // 90 if muxer.codec == "png" else 0
         options = dict(codec.options)
         if codec.quality is not None:
@@ -107,26 +108,24 @@ class CutoutEncoder(Encoder):
     def formats(codec: str) -> tuple[str, ...]:
         return _CODECS[codec].formats
 
-    def encode(self, batch: FrameBatch) -> list[Packet[Any]]:
+    def encode(self, batch: FrameBatch) -> list[VideoPacket]:
         return [packet for frame in batch.frames for packet in self._packets(self._picture(frame))]
 
-    def flush(self) -> list[Packet[Any]]:
+    def flush(self) -> list[VideoPacket]:
         return self._packets(None)
 
-    def close(self) -> None:
-        """The codec's own threads end when it is let go."""
-
     def _picture(self, frame: Frame) -> VideoFrame:
-        """The frame in FFmpeg's own memory, in the layout that is stored."""
-        picture = VideoFrame(self._info.width, self._info.height, self._given)
+        """Returns a copy of the frame in FFmpeg's memory, in the stored pixel format."""
+        picture = VideoFrame(self._info.width, self._info.height, self._alpha_format)
         for i, plane in enumerate(frame.planes):
             plane_view(picture, i, self._layout.dtype)[:] = plane
-        if self._stored != self._given:
+        if self._stored != self._alpha_format:
             picture = self._converted(picture, frame.planes[-1])
         picture.pts, picture.duration, picture.time_base = frame.pts, frame.duration, self._info.time_base
         return picture
 
-    def _converted(self, picture: VideoFrame, alpha: NDArray[Any]) -> VideoFrame:
+    def _converted(self, picture: VideoFrame, alpha: Plane) -> VideoFrame:
+        """Returns the picture in the stored pixel format. RGB pictures are rotated, and black where alpha is 0."""
         color = self._info.color
         span = FULL if color.range == FULL else LIMITED
         rgb = self._stored.startswith("rgb")
@@ -138,13 +137,13 @@ class CutoutEncoder(Encoder):
             dst_color_range=FULL if rgb else span,
             interpolation=EXACT,
         )
-        if not rgb:  # swscale only shifts: opaque would become nearly so
+        if not rgb:  # swscale shifts the bits: opaque would become nearly opaque
             depth = FORMATS[self._stored.replace("yuva", "yuv")]
             peaks = (1 << depth.bits) - 1, (1 << self._layout.bits) - 1
             plane_view(converted, 3, depth.dtype)[:] = np.rint(alpha * np.float32(peaks[0] / peaks[1]))
             return converted
         pixels = _pixels(converted)
-        pixels[alpha == 0] = 0  # chroma is shared with neighbours
+        pixels[alpha == 0] = 0  # subsampled chroma brings colors of neighbors
         if not self._turns:
             return converted
         upright = np.rot90(pixels, self._turns)
@@ -152,7 +151,7 @@ class CutoutEncoder(Encoder):
         _pixels(turned)[:] = upright
         return turned
 
-    def _packets(self, picture: VideoFrame | None) -> list[Packet[Any]]:
+    def _packets(self, picture: VideoFrame | None) -> list[VideoPacket]:
         try:
             return list(self._stream.encode(picture))
         except av.error.FFmpegError as exc:
@@ -164,12 +163,12 @@ class CutoutEncoder(Encoder):
 
 
 def _with_alpha(layout: PixelFormat) -> str:
-    """FFmpeg's name of the layout with a plane of alpha behind it."""
+    """Returns FFmpeg's name of the layout with a plane of alpha behind it."""
     return layout.name.replace("yuv", "yuva")
 
 
 def _pixels(frame: VideoFrame) -> NDArray[np.uint8]:
-    """(H, W, bytes a pixel), sharing the memory of an RGB frame."""
+    """Returns a view (H, W, bytes a pixel) of an RGB frame."""
     plane = frame.planes[0]
     rows: NDArray[np.uint8] = np.frombuffer(memoryview(plane), np.uint8).reshape(plane.height, plane.line_size)
     size = frame.format.padded_bits_per_pixel // 8

@@ -1,16 +1,17 @@
-"""JPEG pictures from the GPU (nvJPEG, through torchvision) as Motion JPEG: fast on GPUs without NVENC, but large."""
+"""Motion JPEG, encoded on the GPU by nvJPEG through torchvision: fast on GPUs without NVENC, but files are large."""
 
-from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import av.error
 import numpy as np
 import torch
 import torchvision
 from av.packet import Packet
+from numpy.typing import NDArray
 from torchvision.io import encode_jpeg
 
 from segmentation.config import Config
@@ -18,12 +19,13 @@ from segmentation.errors import BackendError, OutputError, one_line
 from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, VideoInfo
 from segmentation.gpu.errors import translate_gpu_error
 from segmentation.media.muxer import Muxer
-from segmentation.stages.encode import Encoder
+from segmentation.stages.encode import Encoder, VideoPacket
 from segmentation.stages.encode.pyav import describe_stream
 from segmentation.stages.frame_kernels import FRAMES
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
+    from segmentation.gpu.driver import Event
     from segmentation.stages.encode.worker_process import EncoderService
 
 _QUALITY = 90
@@ -32,10 +34,10 @@ _BT470BG = 5  # the matrix of JPEG files (JFIF), BT.601, as H.273 numbers it
 
 
 class JpegEncoder(Encoder):
-    """See `segmentation.stages.encode`. Pictures are 4:4:4 in 8 bits, full range; quality 1 to 100, without one 90.
+    """See `segmentation.stages.encode`. Pictures are 4:4:4 in 8 bits, full range. Quality is 1 to 100, 90 by default.
 
-    Three batches are at work at once: while one is converted to RGB, torchvision encodes the one before, in one call
-    without Python's lock, and a thread brings the files of the one before that to the host.
+    Three batches overlap. The newest is converted to RGB. torchvision encodes the one before it, in one call without
+    the GIL. A thread copies the files of the one before that to the host.
     """
 
     memory: ClassVar[Memory] = "cuda"
@@ -52,20 +54,20 @@ class JpegEncoder(Encoder):
     ) -> None:
         self._info = info
         layout = FORMATS[pix_fmt]
-        # Its own stream, as the pipeline's has batches queued that this one would wait for.
+        # On the pipeline's stream the conversion would wait for batches that are queued there.
         self._gpu = gpu.with_own_stream()
         self._kernels = self._gpu.kernels(FRAMES, layout)
         self._matrix = (info.color.yuv_to_rgb(layout.bits) * 255).ravel()
         self._quality = _QUALITY if config.quality is None else config.quality
-        self._converted: tuple[list[torch.Tensor], Any, FrameBatch] | None = None  # waiting for nvJPEG
+        self._converted: tuple[list[torch.Tensor], Event, FrameBatch] | None = None  # waiting for nvJPEG
         self._copying = ThreadPoolExecutor(1, "JPEG to the host")
-        self._copies: deque[Future[list[Packet[Any]]]] = deque()
+        self._copies: deque[Future[list[VideoPacket]]] = deque()
         self._stream = muxer.add_video("mjpeg", info, {})
         context = self._stream.codec_context
         describe_stream(context, info, muxer)
         context.colorspace, context.color_range = _BT470BG, FULL
         context.width, context.height, context.pix_fmt = info.width, info.height, "yuvj444p"
-        context.thread_count = 1  # it is opened to describe the stream, and never fed
+        context.thread_count = 1  # the context only describes the stream
         try:
             context.open()
         except (av.error.FFmpegError, ValueError) as exc:
@@ -81,13 +83,13 @@ class JpegEncoder(Encoder):
     def formats(codec: str) -> tuple[str, ...]:
         return tuple(FORMATS)
 
-    def encode(self, batch: FrameBatch) -> list[Packet[Any]]:
+    def encode(self, batch: FrameBatch) -> list[VideoPacket]:
         images, ready = self._images(batch), self._gpu.record_event()
         self._encode_converted()
         self._converted = (images, ready, batch)
         return self._copied(_AHEAD)
 
-    def flush(self) -> list[Packet[Any]]:
+    def flush(self) -> list[VideoPacket]:
         self._encode_converted()
         return self._copied(0)
 
@@ -96,7 +98,7 @@ class JpegEncoder(Encoder):
         self._copying.shutdown(cancel_futures=True)
 
     def _images(self, batch: FrameBatch) -> list[torch.Tensor]:
-        """The batch as RGB pictures (3, H, W) uint8, once the GPU is there."""
+        """Queues the conversion of a batch. Returns its pictures, RGB (3, H, W) uint8."""
         width, height = self._info.width, self._info.height
         if batch.ready is not None:
             self._gpu.wait_event(batch.ready)
@@ -107,22 +109,23 @@ class JpegEncoder(Encoder):
         return list(rgb)
 
     def _encode_converted(self) -> None:
+        """Encodes the pictures that were converted last, and begins to copy the files to the host."""
         if self._converted is None:
             return
         images, ready, batch = self._converted
         self._converted = None
-        ready.synchronize()  # torchvision's stream does not wait for ours
+        ready.synchronize()  # torchvision encodes on another stream
         self._copies.append(self._copying.submit(self._packets, self._encoded(images), batch.frames))
 
-    def _copied(self, left: int) -> list[Packet[Any]]:
-        """The packets of all batches but the last `left` and those before them that are ready."""
-        packets = []
+    def _copied(self, left: int) -> list[VideoPacket]:
+        """Returns the packets of all batches but the last `left`, and of those among them that are ready."""
+        packets: list[VideoPacket] = []
         while self._copies and (len(self._copies) > left or self._copies[0].done()):
             packets += self._copies.popleft().result()
         return packets
 
     def _encoded(self, images: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The JPEG files of converted pictures (3, H, W), in device memory, on the default stream."""
+        """Returns the JPEG files of pictures (3, H, W), in device memory. nvJPEG runs on the default stream."""
         with torch.cuda.stream(torch.cuda.default_stream(self._gpu.device)):
             try:
                 files: list[torch.Tensor] = encode_jpeg(images, self._quality)
@@ -133,16 +136,16 @@ class JpegEncoder(Encoder):
                 raise OutputError(f"nvJPEG can't encode {size} ({str(exc).splitlines()[0]})") from exc
         return files
 
-    def _packets(self, files: list[torch.Tensor], frames: tuple[Frame, ...]) -> list[Packet[Any]]:
-        """What `_encoded` has made, as packets."""
+    def _packets(self, files: list[torch.Tensor], frames: tuple[Frame, ...]) -> list[VideoPacket]:
+        """Copies JPEG files to the host. Returns them as packets."""
         self._gpu.enter()
         with torch.cuda.stream(torch.cuda.default_stream(self._gpu.device)):
-            data = torch.cat(files).cpu().numpy()  # one copy from the GPU for all
+            data = torch.cat(files).cpu().numpy()  # one copy for all files
         ends = np.cumsum([len(file) for file in files])[:-1]
         return [self._packet(part, frame) for part, frame in zip(np.split(data, ends), frames, strict=True)]
 
-    def _packet(self, data: Any, frame: Frame) -> Packet[Any]:
-        packet = Packet(data)
+    def _packet(self, data: NDArray[np.uint8], frame: Frame) -> VideoPacket:
+        packet: VideoPacket = Packet(data)  # type: ignore[arg-type, assignment]
         packet.stream, packet.time_base = self._stream, self._info.time_base
         packet.pts = packet.dts = frame.pts
         packet.duration, packet.is_keyframe = frame.duration, True

@@ -1,4 +1,4 @@
-"""Whether the GPU has NVENC, and what it takes: found by opening small encoders through FFmpeg. Needs no PyTorch."""
+"""Detection of NVENC and the options it supports, by opening small encoders through FFmpeg. Needs no PyTorch."""
 
 import re
 from collections.abc import Iterator
@@ -20,10 +20,10 @@ from segmentation.gpu.discovery import enter_context, find_gpu
 
 QUALITY = {"h264": 19, "hevc": 23, "av1": 22}  # NVENC's own scale, near that of x264 and x265
 ALWAYS = {"tune": "hq", "rc": "vbr", "rc-lookahead": "20", "spatial-aq": "1"}
-# What only newer GPUs take, best first; the first that opens an encoder is used.
+# Options that only newer GPUs support, best first. The first that open an encoder are used.
 EXTRAS = ({"bf": "3", "b_ref_mode": "middle", "temporal-aq": "1"}, {"bf": "3"}, {"bf": "0"})
 _NONE = "this GPU has no NVENC, as A100, H100, H200 and B200 have none"
-_HINTS = {  # fragments of what FFmpeg says, before which trying less is of no use
+_HINTS = {  # fragments of FFmpeg's messages, after which fewer options do not help
     "Cannot load": "there is no NVIDIA driver, or in a container NVIDIA_DRIVER_CAPABILITIES leaves out video",
     "required nvenc API": "the NVIDIA driver is too old for this FFmpeg",
     "unsupported device": _NONE,
@@ -34,7 +34,10 @@ _HINTS = {  # fragments of what FFmpeg says, before which trying less is of no u
 
 
 def nvenc_engine(config: Config) -> str:
-    """What NVENC serves, in a line. Raises `LacksEngine` where it can't do what `config` asks for."""
+    """Says in one line which encoder of NVENC's runs on which GPU.
+
+    Raises `LacksEngine` where it can't encode as `config` says.
+    """
     codec = config.codec or "h264"
     if codec not in QUALITY:
         raise LacksEngine(f"NVENC makes {', '.join(QUALITY)}, not {codec}")
@@ -48,7 +51,7 @@ def nvenc_engine(config: Config) -> str:
 
 
 def extras(library: str, index: int) -> dict[str, str]:
-    """Which of `EXTRAS` the GPU takes. Raises `LacksEngine` if there is none."""
+    """Returns the first of `EXTRAS` that the GPU supports. Raises `LacksEngine` if there is none."""
     found = _probed(library, index)
     if isinstance(found, str):
         raise LacksEngine(found)
@@ -57,16 +60,16 @@ def extras(library: str, index: int) -> dict[str, str]:
 
 @cache
 def _probed(library: str, index: int) -> dict[str, str] | str:
-    """One of `EXTRAS`, or why there is none.
+    """Returns one of `EXTRAS`, or the reason why there is none.
 
-    Asked in the context that all use: one of FFmpeg's own would take it half a second, in which it keeps Python's lock.
-    Even so it is a quarter; so that a GPU has no NVENC at all, which stays true, is asked once for all runs.
+    Trials use the CUDA context of all stages: for a context of its own FFmpeg holds the GIL for half a second. A trial
+    is slow even so. A GPU without NVENC stays one, and a file notes that for later runs.
     """
-    without = _note(index)
-    if without is not None and without.is_file():
-        return f"{library} can't be used: {without.read_text(encoding='utf-8')}"
+    note = _no_nvenc_file(index)
+    if note is not None and note.is_file():
+        return f"{library} can't be used: {note.read_text(encoding='utf-8')}"
     enter_context(index)
-    said = ""
+    text = ""
     for extra in EXTRAS:
         with _messages() as messages:
             try:
@@ -79,23 +82,25 @@ def _probed(library: str, index: int) -> dict[str, str] | str:
                 return extra
             except av.error.FFmpegError as exc:
                 first = [" ".join(message.split()) for _, _, message in messages][:1]
-                said = said or (first[0] if first else one_line(exc))  # the first trial says most
+                text = text or (first[0] if first else one_line(exc))  # the first trial has the best message
         for fragment, hint in _HINTS.items():
-            if fragment in said:
-                if hint == _NONE and without is not None:
+            if fragment in text:
+                if hint == _NONE and note is not None:
                     with suppress(OSError):
-                        without.parent.mkdir(parents=True, exist_ok=True)
-                        write_atomically(without, f"{hint} ({said})".encode())
-                return f"{library} can't be used: {hint} ({said})"
-    return f"{library} can't be used: this GPU or its driver refuses ({said})"
+                        note.parent.mkdir(parents=True, exist_ok=True)
+                        write_atomically(note, f"{hint} ({text})".encode())
+                return f"{library} can't be used: {hint} ({text})"
+    return f"{library} can't be used: this GPU or its driver refuses ({text})"
 
 
-def _note(index: int) -> Path | None:
-    """The file that says of GPUs with this one's name that they have no NVENC; `None` where there is no GPU, or
-    nothing is kept."""
+def _no_nvenc_file(index: int) -> Path | None:
+    """Returns the file that notes of GPUs with this one's name that they have no NVENC.
+
+    Returns `None` without a GPU, and without the package that finds the folder.
+    """
     try:
         from segmentation.cache import engine_folder
-    except ImportError:  # what it needs comes with the GPU packages
+    except ImportError:  # it needs platformdirs, which comes with the GPU packages
         return None
     gpu = find_gpu(index)
     return None if gpu is None else engine_folder() / f"no-nvenc-{re.sub('[^a-z0-9]+', '-', gpu.name.lower())}.txt"
@@ -103,7 +108,7 @@ def _note(index: int) -> Path | None:
 
 @contextmanager
 def _messages() -> Iterator[list[tuple[int, str, str]]]:
-    """What FFmpeg says in this thread; its errors alone do not tell why there is no encoder."""
+    """Collects FFmpeg's messages in this thread: its errors alone do not say why there is no encoder."""
     before = av.logging.get_level()
     av.logging.set_level(av.logging.WARNING)
     try:

@@ -29,8 +29,8 @@ class Gpu:
     """One device and a stream. Work that is queued on the stream happens in the order of queueing.
 
     Device memory is PyTorch's. A freed block goes to the next request of its size without a wait, because both use the
-    block on the same stream. Memory of batches comes from a `plane_pool.PlanePool` instead, because a request to PyTorch
-    takes the host longer than queueing a kernel.
+    block on the same stream. Memory of batches comes from a `plane_pool.PlanePool` instead: a request to PyTorch takes
+    the host longer than queueing a kernel.
     """
 
     def __init__(self, index: int = 0, *, priority: int = 0) -> None:

@@ -60,6 +60,6 @@ def gpu_errors() -> Iterator[None]:
 
 
 def _is_any(exc: BaseException, names: tuple[tuple[str, str], ...]) -> bool:
-    """Returns whether the exception has exactly one of these types: the compiler's NVRTCError derives from CUDAError."""
+    """Returns whether the exception has one of these types, exactly: the compiler's NVRTCError is a CUDAError too."""
     modules = ((sys.modules.get(module), name) for module, name in names)
     return any(type(exc) is vars(module).get(name) for module, name in modules if module is not None)

@@ -56,7 +56,7 @@ class PlanePool:
         return None
 
     def take_back(self, tensors: tuple[torch.Tensor, ...]) -> None:
-        """Takes planes whose last use is queued. Called by the thread that drops the last reference, whichever it is."""
+        """Takes planes whose last use is queued. Called by any thread: by the thread that drops the last reference."""
         if self._reader is None:
             self._free.append((tensors, None))
             return

@@ -1,12 +1,13 @@
-"""Steadying and refining masks on the GPU, see `smoothing.py` and `refinement.py`, whose formulas `masks.cu` follows.
+"""Smooths, refines and rounds masks on a GPU. The formulas are in `smoothing.py` and `refinement.py`.
 
-A batch takes nine launches, whatever its size. What nobody else sees is written into the same buffers again each
-time: asking for memory takes the host longer than queueing a kernel.
+A batch takes nine launches, whatever its size. Intermediate results go to the same buffers each time, because a request
+for memory takes the host longer than queueing a kernel.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,73 +20,93 @@ from segmentation.stages.masks.mask_kernels import MASKS
 from segmentation.stages.masks.quantize import VALUES
 from segmentation.stages.preprocess.resampling import shrinking
 
-if TYPE_CHECKING:  # it needs libraries that machines without a GPU lack, on which the tests run this all the same
+if TYPE_CHECKING:  # the tests run these classes on machines that lack the libraries of `Gpu`
     from segmentation.gpu.context import Gpu
 
 
-class CudaSmoothing(smoothing.SmoothingBackend[range]):
-    """See `smoothing.SmoothingBackend`. What is kept of frames is the range of their numbers: the rest is in a buffer that goes
-    round, see `Records` of masks.cu."""
+@dataclass(frozen=True, slots=True)
+class _SmoothingBuffers:
+    """Float32 tensors for masks of one size, and that size."""
+
+    size: tuple[int, int]  # (height, width)
+    blocks: tuple[int, int]  # columns and rows of blocks that cover a mask
+    records: torch.Tensor  # (held, ...): see `Records` of masks.cu
+    changes: torch.Tensor  # (pairs, rows, columns)
+    sums: torch.Tensor  # (pairs, columns)
+    weights: torch.Tensor  # (pairs, rows, columns)
+
+
+class CudaSmoothing(smoothing.SmoothingBackend[smoothing.CudaHistory]):
+    """A `SmoothingBackend` with CUDA tensors. Records of frames lie in a ring, frame n in row n % `_held`."""
 
     def __init__(self, model: Model, config: Config, gpu: Gpu) -> None:
         self._gpu = gpu
         self._count = config.batch_size or 1
-        # Rows: for the batch that is averaged, its neighbours, the batch after it, and two that are found meanwhile.
+        # For the batch to average, its neighbours, the batch after it, and two batches that are inferred meanwhile.
         self._held = 4 * self._count + 2 * smoothing.REACH
-        self._kernels = gpu.kernels(MASKS, FORMATS["yuv420p"])  # that of frames does not matter
+        self._kernels = gpu.kernels(MASKS, FORMATS["yuv420p"])  # these kernels read no frames: any layout will do
         self._strength = np.float32(config.smoothing_strength)
         self._shares = torch.from_numpy(smoothing.luma_shares(model).copy()).to(gpu.device)
-        self._shape = (0, 0)
-        self._next = 0  # number of the next frame that is kept
-        self._records: torch.Tensor | None = None  # made when the masks' size is known, as is `_scratch`
-        self._scratch: list[torch.Tensor] = []  # changes, their sums, weights
+        self._next = 0  # number of the next frame
+        self._buffers: _SmoothingBuffers | None = None  # the first batch has the masks' size
 
-    def keep(self, tensor: torch.Tensor, masks: torch.Tensor, count: int) -> range:
-        if self._records is None:
-            self._shape = (masks.shape[1], masks.shape[2])
-            self._make_buffers()
-        height, width = self._shape
+    def keep(self, tensor: torch.Tensor, masks: torch.Tensor, count: int) -> smoothing.CudaHistory:
+        if self._buffers is None:
+            self._buffers = self._make_buffers((masks.shape[1], masks.shape[2]))
+        buffers = self._buffers
+        height, width = buffers.size
         with torch.cuda.stream(self._gpu.stream):
-            seen = tensor.float()
-        seen_size = (tensor.shape[3], tensor.shape[2])
-        records = (self._records, self._held, width, height)
-        self._kernels("keep", (*self._blocks(), count), masks, seen, *seen_size, self._shares, *records, self._next)
+            given = tensor.float()
+        given_size = (tensor.shape[3], tensor.shape[2])
+        records = (buffers.records, self._held, width, height)
+        self._kernels("keep", (*buffers.blocks, count), masks, given, *given_size, self._shares, *records, self._next)
         self._next += count
         return range(self._next - count, self._next)
 
-    def join(self, known: range, new: range) -> range:
+    def join(self, known: smoothing.CudaHistory, new: smoothing.CudaHistory) -> smoothing.CudaHistory:
         return range(known.start, new.stop)
 
-    def average(self, known: range, first: int, count: int) -> torch.Tensor:
-        assert self._next - known.start <= self._held, "what is kept of frames was overwritten"
+    def average(self, known: smoothing.CudaHistory, first: int, count: int) -> torch.Tensor:
+        assert self._buffers is not None, "no frame was kept"
+        assert self._next - known.start <= self._held, "records of these frames were overwritten"
         self._gpu.enter()
-        height, width = self._shape
-        columns, rows = self._blocks()
-        changes, sums, weights = self._scratch
-        pairs = 2 * smoothing.REACH * count
+        buffers = self._buffers
+        height, width = buffers.size
+        pairs = (*buffers.blocks, 2 * smoothing.REACH * count)
         masks = self._gpu.empty((count, height, width), torch.float32)
-        frames = (self._records, self._held, width, height, known.start, known[first], known[-1])
-        self._kernels("change", (columns, rows, pairs), *frames, changes, sums)
-        self._kernels("weigh", (columns, rows, pairs), *frames, self._strength, changes, sums, weights)
+        frames = (buffers.records, self._held, width, height, known.start, known[first], known[-1])
+        changes, sums, weights = buffers.changes, buffers.sums, buffers.weights
+        self._kernels("change", pairs, *frames, changes, sums)
+        self._kernels("weigh", pairs, *frames, self._strength, changes, sums, weights)
         self._kernels("average", (width, height, count), *frames, weights, masks)
         return masks
 
-    def _make_buffers(self) -> None:
-        (height, width), (columns, rows) = self._shape, self._blocks()
-        size = height * width + -(-height // 2) * -(-width // 2) + columns * rows
-        self._records = self._gpu.empty((self._held, size), torch.float32)
-        most = 2 * smoothing.REACH * self._count
-        shapes = ((most, rows, columns), (most, columns), (most, rows, columns))
-        self._scratch = [self._gpu.empty(shape, torch.float32) for shape in shapes]
+    def _make_buffers(self, size: tuple[int, int]) -> _SmoothingBuffers:
+        height, width = size
+        columns, rows = -(-width // smoothing.BLOCK), -(-height // smoothing.BLOCK)
+        record = height * width + -(-height // 2) * -(-width // 2) + columns * rows
+        pairs = 2 * smoothing.REACH * self._count
+        shapes = ((self._held, record), (pairs, rows, columns), (pairs, columns), (pairs, rows, columns))
+        return _SmoothingBuffers(size, (columns, rows), *(self._gpu.empty(shape, torch.float32) for shape in shapes))
 
-    def _blocks(self) -> tuple[int, int]:
-        """Columns and rows of blocks of a mask."""
-        height, width = self._shape
-        return -(-width // smoothing.BLOCK), -(-height // smoothing.BLOCK)
+
+@dataclass(frozen=True, slots=True)
+class _RefinementBuffers:
+    """Float32 tensors for N masks of one size (h, w) and N refined masks (H, W), and the tables of `shrinking`."""
+
+    across: torch.Tensor
+    down: torch.Tensor
+    guides: torch.Tensor  # (N, H, W)
+    refined: torch.Tensor  # (N, H, W)
+    lumas: torch.Tensor  # (1, N, h, w)
+    lines: torch.Tensor  # (3, N, h, w)
+    gathered: torch.Tensor  # (2, N, h, w)
+    doubts: torch.Tensor  # (N, w)
+    shares: torch.Tensor  # (N,)
 
 
 class CudaRefiner:
-    """See `refinement.Refiner`. The masks returned are written again by the next call."""
+    """A `refinement.Refiner` with CUDA tensors. The next call overwrites the masks that a call returns."""
 
     def __init__(self, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu) -> None:
         layout = FORMATS[pix_fmt]
@@ -96,9 +117,7 @@ class CudaRefiner:
         self._stored = (info.width, info.height)
         self._picture = refinement.upright_size(info)
         self._peak = (1 << layout.bits) - 1
-        # Made when the masks' size is known: arguments of the kernel `guide`, and what the kernels write.
-        self._tables: list[Any] = []
-        self._buffers: list[torch.Tensor] = []
+        self._buffers: _RefinementBuffers | None = None  # the first batch has the masks' size
 
     def __call__(self, batch: FrameBatch, masks: torch.Tensor) -> torch.Tensor:
         height, width = masks.shape[1:]
@@ -106,33 +125,34 @@ class CudaRefiner:
         if size is None:
             return masks
         count, launch = len(batch), self._kernels
-        small = size if self._turns % 2 == 0 else size[::-1]
-        if not self._buffers:
-            self._tables, self._buffers = self._made_tables(small), self._made_buffers(size, (width, height))
-        guides, target, lumas, lines, gathered, doubts, shares = self._buffers
-        launch("guide", (*small, count), batch.planes[0], *self._stored, *self._tables, guides, *small)
-        launch("shrink", (width, height, count), guides, *size, masks, lumas, doubts, width, height)
-        launch("fit", (width, height, count), masks, lumas, width, height, doubts, lines, shares)
-        launch("gather", (width, height, count), lines, width, height, gathered)
-        launch("draw", (*size, count), masks, gathered, width, height, shares, guides, target, *size)
-        return target
+        stored = size if self._turns % 2 == 0 else size[::-1]
+        if self._buffers is None:
+            self._buffers = self._make_buffers(size, stored, (width, height))
+        b = self._buffers
+        tables = (b.across, b.across.shape[1] - 1, b.down, b.down.shape[1] - 1)
+        launch("guide", (*stored, count), batch.planes[0], *self._stored, *tables, b.guides, *stored)
+        launch("shrink", (width, height, count), b.guides, *size, masks, b.lumas, b.doubts, width, height)
+        launch("fit", (width, height, count), masks, b.lumas, width, height, b.doubts, b.lines, b.shares)
+        launch("gather", (width, height, count), b.lines, width, height, b.gathered)
+        launch("draw", (*size, count), masks, b.gathered, width, height, b.shares, b.guides, b.refined, *size)
+        return b.refined
 
-    def _made_buffers(self, large: tuple[int, int], small: tuple[int, int]) -> list[torch.Tensor]:
-        """The guides and the refined masks, then what lies between, with up to three layers of the masks' size."""
+    def _make_buffers(
+        self, large: tuple[int, int], stored: tuple[int, int], small: tuple[int, int]
+    ) -> _RefinementBuffers:
+        """Returns the buffers. Sizes are (width, height): of refined masks upright and as stored, and of masks."""
         (width, height), (columns, rows), count = large, small, self._count
-        shapes = [(count, height, width)] * 2 + [(n, count, rows, columns) for n in (1, 3, 2)]
-        return [self._gpu.empty(shape, torch.float32) for shape in (*shapes, (count, columns), (count,))]
-
-    def _made_tables(self, small: tuple[int, int]) -> list[Any]:
-        across, down = shrinking(self._stored[::-1], small)
+        across, down = shrinking(self._stored[::-1], stored)
         across[:, 1:] /= self._peak
         with torch.cuda.stream(self._gpu.stream):
             tables = [torch.from_numpy(table).to(self._gpu.device) for table in (across, down)]
-        return [argument for table in tables for argument in (table, table.shape[1] - 1)]
+        layers = [(count, height, width)] * 2 + [(n, count, rows, columns) for n in (1, 3, 2)]
+        shapes = (*layers, (count, columns), (count,))
+        return _RefinementBuffers(*tables, *(self._gpu.empty(shape, torch.float32) for shape in shapes))
 
 
 class CudaQuantizer:
-    """`quantize.quantize` of CUDA tensors."""
+    """Calling it with masks (N, h, w) in 0..1 returns the same as `quantize.quantize`, in CUDA tensors."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu

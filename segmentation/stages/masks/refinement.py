@@ -1,18 +1,18 @@
-"""Between inference and postprocess: the small mask's edge is drawn along the picture's own.
+"""Refines masks between inference and postprocess: draws the edges of a small mask along the edges of the picture.
 
 A guided filter (He, Sun and Tang, "Guided Image Filtering", ECCV 2010) in its fast form (He and Sun, "Fast Guided
-Filter", arXiv:1505.00996): around each place of the mask, at its own size, the straight line `a * Y + b` is fitted that
-leads from luma to the mask, and then read with the luma of a larger picture. Lines that fit badly count less in what is
-read (the idea of Chen and Wu, "Weighted Aggregation for Guided Image Filtering", SIViP 2020), so that an edge of the
-picture which is not the mask's leaves it alone. Where the network is in doubt over much of
-the picture, there is no edge to draw: then the mask is only enlarged.
+Filter", arXiv:1505.00996). Around each place of the mask, at the mask's size, a straight line `a * Y + b` from luma to
+the mask is fitted. The line is then read with the luma of a larger picture.
 
-Whatever is computed is elementwise, a mean over a box (the border repeated) or over all, or bilinear, so that it comes
-out the same elsewhere: `masks_cuda.py` does it on a GPU.
+Lines that fit badly count less in the mean (the idea of Chen and Wu, "Weighted Aggregation for Guided Image Filtering",
+SIViP 2020), so that edges of the picture which are not the mask's leave the mask alone. Where the network is in doubt
+over much of the picture, there is no edge to draw: the mask is only enlarged.
+
+Each step is elementwise, bilinear, or a mean over a box (the border repeated) or over the whole mask, so that `cuda.py`
+gets the same result on a GPU.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import cv2
 import numpy as np
@@ -22,18 +22,18 @@ from segmentation.frames import FORMATS, Frame, FrameBatch, VideoInfo
 from segmentation.stages.preprocess.opencv import shrink
 
 LONGER_SIDE = 480  # pixels of the refined mask, a quarter of 1080p's; the postprocessor enlarges it further
-BOX = 7  # places of the small mask, a side
-EPSILON = 2e-3  # of luma's variance (in 0..1): less contrast than its root leaves the mask as it is
-MISFIT = 1e-3  # of the mask's variance around a line: at that much, a line counts half of one that fits
-DOUBT = (0.2, 0.35)  # mean doubt of a mask (1: all 0.5) up to which it is refined, and from which it is not at all
+BOX = 7  # side of the box over which a line is fitted, in pixels of the small mask
+EPSILON = 2e-3  # of luma's variance (luma in 0..1): where the contrast is below its root, the mask stays
+MISFIT = 1e-3  # of the mask's variance around a line: with so much, a line counts half as much as one that fits
+DOUBT = (0.2, 0.35)  # mean doubt of a mask (1: all 0.5): fully refined up to the first, not at all from the second
 
 _SHARES = np.full(BOX, 1 / BOX, np.float32)
 
-Map = NDArray[np.float32]
+Map = NDArray[np.float32]  # (h, w), or (N, h, w) of a batch
 
 
 class Refiner:
-    """Makes masks (N, h, w), upright, in 0..1, into larger ones whose edges follow the frames'.
+    """Calling it with frames and their masks (N, h, w), upright, in 0..1, returns larger masks that follow the frames.
 
     Masks that are larger than the frame in either direction stay as they are.
     """
@@ -44,24 +44,27 @@ class Refiner:
         self._picture = upright_size(info)
 
     def __call__(self, batch: FrameBatch, masks: Iterable[Map]) -> Map:
-        found = [self._refined(frame, mask) for frame, mask in zip(batch.frames, masks, strict=True)]
-        return found[0][None] if len(found) == 1 else np.stack(found)
+        refined = [self._refine_one(frame, mask) for frame, mask in zip(batch.frames, masks, strict=True)]
+        return refined[0][None] if len(refined) == 1 else np.stack(refined)
 
-    def _refined(self, frame: Frame, mask: Map) -> Map:
+    def _refine_one(self, frame: Frame, mask: Map) -> Map:
         size = refined_size(mask.shape, self._picture)
         if size is None:
             return mask
         stored = shrink(frame.planes[0], size if self._turns % 2 == 0 else size[::-1], frame.halvings[0])
-        return refined(mask, np.ascontiguousarray(np.rot90(stored, self._turns)) * self._scale)
+        return refine(mask, np.ascontiguousarray(np.rot90(stored, self._turns)) * self._scale)
 
 
 def upright_size(info: VideoInfo) -> tuple[int, int]:
-    """Width and height of the picture when it stands upright."""
+    """Returns the width and height of the picture when it stands upright."""
     return (info.width, info.height) if info.rotation % 180 == 0 else (info.height, info.width)
 
 
 def refined_size(mask: tuple[int, ...], picture: tuple[int, int]) -> tuple[int, int] | None:
-    """Width and height of a mask (h, w) after refining, in a picture (width, height); `None` if it stays as it is."""
+    """Returns the width and height of a refined mask; `None` if the mask stays as it is.
+
+    `mask` is its shape (h, w) before, `picture` the frame's width and height, both upright.
+    """
     (height, width), (full_width, full_height) = mask, picture
     if height > full_height or width > full_width:
         return None
@@ -69,10 +72,10 @@ def refined_size(mask: tuple[int, ...], picture: tuple[int, int]) -> tuple[int, 
     return max(width, round(scale * full_width)), max(height, round(scale * full_height))
 
 
-def refined(mask: Map, guide: NDArray[Any]) -> Map:
-    """A mask (h, w) at the size of `guide` (H, W), at least as large: luma in 0..1 of the same picture.
+def refine(mask: Map, guide: Map) -> Map:
+    """Returns a mask (h, w) at the size of `guide` (H, W), which is the luma of the same picture in 0..1, no smaller.
 
-    With y the guide at the mask's size, E the mean over a box, and sizes changed bilinearly between the centres of
+    With y the guide at the mask's size, E the mean over a box, and sizes changed bilinearly between the centers of
     pixels:
 
         c = E(y m) - E(y) E(m),  a = c / (E(y^2) - E(y)^2 + EPSILON),  b = E(m) - a E(y)
@@ -95,7 +98,7 @@ def refined(mask: Map, guide: NDArray[Any]) -> Map:
 
 
 def _lines(mask: Map, luma: Map) -> tuple[Map, Map]:
-    """Slope and offset (h, w) of the line that is read at each place, see `refined`."""
+    """Returns slope and offset (h, w) of the line that is read at each place, see `refine`."""
     mean, mean_mask = _mean(luma), _mean(mask)  # in place from here on: new memory takes as long as the arithmetic
     shared = _mean(luma * mask)
     shared -= mean * mean_mask
@@ -103,7 +106,7 @@ def _lines(mask: Map, luma: Map) -> tuple[Map, Map]:
     a -= mean * mean
     a += np.float32(EPSILON)
     np.divide(shared, a, out=a)
-    weight = _mean(mask * mask)  # the misfit, to begin with
+    weight = _mean(mask * mask)  # the misfit first
     weight -= mean_mask * mean_mask
     shared *= a
     weight -= shared
@@ -121,10 +124,11 @@ def _lines(mask: Map, luma: Map) -> tuple[Map, Map]:
     return a, b
 
 
-def _resized(layer: NDArray[Any], shape: tuple[int, ...]) -> Map:
+def _resized(layer: Map, shape: tuple[int, ...]) -> Map:
+    """Returns the layer at the size `shape` (h, w), bilinear."""
     return np.asarray(cv2.resize(layer, (shape[1], shape[0]), interpolation=cv2.INTER_LINEAR), np.float32)
 
 
-def _mean(layer: NDArray[Any]) -> Map:
-    # Not `cv2.blur`, which adds up in double precision and takes half as long again.
+def _mean(layer: Map) -> Map:
+    """Returns the mean over the box around each place. `cv2.blur` is slower: it adds up in double precision."""
     return np.asarray(cv2.sepFilter2D(layer, -1, _SHARES, _SHARES, borderType=cv2.BORDER_REPLICATE), np.float32)

@@ -1,11 +1,11 @@
-"""A run's masks as a video of their own: `--save-masks` writes it, `--masks` renders from it without the network.
+"""Saves the masks of a run as a video, and reads them in place of the network: `--save-masks` and `--masks`.
 
-Grey 8-bit FFV1 in Matroska, a picture a frame, upright, at the network's size: 255 times the mask as the network found
-it, smooth_masks in time if that was asked for, not yet refined. Each picture has its frame's pts on the input's clock, in
-Matroska's milliseconds. The tag `SEGMENTATION_MASKS` says, as JSON, what it was made of.
+The video is gray 8-bit FFV1 in Matroska, with one picture a frame, upright, at the size of the network's masks. Samples
+are 255 times the mask, smoothed over time where the run smooths, not refined. Each picture has its frame's pts on the
+input's clock, in Matroska's milliseconds. The tag `SEGMENTATION_MASKS` describes the masks in JSON, see `About`.
 """
 
-from __future__ import annotations  # PyAV's types take their parameters only for type checkers
+from __future__ import annotations  # PyAV's types are generic for type checkers only
 
 import json
 import os
@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
+from typing import ClassVar
 
 import av
 import av.error
@@ -27,38 +28,38 @@ from numpy.typing import NDArray
 from segmentation.atomic_file import PendingFile
 from segmentation.config import Config
 from segmentation.errors import ConfigError, InputError, OutputError, one_line
-from segmentation.frames import FULL, FrameBatch, VideoInfo
+from segmentation.frames import FULL, FrameBatch, Memory, VideoInfo
 from segmentation.media.input import open_input
 from segmentation.models.model import Model
 from segmentation.sinks import FinishedBatch, Sink
 from segmentation.stages.masks.quantize import VALUES
 
 TAG = "SEGMENTATION_MASKS"
-_TICK = Fraction(1, 1000)  # seconds: Matroska's, as FFmpeg writes it
+_TICK = Fraction(1, 1000)  # seconds a tick of the clock of Matroska, as FFmpeg writes it
 _OPTIONS = {"level": "3", "slicecrc": "1"}  # with checksums, see `intact`
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
-_MOST_WORKERS = 16  # each holds a frame in memory
+_MOST_WORKERS = 16  # threads, each of which holds a frame in memory
 
-Levels = NDArray[np.uint8]  # (N, h, w)
+Mask = NDArray[np.uint8]  # (h, w), 0 to 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What a track was made of."""
+    """The video and the network that saved masks come from."""
 
     input: str  # the file's name, without its folder
     width: int  # of the picture, as stored
     height: int
     rotation: int  # degrees, see `VideoInfo`
-    shift: str  # seconds on the input's clock, a fraction, at which the track's clock begins
+    shift: str  # seconds on the input's clock, as a fraction, at which the clock of the saved masks begins
     model: str
-    classes: tuple[str, ...]  # that are kept
+    classes: tuple[str, ...]  # that the masks keep
 
 
 class MaskWriter(Sink):
-    """Writes one track. Use as a context manager: leaving it without `finish` removes what was written.
+    """Writes masks to a file. A context manager: leaving it without `finish` removes the file.
 
-    Raises `OutputError` for whatever is wrong with the file.
+    Raises `OutputError` where the file cannot be written.
     """
 
     def __init__(self, info: VideoInfo, model: Model, config: Config) -> None:
@@ -74,10 +75,10 @@ class MaskWriter(Sink):
         self._finished = False
         try:
             self._file.path.touch(exist_ok=False)
-            # Else a track that begins later than 0 would be moved there.
+            # By default FFmpeg moves a video that begins after 0 to 0.
             options = {"avoid_negative_ts": "disabled"}
             self._container = av.open(str(self._file.path), "w", container_options=options)
-        except BaseException as exc:  # an interrupt too: `__exit__` is not called without an object
+        except BaseException as exc:  # an interrupt too: no `__exit__` follows a failed constructor
             self._file.discard()
             if isinstance(exc, (av.error.FFmpegError, OSError)):
                 raise self._error(exc) from exc
@@ -89,22 +90,22 @@ class MaskWriter(Sink):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if not self._finished:
             self._file.discard()
-            with suppress(av.error.FFmpegError, OSError):  # what was still to be written is not wanted any more
+            with suppress(av.error.FFmpegError, OSError):  # closing writes the rest of a file that is removed already
                 self._container.close()
 
     def write(self, batch: FinishedBatch) -> None:
-        """Writes the masks of one batch."""
+        """Writes the masks of one batch, `batch.levels`."""
         frames, levels = batch.frames.frames, batch.levels
         assert levels is not None
         if self._stream is None:
-            self._stream = self._begun(levels.shape[2], levels.shape[1], frames[0].pts)
+            self._stream = self._add_stream(levels.shape[2], levels.shape[1], frames[0].pts)
         for frame, mask in zip(frames, levels, strict=True):
             picture = VideoFrame.from_ndarray(np.ascontiguousarray(mask), "gray")
             picture.pts, picture.time_base = ticks(frame.pts * self._info.time_base - self._shift), _TICK
             self._encode(picture)
 
     def finish(self, end: Fraction | None) -> None:
-        """Puts the file in its place."""
+        """Writes the end of the file and moves the file to its place."""
         self._encode(None)
         try:
             self._container.close()
@@ -113,10 +114,10 @@ class MaskWriter(Sink):
             raise self._error(exc) from exc
         self._finished = True
 
-    def _begun(self, width: int, height: int, pts: int) -> VideoStream:
-        """The stream; the header says what the masks are of."""
+    def _add_stream(self, width: int, height: int, pts: int) -> VideoStream:
+        """Returns a new stream of pictures of this size whose first has this pts, described in the header."""
         info, model = self._info, self._model
-        self._shift = min(Fraction(0), pts * info.time_base)  # Matroska counts from 0
+        self._shift = min(Fraction(0), pts * info.time_base)  # Matroska has no times before 0
         about = About(
             input=Path(info.path).name,
             width=info.width,
@@ -132,7 +133,7 @@ class MaskWriter(Sink):
         stream.width, stream.height, stream.pix_fmt = width, height, "gray"
         context = stream.codec_context
         context.time_base, context.color_range = _TICK, FULL
-        context.gop_size, context.thread_count = 1, 1  # each can be read by itself; they are small
+        context.gop_size, context.thread_count = 1, 1  # each picture is decoded alone, and is small
         return stream
 
     def _encode(self, picture: VideoFrame | None) -> None:
@@ -147,13 +148,12 @@ class MaskWriter(Sink):
 
 
 class MaskReader:
-    """In place of preprocess and inference: called with successive batches, it returns the masks (N, h, w) float32 that
-    were saved of their frames.
+    """Calling it with successive batches returns their saved masks (N, h, w) float32, in place of a network.
 
-    Raises `InputError` where the track is not one of this video, or of another stretch of it.
+    Raises `InputError` where the masks belong to another video, or to another stretch of this one.
     """
 
-    memory = "host"
+    memory: ClassVar[Memory] = "host"
 
     def __init__(self, info: VideoInfo, config: Config) -> None:
         self._path = str(config.masks)
@@ -165,11 +165,12 @@ class MaskReader:
                 of = f"of {self.about.input}, whose {name} is {have}"
                 raise InputError(f"{self._path}: holds masks {of}; that of {info.path} is {wanted}")
         self._shift = Fraction(self.about.shift)
-        self._masks: Iterator[tuple[int, NDArray[np.uint8]]] | None = None
+        self._masks: Iterator[tuple[int, Mask]] | None = None
         self.workers = min(len(os.sched_getaffinity(0)), _MOST_WORKERS)  # for postprocess on the host
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
+        """Returns one line for the plan: where the masks come from. Raises `InputError` for another kind of file."""
         about = _about(str(config.masks))
         return f"{config.masks}: what {about.model} found of {', '.join(about.classes)} in {about.input}"
 
@@ -186,13 +187,13 @@ class MaskReader:
         return VALUES[np.stack(found)]
 
     def check_end(self) -> None:
-        """After the video's last frame: there must be no mask left."""
+        """Raises `InputError` if masks are left. Called after the video's last frame."""
         has, _ = next(self._masks or iter(()), (None, None))
         if has is not None:
             raise self._mismatch(f"{self._when(has)} where the video is over")
 
-    def _read(self, first: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-        """(ticks, mask) of all that is not before `first`."""
+    def _read(self, first: int) -> Iterator[tuple[int, Mask]]:
+        """Yields the time in ticks and the mask of each picture from time `first` on."""
         with open_input(self._path) as container:
             stream = container.streams.video[0]
             stream.codec_context.thread_count = 1
@@ -219,22 +220,22 @@ class MaskReader:
 
 
 def intact(packet: bytes) -> bool:
-    """Whether the checksums of all slices in a packet of FFV1 hold; FFmpeg conceals what is damaged and says nothing.
+    """Returns whether the checksums of all slices in a packet of FFV1 are right. FFmpeg conceals damage silently.
 
-    With each slice's checksum, RFC 9043's CRC has a remainder of 0, and so has that of all of them in a row. It takes
-    the highest bit of each byte first, zlib's the lowest, and complements the remainder before and after.
+    The CRC of RFC 9043 over a slice with its checksum is 0, and so is the CRC over all slices in a row. That CRC takes
+    the highest bit of each byte first. The CRC of zlib takes the lowest, and complements the remainder at both ends.
     """
     return zlib.crc32(packet.translate(_REVERSED), 0xFFFFFFFF) == 0xFFFFFFFF
 
 
 def ticks(seconds: Fraction) -> int:
-    """Seconds in Matroska's ticks, to the nearest; halves away from 0, as FFmpeg rounds."""
+    """Returns seconds in Matroska's ticks, rounded to the nearest as FFmpeg rounds: halves away from 0."""
     nearest = int((abs(seconds) / _TICK + Fraction(1, 2)) // 1)
     return nearest if seconds >= 0 else -nearest
 
 
 def _about(path: str) -> About:
-    """What the track says of itself. Raises `InputError` if it is none."""
+    """Returns the description in a file of saved masks. Raises `InputError` for another kind of file."""
     with open_input(path) as container:
         try:
             about = About(**json.loads(container.metadata[TAG]))

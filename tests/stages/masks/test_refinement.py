@@ -13,7 +13,7 @@ from videos import Synthetic, pictures
 
 from segmentation import segment
 from segmentation.frames import FORMATS, Color
-from segmentation.stages.masks.refinement import BOX, DOUBT, EPSILON, LONGER_SIDE, MISFIT, Refiner, refined
+from segmentation.stages.masks.refinement import BOX, DOUBT, EPSILON, LONGER_SIDE, MISFIT, Refiner, refine
 
 Map = NDArray[np.float32]
 
@@ -24,7 +24,7 @@ def test_an_edge_beside_the_pictures_is_drawn_to_it() -> None:
     mask = cv2.GaussianBlur(disk((128, 128), 0.31), (0, 0), 1.2)  # too large by a place, and soft
     plain = cv2.resize(mask, (640, 360), interpolation=cv2.INTER_LINEAR)
     # As the postprocessor sharpens them.
-    before, after = (np.abs(np.clip(2 * m - 0.5, 0, 1) - truth) for m in (plain, refined(mask, guide)))
+    before, after = (np.abs(np.clip(2 * m - 0.5, 0, 1) - truth) for m in (plain, refine(mask, guide)))
     assert after.mean() < 0.5 * before.mean()
     assert (after > 0.5).sum() < 0.25 * (before > 0.5).sum()
 
@@ -33,7 +33,7 @@ def test_an_edge_beside_the_pictures_is_drawn_to_it() -> None:
 def test_without_contrast_the_edge_stays_where_it_is(level: float) -> None:
     mask = disk((64, 64), 0.3)
     plain = cv2.resize(mask, (320, 180))
-    found = refined(mask, np.full((180, 320), level, np.float32))
+    found = refine(mask, np.full((180, 320), level, np.float32))
     assert ((found > 0.5) != (plain > 0.5)).mean() < 0.002
     around = cv2.blur(plain, (71, 71))
     assert (
@@ -49,7 +49,7 @@ def test_an_edge_of_the_picture_beside_the_masks_does_not_pull_it() -> None:
     guide[:, (x > 225) & (x < 232)] = 1  # the subject begins at 212
     mask = cv2.GaussianBlur(disk((256, 256), 0.3), (0, 0), 2)
     rows = slice(150, 210)
-    found = np.clip(2 * refined(mask, guide) - 0.5, 0, 1)
+    found = np.clip(2 * refine(mask, guide) - 0.5, 0, 1)
     assert found[rows, 222:420].min() > 0.9
     assert (
         np.abs(found - truth)[rows].sum()
@@ -61,7 +61,7 @@ def test_a_mask_that_is_all_doubt_takes_on_nothing_of_the_picture() -> None:
     generator = np.random.default_rng(3)
     mask = (0.5 + 0.2 * (generator.random((64, 64)) - 0.5)).astype(np.float32)
     guide = generator.random((180, 320)).astype(np.float32)
-    assert refined(mask, guide) == pytest.approx(cv2.resize(mask, (320, 180)), abs=1e-6)
+    assert refine(mask, guide) == pytest.approx(cv2.resize(mask, (320, 180)), abs=1e-6)
 
 
 def test_the_formula() -> None:
@@ -89,13 +89,13 @@ def test_the_formula() -> None:
 
     drawn = mean(u * a) / mean(u) * guide + mean(u * b) / mean(u)
     share = (DOUBT[1] - doubt) / (DOUBT[1] - DOUBT[0])
-    assert refined(mask, guide) == pytest.approx(np.clip(mask + share * (drawn - mask), 0, 1), abs=1e-4)
+    assert refine(mask, guide) == pytest.approx(np.clip(mask + share * (drawn - mask), 0, 1), abs=1e-4)
 
 
 def test_what_is_sure_stays_so() -> None:
     noise = np.random.default_rng(0).random((360, 640)).astype(np.float32)
     for value in (0.0, 1.0):
-        found = refined(np.full((64, 64), value, np.float32), noise)
+        found = refine(np.full((64, 64), value, np.float32), noise)
         assert np.abs(found - value).max() < 1e-4
 
 
@@ -110,7 +110,7 @@ def test_frames_of_every_kind_guide_upright_masks(pix_fmt: str, turn: int) -> No
     found = refiner(batch_of((np.ascontiguousarray(stored), chroma, chroma)), disk((128, 128), 0.31)[None])
     assert found.shape == (1, 270, 480)
     guide = 0.2 + 0.6 * cv2.resize(truth, (480, 270), interpolation=cv2.INTER_LINEAR)
-    assert found[0] == pytest.approx(refined(disk((128, 128), 0.31), guide), abs=0.02)
+    assert found[0] == pytest.approx(refine(disk((128, 128), 0.31), guide), abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -139,11 +139,11 @@ def test_edges_of_the_sample_follow_the_picture_and_can_be_left_alone(tmp_path: 
     luma = next(pictures(SAMPLE)).planes[0].astype(np.float32)
     slope = np.hypot(cv2.Sobel(luma, cv2.CV_32F, 1, 0), cv2.Sobel(luma, cv2.CV_32F, 0, 1))
     found = {}
-    for refine in (True, False):
-        segment(SAMPLE, tmp_path / f"{refine}.mkv", refine=refine, effect="mask", codec="ffv1", max_frames=3)
-        mask = (next(pictures(tmp_path / f"{refine}.mkv")).planes[0] > 125).astype(np.uint8)
+    for on in (True, False):
+        segment(SAMPLE, tmp_path / f"{on}.mkv", refine=on, effect="mask", codec="ffv1", max_frames=3)
+        mask = (next(pictures(tmp_path / f"{on}.mkv")).planes[0] > 125).astype(np.uint8)
         outline = cv2.morphologyEx(mask, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8)) > 0
-        found[refine] = slope[outline].mean()
+        found[on] = slope[outline].mean()
     assert found[True] > 1.1 * found[False]
 
 

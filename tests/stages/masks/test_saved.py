@@ -18,9 +18,11 @@ from segmentation import Config, ConfigError, InputError, OutputError, segment
 from segmentation.frames import Frame, FrameBatch
 from segmentation.media.input import probe
 from segmentation.models.model import load_model
-from segmentation.pipeline.run import Report
+from segmentation.pipeline.report import Report
+from segmentation.sinks import FinishedBatch
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.stages.masks.saved import TAG, VALUES, MaskReader, MaskWriter, intact, rounded, ticks
+from segmentation.stages.masks.quantize import VALUES, quantize
+from segmentation.stages.masks.saved import TAG, MaskReader, MaskWriter, intact, ticks
 
 CPU: dict[str, Any] = {"mode": "baseline"}
 # Without what rounding would show in, refining, and what the ends of a stretch would, smoothing.
@@ -56,9 +58,9 @@ def same_video(one: Path, other: Path) -> bool:
 def test_levels_are_those_of_the_composite() -> None:
     """Rounding as postprocess rounds: saving does not change the picture."""
     masks = np.linspace(0, 1, 4097, dtype=np.float32).reshape(1, 1, -1)
-    levels, values = rounded(masks)
+    levels, values = quantize(masks)
     assert np.array_equal(levels, (masks * 255 + 0.5).astype(np.uint8))
-    assert np.array_equal(rounded(values)[0], levels) and np.array_equal(rounded(values)[1], values)
+    assert np.array_equal(quantize(values)[0], levels) and np.array_equal(quantize(values)[1], values)
     assert np.abs(values - masks).max() <= 0.5 / 255 + 1e-6
     assert VALUES.dtype == np.float32 and len(set(VALUES.tolist())) == 256
 
@@ -83,7 +85,7 @@ def test_a_track_is_what_the_network_found(made: Path) -> None:
     infer, preprocess = OnnxRuntimeInference(model, Config()), OpenCVPreprocessor(info, "yuv420p", model, Config())
     frames = list(PyAVDecoder(info, "yuv420p", Config(max_frames=40)))
     for mask, batch in zip(found, frames, strict=True):
-        assert np.array_equal(mask, rounded(infer(preprocess(batch)))[0][0])
+        assert np.array_equal(mask, quantize(infer(preprocess(batch)).masks)[0][0])
         assert 0.1 < (mask > 127).mean() < 0.6
 
 
@@ -183,8 +185,8 @@ def test_any_size_and_any_beginning(shape: tuple[int, int], first: int, tmp_path
     path = tmp_path / "m.mkv"
     with MaskWriter(info, load_model(Config()), Config(save_masks=path)) as writer:
         for batch, some in zip(batches, levels, strict=True):
-            writer.note(batch, some)
-        writer.finish()
+            writer.write(FinishedBatch(frames=batch, levels=some))
+        writer.finish(None)
     reader = MaskReader(info, Config(masks=path))
     for batch, some in zip(batches, levels, strict=True):
         assert np.array_equal(reader(batch), VALUES[some])

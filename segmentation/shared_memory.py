@@ -51,7 +51,8 @@ class BlockPool:
         self._lock = threading.Lock()  # never taken by `reclaim`: garbage collection runs it at any moment
         self._end = 0  # bytes: everything beyond was never allocated, or was trimmed
         self._closed = False
-        self._in_use: dict[int, int] = {}  # offset -> size
+        self._taken = 0  # blocks since the beginning
+        self._in_use: dict[int, int] = {}  # number of the block -> its end
         self._free: dict[int, deque[int]] = {}  # size -> offsets
         self._unlock: dict[int, Callable[[], None]] = {}  # by offset, ends what `lock_once` began
 
@@ -68,8 +69,10 @@ class BlockPool:
                 if self._end + size > self.size:
                     raise MemoryError(f"more than {self.size} bytes of frames are held") from None
                 offset, self._end = self._end, self._end + size
-            self._in_use[offset] = size
-        return Block(self, memory, offset, size, self._address + offset)
+            self._taken += 1
+            block = Block(self, memory, self._taken, offset, size, self._address + offset)
+            self._in_use[block.number] = offset + size
+        return block
 
     def planes(self, shapes: Sequence[tuple[int, ...]], dtype: DTypeLike) -> "SharedPlanes":
         """Returns planes of these shapes in a block of their own."""
@@ -84,7 +87,7 @@ class BlockPool:
             if self._map is None:
                 return
             in_use = self._in_use.copy()  # before `_free` is read, see `reclaim`
-            end = max((offset + size for offset, size in in_use.items()), default=0)
+            end = max(in_use.values(), default=0)
             for size, free in list(self._free.items()):
                 offsets = [free.pop() for _ in range(len(free))]
                 kept = [offset for offset in offsets if offset + size <= keep]
@@ -118,13 +121,13 @@ class BlockPool:
         if block.offset not in self._unlock:
             self._unlock[block.offset] = lock(block.address, block.size)
 
-    def reclaim(self, offset: int, size: int) -> None:
+    def reclaim(self, block: "Block") -> None:
         """Frees a block. For `Block` alone.
 
         The block is in `_free` before it leaves `_in_use`. So `trim`, in another thread, finds it in one of the two.
         """
-        self._free[size].append(offset)
-        del self._in_use[offset]
+        self._free[block.size].append(block.offset)
+        del self._in_use[block.number]  # by number: its memory may be in use again by now
         if self._closed:
             self._unlock_free()
 
@@ -142,8 +145,8 @@ class BlockPool:
 class Block:
     """A part of a pool's memory. NumPy arrays in it refer to it, and it is reclaimed after the last of them."""
 
-    def __init__(self, pool: BlockPool, memory: mmap.mmap, offset: int, size: int, address: int) -> None:
-        self.pool, self.offset, self.size, self.address = pool, offset, size, address
+    def __init__(self, pool: BlockPool, memory: mmap.mmap, number: int, offset: int, size: int, address: int) -> None:
+        self.pool, self.number, self.offset, self.size, self.address = pool, number, offset, size, address
         self._memory = memory  # unmapped with the last block
 
     @property
@@ -162,7 +165,7 @@ class Block:
         return SharedPlanes(self, tuple(locations), tuple(arrays))
 
     def __del__(self) -> None:
-        self.pool.reclaim(self.offset, self.size)
+        self.pool.reclaim(self)
 
 
 @dataclass(frozen=True, slots=True)

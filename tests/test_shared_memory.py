@@ -1,10 +1,10 @@
-"""Blocks of memory that two processes see: given out, kept as long as anyone refers to them, given out again."""
+"""Tests blocks of memory that two processes share: allocation, reuse, trimming, and the end."""
 
 import gc
 import mmap
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +27,8 @@ def pool() -> Iterator[BlockPool]:
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 @pytest.mark.parametrize("shapes", [SHAPES, [(1, 65, 97), (1, 33, 49), (1, 33, 49)]])
-def test_planes_lie_where_it_is_said(pool: BlockPool, shapes: list[tuple[int, ...]], dtype: type[np.uint8]) -> None:
-    """Each has its own memory, aligned, and another mapping of the file shows what is written to it."""
+def test_planes_lie_at_their_locations(pool: BlockPool, shapes: list[tuple[int, ...]], dtype: type[np.uint8]) -> None:
+    """Each plane has aligned memory of its own, and another mapping of the file shows its content."""
     shared = pool.planes(shapes, dtype)
     other = mmap.mmap(pool.fd, pool.size)
     for i, array in enumerate(shared.arrays):
@@ -53,7 +53,7 @@ def test_several_planes_in_one_block(pool: BlockPool) -> None:
         block.planes(SHAPES, np.uint8, size + 64)
 
 
-def test_a_block_goes_back_with_its_last_array(pool: BlockPool) -> None:
+def test_a_block_is_reclaimed_with_its_last_array(pool: BlockPool) -> None:
     shared = pool.planes(SHAPES, np.uint8)
     offset, row = shared.block.offset, shared.arrays[1][2, 5:, :7]
     row[:] = 7
@@ -66,8 +66,13 @@ def test_a_block_goes_back_with_its_last_array(pool: BlockPool) -> None:
 
 
 def test_blocks_do_not_overlap_and_are_few(pool: BlockPool) -> None:
-    """Whatever threads do; a garbage collection may give back a block while another one is taken."""
+    """Several threads take blocks, another one trims, and garbage collection reclaims blocks at any moment."""
     errors: list[str] = []
+    over = threading.Event()
+
+    def trim() -> None:
+        while not over.is_set():
+            pool.trim(keep=100_000)
 
     def work(number: int) -> None:
         held = []
@@ -81,33 +86,41 @@ def test_blocks_do_not_overlap_and_are_few(pool: BlockPool) -> None:
                 errors.append(f"{number} at {i}")
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    trimming = threading.Thread(target=trim)
+    trimming.start()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    over.set()
+    trimming.join()
     assert not errors
     gc.collect()
+    pool.trim(keep=0)
+    assert pool.used == 0
+    held = [pool.planes(SHAPES, np.uint8) for _ in range(24)]
     used = pool.used
+    del held
     held = [pool.planes(SHAPES, np.uint8) for _ in range(24)]
     assert pool.used == used and len({shared.block.offset for shared in held}) == 24
 
 
 def test_locking_once_and_unlocking_in_the_end(pool: BlockPool) -> None:
-    """What is not referred to when the pool is closed is unlocked then, the rest when it goes back."""
+    """Free blocks are unlocked when the pool is closed, the others when they are reclaimed."""
     locked: list[tuple[int, int]] = []
 
-    def lock(address: int, size: int) -> "object":
+    def lock(address: int, size: int) -> Callable[[], None]:
         assert (address, size) not in locked
         locked.append((address, size))
         return lambda: locked.remove((address, size))
 
     for _ in range(3):
         shared = pool.planes(SHAPES, np.uint8)
-        pool.lock_once(shared.block, lock)  # type: ignore[arg-type]
+        pool.lock_once(shared.block, lock)
         del shared
     kept, gone = (pool.planes(SHAPES, np.uint8) for _ in range(2))
     for shared in (kept, gone):
-        pool.lock_once(shared.block, lock)  # type: ignore[arg-type]
+        pool.lock_once(shared.block, lock)
     assert len(locked) == 2
     del gone, shared
     pool.close()
@@ -119,6 +132,39 @@ def test_locking_once_and_unlocking_in_the_end(pool: BlockPool) -> None:
     del array
     assert not locked
     pool.close()
+
+
+def test_trimming_frees_memory_behind_the_part_that_is_kept(pool: BlockPool) -> None:
+    """Blocks in use keep their content, and free blocks within `keep` their pages."""
+
+    def memory() -> int:
+        return os.fstat(pool.fd).st_blocks * 512
+
+    size = 1 << 20
+    blocks = [pool.take(size) for _ in range(8)]
+    for number, block in enumerate(blocks):
+        np.asarray(block)[:] = number
+    unlocked: list[int] = []
+    for block in blocks:
+        pool.lock_once(block, lambda address, size: lambda: unlocked.append(address))
+    addresses = [block.address for block in blocks]
+    used, block = blocks[5], blocks[5]
+    blocks.clear()
+    del block
+    pool.trim(keep=2 * size)
+    assert memory() == 3 * size and pool.used == 6 * size and (np.asarray(used) == 5).all()
+    assert sorted(unlocked) == [address for number, address in enumerate(addresses) if number not in (0, 1, 5)]
+    assert {pool.take(size).offset for _ in range(2)} <= {0, size}
+    del used
+    pool.trim(keep=2 * size)
+    assert memory() == 2 * size == pool.used
+    mmap.mmap(pool.fd, pool.size)[3 * size] = 1  # as if it was faulted in for the next file
+    pool.trim(keep=2 * size)
+    assert memory() == 2 * size
+    pool.trim(keep=0)
+    assert memory() == pool.used == 0 and len(unlocked) == 8 and pool.take(3 * size).offset == 0
+    pool.close()
+    pool.trim(keep=0)
 
 
 def test_nothing_is_left(pool: BlockPool) -> None:

@@ -1,7 +1,7 @@
 // Converts frames to RGB for nvJPEG.
 
-// Chroma values at the luma samples that share a chroma sample. Chroma lies where H.264 and HEVC place it by default: in
-// the columns of even luma samples, midway between two rows.
+// Chroma values at the luma samples that share a chroma sample. Chroma lies where H.264 and HEVC place it by default:
+// in the columns of even luma samples, midway between two rows.
 struct Tones {
     float of[DOWN][ACROSS];
 };

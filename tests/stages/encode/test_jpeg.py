@@ -1,4 +1,4 @@
-"""JPEG from the GPU: colors as the stream means them, every frame at its time. Most needs PyTorch but no GPU."""
+"""Tests JPEG from the GPU: its colors, and the times of its frames. Most tests need PyTorch but no GPU."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ MATRICES = {1: "bt709", 5: "bt470bg", 9: "bt2020nc"}
 
 
 def on_the_cpu(images: Sequence[Any], quality: int) -> list[Any]:
-    """What nvJPEG does, by OpenCV: 4:4:4."""
+    """Encodes pictures as nvJPEG does, in 4:4:4, with OpenCV."""
     import torch
 
     options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, 0x111111]
@@ -34,8 +34,9 @@ def on_the_cpu(images: Sequence[Any], quality: int) -> list[Any]:
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The module under test, on the CPU: what CUDA and nvJPEG do is stood in for."""
+    """Imports the module with stand-ins for CUDA and nvJPEG on the CPU."""
     torch = pytest.importorskip("torch")
+    pytest.importorskip("cuda.core", reason="cuda-core is not installed")
     try:
         import torchvision  # noqa: F401
     except ImportError:
@@ -51,10 +52,11 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(torch.cuda, "stream", nullcontext)
     monkeypatch.setattr(torch.cuda, "default_stream", lambda device: None)
     yield jpeg
-    sys.modules.pop("segmentation.stages.encode.jpeg", None)  # it may have kept the stub
+    sys.modules.pop("segmentation.stages.encode.jpeg", None)  # the module may refer to the stub
 
 
 def no_gpu() -> Any:
+    """Returns a stand-in for `Gpu` on the CPU."""
     import torch
 
     def kernel(name: str, size: Any, y: Any, u: Any, v: Any, rgb: Any, width: int, height: int, *matrix: Any) -> None:
@@ -63,21 +65,21 @@ def no_gpu() -> Any:
 
     event = SimpleNamespace(synchronize=lambda: None)
     return SimpleNamespace(
-        beside=no_gpu,
-        recorded=lambda: event,
+        with_own_stream=no_gpu,
+        record_event=lambda: event,
         device=torch.device("cpu"),
         index=0,
         enter=lambda: None,
-        kernels=lambda layout: kernel,
+        kernels=lambda source, layout: kernel,
         empty=lambda shape, dtype: torch.empty(shape, dtype=dtype),
     )
 
 
 def reference_rgb(y: Any, u: Any, v: Any, matrix: Any) -> Any:
-    """Planes Y (N, H, W) and U, V (N, h, w), uint8 or uint16, to RGB (N, 3, H, W) uint8, rounded and clipped.
+    """Converts planes Y (N, H, W) and U, V (N, h, w), uint8 or uint16, to RGB (N, 3, H, W) uint8, rounded and clipped.
 
-    `matrix` (3, 4) takes (Y, U, V, 1) to 0..255. Subsampled chroma is enlarged from where H.264 and HEVC place it
-    unless they say otherwise: in the columns of even luma samples, and midway between two rows.
+    `matrix` (3, 4) maps (Y, U, V, 1) to 0..255. Subsampled chroma is enlarged from its default place in H.264 and
+    HEVC: in the columns of even luma samples, and midway between two rows.
     """
     import torch
 
@@ -94,12 +96,12 @@ def reference_rgb(y: Any, u: Any, v: Any, matrix: Any) -> Any:
 def _floats(plane: Any) -> Any:
     import torch
 
-    # PyTorch does little with uint16; values of 10 bits are the same in int16.
+    # PyTorch has few operations for uint16, and 10 bits are the same in int16.
     return (plane.view(torch.int16) if plane.dtype == torch.uint16 else plane).float()
 
 
 def _enlarged(chroma: Any, height: int, width: int) -> Any:
-    """(N, h, w) to (N, height, width), each side once or twice as long."""
+    """Enlarges (N, h, w) to (N, height, width), each side once or twice as long."""
     import torch
 
     if chroma.shape[-2] != height:
@@ -111,14 +113,14 @@ def _enlarged(chroma: Any, height: int, width: int) -> Any:
 
 
 def scene(i: int, size: tuple[int, int]) -> NDArray[np.uint8]:
-    """A smooth colorful picture, RGB (H, W, 3)."""
+    """Returns a smooth colorful picture, RGB (H, W, 3)."""
     y, x = np.mgrid[: size[1], : size[0]]
     channels = (128 + 100 * np.sin((x + 3 * i) / 17), 128 + 90 * np.cos((y - 2 * i) / 13), 60 + (x + y) % 256 / 2)
     return np.stack(channels, -1).astype(np.uint8)
 
 
 def planes_of(rgb: NDArray[np.uint8], pix_fmt: str, color: Color) -> list[NDArray[Any]]:
-    """YUV planes of an RGB picture, by the color's own matrix in floating point; chroma averaged over its place."""
+    """Converts an RGB picture to YUV planes in floating point. Chroma is averaged around its place."""
     layout = FORMATS[pix_fmt]
     matrix = color.yuv_to_rgb(layout.bits).astype(np.float64)
     yuv = np.linalg.solve(matrix[:, :3], (rgb.reshape(-1, 3) / 255 - matrix[:, 3]).T).reshape(3, *rgb.shape[:2])
@@ -135,7 +137,7 @@ def planes_of(rgb: NDArray[np.uint8], pix_fmt: str, color: Color) -> list[NDArra
 
 
 def batches(info: VideoInfo, pix_fmt: str, pts: Sequence[int], device: str, size: int = 4) -> Iterator[FrameBatch]:
-    """Batches as GPU stages make them: tensors that may be longer than the batch."""
+    """Yields batches as GPU stages make them: tensors that may be longer than the batch."""
     import torch
 
     made = [planes_of(scene(i, (info.width, info.height)), pix_fmt, info.color) for i in range(len(pts))]
@@ -163,12 +165,12 @@ def write(
 
 
 def check(module: Any, path: Path, gpu: Any, pix_fmt: str, color: Color, size: tuple[int, int]) -> None:
-    """The file's frames, as FFmpeg reads their JPEGs, are the scene."""
+    """Checks that the file's frames, as FFmpeg decodes them, are the scene."""
     info = video_info(size, color=color, time_base=Fraction(1, 1000 if path.suffix == ".mkv" else 30))
     pts = [0, 1, 5, 6, 7, 20]
     assert write(module, path, info, pix_fmt, pts, gpu, quality=95) == [(n, n, 2, True) for n in pts]
     tick = Fraction(1, 1000) if path.suffix == ".mkv" else Fraction(0)
-    if path.suffix != ".avi":  # it fills gaps with empty packets
+    if path.suffix != ".avi":  # AVI fills gaps with empty packets
         assert same_times(times(path), [n * info.time_base for n in pts], tick)
     decoded = list(pictures(path))
     assert len(decoded) == len(pts)
@@ -207,7 +209,7 @@ def test_the_whole_way_on_the_gpu(pix_fmt: str, color: Color, size: tuple[int, i
 
 @pytest.mark.gpu
 def test_batches_do_not_mix_on_the_gpu(tmp_path: Path) -> None:
-    """The planes are computed late, and their memory is given out again as soon as `encode` has let go of it."""
+    """The planes are computed late, and their memory is reused as soon as `encode` no longer refers to it."""
     import torch
 
     import segmentation.stages.encode.jpeg as jpeg
@@ -252,7 +254,7 @@ def test_batches_do_not_mix_on_the_gpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize("matrix", MATRICES)
 @pytest.mark.parametrize("span", [LIMITED, FULL])
 def test_colors_are_those_of_swscale(matrix: int, span: int, module: Any) -> None:
-    """Without subsampling, so that only the arithmetic is compared: within 2 levels."""
+    """Without subsampling, so that only the arithmetic differs: by at most 2 levels."""
     import torch
 
     noise = np.random.default_rng(3).integers(16, 236, (3, 64, 64)).astype(np.uint8)
@@ -312,7 +314,7 @@ def test_quality(module: Any, tmp_path: Path) -> None:
 
 
 def test_tags(module: Any, tmp_path: Path) -> None:
-    """The picture's shape, and the color tags that JPEG does not decide, are the source's."""
+    """The pixel aspect ratio, and the color tags that JPEG does not decide, are the source's."""
     info = video_info((128, 96), color=Color(9, LIMITED, 9, 16), sample_aspect_ratio=Fraction(4, 3))
     write(module, tmp_path / "out.mp4", info, "yuv420p", range(4), no_gpu())
     with av.open(str(tmp_path / "out.mp4")) as container:

@@ -1,4 +1,4 @@
-"""NVENC, as far as machines without it can tell: options, memory, refusals; and the whole on GPUs that have it."""
+"""Tests NVENC: on any machine its options, memory layout and refusals, and encoding on GPUs that have it."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ CODECS = ("h264", "hevc", "av1")
 
 @pytest.fixture
 def nvenc(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The module; without PyTorch, as far as it does without."""
+    """Imports the module, with a stub where PyTorch is missing."""
     try:
         import torch  # noqa: F401
     except ImportError:
@@ -38,7 +38,7 @@ def nvenc(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def texture(i: int, info: VideoInfo, pix_fmt: str) -> list[NDArray[Any]]:
-    """Planes of a picture that moves, different in each of them."""
+    """Returns planes of a moving picture, each with another texture."""
     layout = FORMATS[pix_fmt]
     height, width = -(-info.height >> layout.shift_y), -(-info.width >> layout.shift_x)
     planes = []
@@ -50,7 +50,7 @@ def texture(i: int, info: VideoInfo, pix_fmt: str) -> list[NDArray[Any]]:
 
 
 def batches(info: VideoInfo, pix_fmt: str, pts: Sequence[int], device: Any, size: int = 4) -> Iterator[FrameBatch]:
-    """Batches as GPU stages make them: tensors that may be longer than the batch."""
+    """Yields batches as GPU stages make them: tensors that may be longer than the batch."""
     import torch
 
     for i in range(0, len(pts), size):
@@ -65,15 +65,15 @@ def write(nvenc: Any, path: Path, info: VideoInfo, pix_fmt: str, pts: Sequence[i
         encoder = nvenc.NvencEncoder(muxer, info, pix_fmt, config, gpu)
         for batch in batches(info, pix_fmt, pts, gpu.device):
             muxer.write(encoder.encode(batch))
-            for plane in batch.planes:  # the pipeline's buffers are used again
+            for plane in batch.planes:  # the pipeline reuses its buffers
                 plane.zero_()
         muxer.write(encoder.flush())
         encoder.close()
         muxer.finish(None)
 
 
-def same(path: Path, info: VideoInfo, pix_fmt: str, pts: Sequence[int], most: float) -> None:
-    """Whether a file holds the texture, padded, at its times; `most` is the mean difference that is allowed."""
+def assert_shows_texture(path: Path, info: VideoInfo, pix_fmt: str, pts: Sequence[int], most: float) -> None:
+    """Checks that a file has the texture, padded, at its times. The mean difference is at most `most`."""
     assert same_times(times(path), [n * info.time_base for n in pts], Fraction(1, 1000))
     shift = FORMATS[pix_fmt].bits - 8
     for i, picture in enumerate(pictures(path)):
@@ -88,7 +88,7 @@ def same(path: Path, info: VideoInfo, pix_fmt: str, pts: Sequence[int], most: fl
 @pytest.mark.parametrize("quality", [None, 0, 1, 51])
 @pytest.mark.parametrize("preset", [None, "p1", "p7"])
 def test_options_are_those_of_the_real_encoder(codec: Any, quality: int | None, preset: str | None, nvenc: Any) -> None:
-    """Names and values, by the tables of the FFmpeg that PyAV brings: at a GPU, unknown names would do nothing."""
+    """Names and values are those of PyAV's FFmpeg. On a GPU, unknown names would have no effect."""
     table = av.CodecContext.create(f"{codec}_nvenc", "w").supported_options
     known = {option.name: option for option in (*table.generic, *table.private)}
     config = Config(codec=codec, quality=quality, preset=preset, encode="nvenc")
@@ -148,7 +148,7 @@ def test_refusals_say_why(said: str, hint: str, nvenc: Any, tmp_path: Path, monk
 def test_that_a_gpu_has_no_nvenc_is_asked_once(
     said: str, kept: bool, nvenc: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What may change is asked again by the next process."""
+    """Refusals that may change are probed again by the next process."""
     opened = []
 
     class Refusing:
@@ -187,7 +187,7 @@ def test_what_it_does_not_do(options: dict[str, Any], hint: str, nvenc: Any) -> 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_machine_without_nvenc_refuses(codec: Any, nvenc: Any) -> None:
-    """FFmpeg's own refusal; where there is NVENC, another test encodes with it."""
+    """FFmpeg refuses. Where there is NVENC, another test encodes with it."""
     try:
         described = nvenc.NvencEncoder.describe(Config(codec=codec))
     except BackendError as exc:
@@ -211,8 +211,8 @@ def test_older_gpus_get_fewer_options(nvenc: Any, tmp_path: Path, monkeypatch: p
     assert nvenc_support.extras("hevc_nvenc", 3) == {"bf": "3"}
 
 
-def holds(frame: av.VideoFrame, planes: Sequence[NDArray[Any]]) -> None:
-    """Whether an nv12 or p010le frame has these planes, with their edges repeated to fill it."""
+def assert_holds(frame: av.VideoFrame, planes: Sequence[NDArray[Any]]) -> None:
+    """Checks that an nv12 or p010le frame has these planes, with repeated edges as padding."""
     luma, chroma = (
         np.frombuffer(p, planes[0].dtype).reshape(p.height, -1)[:, :w]  # type: ignore[call-overload]
         for p, w in zip(frame.planes, 2 * (frame.width,), strict=True)
@@ -225,7 +225,7 @@ def holds(frame: av.VideoFrame, planes: Sequence[NDArray[Any]]) -> None:
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv420p10le"])
 @pytest.mark.parametrize("size", [(96, 64), (97, 65), (300, 130)])
 def test_surfaces_are_what_nvenc_reads(pix_fmt: str, size: tuple[int, int], nvenc: Any) -> None:
-    """Chroma lies where NVENC computes it from where luma lies; FFmpeg reads the same memory as the same picture."""
+    """Chroma lies where NVENC expects it after luma, and FFmpeg reads the same picture from the same memory."""
     torch = pytest.importorskip("torch", minversion="2")  # the stub has no version
     info = video_info(size)
     planes = texture(3, info, pix_fmt)
@@ -238,14 +238,14 @@ def test_surfaces_are_what_nvenc_reads(pix_fmt: str, size: tuple[int, int], nven
     pitch = frame.planes[0].line_size
     assert frame.planes[1].buffer_ptr - frame.planes[0].buffer_ptr == pitch * height
     assert frame.planes[1].line_size == pitch
-    holds(frame, planes)
+    assert_holds(frame, planes)
 
 
 @pytest.mark.parametrize("size", [(96, 64), (97, 65)])
 def test_the_whole_way_with_another_encoder(
     size: tuple[int, int], nvenc: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """libx264 in the place of h264_nvenc takes the same surfaces, on the CPU: order, times, memory."""
+    """libx264 takes the place of h264_nvenc and gets the same surfaces, on the CPU."""
     torch = pytest.importorskip("torch", minversion="2")  # the stub has no version
     add, taken = Muxer.add_video, []
 
@@ -261,7 +261,7 @@ def test_the_whole_way_with_another_encoder(
     gpu = SimpleNamespace(stream=SimpleNamespace(record_event=lambda: event), device="cpu", index=0)
     info, pts = video_info(size), [0, 1, 4, 5, 6, 30, 31, 33, 34, 35]
     write(nvenc, tmp_path / "out.mp4", info, "yuv420p", pts, gpu, Config())
-    same(tmp_path / "out.mp4", info, "yuv420p", pts, 0)
+    assert_shows_texture(tmp_path / "out.mp4", info, "yuv420p", pts, 0)
     assert taken[0][0] == "h264_nvenc" and taken[0][1]["cq"] == "19"
 
 
@@ -276,7 +276,7 @@ def real_gpu() -> Any:
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv420p10le"])
 @pytest.mark.parametrize("size", [(192, 128), (193, 129)])
 def test_cuda_memory_reaches_ffmpeg(pix_fmt: str, size: tuple[int, int], tmp_path: Path) -> None:
-    """On any NVIDIA GPU: frames of PyTorch's memory in PyTorch's context, which outlives FFmpeg's use of it."""
+    """Frames lie in PyTorch's memory and context, which stay valid after FFmpeg's use. Any NVIDIA GPU will do."""
     import torch
 
     import segmentation.stages.encode.nvenc as nvenc
@@ -294,7 +294,7 @@ def test_cuda_memory_reaches_ffmpeg(pix_fmt: str, size: tuple[int, int], tmp_pat
         gpu.stream.record_event().synchronize()
         picture = encoder._picture(made[0], Frame(planes=(), pts=7, duration=2))  # type: ignore[arg-type]
     assert picture.format.name == "cuda" and (picture.pts, picture.duration) == (7, 2)
-    holds(picture.reformat(format=encoder._format), planes)
+    assert_holds(picture.reformat(format=encoder._format), planes)
     del picture, encoder, made
     assert int(torch.ones(1000, device=gpu.device).sum()) == 1000
 
@@ -319,7 +319,7 @@ def test_encoding_on_a_gpu_that_can(
         pytest.skip(f"{codec} of NVENC has no {pix_fmt}")
     info, pts = video_info(size), [0, 1, 2, 3, 10, 11, 15, *range(20, 80)]
     write(nvenc, tmp_path / "out.mkv", info, pix_fmt, pts, real_gpu(), config)
-    same(tmp_path / "out.mkv", info, pix_fmt, pts, 0 if quality == 0 and codec != "av1" else 3)
+    assert_shows_texture(tmp_path / "out.mkv", info, pix_fmt, pts, 0 if quality == 0 and codec != "av1" else 3)
 
 
 @pytest.mark.gpu

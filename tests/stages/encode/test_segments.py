@@ -1,20 +1,21 @@
-"""Segments that are encoded at once make one stream: every frame, in order, in time, whatever the seams."""
+"""Tests that segments make one stream: every frame comes out, in order and at its time."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import av
 import numpy as np
 import pytest
+from av.video.codeccontext import VideoCodecContext
 from numpy.typing import NDArray
 from segmented import LENGTH, batches, children, equal, moving, open_encoder, short, write
 from videos import packets, pictures, same_packets, same_times, times, video_info
 
 from segmentation import Config, OutputError, segment
-from segmentation.frames import Frame
+from segmentation.frames import Frame, VideoInfo
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 from segmentation.stages.encode import codec_settings
 from segmentation.stages.encode.pyav import PyAVEncoder
@@ -26,12 +27,13 @@ def layout(monkeypatch: pytest.MonkeyPatch) -> Layout:
     return short(monkeypatch)
 
 
+Codec = Literal["h264", "hevc"]
 VARIABLE = [0, 3, 4, 5, 20, 21, 40, 41, 42, 43, 50, 51, 52, 90, 91, 93, 94, 95, 99, 100, 101, 140, 141, 142, 150]
 
 
 @pytest.mark.parametrize("codec", ["h264", "hevc"])
 @pytest.mark.parametrize("count", [1, 2, 4, LENGTH - 1, LENGTH, LENGTH + 1, 3 * LENGTH, 47])
-def test_every_frame_comes_out(codec: Any, count: int, tmp_path: Path) -> None:
+def test_every_frame_comes_out(codec: Codec, count: int, tmp_path: Path) -> None:
     info = video_info()
     frames = moving(count, info)
     packets = write(tmp_path / "out.mp4", info, frames, Config(codec=codec, quality=0))
@@ -45,8 +47,8 @@ def test_every_frame_comes_out(codec: Any, count: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("codec", ["h264", "hevc"])
 @pytest.mark.parametrize("name", ["out.mp4", "out.mkv", "out.mov", "out.ts"])
 @pytest.mark.parametrize("preset", [None, "medium"])
-def test_variable_frame_rate(codec: Any, name: str, preset: str | None, tmp_path: Path) -> None:
-    """Also with pyramids of B-frames, which reorder more. (There are none in lossless H.264.)"""
+def test_variable_frame_rate(codec: Codec, name: str, preset: str | None, tmp_path: Path) -> None:
+    """The medium preset has pyramids of B-frames, which reorder more. Lossless H.264 has none."""
     info = video_info(time_base=Fraction(1, 90_000))
     frames = moving(len(VARIABLE), info, pts=[3000 * n for n in VARIABLE])
     config = Config(codec=codec, quality=0 if codec == "hevc" else None, preset=preset)
@@ -72,7 +74,7 @@ def test_formats_and_odd_sizes(pix_fmt: str, size: tuple[int, int], tmp_path: Pa
 
 
 def test_views_and_read_only_planes(tmp_path: Path) -> None:
-    """Rows may be longer than the picture, as a decoder's are; what can't be lent is copied."""
+    """Rows may be longer than the picture, as a decoder's are. Read-only planes are copied."""
     info = video_info()
     frames = moving(23, info)
     for i, frame in enumerate(frames):
@@ -85,8 +87,8 @@ def test_views_and_read_only_planes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("library", ["libx264", "libx265"])
-def test_the_libraries_copy_what_they_take(library: str) -> None:
-    """So the memory that is lent may be written to again as soon as the call has returned."""
+def test_the_libraries_copy_their_input(library: str) -> None:
+    """So the memory may be written to as soon as `encode` has returned."""
     info = video_info()
     frames = moving(12, info)
     context = av.CodecContext.create(library, "w")
@@ -106,7 +108,7 @@ def test_the_libraries_copy_what_they_take(library: str) -> None:
 
 
 @pytest.mark.parametrize("codec", ["h264", "hevc"])
-def test_segments_decode_alone_with_the_streams_parameters(codec: Any, tmp_path: Path) -> None:
+def test_segments_decode_alone_with_the_streams_parameters(codec: Codec, tmp_path: Path) -> None:
     info = video_info()
     write(tmp_path / "out.mkv", info, moving(35, info), Config(codec=codec))
     with av.open(str(tmp_path / "out.mkv")) as container:
@@ -121,11 +123,11 @@ def test_segments_decode_alone_with_the_streams_parameters(codec: Any, tmp_path:
 
 
 def test_encoders_that_disagree_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stream's own, in this process, is told another shape of the pixels than those in the other process."""
+    """The stream's encoder, in this process, gets another pixel aspect ratio than those in the other process."""
     original = codec_settings.describe_context
 
-    def other(context: Any, *arguments: Any) -> None:
-        original(context, *arguments)
+    def other(context: VideoCodecContext, info: VideoInfo, tag: str | None) -> None:
+        original(context, info, tag)
         context.sample_aspect_ratio = Fraction(4, 3)
 
     monkeypatch.setattr(codec_settings, "describe_context", other)
@@ -136,12 +138,12 @@ def test_encoders_that_disagree_are_an_error(tmp_path: Path, monkeypatch: pytest
 
 
 def test_quality_at_the_seams(tmp_path: Path, corpus: Path) -> None:
-    """Frames beside a seam are as good as those far from one, and all are about as good as without seams."""
+    """Frames beside a seam are as good as other frames, and all are about as good as without seams."""
     source = [p for p in pictures(corpus / "04_coffee.mp4", limit=60)]
     info = video_info((source[0].frame.width, source[0].frame.height))
     frames = [Frame(planes=p.planes, pts=i, duration=1) for i, p in enumerate(source)]  # type: ignore[arg-type]
 
-    def psnr(kind: type[PyAVEncoder]) -> NDArray[Any]:
+    def psnr(kind: type[PyAVEncoder]) -> NDArray[np.float64]:
         path = tmp_path / f"{kind.__name__}.mkv"
         write(path, info, frames, Config(), kind=kind)
         errors = [
@@ -156,7 +158,7 @@ def test_quality_at_the_seams(tmp_path: Path, corpus: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", ["av1", "ffv1"])
-def test_codecs_that_fill_the_cores_themselves_are_not_cut(codec: Any, tmp_path: Path) -> None:
+def test_codecs_that_fill_the_cores_themselves_are_not_cut(codec: Literal["av1", "ffv1"], tmp_path: Path) -> None:
     info = video_info()
     frames = moving(25, info)
     with open_encoder(tmp_path / "out.mkv", info, Config(codec=codec)) as (muxer, encoder):
@@ -189,13 +191,13 @@ def test_in_the_pipeline_with_sound(corpus: Path, tmp_path: Path, monkeypatch: p
     ],
 )
 def test_presets(kind: type[PyAVEncoder], preset: str | None, setting: bytes, tmp_path: Path) -> None:
-    """What x264 writes about itself; a preset by hand is taken as it is, without what the default adds to it."""
+    """x264 writes its settings into the stream. A preset that was named has none of the default's additions."""
     packets = write(tmp_path / "out.mp4", video_info(), moving(12, video_info()), Config(preset=preset), kind=kind)
     assert setting in packets[0][4]
 
 
 def test_a_preset_of_another_codec(tmp_path: Path) -> None:
-    """In .webm the codec is chosen after the options were checked."""
+    """In .webm the codec follows from the file's name, after the options were checked."""
     config = Config(preset="fast")
     with pytest.raises(ValueError, match="unknown for av1"), open_encoder(tmp_path / "out.webm", video_info(), config):
         pass
@@ -214,7 +216,7 @@ FULL_HD = 1920 * 1080 * 3 // 2
         (FULL_HD, 30, 16, 100, Layout(16, 1, 15, 240)),  # not below half a second
         (FULL_HD, 30, 16, 3000, Layout(16, 1, 38, 608)),  # five turns of the same length
         (4 * FULL_HD, 30, 16, 0, Layout(11, 2, 15, 165)),  # 4K: shorter, then fewer with more threads
-        (32 * FULL_HD, 60, 16, 0, Layout(1, 16, 30, 21)),  # one at a time, and what waits still fits
+        (32 * FULL_HD, 60, 16, 0, Layout(1, 16, 30, 21)),  # one at a time, and waiting frames still fit
         (10_000, 1, 2, 0, Layout(2, 1, 8, 16)),  # a seam costs bits: not at every other frame
     ],
 )

@@ -1,4 +1,4 @@
-"""Encoders in a process of their own: frames in memory that both see, faults, and nothing left behind."""
+"""Tests encoders in a process of their own: shared memory, faults, and that nothing is left behind."""
 
 import itertools
 import mmap
@@ -33,7 +33,7 @@ from videos import video_info
 
 from segmentation import Config, OutputError
 from segmentation.frames import FORMATS, FrameBatch
-from segmentation.shared_memory import BlockPool
+from segmentation.shared_memory import Block, BlockPool
 from segmentation.stages.encode import segments
 from segmentation.stages.encode.pyav import PyAVEncoder
 from segmentation.stages.encode.segments import Layout, SegmentEncoder
@@ -46,28 +46,28 @@ def layout(monkeypatch: pytest.MonkeyPatch) -> Layout:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Blocks for a frame each, of `video_info`'s size; how many bytes that is."""
+    """Makes each block as large as one frame of `video_info`. Returns its bytes."""
     monkeypatch.setattr(segments, "_STAGING", 1)
     return 3 * mmap.PAGESIZE  # 96 * 64 * 3 / 2 bytes, in whole pages
 
 
 @pytest.fixture
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Blocks that go back lose what is in them; where they are."""
+    """Overwrites blocks when they are reclaimed. Returns their offsets."""
     original, seen = BlockPool.reclaim, []
 
-    def poison(self: BlockPool, place: int, size: int) -> None:
+    def poison(self: BlockPool, block: Block) -> None:
         if self._map is not None:
-            self._map[place : place + size] = b"\xaa" * size
-        seen.append(place)
-        original(self, place, size)
+            self._map[block.offset : block.offset + block.size] = b"\xaa" * block.size
+        seen.append(block.offset)
+        original(self, block)
 
     monkeypatch.setattr(BlockPool, "reclaim", poison)
     return seen
 
 
 def come_up(encoder: PyAVEncoder) -> None:
-    """Gives the process a segment, and waits for what it makes of it."""
+    """Waits until the process has encoded a segment."""
     assert isinstance(encoder, SegmentEncoder)
     encoder.encode(next(batches(moving(LENGTH, encoder._settings.info), LENGTH)))
     while not encoder._segments:
@@ -82,7 +82,7 @@ def within(seconds: float, happens: Callable[[], object]) -> bool:
 
 
 def test_memory_is_bounded(tmp_path: Path, layout: Layout, small_blocks: int) -> None:
-    """While nothing is encoded, no more frames are taken than may wait; their own memory is let go at once."""
+    """While nothing is encoded, no more frames are accepted than may wait."""
     info, packets = video_info(), []
     frames = moving(150, info)
     given = itertools.count()
@@ -107,19 +107,19 @@ def test_memory_is_bounded(tmp_path: Path, layout: Layout, small_blocks: int) ->
         assert len(fed) == 150
         for some in (*packets, encoder.flush()):
             muxer.write(some)
-        assert pool.used <= (layout.waiting + 1) * small_blocks  # given out again and again
+        assert pool.used <= (layout.waiting + 1) * small_blocks  # blocks are reused
         muxer.finish(None)
     assert equal(tmp_path / "out.mp4", frames, info)
 
 
 def test_memory_is_made_ready_without_touching_what_is_there(tmp_path: Path, layout: Layout) -> None:
-    """All that frames will soon fill has pages then, and no more than that."""
+    """Memory that frames will soon fill is faulted in, and no more than that."""
     info = video_info((640, 360))
     frames = moving(LENGTH, info)
     expected = layout.waiting * 640 * 360 * 3 // 2
     with open_encoder(tmp_path / "out.mp4", info, Config(quality=0)) as (muxer, encoder):
         assert isinstance(encoder, SegmentEncoder) and encoder.blocks is not None
-        held = encoder._in_shared_memory(next(batches(frames, LENGTH)))  # there already
+        held = encoder._in_shared_memory(next(batches(frames, LENGTH)))  # faulted in already
         file = encoder.blocks.fd
         assert os.fstat(file).st_blocks * 512 < expected
         encoder.prefault()
@@ -150,7 +150,7 @@ def test_frames_are_copied_into_few_blocks(tmp_path: Path, size: tuple[int, int]
     assert kept() is None
 
 
-def test_memory_goes_back_when_it_is_taken_and_not_before(
+def test_memory_is_reclaimed_when_it_is_encoded_and_not_before(
     tmp_path: Path, poisoned: list[int], small_blocks: int, layout: Layout
 ) -> None:
     info = video_info()
@@ -164,7 +164,7 @@ def test_memory_goes_back_when_it_is_taken_and_not_before(
 def test_frames_in_the_encoders_own_memory(
     size: tuple[int, int], pix_fmt: str, tmp_path: Path, poisoned: list[int], layout: Layout
 ) -> None:
-    """They are not copied; of the last batch not all rows are frames. Nobody but the encoder keeps them."""
+    """They are not copied. The last batch has fewer frames than rows, and only the encoder refers to the memory."""
     info, dtype = video_info(size), FORMATS[pix_fmt].dtype
     frames = moving(150, info, pix_fmt)
     with open_encoder(tmp_path / "out.mkv", info, Config(quality=0, codec="h264"), pix_fmt) as (muxer, encoder):
@@ -184,7 +184,7 @@ def test_frames_in_the_encoders_own_memory(
             del shared, lent, rows, batch
         muxer.write(encoder.flush())
         muxer.finish(None)
-        # Half a batch for each encoder counts as taken; one is being filled.
+        # Half a batch for each encoder counts as encoded, and one batch is being filled.
         assert pool.used <= size_of_one * (-(-(layout.waiting + 4) // 4) + 1)
     assert len(poisoned) == 38
     assert equal(tmp_path / "out.mkv", frames, info)
@@ -205,7 +205,7 @@ def test_memory_of_another_encoder_is_copied(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", [5, 25, 58])
 def test_an_encoders_error_surfaces(at: int, tmp_path: Path) -> None:
-    """An unexpected one, for a frame of another size; it is told where that happened."""
+    """A frame of another size causes an unexpected error, with a note of the place in the other process."""
     info = video_info()
     wrong = moving(1, video_info((80, 48)))[0]
     with pytest.raises(ValueError, match="does not match") as caught:
@@ -215,7 +215,7 @@ def test_an_encoders_error_surfaces(at: int, tmp_path: Path) -> None:
 
 
 def test_an_encoders_error_surfaces_again_and_again(tmp_path: Path) -> None:
-    """The other process can't open anything any more, so its packets can't be handed back."""
+    """The other process can open no file any more, so packets can't be sent."""
     info = video_info()
     with open_encoder(tmp_path / "out.mp4", info, Config()) as (_, encoder):
         encoder.encode(next(batches(moving(4, info))))
@@ -247,7 +247,7 @@ def test_a_killed_process_is_an_error_at_once(doing: str, started: bool, tmp_pat
                 time.sleep(0.01 if doing == "encode" else 0)
         assert time.monotonic() - begin < 1.5 and "\n" not in str(caught.value)
         timer.join()
-        del caught  # what was being done is kept with it
+        del caught  # its traceback refers to the frames
     assert not children() and not frames_mapped() and descriptors() == before
 
 
@@ -314,7 +314,7 @@ def test_close_while_another_thread_waits(tmp_path: Path) -> None:
 
 
 def test_signals_to_end_are_not_for_the_process(tmp_path: Path) -> None:
-    """What a terminal or a service's manager sends to all is for the program, which ends things in order."""
+    """A terminal or a service manager signals all processes. The program alone handles that, and ends the others."""
     info = video_info()
     frames = moving(2 * LENGTH, info)
     with open_encoder(tmp_path / "out.mkv", info, Config(quality=0)) as (muxer, encoder):
@@ -359,7 +359,7 @@ def test_the_process_ends_with_the_one_that_started_it(wait: int, tmp_path: Path
 
 
 def test_the_process_starts_light() -> None:
-    """It imports what it needs and no more."""
+    """It imports no library that it does not need."""
     code = "import segmentation.stages.encode.segment_worker, sys; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "cv2", "onnx", "onnxruntime", "rich", "segmentation.pipeline.run"} & set(result.stdout.split())

@@ -6,6 +6,7 @@ struct Tones {
     float of[DOWN][ACROSS];
 };
 
+// Returns the tones of chroma sample (column, row) of one plane (height, width).
 __device__ Tones tones_at(const sample *plane, int column, int row, int width, int height) {
     const int right = min(column + 1, width - 1);
     auto read = [&](int line, int i) {

@@ -1,16 +1,16 @@
-// Steadying and refining masks on a GPU: what temporal.py and refine.py do, whose docstrings have the formulas. Behind
-// common.cu, compiled for its values and for the constants of those modules, under their names; DOUBT of refine.py is
-// REFINED and UNREFINED. Masks are upright, (N, height, width) without gaps, one frame (or one pair of frames) to each
-// blockIdx.z. Sums are taken in one order, so that each run gives the same.
+// Smooths and refines masks. The formulas are in the docstrings of smoothing.py and refinement.py. mask_kernels.py
+// passes the constants of these modules under their names; DOUBT of refinement.py is REFINED and UNREFINED. Masks are
+// upright, (N, height, width) without gaps. blockIdx.z is the number of a frame, or of a pair of frames. Sums have a
+// fixed order, so that every run gives the same masks.
 
 __device__ int halved(int size) { return (size + 1) / 2; }
 __device__ int blocks(int size) { return (size + BLOCK - 1) / BLOCK; }
 
-// What is kept of a frame: its mask, its luma at half the size, and how far from 1/2 the mask is, in blocks. That of
-// frame n is in row n % rows.
+// The records of frames. A record has the mask, the luma at half the mask's size, and the distance of the mask from
+// 1/2 in blocks. The record of frame n is in row n % rows.
 struct Records {
     float *values;
-    int rows, width, height;  // the last two of the mask
+    int rows, width, height;  // number of records, and size of a mask
 
     __device__ long long size() const { return lumas() + sures() + (long long)blocks(width) * blocks(height); }
     __device__ long long lumas() const { return (long long)width * height; }
@@ -20,10 +20,10 @@ struct Records {
     __device__ float *sure(int frame) const { return luma(frame) + sures(); }
 };
 
-// Share of the interval from `begin` to `end` that lies in pixel `i`, in pixels.
+// Returns the length of the part of the interval from `begin` to `end` that lies in pixel `i`, in pixels.
 __device__ float overlap(int i, float begin, float end) { return fminf(i + 1.0f, end) - fmaxf((float)i, begin); }
 
-// Luma of the network's input (3, height, width), averaged over what one of `columns` x `rows` equal areas covers.
+// Returns the mean luma of the network's input (3, height, width) in one of `columns` x `rows` equal areas.
 __device__ float luma_of(const float *input, int width, int height, const float *weights, int column, int row,
                          int columns, int rows) {
     const float left = (float)column * width / columns, right = (float)(column + 1) * width / columns;
@@ -39,8 +39,8 @@ __device__ float luma_of(const float *input, int width, int height, const float 
     return sum / ((right - left) * (bottom - top));
 }
 
-// Keeps masks, and what the network saw, (N, 3, input_height, input_width), of the frames from `first` on. A thread for
-// each block.
+// Writes the records of the frames from number `first` on, from their masks and the network's input (N, 3,
+// input_height, input_width). A thread makes one block of a mask.
 extern "C" __global__ void keep(const float *masks, const float *input, int input_width, int input_height,
                                 const float *weights, float *records, int held, int width, int height,
                                 int first) {
@@ -58,27 +58,29 @@ extern "C" __global__ void keep(const float *masks, const float *input, int inpu
             if (x < width && y < height) kept.mask(frame)[(long long)y * width + x] = value;
         }
     kept.sure(frame)[row * blocks(width) + column] = sum / (BLOCK * BLOCK);
-    const float *seen = input + (long long)blockIdx.z * 3 * input_width * input_height;
+    const float *picture = input + (long long)blockIdx.z * 3 * input_width * input_height;
     const int columns = halved(width), rows = halved(height);
     for (int y = BLOCK / 2 * row; y < min(rows, BLOCK / 2 * (row + 1)); y++)
         for (int x = BLOCK / 2 * column; x < min(columns, BLOCK / 2 * (column + 1)); x++)
             kept.luma(frame)[y * columns + x] =
-                luma_of(seen, input_width, input_height, weights, x, y, columns, rows);
+                luma_of(picture, input_width, input_height, weights, x, y, columns, rows);
 }
 
-// A frame from number `first` on and one of its 2 * REACH neighbours, as blockIdx.z counts them; before `begin` and after
-// `last` there is none but those.
+// The numbers of a frame and of one of its 2 * REACH neighbours.
 struct Pair {
     int frame, other;
 };
 
+// Returns pair number `z`, counted from the first pair of frame `first`. Frame `begin` stands in for earlier frames,
+// frame `last` for later frames.
 __device__ Pair pair_of(int z, int begin, int first, int last) {
     const int k = z % (2 * REACH) - REACH, frame = first + z / (2 * REACH);
     return Pair{frame, clamp(frame + (k < 0 ? k : k + 1), begin, last)};
 }
 
-// How much luma differs between the two of a pair, in blocks: (2 * REACH * N, blocks(height), blocks(width)), and the sums
-// of its columns (2 * REACH * N, blocks(width)). Those are added up again from luma: a launch more would take longer.
+// Writes the differences of luma between the frames of each pair in blocks, `changes` (2 * REACH * N, blocks(height),
+// blocks(width)), and the sums of its columns, `sums` (2 * REACH * N, blocks(width)). The sums are computed from luma
+// once more, because another launch takes longer.
 extern "C" __global__ void change(const float *records, int held, int width, int height, int begin, int first,
                                   int last, float *changes, float *sums) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
@@ -103,13 +105,14 @@ extern "C" __global__ void change(const float *records, int held, int width, int
     sums[blockIdx.z * blocks(width) + column] = sum;
 }
 
+// Returns the mean of a layer (height, width) from the sums of its columns.
 __device__ float mean_of(const float *sums, int width, int height) {
     float sum = 0;
     for (int column = 0; column < width; column++) sum += sums[column];
     return sum / ((float)width * height);
 }
 
-// Mean over a square of `size` places a side around (column, row), the border repeated.
+// Returns the mean of a layer over a square of `size` places a side around (column, row), with the border repeated.
 __device__ float box(const float *layer, int column, int row, int width, int height, int size) {
     float sum = 0;
     for (int j = row - size / 2; j <= row + size / 2; j++)
@@ -118,7 +121,8 @@ __device__ float box(const float *layer, int column, int row, int width, int hei
     return sum / (size * size);
 }
 
-// What the other of each pair counts, in blocks, from what `change` makes.
+// Writes the weight of the neighbour in each pair, in blocks (2 * REACH * N, blocks(height), blocks(width)), from the
+// results of `change`.
 extern "C" __global__ void weigh(const float *records, int held, int width, int height, int begin, int first,
                                  int last, float strength, const float *changes, const float *sums, float *weights) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
@@ -135,7 +139,7 @@ extern "C" __global__ void weigh(const float *records, int held, int width, int 
     weights[skip + row * columns + column] = weight;
 }
 
-// Where pixel (x, y) of (height, width) lies in a layer that is enlarged or shrunk to that: four places and their shares.
+// The four places of a layer that a pixel is interpolated from, and their shares.
 struct Between {
     int place[4];
     float share[4];
@@ -146,6 +150,7 @@ struct Between {
     }
 };
 
+// Returns how pixel (x, y) of a picture (height, width) reads a layer (rows, columns).
 __device__ Between between(int x, int y, int width, int height, int columns, int rows) {
     const float column = (x + 0.5f) * columns / width - 0.5f, row = (y + 0.5f) * rows / height - 0.5f;
     const int left = (int)floorf(column), top = (int)floorf(row);
@@ -157,7 +162,7 @@ __device__ Between between(int x, int y, int width, int height, int columns, int
                     bottom_part * (1 - right_part), bottom_part * right_part}};
 }
 
-// Masks from number `first` on, averaged with their neighbours.
+// Writes the masks of the frames from number `first` on, averaged with their neighbours.
 extern "C" __global__ void average(const float *records, int held, int width, int height, int begin, int first,
                                    int last, const float *weights, float *masks) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
@@ -175,8 +180,8 @@ extern "C" __global__ void average(const float *records, int held, int width, in
     masks[(long long)blockIdx.z * width * height + at] = total / counted;
 }
 
-// Luma (N, height, width), as stored, shrunk to (N, small_height, small_width), stood upright: a thread for each small
-// pixel.
+// Writes the guide: luma (N, height, width) as stored, shrunk to (small_height, small_width) and turned upright. A
+// thread makes one pixel of the guide.
 extern "C" __global__ void guide(const sample *luma, int width, int height, const float *across, int columns,
                                  const float *down, int rows, float *target, int small_width, int small_height) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
@@ -186,8 +191,8 @@ extern "C" __global__ void guide(const sample *luma, int width, int height, cons
         shrunk(frame, width, {across, columns}, {down, rows}, column, row);
 }
 
-// The guide (N, guide_height, guide_width) at the masks' size (N, height, width), and the doubt in each mask, as sums of its
-// columns (N, width).
+// Writes the guide (N, guide_height, guide_width) at the masks' size (N, height, width) to `lumas`, and the doubt in
+// each mask as sums of its columns, `doubts` (N, width).
 extern "C" __global__ void shrink(const float *guides, int guide_width, int guide_height, const float *masks,
                                   float *lumas, float *doubts, int width, int height) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
@@ -201,8 +206,8 @@ extern "C" __global__ void shrink(const float *guides, int guide_width, int guid
     doubts[blockIdx.z * width + x] = sum;
 }
 
-// The line that is fitted around each place, (u, u a, u b): three layers (3, N, height, width). Also how far each mask is
-// to be refined, from the doubt in it.
+// Writes the line that is fitted around each place as three layers (u, u a, u b), `lines` (3, N, height, width). From
+// the doubt in each mask, writes how far the mask is refined, `shares` (N).
 extern "C" __global__ void fit(const float *masks, const float *lumas, int width, int height, const float *doubts,
                                float *lines, float *shares) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
@@ -228,7 +233,8 @@ extern "C" __global__ void fit(const float *masks, const float *lumas, int width
     lines[at] = weight, lines[layer + at] = weight * a, lines[2 * layer + at] = weight * b;
 }
 
-// The line that is read at each place: the mean of those around it, in two layers (2, N, height, width).
+// Writes the line that is read at each place, the weighted mean of the lines around it: slopes and offsets, `gathered`
+// (2, N, height, width).
 extern "C" __global__ void gather(const float *lines, int width, int height, float *gathered) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= width || y >= height) return;
@@ -239,7 +245,7 @@ extern "C" __global__ void gather(const float *lines, int width, int height, flo
     gathered[layer + at] = scale * box(lines + 2 * layer + skip, x, y, width, height, BOX);
 }
 
-// Masks at the guide's size, read from the lines.
+// Writes the refined masks, at the guide's size, from the lines.
 extern "C" __global__ void draw(const float *masks, const float *gathered, int width, int height, const float *shares,
                                 const float *guides, float *target, int guide_width, int guide_height) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;

@@ -1,12 +1,12 @@
-// What frames are composited with, behind frames.cu: the mask, enlarged, and the background, blurred or in blocks.
+// The mask, enlarged, and the background, blurred or in blocks, with which composite.cu composites frames.
 
-// Where a pixel reads a smaller layer, along one axis: between two of its places.
+// The two places of a smaller layer between which a pixel reads, along one axis.
 struct Span {
     int first, second;
     float part;  // of the second
 };
 
-// How the pixels of one axis read a layer: enlarged bilinearly, or, unless `each` is 0, that many the same place.
+// How the pixels of one axis read a layer: enlarged bilinearly if `each` is 0, else `each` pixels read the same place.
 struct Stretch {
     float scale;
     int last, each;
@@ -24,7 +24,7 @@ struct Stretch {
 
 __device__ float mixed(float first, float second, float part) { return first + part * (second - first); }
 
-// What a layer has between its places, rounded.
+// Returns the value of a layer between its places, rounded.
 template <typename Layer>
 __device__ float enlarged(const Layer &layer, const Span &x, const Span &y) {
     const float upper = mixed(layer.tap(x.first, y.first), layer.tap(x.second, y.first), x.part);
@@ -32,13 +32,13 @@ __device__ float enlarged(const Layer &layer, const Span &x, const Span &y) {
     return floorf(mixed(upper, lower, y.part) + 0.5f);
 }
 
-// A mask, upright, that frames (height, width) are composited by: enlarged first, then put through a ramp, so that the
-// edge is a smooth line, not the steps of the small mask.
+// An upright mask, enlarged to the size of frames and then put through a ramp. In this order the edge is a smooth
+// line, not the steps of the small mask.
 struct Mask {
     const float *values;  // 0..1
-    int width, height;    // as stored: those of the upright mask, swapped where the frame lies on its side
+    int width, height;    // as stored: swapped where the frame lies on its side
     Stretch across, down;
-    float gain, bias;  // from the enlarged mask, 0..255, to alpha, see postprocess/edge.py
+    float gain, bias;  // from the enlarged mask, 0..255, to alpha, see edge.py
 
     __device__ float tap(int column, int row) const {
         return floorf(values[upright(column, row, width, height)] * 255 + 0.5f);
@@ -49,18 +49,20 @@ struct Mask {
     }
 };
 
+// Returns the mask of this block's frame (height, width).
 __device__ Mask mask_of(const float *masks, int mask_width, int mask_height, int width, int height, float gain,
                         float bias) {
     return Mask{masks + place(0, 0, mask_width, mask_height),
                 mask_width, mask_height, {mask_width, width}, {mask_height, height}, gain, bias};
 }
 
-// Where the luma samples that share a chroma sample read a layer; those outside a frame (height, width), as the last
-// ones in it.
+// Where the luma samples that share a chroma sample read a layer.
 struct Spans {
     Span x[ACROSS], y[DOWN];
 };
 
+// Returns these spans for chroma sample (column, row) of a frame (height, width). Samples outside the frame read like
+// the last samples inside.
 template <typename Layer>
 __device__ Spans spans_of(const Layer &layer, int column, int row, int width, int height) {
     Spans found;
@@ -69,7 +71,8 @@ __device__ Spans spans_of(const Layer &layer, int column, int row, int width, in
     return found;
 }
 
-// Their alphas. Chroma takes the largest, so that a kept pixel keeps both.
+// Alphas of the luma samples that share a chroma sample. Chroma takes the largest alpha, so that a kept pixel keeps
+// its luma and its chroma.
 struct Alphas {
     int of[DOWN][ACROSS], least, largest;
 };
@@ -85,7 +88,7 @@ __device__ Alphas alphas_at(const Mask &mask, int column, int row, int width, in
     return found;
 }
 
-// Mean of a plane over the box that one small pixel covers.
+// Returns the mean of a plane over the box that one small pixel covers.
 __device__ float mean(const sample *plane, int width, int left, int right, int top, int bottom) {
     int sum = 0;
     for (int row = top; row < bottom; row++)
@@ -93,7 +96,8 @@ __device__ float mean(const sample *plane, int width, int left, int right, int t
     return (float)sum / ((right - left) * (bottom - top));
 }
 
-// The background at reduced size (N, small_height, small_width, 4): (1 - alpha) * (1, Y, U, V), each a box's mean.
+// Writes the background at reduced size, `target` (N, small_height, small_width, 4): (1 - alpha) * (1, Y, U, V), each
+// the mean of a box.
 extern "C" __global__ void reduce(const sample *y, const sample *u, const sample *v, int width, int height,
                                   const float *masks, int mask_width, int mask_height, float gain, float bias,
                                   float4 *target, int small_width, int small_height) {
@@ -120,20 +124,21 @@ extern "C" __global__ void reduce(const sample *y, const sample *u, const sample
                     weight * mean(v + chroma, chroma_width, l, r, t, b));
 }
 
-// blur(I * (1 - a)) / blur(1 - a): what `reduce` made, blurred, becomes the small planes of the blurred background.
+// Writes the small planes of the blurred background, blur(I * (1 - a)) / blur(1 - a), from the blurred result of
+// `reduce`.
 extern "C" __global__ void divide(const float4 *blurred, sample *y, sample *u, sample *v, int width, int height) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     if (column >= width || row >= height) return;
     const long long i = place(column, row, width, height);
     const float4 sum = blurred[i];
-    const float scale = 1 / (sum.x + 1e-6f);  // far inside the foreground it is 0 / 0; nothing of it shows
+    const float scale = 1 / (sum.x + 1e-6f);  // 0 / 0 without it, far inside the foreground
     y[i] = (sample)(sum.y * scale + 0.5f);
     u[i] = (sample)(sum.z * scale + 0.5f);
     v[i] = (sample)(sum.w * scale + 0.5f);
 }
 
-// The background in blocks of `side` x `side` luma samples, as small planes (N, small_height, small_width): its mean
-// color sum(I * (1 - a)) / sum(1 - a) in each. One block of threads makes one block of the picture.
+// Writes the mean color of the background, sum(I * (1 - a)) / sum(1 - a), in blocks of `side` x `side` luma samples,
+// as small planes (N, small_height, small_width). A block of threads makes one block of the picture.
 extern "C" __global__ void pixelate(const sample *y, const sample *u, const sample *v, int width, int height,
                                     const float *masks, int mask_width, int mask_height, float gain, float bias,
                                     int side, sample *small_y, sample *small_u, sample *small_v, int small_width,
@@ -169,7 +174,7 @@ extern "C" __global__ void pixelate(const sample *y, const sample *u, const samp
     __syncthreads();
     if (thread) return;
     const long long at = place(blockIdx.x, blockIdx.y, small_width, small_height);
-    const float weight = max(sums[0], 1ull), chroma_weight = max(sums[2], 1ull);  // where there is none, none shows
+    const float weight = max(sums[0], 1ull), chroma_weight = max(sums[2], 1ull);  // a block of foreground shows none
     small_y[at] = (sample)(sums[1] / weight + 0.5f);
     small_u[at] = (sample)(sums[3] / chroma_weight + 0.5f);
     small_v[at] = (sample)(sums[4] / chroma_weight + 0.5f);

@@ -1,7 +1,9 @@
-// One pass over the frame for each effect, behind background.cu.
+// Composites frames with what is behind them, in one pass over the frame for each effect. Follows background.cu, and is
+// compiled for
+//   ROWS   chroma samples below each other that a thread of `composite` makes
 
-// What is behind one of a frame's planes: a plane (1 or N, height, width), enlarged bilinearly (one pixel is a plain
-// color), or with each sample filling a rectangle: itself alone if the plane is as large as the frame's.
+// The plane (1 or N, height, width) behind a plane of a frame. It is enlarged bilinearly (one pixel is a plain color),
+// or each of its samples fills a rectangle.
 struct Behind {
     const sample *plane;
     int width;
@@ -11,13 +13,15 @@ struct Behind {
     __device__ float at(int column, int row) const { return enlarged(*this, across.at(column), down.at(row)); }
 };
 
-// `side` is what a sample fills of luma in either direction, 0 if the plane is enlarged; all frames may share one.
+// Returns what is behind luma. `side` is the width of the rectangle that a sample fills, in luma samples, 0 if the
+// plane is enlarged. If `shared`, all frames have the same plane behind them.
 __device__ Behind luma_behind(const sample *plane, int width, int height, int side, int shared, int luma_width,
                               int luma_height) {
     plane += shared ? 0 : place(0, 0, width, height);
     return {plane, width, {width, luma_width, side}, {height, luma_height, side}};
 }
 
+// Returns what is behind a chroma plane, likewise.
 __device__ Behind chroma_behind(const sample *plane, int width, int height, int side, int shared, int chroma_width,
                                 int chroma_height) {
     if (side == 1) width = chroma_width, height = chroma_height;
@@ -26,14 +30,14 @@ __device__ Behind chroma_behind(const sample *plane, int width, int height, int 
     return {plane, width, {width, chroma_width, across}, {height, chroma_height, down}};
 }
 
-// (fg * a + bg * (255 - a)) / 255, each product rounded: where a is 255, the foreground bit for bit.
+// Returns (fg * a + bg * (255 - a)) / 255, with each product rounded: where a is 255, the foreground bit for bit.
 __device__ sample blend(float foreground, float background, int alpha) {
     return (sample)(rintf(foreground * alpha * (1.0f / 255)) + rintf(background * (255 - alpha) * (1.0f / 255)));
 }
 
-// One pass over the frame: each thread ROWS chroma samples below each other, and the luma that shares them. `plain`:
-// (fy, fu, fv) are one pixel, a color. `tint`: the kept part is half in the color of what is behind. Reads are apart
-// from writes, and what is kept whole reads nothing behind it.
+// Composites (fy, fu, fv) with what is behind them. A thread makes ROWS chroma samples below each other, and the luma
+// samples that share them. If `plain`, (fy, fu, fv) are one pixel, a color. If `tint`, the kept part takes half its
+// color from behind. Where alpha is 255, nothing behind is read.
 extern "C" __global__ void composite(const sample *fy, const sample *fu, const sample *fv, int plain, int width,
                                      int height, const float *masks, int mask_width, int mask_height, float gain,
                                      float bias, const sample *by, const sample *bu, const sample *bv, int back_width,
@@ -80,13 +84,13 @@ extern "C" __global__ void composite(const sample *fy, const sample *fu, const s
 
 constexpr int PEAK = sizeof(sample) == 1 ? 255 : 1023;
 
-// The share of the foreground in a sample at the edge, `old` being behind it: clip(I - (1 - a) * old, 0, a * peak).
+// Returns the foreground's share of a sample at the edge: clip(I - (1 - a) * old, 0, a * peak), with `old` behind it.
 __device__ float share(float value, float old, int alpha) {
     const float rest = fmaxf(0, value - rintf(old * (255 - alpha) * (1.0f / 255)));
     return fminf(rest, rintf(alpha * (PEAK / 255.0f)));
 }
 
-// As `composite`, before a background that has nothing to do with the old one, (oy, ou, ov), as `divide` makes it: that
+// Composites as `composite`, with a background of another picture. The old background (oy, ou, ov), made by `divide`,
 // is taken out of the samples that are mixtures.
 extern "C" __global__ void replace(const sample *fy, const sample *fu, const sample *fv, int width, int height,
                                    const float *masks, int mask_width, int mask_height, float gain, float bias,
@@ -125,8 +129,8 @@ extern "C" __global__ void replace(const sample *fy, const sample *fu, const sam
     v[at] = replaced_chroma(fv, ov, bv);
 }
 
-// The foreground's own colors, (I - (1 - a) * old) / a, and its alpha, of the samples' depth; black where alpha is 0.
-// With the picture itself as the old background, its colors stay as they are.
+// Writes the foreground's own colors, (I - (1 - a) * old) / a, black where alpha is 0, and alpha in the samples'
+// depth. With the picture itself as the old background, its colors stay as they are.
 extern "C" __global__ void cut_out(const sample *fy, const sample *fu, const sample *fv, int width, int height,
                                    const float *masks, int mask_width, int mask_height, float gain, float bias,
                                    const sample *oy, const sample *ou, const sample *ov, int old_width, int old_height,

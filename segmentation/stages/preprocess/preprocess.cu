@@ -1,13 +1,13 @@
 // Makes the network's input from the planes of frames.
 
-// The color conversion of `preprocess`, see `_to_input` of cuda.py. With rgb = clip(matrix * (Y, U, V, 1), 0, 1), channel
-// c is (rgb[c] - mean[c]) / std[c], written as scale[c] * rgb[c] + offset[c].
+// The color conversion of `preprocess`, see `_to_input` of cuda.py. With rgb = clip(matrix * (Y, U, V, 1), 0, 1),
+// channel c is (rgb[c] - mean[c]) / std[c], written as scale[c] * rgb[c] + offset[c].
 struct ToRgb {
     float matrix[3][4], scale[3], offset[3];
 };
 
-// Writes the network's input `target` (N, 3, upright height, upright width). (target_width, target_height) is its size as
-// stored. Each pair of tables is an `Axis`. A thread makes one pixel.
+// Writes the network's input `target` (N, 3, upright height, upright width). (target_width, target_height) is its size
+// as stored. Each pair of tables is an `Axis`. A thread makes one pixel.
 extern "C" __global__ void preprocess(const sample *y, const sample *u, const sample *v, int width, int height,
                                       const float *luma_across, int luma_columns, const float *luma_down,
                                       int luma_rows, const float *chroma_across, int chroma_columns,

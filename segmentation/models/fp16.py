@@ -1,17 +1,16 @@
-"""FP16 in the graph: converting it, and finding out on real pictures what that does to the mask.
+"""Converts a graph to FP16, and compares its masks with those of FP32 on real pictures.
 
-TensorRT 11 builds the precision that the graph states, so FP16 has to be in the graph. ONNX Runtime's own converter
-does it: it is there already, keeps Resize's scales in FP32, and leaves named nodes alone.
+TensorRT 11 builds the precision that the graph states, so the graph has to be in FP16. ONNX Runtime's converter keeps
+Resize's scales in FP32 and leaves named nodes alone.
 
-ONNX Runtime computes FP16 graphs in FP32 on most CPUs, so running the converted graph there would prove nothing: an
-overflow passes. Instead the FP32 graph is run with every value that FP16 would hold rounded to it and back, which is
-what a GPU does that multiplies FP16 and adds up in FP32.
+ONNX Runtime computes FP16 graphs in FP32 on most CPUs, so running the converted graph would hide an overflow. Instead
+the FP32 graph is run with all values that FP16 would hold rounded to FP16 and back. GPUs do the same: they multiply
+FP16 and add up in FP32.
 """
 
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
@@ -29,35 +28,36 @@ from segmentation.models.scores import probabilities
 log = logging.getLogger(__name__)
 
 MIN_IOU = 0.995  # of the FP16 graph's masks with the FP32 graph's
-MAX_VALUE = 65504 / 4  # a quarter of FP16's range: other frames have larger values than those compared
-_DEPARTURE = 0.1  # of a node's largest value: sound networks stay below a tenth of that
+MAX_VALUE = 65504 / 4  # a quarter of FP16's range, because other frames have larger values
+_DEPARTURE = 0.1  # of a node's largest value; nodes of sound networks stay below a hundredth
 _BLOCKED = frozenset(DEFAULT_OP_BLOCK_LIST)  # operators that the converter leaves in FP32
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Masks of one form of a network against those of its FP32 graph, on real pictures."""
+    """How masks of one form of a network agree with those of its FP32 graph, on real pictures."""
 
     pictures: int
     iou: float  # of the pixels above 1/2, over all pictures together
     largest_difference: float  # of the probabilities
-    covered: float  # the part of the pictures that the FP32 masks cover; at 0, the IoU says nothing
+    covered: float  # the part of the pictures inside the FP32 masks; at 0 the IoU is meaningless
     kept_in_fp32: tuple[str, ...] = ()  # nodes in which FP16 departs
 
 
 def to_fp16(
-    graph: onnx.ModelProto, model: Model, pictures: NDArray[np.float32], alike: onnx.ModelProto | None = None
+    graph: onnx.ModelProto, model: Model, pictures: NDArray[np.float32], smaller: onnx.ModelProto | None = None
 ) -> tuple[onnx.ModelProto, Comparison]:
-    """The graph in FP16, with its input and output as they were, and how its masks compare on `pictures`.
+    """Returns the graph in FP16, with its input and output as they were, and the comparison on `pictures`.
 
-    `pictures` (N, 3, H, W) are inputs of the network. Nodes whose values come near FP16's limit, or in which FP16
-    departs, are named in a warning and stay in FP32. `alike` is the same network for a smaller batch: where it has the
-    same nodes it is run instead, for every value of a large batch together takes gigabytes. Raises `EngineError` if the
-    masks do not agree even so.
+    `pictures` (N, 3, H, W) float32 are inputs of the network. Nodes whose values come near FP16's limit, or whose
+    results depart in FP16, stay in FP32 with a warning. `smaller` is the same network for a smaller batch. If it has
+    the same nodes, it is the one that is run: all values of a large batch take gigabytes.
+
+    Raises `EngineError` if the masks do not agree.
     """
     whole = graph = _named(graph)
-    if alike is not None and _nodes(alike := _named(alike)) == _nodes(whole):
-        graph = alike
+    if smaller is not None and _nodes(smaller := _named(smaller)) == _nodes(whole):
+        graph = smaller
     kept = _too_large(graph, pictures)
     if kept:
         text = "%s: %d nodes, the first is %s, have values near FP16's limit or above it, and stay in FP32"
@@ -81,29 +81,29 @@ def to_fp16(
         )
         kept.append(departed)
     try:
-        half = convert_float_to_float16(whole, keep_io_types=True, node_block_list=kept)
-        _drop_twins(half)
-        OnnxModel(half).topological_sort()  # the converter appends its casts
-        onnx.checker.check_model(half, full_check=True)
-        session_of(half)
+        converted = convert_float_to_float16(whole, keep_io_types=True, node_block_list=kept)
+        _drop_equal_casts(converted)
+        OnnxModel(converted).topological_sort()  # the converter appends its casts
+        onnx.checker.check_model(converted, full_check=True)
+        session_of(converted)
     except Exception as exc:  # the converter's and ONNX Runtime's errors have no common base
         raise EngineError(
             f"{model.path}: can't be converted to FP16 ({one_line(exc)}); build it with --precision fp32"
         ) from exc
-    return half, comparison
+    return converted, comparison
 
 
 def compare_rounded(
     graph: onnx.ModelProto, model: Model, pictures: NDArray[np.float32], kept: tuple[str, ...]
 ) -> Comparison:
-    """Compares FP16 with FP32 on other pictures than those that decided which nodes are kept in FP32."""
+    """Compares FP16 with FP32 on other pictures (N, 3, H, W) than those by which the nodes `kept` were found."""
     graph = _named(graph)
     actual = masks(exact_session(_rounded(graph, list(kept))), model, pictures)
     return compare(masks(session_of(graph), model, pictures), actual, kept)
 
 
-def masks(session: ort.InferenceSession, model: Model, pictures: NDArray[Any]) -> NDArray[np.float32]:
-    """The probabilities (N, h, w) of what the model keeps, in batches of the size that the graph wants."""
+def masks(session: ort.InferenceSession, model: Model, pictures: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Returns masks (N, h, w) float32 in 0..1 for pictures (N, 3, H, W), run in batches of the graph's size."""
     size = session.get_inputs()[0].shape[0]
     batch = size if isinstance(size, int) else 1
     padded = np.concatenate([pictures, np.repeat(pictures[-1:], -len(pictures) % batch, axis=0)])
@@ -112,7 +112,7 @@ def masks(session: ort.InferenceSession, model: Model, pictures: NDArray[Any]) -
 
 
 def compare(expected: NDArray[np.float32], actual: NDArray[np.float32], kept: tuple[str, ...] = ()) -> Comparison:
-    """Compares masks (N, h, w). Values that are not finite count as a difference of 1."""
+    """Compares masks (N, h, w) float32. Values that are not finite count as a difference of 1."""
     wanted, got = expected > 0.5, np.nan_to_num(actual) > 0.5
     union = int((wanted | got).sum())
     finite = bool(np.isfinite(actual).all())
@@ -126,7 +126,7 @@ def compare(expected: NDArray[np.float32], actual: NDArray[np.float32], kept: tu
 
 
 def _named(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """The graph with a name for every node, and types for every value."""
+    """Returns the graph with a name for every node and a type for every value."""
     graph = shape_inference.infer_shapes(graph)
     seen: set[str] = set()
     for number, node in enumerate(graph.graph.node):
@@ -137,35 +137,36 @@ def _named(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _nodes(graph: onnx.ModelProto) -> list[tuple[str, str]]:
+    """Returns the names and operators of the nodes, in the graph's order."""
     return [(node.name, node.op_type) for node in graph.graph.node]
 
 
-def _drop_twins(graph: onnx.ModelProto) -> None:
-    """The converter adds a cast for each reader that stays in FP32, all with the same name: one is enough."""
+def _drop_equal_casts(graph: onnx.ModelProto) -> None:
+    """Keeps one of equal casts: the converter adds one for each reader that stays in FP32, all with the same name."""
     seen: dict[str, onnx.NodeProto] = {}
     nodes = []
     for node in graph.graph.node:
-        twin = seen.setdefault(node.output[0], node)
-        if twin is node:
+        first = seen.setdefault(node.output[0], node)
+        if first is node:
             nodes.append(node)
         else:
-            assert twin.op_type == node.op_type == "Cast" and list(twin.input) == list(node.input)
+            assert first.op_type == node.op_type == "Cast" and list(first.input) == list(node.input)
     del graph.graph.node[:]
     graph.graph.node.extend(nodes)
 
 
 def _rounded(graph: onnx.ModelProto, kept: list[str], *, exposed: bool = False) -> onnx.ModelProto:
-    """The FP32 graph with what FP16 would hold rounded to FP16; `exposed` makes every node's output an output.
+    """Returns the FP32 graph with casts that round all values that FP16 would hold to FP16.
 
-    Rounded are the outputs of nodes that run in FP16, and what they read: the input, weights, and outputs of nodes that
-    stay in FP32.
+    Those are the outputs of nodes that run in FP16 and the values that these nodes read: the input, weights, and
+    outputs of the nodes `kept` in FP32. With `exposed`, every node's output becomes an output of the graph.
     """
     result = onnx.ModelProto()
     result.CopyFrom(graph)
     floats = _floats(graph)
     weights = {tensor.name: tensor for tensor in graph.graph.initializer if tensor.data_type == TensorProto.FLOAT}
     already: set[str] = set()  # outputs of FP16 nodes
-    copies: dict[str, str] = {}  # rounded copies of what else FP16 nodes read
+    copies: dict[str, str] = {}  # rounded copies of other values that FP16 nodes read
     nodes: list[onnx.NodeProto] = []
     for original in graph.graph.node:
         node = onnx.NodeProto()
@@ -199,12 +200,13 @@ def _rounded(graph: onnx.ModelProto, kept: list[str], *, exposed: bool = False) 
 
 
 def _casts(source: str, target: str) -> Iterator[onnx.NodeProto]:
-    yield helper.make_node("Cast", [source], [f"{target}/half"], to=TensorProto.FLOAT16)
-    yield helper.make_node("Cast", [f"{target}/half"], [target], to=TensorProto.FLOAT)
+    """Yields the casts of a value to FP16 and back."""
+    yield helper.make_node("Cast", [source], [f"{target}/fp16"], to=TensorProto.FLOAT16)
+    yield helper.make_node("Cast", [f"{target}/fp16"], [target], to=TensorProto.FLOAT)
 
 
 def _floats(graph: onnx.ModelProto) -> set[str]:
-    """The names of all FP32 values."""
+    """Returns the names of all FP32 values."""
     values = (*graph.graph.input, *graph.graph.value_info, *graph.graph.output)
     names = {v.name for v in values if v.type.tensor_type.elem_type == TensorProto.FLOAT}
     return names | {t.name for t in graph.graph.initializer if t.data_type == TensorProto.FLOAT}
@@ -219,7 +221,7 @@ def _expose(target: onnx.ModelProto, graph: onnx.ModelProto) -> None:
 
 
 def _too_large(graph: onnx.ModelProto, pictures: NDArray[np.float32]) -> list[str]:
-    """The nodes that read or make values above `MAX_VALUE` for one of the pictures, in the graph's order."""
+    """Returns the nodes that read or return values above `MAX_VALUE` for any picture, in the graph's order."""
     exact = onnx.ModelProto()
     exact.CopyFrom(graph)
     _expose(exact, graph)
@@ -235,7 +237,7 @@ def _too_large(graph: onnx.ModelProto, pictures: NDArray[np.float32]) -> list[st
 
 
 def _batch_of(graph: onnx.ModelProto, picture: NDArray[np.float32]) -> NDArray[np.float32]:
-    """A picture (3, H, W) as the input of the graph, as often as its batch wants."""
+    """Returns the picture (3, H, W) as an input of the graph, repeated to the size of its batch."""
     batch = graph.graph.input[0].type.tensor_type.shape.dim[0].dim_value or 1
     return np.repeat(picture[None], batch, axis=0)
 
@@ -243,14 +245,17 @@ def _batch_of(graph: onnx.ModelProto, picture: NDArray[np.float32]) -> NDArray[n
 def _worst(
     pictures: NDArray[np.float32], expected: NDArray[np.float32], actual: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """The picture whose mask differs most."""
+    """Returns the picture (3, H, W) whose masks differ in most places."""
     wrong = ~np.isfinite(actual) | ((expected > 0.5) != (actual > 0.5))
     worst: NDArray[np.float32] = pictures[wrong.sum(axis=(1, 2)).argmax()]
     return worst
 
 
 def _first_departure(graph: onnx.ModelProto, kept: list[str], picture: NDArray[np.float32]) -> str | None:
-    """The first node in FP16 whose output is not finite or differs by more than `_DEPARTURE`."""
+    """Returns the first node in FP16 whose output for the picture (3, H, W) departs; `None` if no node's does.
+
+    An output departs if it is not finite, or differs by more than `_DEPARTURE` of its largest value.
+    """
     exact = onnx.ModelProto()
     exact.CopyFrom(graph)
     _expose(exact, graph)

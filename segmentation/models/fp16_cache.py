@@ -1,4 +1,4 @@
-"""FP16 graphs for PyTorch, made once and kept beside the engines."""
+"""FP16 graphs for PyTorch, converted once and kept beside the engines."""
 
 import hashlib
 import logging
@@ -14,14 +14,14 @@ from segmentation.models.sample_picture import picture_inputs
 
 log = logging.getLogger(__name__)
 
-_OPSET = 13  # the first of which onnx2torch knows every operator here; graphs of older ones are converted
+_OPSET = 13  # the oldest whose operators onnx2torch has; graphs of older opsets are converted
 
 
 def fp16_graph(model: Model, batch: int) -> Path:
-    """The ONNX file of `model` in FP16 for batches of one size, its input and output else as they were.
+    """Returns an ONNX file of `model` in FP16 for batches of one size, with its input and output as they were.
 
-    With a fixed size, whatever a graph computes from its own shapes is folded into constants, so nothing in it is left
-    to be asked for on the host. See `half.to_fp16`. Raises `EngineError`.
+    With a fixed size, computations from shapes are folded into constants, so the GPU never waits for the host. Raises
+    `EngineError`; see `fp16.to_fp16`.
     """
     tensors = (model.output_name, model.form, model.height, model.width)
     meaning = (ort.__version__, model.mean, model.std, model.channel_order, *tensors, model.keep)
@@ -34,7 +34,8 @@ def fp16_graph(model: Model, batch: int) -> Path:
 
 
 def _converted(model: Model, batch: int) -> bytes:
-    # Only here: a second of imports that a run which finds the file does not need.
+    """Returns the content of the file."""
+    # Imported here, because these take a second, and most runs find the file.
     from onnx import version_converter
 
     from segmentation.models.fp16 import to_fp16

@@ -1,10 +1,9 @@
-"""The size of pictures that a network of dynamic size is run at."""
+"""Chooses the input size of a network whose height and width are dynamic."""
 
 import logging
 from collections.abc import Sequence
 from math import log
 from pathlib import Path
-from typing import Any
 
 from segmentation.errors import ModelError
 from segmentation.frames import VideoInfo
@@ -16,10 +15,10 @@ LEAST, MOST = 8, 8192  # pixels of a side
 DEFAULT: Size = (512, 512)
 
 
-def sizes_of(value: Any, path: Path) -> list[Size]:
-    """The sizes that a model's `input_size` names: `[height, width]`, or a list of such pairs.
+def sizes_of(value: object, path: Path) -> list[Size]:
+    """Returns the sizes in a model's `input_size`: `[height, width]`, or a list of such pairs.
 
-    Raises `ModelError` if `value` is anything else; `path` is the model's.
+    Raises `ModelError`, which names the model's `path`, if `value` is anything else.
     """
     pairs = value if isinstance(value, list | tuple) and value and isinstance(value[0], list | tuple) else [value]
     sizes = []
@@ -33,10 +32,10 @@ def sizes_of(value: Any, path: Path) -> list[Size]:
     return sizes
 
 
-def fitting(sizes: Sequence[Size], info: VideoInfo | None) -> Size:
-    """The size whose shape is nearest to the video's picture as it is shown: upright, with its pixels' own shape.
+def nearest_size(sizes: Sequence[Size], info: VideoInfo | None) -> Size:
+    """Returns the size whose shape is nearest to the video's, as players show it; without a video the first size.
 
-    The distance is that of log(width / height). Without a video the first size is returned.
+    Players show the picture upright and stretch it by its sample aspect ratio. Near means near in log(width / height).
     """
     if info is None:
         return sizes[0]
@@ -46,21 +45,21 @@ def fitting(sizes: Sequence[Size], info: VideoInfo | None) -> Size:
     return min(sizes, key=lambda size: abs(log(size[1] / size[0]) - wanted))
 
 
-def settled(sizes: Sequence[Size], path: Path, asked: Size | None, info: VideoInfo | None) -> Size:
-    """The size of the input of the model at `path`: of `sizes`, the one for the video.
+def choose_size(sizes: Sequence[Size], path: Path, asked: Size | None, info: VideoInfo | None) -> Size:
+    """Returns the input size of the model at `path`: the one of `sizes` for the video.
 
-    Raises `ModelError` if the size `asked` for by the user is another than those allow.
+    Raises `ModelError` if the user has `asked` for another size than the model allows.
     """
     if asked not in (None, sizes[0]):
         raise ModelError(
             f"{path}: its input is {sizes[0][0]}x{sizes[0][1]} and can't be changed; leave out --input-size"
         )
-    size = fitting(sizes, info)
+    size = nearest_size(sizes, info)
     if len(set(sizes)) > 1:
         known = ", ".join(f"{h}x{w}" for h, w in sizes)
         logger.info("%s: is run at %dx%d, of the sizes %s", path, *size, known)
     return size
 
 
-def _is_side(value: Any) -> bool:
+def _is_side(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and LEAST <= value <= MOST

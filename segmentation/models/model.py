@@ -1,16 +1,16 @@
-"""What a segmentation network's input and output mean.
+"""Reads a segmentation network and the meaning of its input and output.
 
-A model is an ONNX file that takes a picture and puts out scores or class numbers; `model_form.py` says in which forms.
-The rest (labels, normalisation, channel order, activation) comes from options, else the ONNX's own `metadata_props`,
-else a `.json` beside it, else the network's type (`model_types.py`), else the defaults of `_DEFAULTS`. All hold the
-same keys: `labels`, `mean`, `std`, `channel_order`, `activation`, `input_size`, `model_output`, `model_inputs`; in
-`metadata_props` they are written as JSON. A TensorRT engine is a model too: its sidecar says all of that.
+A model is an ONNX file that takes a picture and returns scores or class numbers, in the forms of `tensor_form.py`. The
+meaning (labels, normalization, channel order, activation) comes from options, else the ONNX's `metadata_props`, else a
+`.json` beside the file, else the network's type (`model_types.py`), else `_DEFAULTS`. All of these have the same keys:
+`labels`, `mean`, `std`, `channel_order`, `activation`, `input_size`, `model_output`, `model_inputs`. In
+`metadata_props` the values are JSON. A TensorRT engine is a model too, described by its sidecar.
 """
 
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import onnxruntime as ort
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from segmentation.config import Config
 from segmentation.errors import ModelError, one_line
 from segmentation.frames import VideoInfo
-from segmentation.model_types import TYPES, VOC, recognized
-from segmentation.models.input_size import DEFAULT, Size, fitting, settled, sizes_of
+from segmentation.model_types import TYPES, VOC, Meaning, recognized
+from segmentation.models.input_size import DEFAULT, Size, choose_size, nearest_size, sizes_of
 from segmentation.models.onnx_file import described, find_inputs, find_output, takes_channels_last
 from segmentation.models.onnx_file import open_session as open_file
 from segmentation.models.sidecar import load_plan
@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 
 ENGINE = ".engine"  # the suffix of TensorRT engines
 BUILT_IN = {"person": Path(__file__).parent / "person.onnx"}
-_DEFAULTS: dict[str, Any] = {
-    "mean": (0.0, 0.0, 0.0),  # values 0..1, not normalised further
+_DEFAULTS: Meaning = {
+    "mean": (0.0, 0.0, 0.0),  # values 0..1, not normalized further
     "std": (1.0, 1.0, 1.0),
     "channel_order": "rgb",
     "input_size": DEFAULT,  # for models whose own size is dynamic
@@ -57,8 +57,8 @@ class Model:
     path: Path
     input_name: str
     output_name: str
-    dtype: type[np.float32 | np.float16]  # of the pictures that it is given
-    batch: int | None  # fixed batch size, None if dynamic
+    dtype: type[np.float32 | np.float16]  # of its input
+    batch: int | None  # fixed batch size; None if dynamic
     height: int  # of the input, pixels
     width: int
     mean: tuple[float, float, float]  # of R, G, B in 0..1; the input is (rgb - mean) / std
@@ -67,14 +67,14 @@ class Model:
     labels: tuple[str, ...]  # one for each output channel
     activation: str  # still to be applied to the output: "none", "sigmoid", "softmax" or "minmax"
     keep: tuple[int, ...]  # output channels whose classes are kept
-    form: Form = Form()  # of the file's own tensors  # noqa: RUF009
+    form: Form = Form()  # of the file's tensors  # noqa: RUF009
     sizes: tuple[Size, ...] = ()  # (height, width) at which the network may be run, where there are several
 
     def for_video(self, info: VideoInfo) -> "Model":
-        """The model at the size whose shape is nearest to the video's."""
+        """Returns the model at the size whose shape is nearest to the video's."""
         if not self.sizes:
             return self
-        height, width = fitting(self.sizes, info)
+        height, width = nearest_size(self.sizes, info)
         return replace(self, height=height, width=width)
 
     @property
@@ -84,16 +84,16 @@ class Model:
 
 
 def load_model(config: Config, info: VideoInfo | None = None) -> Model:
-    """Reads the model that `config` names and settles what it means.
+    """Reads the model that `config` names, and its meaning.
 
-    Of several sizes that a network can be run at, the one is taken whose shape is nearest to that of the video `info`,
-    without one the first. Raises `ModelError`.
+    Of several input sizes, the model has the one whose shape is nearest to that of the video `info`; without a video
+    the first. Raises `ModelError`, and `EngineError` for an engine that is refused.
     """
     path = BUILT_IN.get(str(config.model), Path(config.model))
     if path.suffix == ENGINE:
         return _load_engine(path, config)
     session = open_session(path)
-    meaning = {**_type(config, session), **described(session, path), **_options(config)}
+    meaning: Meaning = {**_type(config, session), **described(session, path), **_options(config)}
     source, extras = find_inputs(session, _inputs(meaning, config, path), path)
     output, first = find_output(session, meaning.get("model_output"), extras, path)
     form = Form(
@@ -106,7 +106,7 @@ def load_model(config: Config, info: VideoInfo | None = None) -> Model:
     _assume(meaning, form, config, path)
     batch, height, width = _dimensions(source, form)
     sizes = tuple((height or h, width or w) for h, w in sizes_of(meaning["input_size"], path))
-    height, width = settled(sizes, path, config.input_size, info)
+    height, width = choose_size(sizes, path, config.input_size, info)
     dtype = FLOATS.get(source.type, np.float32)
     runner = Runner(session, source.name, output.name, form)
     raw = _probe(runner, (1 if form.recurrent else batch or 1, 3, height, width), dtype, path)
@@ -117,19 +117,8 @@ def load_model(config: Config, info: VideoInfo | None = None) -> Model:
     if output.type in INTEGERS:
         form = replace(form, classes=_classes(meaning, raw, form, path))
         meaning["activation"] = "none"
-    scores = to_scores(raw, form)
-    if "activation" not in meaning:
-        meaning["activation"] = _guess_activation(scores)
-        log.info("model %s does not say its activation: %s is still to be applied", config.model, meaning["activation"])
-    channels = scores.shape[1]
-    if "labels" not in meaning:
-        meaning["labels"] = _LABELS.get(channels) or tuple(f"class{i}" for i in range(channels))
-        log.info("model %s does not say its labels: assumed %s", config.model, ", ".join(meaning["labels"]))
-    return _model(
-        config,
-        path,
-        meaning,
-        channels=channels,
+    return Model(
+        **_meaning_of_output(meaning, to_scores(raw, form), config, path),
         input_name=source.name,
         output_name=output.name,
         dtype=dtype,
@@ -142,15 +131,15 @@ def load_model(config: Config, info: VideoInfo | None = None) -> Model:
 
 
 def open_session(path: Path, options: ort.SessionOptions | None = None) -> ort.InferenceSession:
-    """An ONNX Runtime session on the CPU. Raises `ModelError` in one line."""
+    """Opens an ONNX Runtime session on the CPU. Raises `ModelError`."""
     if not path.is_file():
         known = ", ".join(BUILT_IN)
         raise ModelError(f"{path}: no such model; give an .onnx file or a built-in name ({known})")
     return open_file(path, options)
 
 
-def _type(config: Config, session: ort.InferenceSession) -> dict[str, Any]:
-    """What is known of networks of the type that is asked for, or that this one certainly is."""
+def _type(config: Config, session: ort.InferenceSession) -> Meaning:
+    """Returns the meaning of the type that the user names or that the network certainly has; empty without a type."""
     if config.model_type is not None:
         return TYPES[config.model_type]
     name = recognized(session.get_inputs(), session.get_outputs())
@@ -160,27 +149,29 @@ def _type(config: Config, session: ort.InferenceSession) -> dict[str, Any]:
     return TYPES[name]
 
 
-def _options(config: Config) -> dict[str, Any]:
-    """What the user says about the model."""
+def _options(config: Config) -> Meaning:
+    """Returns the meaning that options state."""
     options = {name: getattr(config, name) for name in (*_DEFAULTS, "labels", "activation", "model_output")}
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _inputs(meaning: dict[str, Any], config: Config, path: Path) -> dict[str, tuple[float, ...]]:
-    """What inputs besides the picture hold, by their names."""
+def _inputs(meaning: Meaning, config: Config, path: Path) -> dict[str, tuple[float, ...]]:
+    """Returns the values of inputs besides the picture, by name. Raises `ModelError`."""
     said = meaning.get("model_inputs", {})
     try:
+        if not isinstance(said, dict):
+            raise TypeError
         values = {
             str(name): tuple(float(v) for v in (value if isinstance(value, list | tuple) else [value]))
             for name, value in said.items()
         }
-    except (AttributeError, TypeError, ValueError) as exc:
+    except (TypeError, ValueError) as exc:
         raise ModelError(f"{path}: its model_inputs are {said!r}; an object of names and numbers is needed") from exc
     return {**values, **config.inputs_by_name}
 
 
-def _assume(meaning: dict[str, Any], form: Form, config: Config, path: Path) -> None:
-    """Completes what the input means."""
+def _assume(meaning: Meaning, form: Form, config: Config, path: Path) -> None:
+    """Completes the meaning of the input. Raises `ModelError` for options that an input of bytes can't have."""
     if form.bytes:
         if config.mean is not None or config.std is not None:
             raise ModelError(f"{path}: its input is uint8, which is 0 to 255 as it is; leave out --mean and --std")
@@ -193,13 +184,13 @@ def _assume(meaning: dict[str, Any], form: Form, config: Config, path: Path) -> 
 
 
 def _dimensions(source: ort.NodeArg, form: Form) -> tuple[int | None, int | None, int | None]:
-    """Batch, height and width of the input, None where dynamic."""
+    """Returns batch, height and width of the input; `None` where dynamic."""
     batch, *rest = (side if isinstance(side, int) and side > 0 else None for side in source.shape)
     return (batch, *(rest[:2] if form.input_last else rest[1:]))  # type: ignore[return-value]
 
 
-def _classes(meaning: dict[str, Any], raw: NDArray[Any], form: Form, path: Path) -> int:
-    """How many classes there are, where the output holds their numbers."""
+def _classes(meaning: Meaning, raw: NDArray[np.generic], form: Form, path: Path) -> int:
+    """Returns the number of classes of an output that holds class numbers. Raises `ModelError`."""
     channels = 1 if form.output_flat else raw.shape[3 if form.output_last else 1]
     if channels != 1:
         raise ModelError(f"{path}: its output is whole numbers in {channels} channels; scores are needed")
@@ -208,52 +199,77 @@ def _classes(meaning: dict[str, Any], raw: NDArray[Any], form: Form, path: Path)
             f"{path}: puts out class numbers, and nothing says of which classes; give --labels, one for each number "
             "from 0 on, or --model-type"
         )
-    return len(meaning["labels"])
+    return len(_labels(meaning["labels"], path))
 
 
 def _load_engine(path: Path, config: Config) -> Model:
-    """What the sidecar of an engine says. Raises `EngineError` if the two don't belong together."""
+    """Reads an engine. Raises `EngineError` if it is refused, `ModelError` for options of an ONNX."""
     for name in ("input_size", "model_type", "model_output", "model_inputs"):
         if getattr(config, name):
             option = f"--{name.replace('_', '-').removesuffix('s')}"
             raise ModelError(f"{path}: an engine has its own; leave out {option}, or build another engine")
     _, sidecar = load_plan(path)
-    said = {name: getattr(sidecar, name) for name in ("labels", "mean", "std", "channel_order", "activation")}
+    said: Meaning = {name: getattr(sidecar, name) for name in ("labels", "mean", "std", "channel_order", "activation")}
     batch, _, height, width = sidecar.input["shape"]
-    return _model(
-        config,
-        path,
-        {**said, **_options(config)},
-        channels=sidecar.output["shape"][1],
+    return Model(
+        **_checked({**said, **_options(config)}, sidecar.output["shape"][1], config, path),
         input_name=sidecar.input["name"],
         output_name=sidecar.output["name"],
-        dtype=np.dtype(sidecar.input["dtype"]).type,
+        dtype=np.float16 if sidecar.input["dtype"] == "float16" else np.float32,
         batch=None if batch < 0 else batch,
         height=height,
         width=width,
     )
 
 
-def _model(config: Config, path: Path, meaning: dict[str, Any], *, channels: int, **facts: Any) -> Model:
-    labels = tuple(meaning["labels"])
+class _Checked(TypedDict):
+    """The fields of a `Model` that state its meaning."""
+
+    name: str
+    path: Path
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    channel_order: str
+    labels: tuple[str, ...]
+    activation: str
+    keep: tuple[int, ...]
+
+
+def _meaning_of_output(meaning: Meaning, scores: NDArray[np.float32], config: Config, path: Path) -> _Checked:
+    """Completes the meaning by that of the output, guessed from `scores` (N, C, h, w). Raises `ModelError`."""
+    if "activation" not in meaning:
+        meaning["activation"] = _guess_activation(scores)
+        log.info("model %s does not say its activation: %s is still to be applied", config.model, meaning["activation"])
+    channels = scores.shape[1]
+    if "labels" not in meaning:
+        labels = _LABELS.get(channels) or tuple(f"class{i}" for i in range(channels))
+        meaning["labels"] = labels
+        log.info("model %s does not say its labels: assumed %s", config.model, ", ".join(labels))
+    return _checked(meaning, channels, config, path)
+
+
+def _checked(meaning: Meaning, channels: int, config: Config, path: Path) -> _Checked:
+    """Returns the complete meaning of a model with so many output channels. Raises `ModelError`."""
+    labels = _labels(meaning["labels"], path)
     if len(labels) != channels:
         raise ModelError(f"{path}: {len(labels)} labels for {channels} output channels; give --labels, one for each")
-    return Model(
-        name=str(config.model),
-        path=path,
-        mean=_three(meaning["mean"], "mean", path),
-        std=_three(meaning["std"], "std", path),
-        channel_order=str(meaning["channel_order"]).lower(),
-        labels=labels,
-        activation=str(meaning["activation"]).lower(),
-        keep=_kept(labels, config.classes, str(config.model)),
-        **facts,
-    )
+    return {
+        "name": str(config.model),
+        "path": path,
+        "mean": _three(meaning["mean"], "mean", path),
+        "std": _three(meaning["std"], "std", path),
+        "channel_order": str(meaning["channel_order"]).lower(),
+        "labels": labels,
+        "activation": str(meaning["activation"]).lower(),
+        "keep": _kept(labels, config.classes, str(config.model)),
+    }
 
 
-def _probe(runner: Runner, shape: tuple[int, ...], dtype: Any, path: Path) -> NDArray[Any]:
-    """The output for noise: its shape and range are facts that no metadata can get wrong."""
-    noise = np.random.default_rng(0).random(shape).astype(dtype)
+def _probe(
+    runner: Runner, shape: tuple[int, ...], dtype: type[np.float32 | np.float16], path: Path
+) -> NDArray[np.generic]:
+    """Returns the file's output for noise of this shape. Raises `ModelError` if the file does not run."""
+    noise: NDArray[np.floating] = np.random.default_rng(0).random(shape).astype(dtype)
     try:
         return runner.raw(noise)
     except Exception as exc:  # ONNX Runtime's exceptions have no common base
@@ -261,13 +277,14 @@ def _probe(runner: Runner, shape: tuple[int, ...], dtype: Any, path: Path) -> ND
 
 
 def _guess_activation(scores: NDArray[np.float32]) -> str:
-    """Probabilities are left alone; scores outside 0..1 are logits, of a sigmoid if there is one channel."""
+    """Guesses that scores in 0..1 need no activation; others are logits, of a sigmoid if there is one channel."""
     if scores.min() >= 0 and scores.max() <= 1:
         return "none"
     return "sigmoid" if scores.shape[1] == 1 else "softmax"
 
 
 def _kept(labels: tuple[str, ...], classes: tuple[str, ...] | None, name: str) -> tuple[int, ...]:
+    """Returns the channels of the classes; without any, those of persons, else all but the background."""
     if classes is None:
         classes = (
             ("person",) if "person" in labels else tuple(x for x in labels if x not in ("background", "__background__"))
@@ -278,9 +295,17 @@ def _kept(labels: tuple[str, ...], classes: tuple[str, ...] | None, name: str) -
     return tuple(labels.index(c) for c in classes)
 
 
-def _three(values: Any, name: str, path: Path) -> tuple[float, float, float]:
+def _labels(value: object, path: Path) -> tuple[str, ...]:
+    """Returns a list of labels. Raises `ModelError` if `value` is none."""
+    if not isinstance(value, list | tuple):
+        raise ModelError(f"{path}: its labels are {value!r}; a list of names is needed")
+    return tuple(map(str, value))
+
+
+def _three(value: object, name: str, path: Path) -> tuple[float, float, float]:
+    """Returns three numbers, for R, G and B. Raises `ModelError` if `value` is anything else."""
     try:
-        r, g, b = (float(v) for v in values)
+        r, g, b = (float(v) for v in (value if isinstance(value, list | tuple) else []))
     except (TypeError, ValueError) as exc:
-        raise ModelError(f"{path}: its {name} is {values!r}; three numbers are needed") from exc
+        raise ModelError(f"{path}: its {name} is {value!r}; three numbers are needed") from exc
     return r, g, b

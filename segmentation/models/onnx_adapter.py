@@ -1,9 +1,7 @@
-"""A network's graph with the tensors of the pipeline: what `model_form.py` does around a session, as nodes.
+"""Adds the conversions of `tensor_form.py` to a network's graph, as nodes.
 
-Engines and PyTorch then see the same (N, 3, H, W) and (N, C, h, w) in floating point of every network.
+Engines and PyTorch then take (N, 3, H, W) and return (N, C, h, w) in floating point, whatever the network.
 """
-
-from typing import Any
 
 import numpy as np
 import onnx
@@ -15,8 +13,10 @@ from segmentation.models.tensor_form import Extra, Form
 
 
 def with_pipelines_tensors(graph: onnx.ModelProto, model: Model) -> onnx.ModelProto:
-    """The graph, which has the model's one output, with its input and output under their names but in the pipeline's
-    form. Raises `EngineError` if it carries states from frame to frame."""
+    """Returns the graph with its input and output in the pipeline's form, under their names.
+
+    `graph` has no output but the model's. Raises `EngineError` if the network carries states from frame to frame.
+    """
     form = model.form
     if form.recurrent:
         states = ", ".join(extra.name for extra in form.extras if extra.source)
@@ -34,7 +34,7 @@ def with_pipelines_tensors(graph: onnx.ModelProto, model: Model) -> onnx.ModelPr
 
 
 def _settle(graph: onnx.ModelProto, extras: tuple[Extra, ...]) -> None:
-    """Inputs that always hold the same become constants."""
+    """Replaces inputs of constant value by constants."""
     names = {extra.name for extra in extras}
     rest = [value for value in graph.graph.input if value.name not in names]
     del graph.graph.input[:]
@@ -43,16 +43,16 @@ def _settle(graph: onnx.ModelProto, extras: tuple[Extra, ...]) -> None:
 
 
 def _lead_in(graph: onnx.ModelProto, model: Model) -> None:
-    """Pictures as the pipeline makes them are turned into those that the graph takes."""
+    """Adds nodes that convert the pipeline's pictures to the graph's input."""
     name, inner = model.input_name, f"{model.input_name}/own"
     for node in graph.graph.node:
         _rename(node, name, inner)
     nodes, last = [], name
     if model.form.bytes:
-        half = numpy_helper.from_array(np.array(0.5, model.dtype), f"{name}/half")
-        graph.graph.initializer.append(half)
+        one_half = numpy_helper.from_array(np.array(0.5, model.dtype), f"{name}/one_half")
+        graph.graph.initializer.append(one_half)
         nodes = [
-            helper.make_node("Add", [name, half.name], [f"{name}/raised"]),
+            helper.make_node("Add", [name, one_half.name], [f"{name}/raised"]),
             helper.make_node("Floor", [f"{name}/raised"], [f"{name}/whole"]),
         ]
         last = f"{name}/whole"
@@ -60,7 +60,7 @@ def _lead_in(graph: onnx.ModelProto, model: Model) -> None:
         nodes.append(helper.make_node("Transpose", [last], [f"{name}/last"], perm=[0, 2, 3, 1]))
         last = f"{name}/last"
     kind = TensorProto.FLOAT16 if model.dtype is np.float16 else TensorProto.FLOAT
-    if model.form.bytes and _only_cast_to(graph, inner, kind):  # whole numbers already, which engines can't make bytes
+    if model.form.bytes and _only_cast_to(graph, inner, kind):  # spares a cast to bytes, which engines lack
         for node in graph.graph.node:
             if inner in node.input:
                 node.op_type = "Identity"
@@ -76,19 +76,19 @@ def _lead_in(graph: onnx.ModelProto, model: Model) -> None:
 
 
 def _only_cast_to(graph: onnx.ModelProto, name: str, kind: int) -> bool:
-    """Whether the graph does nothing with a value but to cast it to that type."""
+    """Returns whether all readers of a value are casts to the type `kind`."""
     readers = [node for node in graph.graph.node if name in node.input]
     return all(node.op_type == "Cast" and node.attribute[0].i == kind for node in readers)
 
 
 def _lead_out(graph: onnx.ModelProto, name: str, form: Form) -> None:
-    """What the graph puts out is turned into scores as the pipeline takes them."""
+    """Adds nodes that convert the graph's output to the pipeline's scores."""
     inner = f"{name}/own"
     for node in graph.graph.node:
         _rename(node, name, inner)
         node.output[:] = [inner if output == name else output for output in node.output]
     nodes, last = [], inner
-    if form.classes:  # of a type for which all operators are there
+    if form.classes:  # INT64 is a type that all operators below take
         nodes.append(helper.make_node("Cast", [last], [f"{name}/numbers"], to=TensorProto.INT64))
         last = f"{name}/numbers"
     if form.output_flat:
@@ -110,8 +110,8 @@ def _lead_out(graph: onnx.ModelProto, name: str, form: Form) -> None:
     output.CopyFrom(helper.make_tensor_value_info(name, kind, ["N", "C", "h", "w"]))
 
 
-def _unsqueeze(graph: onnx.ModelProto, source: str, target: str) -> Any:
-    """An axis for channels; from opset 13 on it is an input of the operator."""
+def _unsqueeze(graph: onnx.ModelProto, source: str, target: str) -> onnx.NodeProto:
+    """Returns a node that adds an axis for channels. From opset 13 on the axis is an input of the operator."""
     opset = next(o.version for o in graph.opset_import if o.domain in ("", "ai.onnx"))
     if opset < 13:
         return helper.make_node("Unsqueeze", [source], [target], axes=[1])
@@ -121,7 +121,7 @@ def _unsqueeze(graph: onnx.ModelProto, source: str, target: str) -> Any:
 
 
 def _rename(node: onnx.NodeProto, name: str, other: str) -> None:
-    """What a node reads, in the bodies of If and Loop too."""
+    """Renames a value that a node reads, in the bodies of If and Loop too."""
     node.input[:] = [other if value == name else value for value in node.input]
     for attribute in node.attribute:
         for body in (attribute.g, *attribute.graphs):
@@ -130,7 +130,7 @@ def _rename(node: onnx.NodeProto, name: str, other: str) -> None:
 
 
 def _put(graph: onnx.ModelProto, nodes: list[onnx.NodeProto], place: int) -> None:
-    """Adds nodes before the one of that number."""
+    """Inserts nodes before the node number `place`."""
     before = list(graph.graph.node)
     del graph.graph.node[:]
     graph.graph.node.extend([*before[:place], *nodes, *before[place:]])

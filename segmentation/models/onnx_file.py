@@ -1,13 +1,13 @@
-"""What an ONNX file says: its inputs and outputs, and what is written about them in it or beside it."""
+"""Reads an ONNX file's inputs and outputs, and the metadata in the file or beside it."""
 
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import onnxruntime as ort
 
 from segmentation.errors import ModelError, one_line
+from segmentation.model_types import Meaning
 from segmentation.models.tensor_form import FLOATS, INTEGERS, Extra, extra_of, state_sources
 
 TEXTS = ("channel_order", "activation")
@@ -15,35 +15,38 @@ KEYS = ("labels", "mean", "std", *TEXTS, "input_size", "model_output", "model_in
 
 
 def open_session(path: Path, options: ort.SessionOptions | None = None) -> ort.InferenceSession:
-    """An ONNX Runtime session on the CPU. Raises `ModelError` in one line."""
+    """Opens an ONNX Runtime session on the CPU. Raises `ModelError`."""
     options = options or ort.SessionOptions()
-    options.log_severity_level = 4  # its warnings go to stderr by themselves, its errors are raised
-    # What waits sleeps: threads that spin instead would take the cores from other stages.
+    options.log_severity_level = 4  # warnings would go to stderr; errors are raised anyway
+    # Threads that wait have to sleep: spinning threads would take the cores from other stages.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as exc:  # ONNX Runtime's exceptions have no common base but this
+    except Exception as exc:  # ONNX Runtime's exceptions have no other common base
         raise ModelError(f"{path}: is not an ONNX model that ONNX Runtime can load ({one_line(exc)})") from exc
 
 
-def described(session: ort.InferenceSession, path: Path) -> dict[str, Any]:
-    """What the file's metadata says, else the .json beside it, by `KEYS`. Raises `ModelError`."""
+def described(session: ort.InferenceSession, path: Path) -> Meaning:
+    """Returns the file's metadata under `KEYS`, and other keys of the .json beside it. Raises `ModelError`."""
     props = session.get_modelmeta().custom_metadata_map
     return {**_sidecar(path), **{key: _value(key, text, path) for key, text in props.items() if key in KEYS}}
 
 
-def _value(key: str, text: str, path: Path) -> Any:
+def _value(key: str, text: str, path: Path) -> object:
+    """Returns one value of the metadata. Raises `ModelError`."""
     if key in TEXTS:
         return text.lower()
     if key == "model_output":
         return text
     try:
-        return json.loads(text)
+        value: object = json.loads(text)
+        return value
     except ValueError as exc:
         raise ModelError(f"{path}: its metadata {key} is {text!r}; a JSON value is needed, such as a list") from exc
 
 
-def _sidecar(path: Path) -> dict[str, Any]:
+def _sidecar(path: Path) -> Meaning:
+    """Returns the content of the .json beside the file; empty without one. Raises `ModelError`."""
     beside = path.with_suffix(".json")
     if not beside.is_file():
         return {}
@@ -59,9 +62,9 @@ def _sidecar(path: Path) -> dict[str, Any]:
 def find_inputs(
     session: ort.InferenceSession, given: Mapping[str, Iterable[float]], path: Path
 ) -> tuple[ort.NodeArg, tuple[Extra, ...]]:
-    """The input that takes the picture, and the others: what is `given` by name, and states.
+    """Returns the input that takes the picture, and the others: those `given` by name, and states.
 
-    Raises `ModelError` where that is not certain, or something is left over.
+    Raises `ModelError` where that is not certain, or an input is left over.
     """
     inputs = {node.name: node for node in session.get_inputs()}
     if unknown := [name for name in given if name not in inputs]:
@@ -89,6 +92,7 @@ def find_inputs(
 
 
 def _extra(node: ort.NodeArg, values: tuple[float, ...], source: str, path: Path) -> Extra:
+    """Returns an input besides the picture. Raises `ModelError` if the values don't fit."""
     try:
         return extra_of(node, values, source)
     except (ValueError, KeyError, OverflowError) as exc:
@@ -97,12 +101,13 @@ def _extra(node: ort.NodeArg, values: tuple[float, ...], source: str, path: Path
 
 
 def _may_be_picture(node: ort.NodeArg) -> bool:
+    """Returns whether an input has the type and shape of pictures."""
     shape = node.shape
     return len(shape) == 4 and 3 in (shape[1], shape[3]) and (node.type in FLOATS or node.type == "tensor(uint8)")
 
 
 def takes_channels_last(source: ort.NodeArg, path: Path) -> bool:
-    """Whether the picture is (N, H, W, 3), not (N, 3, H, W). Raises `ModelError` if it can be neither."""
+    """Returns whether the picture is (N, H, W, 3), not (N, 3, H, W). Raises `ModelError` if it can be neither."""
     shape = source.shape
     if source.type not in FLOATS and source.type != "tensor(uint8)":
         raise ModelError(f"{path}: input {source.name} is {source.type}; float, float16 or uint8 is needed")
@@ -116,12 +121,12 @@ def takes_channels_last(source: ort.NodeArg, path: Path) -> bool:
 
 
 def find_output(
-    session: ort.InferenceSession, wanted: Any, extras: Iterable[Extra], path: Path
+    session: ort.InferenceSession, wanted: object, extras: Iterable[Extra], path: Path
 ) -> tuple[ort.NodeArg, bool]:
-    """The output that masks are made of, and whether it is the file's first: the one `wanted` by name or number, else
-    the first that can be (auxiliary ones come after it), of scores before class numbers.
+    """Returns the output from which masks are made, and whether it is the file's first.
 
-    Raises `ModelError` if there is none.
+    That is the output `wanted` by name or number, else the first that can be one, with scores before class numbers:
+    auxiliary outputs come last. Raises `ModelError` if there is none.
     """
     outputs = session.get_outputs()
     states = {extra.source for extra in extras}

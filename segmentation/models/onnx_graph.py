@@ -1,10 +1,9 @@
-"""Preparing an ONNX graph for an engine: checked, one input and one output, a settled shape, constants folded."""
+"""Prepares an ONNX graph for an engine: checks it, drops outputs, sets the shape and folds constants."""
 
 import logging
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -21,14 +20,14 @@ log = logging.getLogger(__name__)
 BATCH = "N"  # the name of a batch dimension that is dynamic
 _QUANTIZED = {"QuantizeLinear", "DequantizeLinear"}
 _STANDARD = {"", "ai.onnx"}
-_TOLERANCE = 1e-3  # of the largest value: sums are added up in another order when a batch is larger
+_TOLERANCE = 1e-3  # of the largest value: larger batches add up sums in another order
 
 
 def prepare(model: Model, batch: int | None) -> onnx.ModelProto:
-    """Reads `model`'s file and returns its graph, FP32 as it was, ready to be converted or built.
+    """Reads `model`'s file and returns its graph, in its own precision, ready to be converted or built.
 
-    `batch` is a fixed batch size, None makes it dynamic. The graph has the input (batch, 3, height, width) and the
-    output that the model is read from; others are dropped. Raises `EngineError`.
+    `batch` is a fixed batch size; `None` makes it dynamic. The graph has the input (batch, 3, height, width) and the
+    model's output alone. Raises `EngineError`.
     """
     graph = _load(model)
     log.info("load: %s, %d nodes, %s", model.path, len(graph.graph.node), _opset(graph))
@@ -39,7 +38,7 @@ def prepare(model: Model, batch: int | None) -> onnx.ModelProto:
     graph = _with_shape(graph, model, batch)
     log.info("batch: %s", "dynamic" if batch is None else f"fixed at {batch}")
     if is_quantized(graph):
-        # Folding would turn the quantized weights, which the builder wants to see, into plain ones.
+        # Folding would turn the quantized weights into plain ones, and the builder needs the quantized ones.
         log.info("fold: only its %d biases, because it has Q/DQ nodes", _fold_biases(graph))
         return graph
     before = len(graph.graph.node)
@@ -49,7 +48,7 @@ def prepare(model: Model, batch: int | None) -> onnx.ModelProto:
 
 
 def for_one_picture(model: Model) -> onnx.ModelProto | None:
-    """The same for a batch of 1, if the model's can be made that."""
+    """Returns the graph of `prepare` for a batch of 1; `None` if the model's batch can't be changed to that."""
     try:
         return prepare(model, 1)
     except EngineError:
@@ -57,30 +56,31 @@ def for_one_picture(model: Model) -> onnx.ModelProto | None:
 
 
 def is_quantized(graph: onnx.ModelProto) -> bool:
-    """Whether the graph states INT8 or FP8 itself, by Q/DQ nodes; its precision is then left as it is."""
+    """Returns whether Q/DQ nodes in the graph state INT8 or FP8. The precision of such a graph is not changed."""
     return any(node.op_type in _QUANTIZED for node in graph.graph.node)
 
 
 def session_of(graph: onnx.ModelProto, options: ort.SessionOptions | None = None) -> ort.InferenceSession:
-    """An ONNX Runtime session on the CPU for a graph in memory. Raises ONNX Runtime's errors."""
+    """Opens an ONNX Runtime session on the CPU for a graph in memory. Raises ONNX Runtime's errors."""
     options = options or ort.SessionOptions()
     options.log_severity_level = 4
     return ort.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 def exact_session(graph: onnx.ModelProto) -> ort.InferenceSession:
-    """A session that optimises nothing: no pair of casts is taken out, and errors name the graph's own nodes."""
+    """Opens a session without optimization, which keeps pairs of casts and names the graph's own nodes in errors."""
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return session_of(graph, options)
 
 
-def run(session: ort.InferenceSession, tensor: NDArray[Any], outputs: list[str] | None = None) -> list[NDArray[Any]]:
-    """All or the named outputs for the one input."""
-    return [np.asarray(value) for value in session.run(outputs, {session.get_inputs()[0].name: tensor})]
+def run(session: ort.InferenceSession, tensor: NDArray[np.generic]) -> list[NDArray[np.generic]]:
+    """Returns all outputs for the value of the only input."""
+    return [np.asarray(value) for value in session.run(None, {session.get_inputs()[0].name: tensor})]
 
 
 def _load(model: Model) -> onnx.ModelProto:
+    """Reads and checks the file. Raises `EngineError`."""
     try:
         graph = onnx.load(model.path, load_external_data=False)
     except Exception as exc:  # protobuf's errors have no common base
@@ -99,11 +99,12 @@ def _load(model: Model) -> onnx.ModelProto:
 
 
 def _opset(graph: onnx.ModelProto) -> str:
+    """Names the graph's opsets, for the log."""
     return ", ".join(f"opset {o.domain or 'ai.onnx'} {o.version}" for o in graph.opset_import)
 
 
 def _move_initializers(graph: onnx.ModelProto) -> int:
-    """Takes weights out of the inputs, where exporters before IR 4 list them: there they can't be folded."""
+    """Takes weights out of the inputs and returns their number. Before IR 4 exporters list them there, unfoldable."""
     weights = {tensor.name for tensor in graph.graph.initializer}
     inputs = [value for value in graph.graph.input if value.name not in weights]
     moved = len(graph.graph.input) - len(inputs)
@@ -114,7 +115,7 @@ def _move_initializers(graph: onnx.ModelProto) -> int:
 
 
 def _keep_output(graph: onnx.ModelProto, name: str) -> None:
-    """Drops the auxiliary outputs and the nodes that only they need."""
+    """Drops the other outputs, and the nodes that only these need."""
     kept = [value for value in graph.graph.output if value.name == name]
     del graph.graph.output[:]
     graph.graph.output.extend(kept)
@@ -128,7 +129,7 @@ def _keep_output(graph: onnx.ModelProto, name: str) -> None:
 
 
 def _read(node: onnx.NodeProto) -> Iterator[str]:
-    """The names that a node reads, those in the bodies of If and Loop too."""
+    """Yields the names that a node reads, those in the bodies of If and Loop too."""
     yield from node.input
     for attribute in node.attribute:
         for body in (attribute.g, *attribute.graphs):
@@ -138,7 +139,7 @@ def _read(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def _with_shape(graph: onnx.ModelProto, model: Model, batch: int | None) -> onnx.ModelProto:
-    """The graph with its batch, height and width settled, proved by running it."""
+    """Returns the graph with its batch, height and width set, tested by running it. Raises `EngineError`."""
     changed = onnx.ModelProto()
     changed.CopyFrom(graph)
     sizes: list[int | str] = [BATCH if batch is None else batch, 3, model.height, model.width]
@@ -160,14 +161,17 @@ def _with_shape(graph: onnx.ModelProto, model: Model, batch: int | None) -> onnx
     return changed
 
 
-def _one_by_one(session: ort.InferenceSession, pictures: NDArray[Any], batch: int) -> NDArray[np.float32]:
-    """The output for each picture alone, in a batch of `batch` copies."""
+def _one_by_one(session: ort.InferenceSession, pictures: NDArray[np.floating], batch: int) -> NDArray[np.float32]:
+    """Returns the output for each picture alone, in a batch of `batch` copies."""
     parts = [run(session, np.repeat(picture[None], batch, axis=0))[0][:1] for picture in pictures]
     return np.concatenate(parts).astype(np.float32)
 
 
 def _fold_biases(graph: onnx.ModelProto) -> int:
-    """Makes biases that are quantized to 32 bits, as ONNX Runtime's tool does, plain: no builder takes those."""
+    """Replaces biases of 32-bit integers, as ONNX Runtime's tool makes them, by floats; returns their number.
+
+    No builder takes the quantized ones.
+    """
     constants = {tensor.name: tensor for tensor in graph.graph.initializer}
     nodes, folded = [], 0
     for node in graph.graph.node:
@@ -175,7 +179,7 @@ def _fold_biases(graph: onnx.ModelProto) -> int:
         if tensor is None or tensor.data_type != onnx.TensorProto.INT32 or node.input[1] not in constants:
             nodes.append(node)
             continue
-        scale = numpy_helper.to_array(constants[node.input[1]])  # one for all, or one for each: the zero point is 0
+        scale = numpy_helper.to_array(constants[node.input[1]])  # one for all or one for each; the zero point is 0
         value = (numpy_helper.to_array(tensor) * scale).astype(scale.dtype)
         graph.graph.initializer.append(numpy_helper.from_array(value, node.output[0]))
         folded += 1
@@ -185,6 +189,7 @@ def _fold_biases(graph: onnx.ModelProto) -> int:
 
 
 def _set_dimensions(value: onnx.ValueInfoProto, sizes: list[int | str]) -> None:
+    """Sets the first dimensions of a value: a number is fixed, a name dynamic."""
     for dimension, size in zip(value.type.tensor_type.shape.dim, sizes, strict=False):
         dimension.Clear()
         if isinstance(size, int):
@@ -194,7 +199,10 @@ def _set_dimensions(value: onnx.ValueInfoProto, sizes: list[int | str]) -> None:
 
 
 def _fold(graph: onnx.ModelProto, path: Path) -> onnx.ModelProto:
-    """Constants folded by ONNX Runtime, at the level that keeps to standard operators."""
+    """Returns the graph with constants folded by ONNX Runtime, at the level that adds no operators of its own.
+
+    Raises `EngineError`.
+    """
     with tempfile.TemporaryDirectory() as folder:
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
@@ -210,5 +218,5 @@ def _fold(graph: onnx.ModelProto, path: Path) -> onnx.ModelProto:
             ) from exc
     own = {node.domain for node in graph.graph.node}
     added = {node.domain for node in folded.graph.node} - own - _STANDARD
-    assert not added, f"ONNX Runtime's basic optimisation added operators of {added}"
+    assert not added, f"ONNX Runtime's basic optimization added operators of {added}"
     return folded

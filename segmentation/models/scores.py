@@ -1,21 +1,24 @@
-"""A network's scores as masks, on the host; `stages/inference/onnx_to_torch.py` has the same on a GPU."""
+"""Turns a network's scores into masks, on the host; `stages/inference/onnx_to_torch.py` does so on a GPU."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.models.model import Model
 
-LEAST_SPAN = np.float32(1e-6)  # of what "minmax" stretches: a picture whose scores are all equal keeps nothing
+LEAST_SPAN = np.float32(1e-6)  # that "minmax" stretches: a picture whose scores are all equal has an empty mask
 
 
 def likeliest(scores: NDArray[np.float32], model: Model) -> NDArray[np.uint8]:
-    """(N, C, h, w) scores to (N, h, w): index into `model.keep` of the likeliest class. Activations keep the order."""
+    """Returns the likeliest class at each place, as an index into `model.keep`: (N, C, h, w) to (N, h, w) uint8.
+
+    No activation is needed, because activations keep the order.
+    """
     class_map: NDArray[np.uint8] = scores[:, list(model.keep)].argmax(axis=1).astype(np.uint8)
     return class_map
 
 
 def probabilities(scores: NDArray[np.float32], model: Model) -> NDArray[np.float32]:
-    """(N, C, h, w) scores to (N, h, w) probability that a place belongs to one of `model.keep`."""
+    """Returns the probability of all of `model.keep` together: (N, C, h, w) to (N, h, w) float32 in 0..1."""
     keep = list(model.keep)
     if model.activation == "softmax":
         scores = np.exp(scores - scores.max(axis=1, keepdims=True))

@@ -1,37 +1,41 @@
-"""The form of a network's own tensors, and how they become those of the pipeline.
+"""The form of a network's tensors, and the conversion between them and the pipeline's tensors.
 
-The pipeline gives pictures (N, 3, H, W) in floating point and takes scores (N, C, h, w). A file may want channels last
-or bytes, put out class numbers in place of scores, and have further inputs: constants, and states that it puts out for
-one frame and wants back for the next. `onnx_form.py` makes the same of the graph itself, for GPUs.
+The pipeline passes pictures (N, 3, H, W) in floating point and takes scores (N, C, h, w). A file may take channels last
+or bytes, and return class numbers instead of scores. A file may have further inputs: constants, and states that it
+returns for one frame and takes for the next. `onnx_adapter.py` changes the graph likewise, for GPUs.
 """
 
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-FLOATS: dict[str, Any] = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
-INTEGERS: dict[str, Any] = {"tensor(uint8)": np.uint8, "tensor(int32)": np.int32, "tensor(int64)": np.int64}
-DTYPES = {**FLOATS, **INTEGERS, "tensor(bool)": np.bool_, "tensor(double)": np.float64}
-BYTE = 1 / 255  # the `std` with which (rgb - 0) / std is 0..255
+FLOATS: dict[str, type[np.float32 | np.float16]] = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+INTEGERS: dict[str, type[np.uint8 | np.int32 | np.int64]] = {
+    "tensor(uint8)": np.uint8,
+    "tensor(int32)": np.int32,
+    "tensor(int64)": np.int64,
+}
+DTYPES: dict[str, type[np.generic]] = {**FLOATS, **INTEGERS, "tensor(bool)": np.bool_, "tensor(double)": np.float64}
+BYTE = 1 / 255  # a `std`: rgb / std is 0..255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extra:
-    """An input besides the picture, with what it holds: always, or in the first frame."""
+    """An input besides the picture, with its values: those of all frames, or of the first frame if it is a state."""
 
     name: str
     dtype: str  # NumPy's name
     shape: tuple[int, ...]
     values: tuple[float, ...]  # all of them, or one for all
-    source: str = ""  # the output that it holds from the second frame on, if it is a state
+    source: str = ""  # of a state: the output whose value for one frame is the input for the next
 
     @property
-    def array(self) -> NDArray[Any]:
+    def array(self) -> NDArray[np.generic]:
+        """A new array of the values."""
         return np.broadcast_to(np.array(self.values, self.dtype).reshape(-1), (self._size,)).reshape(self.shape).copy()
 
     @property
@@ -53,53 +57,52 @@ class Form:
 
     @property
     def recurrent(self) -> bool:
-        """Whether frames have to come one after the other, in order."""
+        """Whether the network has states, so that frames have to be passed one by one and in order."""
         return any(extra.source for extra in self.extras)
 
     @property
     def plain(self) -> bool:
-        """Whether there is no difference."""
+        """Whether the file has the pipeline's tensors."""
         return self == Form()
 
 
 class Runner:
     """Runs a file's session on pictures (N, 3, H, W) and returns scores (N, C, h, w) float32.
 
-    A recurrent network takes one picture a call, in presentation order, and is to be called from one thread at a time.
+    A recurrent network takes one picture a call, in presentation order, from one thread at a time.
     """
 
     def __init__(self, session: ort.InferenceSession, input_name: str, output_name: str, form: Form) -> None:
         self._session, self._input, self._form = session, input_name, form
         self._states = [extra for extra in form.extras if extra.source]
         self._outputs = [output_name, *(extra.source for extra in self._states)]
-        self._extras: dict[str, NDArray[Any]] = {extra.name: extra.array for extra in form.extras}
+        self._extras = {extra.name: extra.array for extra in form.extras}
 
-    def __call__(self, pictures: NDArray[Any]) -> NDArray[np.float32]:
+    def __call__(self, pictures: NDArray[np.floating]) -> NDArray[np.float32]:
         return to_scores(self.raw(pictures), self._form)
 
     def fresh(self) -> "Runner":
-        """A runner on the same session, with the states as they are before the first picture."""
+        """Returns a runner on the same session, with the states of the first picture."""
         runner = copy(self)
         runner._extras = {extra.name: extra.array for extra in self._form.extras}
         return runner
 
-    def raw(self, pictures: NDArray[Any]) -> NDArray[Any]:
-        """The output as the file has it."""
+    def raw(self, pictures: NDArray[np.floating]) -> NDArray[np.generic]:
+        """Runs the file on pictures (N, 3, H, W) and returns the output in the file's own form."""
         given = {self._input: to_input(pictures, self._form), **self._extras}
         found, *states = self._session.run(self._outputs, given)
         self._extras.update({extra.name: state for extra, state in zip(self._states, states, strict=True)})
         return np.asarray(found)
 
 
-def to_input(pictures: NDArray[Any], form: Form) -> NDArray[Any]:
-    """Pictures (N, 3, H, W) as the file wants them."""
-    if form.bytes:
-        pictures = np.floor(pictures + np.float32(0.5)).astype(np.uint8)
-    return np.ascontiguousarray(pictures.transpose(0, 2, 3, 1)) if form.input_last else pictures
+def to_input(pictures: NDArray[np.floating], form: Form) -> NDArray[np.generic]:
+    """Returns pictures (N, 3, H, W) in the form of the file's input."""
+    given: NDArray[np.generic] = np.floor(pictures + np.float32(0.5)).astype(np.uint8) if form.bytes else pictures
+    return np.ascontiguousarray(given.transpose(0, 2, 3, 1)) if form.input_last else given
 
 
-def to_scores(raw: NDArray[Any], form: Form) -> NDArray[np.float32]:
-    """What the file puts out as scores (N, C, h, w); of class numbers 1 for the class that it is, else 0."""
+def to_scores(raw: NDArray[np.generic], form: Form) -> NDArray[np.float32]:
+    """Returns the file's output as scores (N, C, h, w); class numbers become 1 for that class and 0 for the others."""
     if form.output_flat:
         raw = raw[:, None]
     elif form.output_last:
@@ -110,25 +113,27 @@ def to_scores(raw: NDArray[Any], form: Form) -> NDArray[np.float32]:
 
 
 def is_channels_last(shape: tuple[int, ...], size: tuple[int, int], otherwise: bool) -> bool:
-    """Whether a tensor of four dimensions is (N, h, w, C), not (N, C, h, w), for an input of `size` (height, width).
+    """Returns whether an output of this shape is (N, h, w, C), not (N, C, h, w), for an input of `size`.
 
-    `otherwise` is returned where both may be, or neither.
+    `size` is (height, width). `otherwise` is returned where both are possible, or neither.
     """
     first, last = is_picture(shape[2:], size), is_picture(shape[1:3], size)
     return last if first != last else otherwise
 
 
 def is_picture(sides: tuple[int, ...], size: tuple[int, int]) -> bool:
-    """Whether two sides may be height and width of what a network puts out for an input of `size` (height, width):
-    they are in its proportion, to a pixel of the input."""
+    """Returns whether two sides may be an output's height and width for an input of `size` (height, width).
+
+    They are if their proportion is that of the input, to a pixel of the input.
+    """
     (h, w), (height, width) = sides, size
     return abs(h / height - w / width) * min(height, width) < 1
 
 
-def extra_of(node: Any, values: tuple[float, ...], source: str = "") -> Extra:
-    """An input of the session's with its values. Raises `ValueError` if they are not as many as it has.
+def extra_of(node: ort.NodeArg, values: tuple[float, ...], source: str = "") -> Extra:
+    """Returns an input of the session with its values. Raises `ValueError` if their number does not fit.
 
-    A side that is dynamic is 1; the only one of its input is as long as there are values.
+    A dynamic side is 1, but the only side of an input is as long as there are values.
     """
     sides = [side if isinstance(side, int) and side > 0 else None for side in node.shape]
     if len(sides) == 1 and sides[0] is None:
@@ -141,8 +146,10 @@ def extra_of(node: Any, values: tuple[float, ...], source: str = "") -> Extra:
 
 
 def state_sources(inputs: list[str], outputs: list[str]) -> Mapping[str, str]:
-    """Inputs that an output of the frame before feeds, by their names: these differ only in an `i` or `in` at the end
-    of the one and an `o` or `out` at the end of the other, such as r1i and r1o, h_in and h_out."""
+    """Returns the outputs that feed states, by the names of these inputs.
+
+    The two names differ only in their ends, `i` and `o` or `in` and `out`, such as r1i and r1o, h_in and h_out.
+    """
     found = {}
     for name in inputs:
         for end, other in (("in", "out"), ("i", "o"), ("In", "Out"), ("IN", "OUT")):

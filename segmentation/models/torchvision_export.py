@@ -1,14 +1,14 @@
-"""Segmentation networks of torchvision by name, exported to ONNX with what their numbers mean in the metadata."""
+"""Exports segmentation networks of torchvision to ONNX, with the meaning of their numbers in the metadata."""
 
 import json
 import logging
 from pathlib import Path
-from typing import Any
 
 import onnx
 import torch
 
 from segmentation.errors import ModelError, one_line
+from segmentation.model_types import Meaning
 
 log = logging.getLogger(__name__)
 
@@ -16,21 +16,22 @@ _OPSET = 17
 
 
 class _Scores(torch.nn.Module):  # type: ignore[misc]
-    """A network that returns its scores (N, C, H, W), where torchvision's return them by name, with auxiliary ones."""
+    """Returns the scores (N, C, H, W) alone, out of the main and auxiliary ones that torchvision's networks return."""
 
     def __init__(self, network: torch.nn.Module) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        """Runs the network on pictures (N, 3, H, W)."""
         return self.network(pictures)["out"]
 
 
 def export_by_name(name: str, target: Path, size: tuple[int, int] | None, *, weights: bool = True) -> None:
     """Writes the network `name` of torchvision as ONNX, for pictures of `size` (height, width).
 
-    `size` defaults to what the weights were measured at. Without `weights` they are random, but the same each time.
-    Raises `ModelError` if the weights can't be downloaded.
+    `size` defaults to the one at which the weights were evaluated. Without `weights` the weights are random, and the
+    same each time. Raises `ModelError` if the weights can't be downloaded.
     """
     from torchvision.models import get_model, get_model_weights
 
@@ -59,10 +60,10 @@ def export_by_name(name: str, target: Path, size: tuple[int, int] | None, *, wei
     export(_Scores(network), target, size, meaning)
 
 
-def export(network: torch.nn.Module, target: Path, size: tuple[int, int], meaning: dict[str, Any]) -> None:
+def export(network: torch.nn.Module, target: Path, size: tuple[int, int], meaning: Meaning) -> None:
     """Writes a network that maps (N, 3, H, W) to scores (N, C, h, w) as ONNX, with `meaning` as its metadata.
 
-    The batch is dynamic, height and width are `size`.
+    The batch is dynamic; height and width are those of `size`.
     """
     torch.onnx.export(
         network.eval(),

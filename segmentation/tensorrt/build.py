@@ -120,8 +120,8 @@ def _build(spec: EngineSpec, pictures: Pictures) -> tuple[bytes, Sidecar]:
     elif model.dtype is np.float16:
         precision = "fp16"
     elif precision == "fp16":
-        alike = for_one_picture(model) if (options.fixed_batch or 1) > 1 else None
-        graph, comparison = to_fp16(graph, model, pictures(model), alike)
+        smaller = for_one_picture(model) if (options.fixed_batch or 1) > 1 else None
+        graph, comparison = to_fp16(graph, model, pictures(model), smaller)
         log.info("fp16: mask IoU %.4f with FP32, %d nodes kept in FP32", comparison.iou, len(comparison.kept_in_fp32))
     timings = _timing_cache(spec) if options.timing_cache else None
     built = build_plan(graph, model, options, spec.variant, spec.capability, timings)
@@ -147,7 +147,7 @@ def _verify(spec: EngineSpec, pictures: Pictures, exact: onnx.ModelProto, plan: 
         from segmentation.tensorrt.session import run_plan
     except ModuleNotFoundError as exc:
         return f"not run: {exc.name} is not installed"
-    inputs = pictures(spec.model).astype(spec.model.dtype)
+    inputs: NDArray[np.floating] = pictures(spec.model).astype(spec.model.dtype)
     expected = masks(session_of(exact), spec.model, inputs)
     actual = probabilities(run_plan(plan, sidecar, inputs), spec.model)
     result = compare(expected, actual)

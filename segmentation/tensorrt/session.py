@@ -162,7 +162,7 @@ class EngineSession:
         return torch.zeros((self.largest, *tensor["shape"][1:]), dtype=dtype, device=self._device)
 
 
-def run_plan(plan: bytes, sidecar: Sidecar, pictures: NDArray[Any]) -> NDArray[np.float32]:
+def run_plan(plan: bytes, sidecar: Sidecar, pictures: NDArray[np.floating]) -> NDArray[np.float32]:
     """Runs a plan on the current GPU and returns its scores (N, C, h, w) for `pictures` (N, 3, H, W).
 
     Raises `EngineError` if the plan can't be loaded or does not run.

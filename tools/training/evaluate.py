@@ -46,7 +46,7 @@ from segmentation.config import Config
 from segmentation.frames import LIMITED, Color, Frame, FrameBatch, VideoInfo
 from segmentation.media.input import EXACT
 from segmentation.media.planes import plane_view
-from segmentation.models.input_size import fitting, sizes_of
+from segmentation.models.input_size import nearest_size, sizes_of
 from segmentation.models.model import BUILT_IN, Model, load_model, open_session
 from segmentation.models.tensor_form import Runner
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
@@ -128,7 +128,7 @@ class Network:
     def __call__(self, rgb: Picture) -> Map:
         """The probability of a person (h, w), at the size that the network puts out."""
         info, batch = as_video(rgb)
-        size = fitting(list(self.models), info)
+        size = nearest_size(list(self.models), info)
         preprocess = OpenCVPreprocessor(info, PIX_FMT, self.models[size], self._config, None)
         mask: Map = self._infer[size](preprocess(batch)).masks[0]
         return mask

@@ -1,7 +1,7 @@
 """Encoding on all cores by cutting the video into closed segments: for machines whose GPU has no encoder.
 
 One encoder with many threads leaves cores idle, since rows and frames wait for each other. Encoders of different
-segments share no data, so each has a core to itself. docs/gpu.md has the measurements.
+segments share no data, so each has a core to itself. docs/gpu.md has measurements.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class SegmentEncoder(PyAVEncoder):
             while not self._idle:
                 self._receive(wait=True)
             packets = self._next_packets()
-            self._staging = None  # before the service looks which blocks are free
+            self._staging = None  # so that the service finds the block free
             self._lease.finish()
         self.close()
         return packets
@@ -164,7 +164,7 @@ class SegmentEncoder(PyAVEncoder):
     def close(self) -> None:
         if self._lease is None:
             return
-        self._lease.interrupt()  # so that no thread waits for a message with the lock in hand
+        self._lease.interrupt()  # else a thread in `encode` or `flush` may hold the lock and wait for a message
         with self._lock:
             self._unreleased.clear()
             self._staging = self.blocks = None

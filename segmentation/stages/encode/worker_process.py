@@ -120,7 +120,7 @@ class EncoderLease:
             raise self._error() from exc
 
     def finish(self) -> None:
-        """Returns the worker to the service. To be called when the process has said that it is idle."""
+        """Returns the worker to the service. To be called when `Idle` was received."""
         with self._lock:
             self._over = True
         if not self._interrupted:
@@ -200,7 +200,7 @@ class EncoderService:
         worker.close()
 
     def close(self) -> None:
-        """Ends all idle workers. Those that are lent end when they come back."""
+        """Ends all idle workers. A lent worker ends when its lease does."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []

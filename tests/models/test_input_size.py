@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from fractions import Fraction
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import av
 import numpy as np
 import onnx
 import pytest
+from converter import need_onnx2torch
 from drawn import make_info
 from networks import RED, make_model
 from unet import SIZES, make_unet
@@ -135,10 +135,9 @@ def test_the_graph_is_made_for_it(network: Path, size: list[int], batch: int | N
     np.testing.assert_allclose(masks(session_of(graph), model, pictures), expected, atol=1e-5)
 
 
-def test_half_graphs_of_several_sizes_are_several_and_pytorch_runs_them(network: Path, folder: Path) -> None:
+def test_each_size_has_its_own_fp16_graph_and_pytorch_runs_it(network: Path, folder: Path) -> None:
     torch = pytest.importorskip("torch", minversion="2")
-    if find_spec("onnx2torch") is None:  # which is not imported as it is, see `onnx_to_torch`
-        pytest.skip("onnx2torch is not installed")
+    need_onnx2torch()
     from segmentation.stages.inference.onnx_to_torch import convert, probabilities
     from segmentation.stages.inference.torch import TorchInference
 

@@ -1,4 +1,4 @@
-"""Any segmentation ONNX: what its input and output mean, and where that is said."""
+"""Any segmentation ONNX: the meaning of its input and output, from each place that states it."""
 
 import json
 from pathlib import Path
@@ -30,6 +30,14 @@ def test_the_built_in_model_says_everything_itself() -> None:
     assert model.batch is None
     assert (model.height, model.width) == (256, 448)  # most videos' shape, and multiples of 16
     assert model.path.stat().st_size < 3_100_000
+
+
+@pytest.mark.parametrize("labels", [5, "person", {"0": "person"}])
+def test_labels_that_are_no_list_are_refused(tmp_path: Path, labels: object) -> None:
+    path = make_model(tmp_path / "m.onnx", RED)
+    path.with_suffix(".json").write_text(json.dumps({"labels": labels}))
+    with pytest.raises(ModelError, match=r"its labels are .*; a list of names is needed"):
+        load_model(Config(model=path))
 
 
 def test_a_model_without_a_word_about_itself(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Types of networks: what is known of each where its file says nothing, on small networks of the same form."""
+"""Types of networks: the meaning of each type whose files state none, on small networks of the same form."""
 
 import json
 from pathlib import Path
@@ -26,8 +26,10 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def make_scores(path: Path, outputs: dict[str, int], *, bias: float = 3.0) -> Path:
-    """A network of dynamic size whose outputs have so many channels of the picture's mean color times 10, minus a
-    bias, and nothing written about them."""
+    """Writes a network of dynamic size without metadata. `outputs` are the numbers of channels by name.
+
+    Each channel is the picture's mean color times 10, minus `bias`.
+    """
     kernels = {f"{name}/kernel": np.full((count, 3, 1, 1), 10 / 3, np.float32) for name, count in outputs.items()}
     biases = {
         f"{name}/bias": np.full(count, -bias - 10 * number, np.float32)

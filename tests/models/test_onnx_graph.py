@@ -1,4 +1,4 @@
-"""What happens to a graph before it is built: settled shape, folded constants, and FP16 where it holds."""
+"""Graphs before they are built: a fixed or dynamic shape, folded constants, and FP16 where masks stay the same."""
 
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,8 @@ def test_initializers_leave_the_inputs() -> None:
     assert len(onnx.load(model.path).graph.input) > 100
     graph = prepare(model, None)
     assert [value.name for value in graph.graph.input] == ["input_3"]
-    half, comparison = to_fp16(graph, model, picture_inputs(model))
-    assert half.ByteSize() < 0.85 * model.path.stat().st_size
+    converted, comparison = to_fp16(graph, model, picture_inputs(model))
+    assert converted.ByteSize() < 0.85 * model.path.stat().st_size
     assert comparison.iou >= MIN_IOU and 0.1 < comparison.covered < 0.9
 
 
@@ -135,37 +135,37 @@ def test_weights_in_another_file_are_refused(tmp_path: Path) -> None:
 
 def test_the_built_in_model_holds_in_half_precision() -> None:
     model = model_of("person")
-    half, comparison = to_fp16(prepare(model, None), model, picture_inputs(model))
+    converted, comparison = to_fp16(prepare(model, None), model, picture_inputs(model))
     assert comparison.pictures == 4 and comparison.iou >= MIN_IOU and not comparison.kept_in_fp32
     assert 0 < comparison.largest_difference < 0.02  # 0 would mean that nothing was rounded
     assert 0.1 < comparison.covered < 0.9
-    kinds = {t.data_type for t in half.graph.initializer if t.dims and t.name}
+    kinds = {t.data_type for t in converted.graph.initializer if t.dims and t.name}
     assert TensorProto.FLOAT16 in kinds
-    assert half.ByteSize() < 0.52 * model.path.stat().st_size
-    for value in (half.graph.input[0], half.graph.output[0]):
+    assert converted.ByteSize() < 0.52 * model.path.stat().st_size
+    for value in (converted.graph.input[0], converted.graph.output[0]):
         assert value.type.tensor_type.elem_type == TensorProto.FLOAT
 
 
 def test_resize_and_softmax_in_half_precision() -> None:
     model = model_of(DATA / "bright-dynamic.onnx")
-    half, comparison = to_fp16(prepare(model, None), model, picture_inputs(model))
+    converted, comparison = to_fp16(prepare(model, None), model, picture_inputs(model))
     assert comparison.iou >= MIN_IOU and 0.02 < comparison.covered < 0.98
-    (resize,) = [n for n in half.graph.node if n.op_type == "Resize"]
-    scales = next(t for t in half.graph.initializer if t.name == resize.input[2])
+    (resize,) = [n for n in converted.graph.node if n.op_type == "Resize"]
+    scales = next(t for t in converted.graph.initializer if t.name == resize.input[2])
     assert scales.data_type == TensorProto.FLOAT  # the standard says so: a scale of 2.0 is no pixel
-    onnx.checker.check_model(half, full_check=True)
+    onnx.checker.check_model(converted, full_check=True)
 
 
 def test_the_node_that_overflows_is_named_and_stays_in_fp32(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = model_of(overflow(tmp_path / "m.onnx"))
-    half, comparison = to_fp16(prepare(model, None), model, picture_inputs(model))
+    converted, comparison = to_fp16(prepare(model, None), model, picture_inputs(model))
     assert comparison.kept_in_fp32 == ("/huge/Mul", "/small/Div")
     assert "2 nodes, the first is /huge/Mul, have values near FP16's limit" in caplog.text
     assert comparison.iou >= MIN_IOU and comparison.covered > 0.02
-    large = [t for t in half.graph.initializer if t.data_type == TensorProto.FLOAT and t.dims == []]
+    large = [t for t in converted.graph.initializer if t.data_type == TensorProto.FLOAT and t.dims == []]
     assert any(numpy_helper.to_array(t) == np.float32(3e5) for t in large)
-    assert any(n.name == "/raw/Conv" for n in half.graph.node)
-    onnx.checker.check_model(half, full_check=True)
+    assert any(n.name == "/raw/Conv" for n in converted.graph.node)
+    onnx.checker.check_model(converted, full_check=True)
 
 
 def test_a_value_that_vanishes_is_found_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -190,9 +190,9 @@ def test_a_batch_that_is_fixed_is_converted_as_it_is(tmp_path: Path, folder: Pat
     model = model_of(chain(tmp_path / "m.onnx", nodes, weights, batch=2), activation="sigmoid")
     with pytest.raises(EngineError, match="can't be made 1"):
         prepare(model, 1)
-    half = onnx.load(fp16_graph(model, 2))
-    assert half.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 2
-    assert any(t.data_type == TensorProto.FLOAT16 for t in half.graph.initializer)
+    converted = onnx.load(fp16_graph(model, 2))
+    assert converted.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 2
+    assert any(t.data_type == TensorProto.FLOAT16 for t in converted.graph.initializer)
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -202,18 +202,18 @@ def test_large_batches_are_judged_by_one_picture_at_a_time(
     nodes = [node("Conv", "x kernel", "raw"), node("Mul", "raw large", "huge"), node("Sub", "huge half", "y")]
     weights = {"kernel": RED_ONLY, "large": np.float32(1e5), "half": np.float32(0.5)}
     model = model_of(chain(tmp_path / "m.onnx", nodes, weights), activation="sigmoid")
-    graph, alike, pictures = prepare(model, 16), prepare(model, 1), picture_inputs(model)
+    graph, smaller, pictures = prepare(model, 16), prepare(model, 1), picture_inputs(model)
     expected = to_fp16(graph, model, pictures)
     assert expected[1].kept_in_fp32
     if not same:  # then it tells nothing about the graph
-        alike.graph.node[0].name = "another"
+        smaller.graph.node[0].name = "another"
     seen: list[int] = []
     monkeypatch.setattr(
         "segmentation.models.fp16.run", lambda session, batch: seen.append(len(batch)) or run(session, batch)
     )
-    half, comparison = to_fp16(graph, model, pictures, alike)
+    converted, comparison = to_fp16(graph, model, pictures, smaller)
     assert set(seen) == {1 if same else 16}
-    assert (half.SerializeToString(), comparison) == (expected[0].SerializeToString(), expected[1])
+    assert (converted.SerializeToString(), comparison) == (expected[0].SerializeToString(), expected[1])
 
 
 def test_where_no_node_is_to_blame_fp32_is_the_way_out(tmp_path: Path) -> None:

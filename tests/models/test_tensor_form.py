@@ -1,12 +1,12 @@
 """Networks whose tensors have other forms than (N, 3, H, W) and (N, C, h, w): the masks are the same."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from converter import need_onnx2torch
 from forms import SIZE, VALUE, make_form, write
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
@@ -43,7 +43,7 @@ def model_of(path: Path, **options: Any) -> Model:
 
 
 def labels(form: dict[str, Any]) -> dict[str, Any]:
-    """The option that says what class numbers mean."""
+    """Returns the option that names the classes of class numbers."""
     return {"labels": LABELS} if "labels" in form.get("output", "") else {}
 
 
@@ -55,7 +55,7 @@ def teacher(name: str) -> Path:
 
 
 def expected_masks(tmp_path: Path, pictures: NDArray[np.float32], form: dict[str, Any]) -> NDArray[np.float32]:
-    """What the network in the plain form makes of pictures in 0..1."""
+    """Returns the masks of the network in the plain form, for pictures (N, 3, H, W) in 0..1."""
     plain = model_of(make_form(tmp_path / "plain.onnx"))
     assert plain.form.plain
     found = OnnxRuntimeInference(plain, Config())(pictures).masks
@@ -111,12 +111,6 @@ def test_bytes_that_are_turned_round_first_stay_bytes(tmp_path: Path) -> None:
     expected = np.floor(pictures + 0.5).max(axis=1) / 255
     np.testing.assert_allclose(OnnxRuntimeInference(model, Config())(pictures).masks, expected, atol=1e-6)
     np.testing.assert_allclose(masks(session_of(prepare(model, None)), model, pictures), expected, atol=1e-6)
-
-
-def need_onnx2torch() -> None:
-    pytest.importorskip("torch", minversion="2")
-    if find_spec("onnx2torch") is None:  # which is not imported as it is, see `onnx_to_torch`
-        pytest.skip("onnx2torch is not installed")
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)

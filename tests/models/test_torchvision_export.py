@@ -1,4 +1,4 @@
-"""Exporting PyTorch's networks with what their numbers mean, and those of torchvision by name."""
+"""Exports of PyTorch's networks, with metadata, and of torchvision's by name."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""Engines, really built by TensorRT-RTX on the CPU: what is beside them, when they are built again, what is refused.
+"""Engines, built by TensorRT-RTX on the CPU: their sidecars, when they are built again, and refusals.
 
-None is run here: that needs a GPU (see the tests marked `gpu` in test_inference.py).
+Running an engine needs a GPU: see tests/stages/inference/test_tensorrt.py.
 """
 
 import json
@@ -353,7 +353,7 @@ def test_broken_sidecars(rtx: Variant, text: str | None, hint: str) -> None:
 def test_an_engine_of_an_older_format_is_built_again(
     rtx: Variant, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Format 1 had other keys; its sidecar is still known for an engine's, so it may be overwritten."""
+    """Format 1 had other keys. Its sidecar still counts as an engine's, which a build may overwrite."""
     engine, _ = obtain(spec(rtx), tmp_path / "mine.engine")
     old = {**content(engine), "engine_format": 1, "flavour": "tensorrt_rtx"}
     del old["variant"]

@@ -1,6 +1,6 @@
-"""The names and arguments that our code calls are TensorRT's: checked against the real bindings, see bindings.py.
+"""Checks the names and arguments of calls to TensorRT against the real bindings, see bindings.py.
 
-TensorRT-RTX's are complete, for building and running; those of TensorRT 11's lean runtime are for running.
+TensorRT-RTX's bindings are complete. Those of TensorRT 11's lean runtime are for running engines.
 """
 
 from pathlib import Path

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from converter import need_onnx2torch
 from drawn import batch_of, make_info, noise, shown
 from networks import make_model
 from numpy.typing import NDArray
@@ -43,8 +44,7 @@ def stripes() -> NDArray[np.uint8]:
 def inference(name: str, model: Model, config: Config) -> Any:
     if name == "onnxruntime":
         return OnnxRuntimeInference(model, config)
-    pytest.importorskip("torch", reason="PyTorch is not installed")
-    pytest.importorskip("onnx2torch", reason="onnx2torch is not installed", exc_type=ImportError)
+    need_onnx2torch()
     if name == "torch":
         from segmentation.stages.inference.torch import TorchInference
 
@@ -54,6 +54,7 @@ def inference(name: str, model: Model, config: Config) -> Any:
     return TorchFp16Inference(model, replace(config, batch_size=1), gpu())
 
 
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("name", ["onnxruntime", "torch", pytest.param("torch-fp16", marks=pytest.mark.gpu)])
 def test_which_class_is_where(options: dict[str, Any], name: str) -> None:
     config = Config(**options, effect="overlay")

@@ -1,49 +1,117 @@
-"""ONNX networks as PyTorch modules, through onnx2torch."""
+"""ONNX networks as PyTorch modules: converted once by onnx2torch, then loaded from the cache."""
 
-import sys
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx import GraphModule
 
-from segmentation.errors import UnknownOperator
+from segmentation.atomic_file import write_atomically
+from segmentation.cache import engine_folder
+from segmentation.errors import BackendError, UnknownOperator, one_line
 from segmentation.models.model import Model
 from segmentation.models.scores import LEAST_SPAN
+from segmentation.stages.inference.recorded import UnrecordableError, load, record, store
+
+if TYPE_CHECKING:
+    import onnx
+
+log = logging.getLogger(__name__)
+
+_FORMAT = 1  # of the cached files
+_INSTALL = "pip install 'video-segmentation[gpu]'"
 
 
-def convert(path: Path, device: torch.device, graph: Any = None) -> torch.nn.Module:
-    """The network of an ONNX file, or its `graph` (a ModelProto) where that differs, on `device`, ready to be captured.
+def cached_network(
+    name: str, origin: Sequence[object], example: torch.Tensor, build: Callable[[], GraphModule]
+) -> GraphModule:
+    """Returns the network that `build` makes, for inputs of the shape, type and device of `example`.
 
-    Raises `UnknownOperator`.
+    The network is recorded into a file of the cache folder, whose name begins with `name`. Later calls load the file,
+    without importing onnx2torch and the libraries that it needs. `origin` tells all that `build` depends on.
+    """
+    versions = _FORMAT, torch.__version__, _version("onnx2torch")
+    facts = *origin, *versions, tuple(example.shape), example.dtype, example.device
+    path = engine_folder() / f"{name}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.pt"
+    if path.is_file():
+        return load(path)
+    net = build()
+    try:
+        recorded = record(net, example)
+    except UnrecordableError as exc:
+        log.info("%s is converted at each start: %s", name, exc)
+        return net
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, store(recorded))
+    except OSError as exc:
+        log.warning("%s: the converted network cannot be written (%s)", path, one_line(exc))
+    return recorded
+
+
+def convert(path: Path, device: torch.device, graph: onnx.ModelProto | None = None) -> GraphModule:
+    """Returns the network of an ONNX file on `device`, ready to be captured. `graph` replaces the file's own graph.
+
+    Raises `UnknownOperator`, and `BackendError` if onnx2torch can't be imported.
     """
     try:
-        net: Any = _onnx2torch().convert(str(path) if graph is None else graph).eval().to(device)
+        import onnx2torch  # imports torchvision, for operators of object detectors
+    except ModuleNotFoundError as exc:
+        raise BackendError(f"the package {exc.name} is not installed; {_INSTALL}") from exc
+    except Exception as exc:  # a torchvision that was built for another PyTorch raises a RuntimeError
+        raise BackendError(f"onnx2torch can't be imported ({one_line(exc)}); {_INSTALL}") from exc
+    try:
+        net: GraphModule = onnx2torch.convert(str(path) if graph is None else graph).eval().to(device)
     except NotImplementedError as exc:
         raise UnknownOperator(f"{path}: PyTorch can't run it ({exc}); use --infer onnxruntime or tensorrt") from exc
-    # Resize reads its scales and sizes on the host each time: kept there, nothing waits for the GPU.
-    for node in net.graph.nodes:
-        if node.op == "call_module" and type(net.get_submodule(node.target)).__name__ == "OnnxResize":
-            for source in node.all_input_nodes[1:]:
-                owner, _, name = source.target.rpartition(".")
-                if source.op == "call_module":
-                    net.get_submodule(source.target).cpu()
-                elif source.op == "get_attr":
-                    holder = net.get_submodule(owner)
-                    setattr(holder, name, getattr(holder, name).cpu())
+    _keep_sizes_on_host(net)
     return net
+
+
+def _keep_sizes_on_host(net: GraphModule) -> None:
+    """Moves the scales and sizes of Resize to the host, which reads them in each run and would wait for the GPU."""
+    for node in net.graph.nodes:
+        if node.op != "call_module" or type(net.get_submodule(node.target)).__name__ != "OnnxResize":
+            continue
+        for source in node.all_input_nodes[1:]:
+            if source.op == "call_module":
+                net.get_submodule(source.target).cpu()
+            elif source.op == "get_attr":
+                owner, _, name = source.target.rpartition(".")
+                holder = net.get_submodule(owner)
+                setattr(holder, name, getattr(holder, name).cpu())
+
+
+def _version(package: str) -> str:
+    """Returns the installed version of a package; "" if a cached network has to do without the package."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
 def likeliest(scores: Any, model: Model) -> torch.Tensor:
-    """(N, C, h, w) scores to (N, h, w) uint8, see `inference.Found`."""
-    return torch.stack([_main(scores)[:, k] for k in model.keep]).argmax(dim=0).to(torch.uint8)
+    """Returns the index into `model.keep` of the likeliest class at each place, (N, h, w) uint8.
+
+    `scores` are the network's, (N, C, h, w), or a list whose first element they are.
+    """
+    return torch.stack([main_output(scores)[:, k] for k in model.keep]).argmax(dim=0).to(torch.uint8)
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
 def probabilities(scores: Any, model: Model) -> torch.Tensor:
-    """(N, C, h, w) scores to (N, h, w) float32 probability that a place belongs to one of `model.keep`."""
-    scores = _main(scores).float()
+    """Returns the probability that a place belongs to one of `model.keep`, (N, h, w) float32.
+
+    `scores` are the network's, (N, C, h, w), or a list whose first element they are.
+    """
+    scores = main_output(scores).float()
     if model.activation == "softmax":
         scores = scores.softmax(dim=1)
     elif model.activation == "sigmoid":
@@ -56,25 +124,7 @@ def probabilities(scores: Any, model: Model) -> torch.Tensor:
     return chosen.clamp(0, 1)
 
 
-def _main(scores: Any) -> torch.Tensor:
-    """The output that counts: auxiliary ones follow it."""
+def main_output(scores: Any) -> torch.Tensor:
+    """Returns the first output: auxiliary ones follow it."""
     main: torch.Tensor = scores[0] if isinstance(scores, (tuple, list)) else scores
     return main
-
-
-def _onnx2torch() -> Any:
-    """onnx2torch, without torchvision: it needs that for two operators of object detectors alone, and importing it
-    takes a second."""
-    if "torchvision" in sys.modules:
-        import onnx2torch
-
-        return onnx2torch
-    stand_in, operators = ModuleType("torchvision"), ModuleType("torchvision.ops")
-    stand_in.ops, operators.roi_align = operators, None  # type: ignore[attr-defined]
-    sys.modules.update({"torchvision": stand_in, "torchvision.ops": operators})
-    try:
-        import onnx2torch
-
-        return onnx2torch
-    finally:
-        del sys.modules["torchvision"], sys.modules["torchvision.ops"]

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.fx import GraphModule
 
 from segmentation.config import Config
 from segmentation.errors import BackendError
 from segmentation.frames import Memory, VideoInfo
 from segmentation.models.model import Model
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
-from segmentation.stages.inference.onnx_to_torch import convert, likeliest, probabilities
+from segmentation.stages.inference.onnx_to_torch import (
+    cached_network,
+    convert,
+    likeliest,
+    main_output,
+    probabilities,
+)
 
 if TYPE_CHECKING:
+    import onnx
+
     from segmentation.gpu.context import Gpu
 
 
@@ -25,12 +37,20 @@ class TorchInference(Inference):
     memory: ClassVar[Memory] = "host"
     workers = 1  # the network itself fills the GPU, or all cores
 
-    def __init__(self, model: Model, config: Config, gpu: Gpu | None = None, preloaded: Any = None) -> None:
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def __init__(self, model: Model, config: Config, gpu: Gpu | None = None, preloaded: None = None) -> None:
         self._model = model
         self._wants_class_map = wants_class_map(model, config)
         self._device = _device(config)
-        graph = None if model.form.plain else _prepared(model)
-        self._net = convert(model.path, self._device, graph).float()
+        self._batch = model.batch or config.batch_size or 1
+        example = torch.zeros((self._batch, 3, model.height, model.width), device=self._device)
+        origin = hashlib.sha256(model.path.read_bytes()).hexdigest(), replace(model, path=Path())
+        self._net = cached_network(f"{model.path.stem}-fp32-b{self._batch}", origin, example, self._converted)
+
+    def _converted(self) -> GraphModule:
+        """Returns the network as onnx2torch makes it."""
+        model = self._model
+        return convert(model.path, self._device, None if model.form.plain else _prepared(model)).float()
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -42,20 +62,29 @@ class TorchInference(Inference):
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def __call__(self, tensor: NDArray[Any]) -> InferenceResult:
-        scores = self._net(torch.from_numpy(tensor.astype(np.float32, copy=False)).to(self._device))
+        pictures = torch.from_numpy(tensor.astype(np.float32, copy=False))
+        scores = torch.cat([self._scores(part) for part in pictures.split(self._batch)])
         masks: NDArray[np.float32] = probabilities(scores, self._model).cpu().numpy()
         class_map = likeliest(scores, self._model).cpu().numpy() if self._wants_class_map else None
         return InferenceResult(masks, class_map)
 
+    def _scores(self, pictures: torch.Tensor) -> torch.Tensor:
+        """Returns the scores (N, C, h, w) of pictures (N, 3, H, W), at most as many as the network's batch."""
+        count = len(pictures)
+        padded = torch.zeros((self._batch, *pictures.shape[1:]), device=self._device)
+        padded[:count] = pictures
+        return main_output(self._net(padded))[:count]
 
-def _prepared(model: Model) -> Any:
-    """The graph of a network whose tensors are not those of the pipeline, with nodes that make them so."""
-    from segmentation.models.onnx_graph import prepare  # with `onnx`, which others do without
+
+def _prepared(model: Model) -> onnx.ModelProto:
+    """Returns the graph of a network with other tensors than the pipeline's, with nodes that convert them."""
+    from segmentation.models.onnx_graph import prepare  # imports `onnx`, which other networks do without
 
     return prepare(model, model.batch)
 
 
 def _device(config: Config) -> torch.device:
+    """Returns the device that `config` names, else the first GPU, else the CPU. Raises `BackendError`."""
     device = torch.device(config.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -1,16 +1,18 @@
 """Inference with PyTorch in FP16, channels last, replayed as a CUDA graph: for GPUs that no TensorRT here serves.
 
-The network is the same FP16 graph that engines are built from, see `half.py`: what overflows FP16 stays in FP32.
+The network is the same FP16 graph that engines are built from, see `models/fp16.py`: nodes that overflow stay in FP32.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from torch.fx import GraphModule
 
 from segmentation.config import Config
 from segmentation.errors import ModelError, one_line
@@ -21,25 +23,25 @@ from segmentation.models.fp16_cache import fp16_graph
 from segmentation.models.model import ENGINE, Model
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
 from segmentation.stages.inference.conv_fusion import fuse
-from segmentation.stages.inference.onnx_to_torch import convert, likeliest, probabilities
+from segmentation.stages.inference.onnx_to_torch import cached_network, convert, likeliest, probabilities
 
-if TYPE_CHECKING:  # it imports much that a network can be loaded without
-    from segmentation.gpu.context import Gpu
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu  # imports libraries that loading a network does not need
 
 log = logging.getLogger(__name__)
 
 
 class Preloaded(NamedTuple):
-    """A network that has run before, on a stream of its own: libraries choose kernels and take memory then."""
+    """A network after its first run, on a stream of its own: in that run libraries choose kernels and take memory."""
 
-    net: Any
+    net: Callable[[torch.Tensor], torch.Tensor]
     input: torch.Tensor  # (N, 3, H, W)
     stream: torch.cuda.Stream
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
 def _wake_libraries(device: torch.device) -> None:
-    """The first convolution has cuDNN loaded, which takes a third of a second, but not Python's lock."""
+    """Runs a convolution, so that cuDNN is loaded on this thread while another one loads the network."""
     picture, weights = (torch.zeros((8, 8, side, side), dtype=torch.float16, device=device) for side in (8, 1))
     torch.nn.functional.conv2d(picture.to(memory_format=torch.channels_last), weights)
 
@@ -60,24 +62,29 @@ class TorchFp16Inference(Inference):
 
     @classmethod
     def preload(cls, model: Model, config: Config) -> Preloaded:
-        """Makes the network and runs it, which takes most of a second, but not Python's lock."""
+        """Loads the network and runs it once. Most of that time the GIL is released."""
         if model.path.suffix == ENGINE:
             raise ModelError(f"{model.path}: PyTorch can't run an engine; give the ONNX, or use --infer tensorrt")
         device = torch.device("cuda", device_index(config))
         count = config.batch_size or 1
         dtype = torch.float16 if model.dtype is np.float16 else torch.float32
-        # A stream apart: on the pipeline's own, decoders may be at work already, and theirs must not be captured.
+        # On the pipeline's own stream, decoders may be at work already, and the capture would contain their work.
         stream = torch.cuda.Stream(device)
-        with ThreadPoolExecutor(1) as aside, torch.cuda.stream(stream), torch.inference_mode():
-            aside.submit(_wake_libraries, device)  # while others are imported
-            net: Any = convert(fp16_graph(model, count), device).to(memory_format=torch.channels_last)
+        with ThreadPoolExecutor(1) as pool, torch.cuda.stream(stream), torch.inference_mode():
+            pool.submit(_wake_libraries, device)
+            path = fp16_graph(model, count)  # the name is another for another content
+            example = torch.zeros((count, 3, model.height, model.width), dtype=dtype, device=device)
+
+            def converted() -> GraphModule:
+                return convert(path, device).to(memory_format=torch.channels_last)
+
+            net = cached_network(path.stem, (), example, converted)
             if config.compile:
                 net = torch.compile(net, dynamic=False)
             else:
                 fuse(net)
-            given = torch.zeros((count, 3, model.height, model.width), dtype=dtype, device=device)
-            net(given)
-        return Preloaded(net, given, stream)
+            net(example)
+        return Preloaded(net, example, stream)
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -90,26 +97,27 @@ class TorchFp16Inference(Inference):
         with torch.cuda.stream(self._gpu.stream):
             self._gpu.copy(self._input, tensor)
             if self._graph is None:
-                self._found = self._run()
+                self._result = self._run()
             else:
                 self._graph.replay()
-            masks, class_map = self._found
-            return InferenceResult(masks, None if class_map is None else class_map.clone())  # type: ignore[union-attr]
+            masks, class_map = self._result
+            return InferenceResult(masks, None if class_map is None else class_map.clone())
 
-    def _run(self) -> InferenceResult:
+    def _run(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Queues the network on the current stream. Returns its masks and, where asked for, its class map."""
         scores = self._net(self._input)
         class_map = likeliest(scores, self._model) if self._wants_class_map else None
-        return InferenceResult(probabilities(scores, self._model), class_map)
+        return probabilities(scores, self._model), class_map
 
     def _captured(self, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph | None:
-        """The network as a CUDA graph: one launch for a hundred kernels. `None` if it can't be captured."""
-        self._found = self._run()  # libraries make their handles for each thread anew, which can't be captured
+        """Returns the network as a CUDA graph, one launch for all kernels; `None` if it can't be captured."""
+        self._result = self._run()  # libraries create handles in each thread's first call, which can't be captured
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         try:
-            # The mode leaves other threads' work alone: decoders allocate when they please.
+            # In this mode other threads, such as the decoders', may allocate memory meanwhile.
             with capturing(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-                self._found = self._run()
+                self._result = self._run()
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as exc:

@@ -1,21 +1,20 @@
 """Convolutions that rectify by themselves: which do, and that the network stays what it was."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from converter import need_onnx2torch
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-if find_spec("onnx2torch") is None:  # what it imports, torchvision, is not needed
-    pytest.skip("onnx2torch is not installed", allow_module_level=True)
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from segmentation.stages.inference.conv_fusion import Rectified, fuse, result_shape  # noqa: E402
+from segmentation.stages.inference.conv_fusion import convolution_relu, fuse, result_shape  # noqa: E402
 from segmentation.stages.inference.onnx_to_torch import convert  # noqa: E402
+from segmentation.stages.inference.recorded import record  # noqa: E402
 
 SHAPE = (2, 8, 12, 20)  # (N, C, H, W) of the input, and of whatever has no other name
 CONVOLVED = "Conv(x) -> c"
@@ -67,30 +66,38 @@ def network(steps: list[str], path: Path) -> Path:
     return path
 
 
-def rectified(net: Any) -> int:
-    return sum(isinstance(net.get_submodule(n.target), Rectified) for n in net.graph.nodes if n.op == "call_module")
+def recorded(steps: list[str], path: Path, device: str) -> Any:
+    need_onnx2torch()
+    example = torch.zeros(SHAPE, dtype=torch.float16, device=device)
+    with torch.inference_mode():
+        net = convert(network(steps, path), torch.device(device)).to(memory_format=torch.channels_last)
+        return record(net, example)
+
+
+def fused(net: Any) -> int:
+    return sum(node.target is convolution_relu for node in net.graph.nodes)
 
 
 @pytest.mark.parametrize("steps, expected", NETWORKS.values(), ids=NETWORKS)
 def test_convolutions_rectify_where_nobody_sees_what_comes_before(
     steps: list[str], expected: int, tmp_path: Path
 ) -> None:
-    net: Any = convert(network(steps, tmp_path / "n.onnx"), torch.device("cpu"))
+    net = recorded(steps, tmp_path / "n.onnx", "cpu")
     fuse(net)
     net.graph.lint()
-    assert rectified(net) == expected
+    assert fused(net) == expected
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("steps, expected", NETWORKS.values(), ids=NETWORKS)
 def test_the_network_stays_what_it_was(steps: list[str], expected: int, tmp_path: Path) -> None:
-    net: Any = convert(network(steps, tmp_path / "n.onnx"), torch.device("cuda")).to(memory_format=torch.channels_last)
+    net = recorded(steps, tmp_path / "n.onnx", "cuda")
     given = torch.randn(SHAPE, generator=torch.Generator().manual_seed(1)).half().cuda()
     with torch.inference_mode():
         before = net(given)
         fuse(net)
         after = net(given)
-    assert rectified(net) == expected
+    assert fused(net) == expected
     assert after.dtype is before.dtype and after.std() > 0.1
     torch.testing.assert_close(after, before, rtol=2e-3, atol=4e-3)  # sums that are rounded to FP16 once, not thrice
 
@@ -102,4 +109,19 @@ def test_the_shape_of_a_result_is_known(stride: Any, padding: Any, kernel: Any, 
     convolution = torch.nn.Conv2d(3, 4, kernel, stride, padding, dilation)
     for size in ((17, 24), (16, 9)):
         given = torch.zeros(2, 3, *size)
-        assert result_shape(convolution, given) == tuple(convolution(given).shape)
+        how = convolution.stride, convolution.padding, convolution.dilation
+        assert result_shape(given, convolution.weight, *how) == tuple(convolution(given).shape)
+
+
+@pytest.mark.parametrize("added", [None, (2, 4, 6, 8), (1, 4, 1, 1)])
+def test_a_fused_convolution_is_called_as_cudnn_wants_it(added: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With stand-ins for cuDNN's two functions, which know no CPU."""
+    monkeypatch.setattr(torch, "cudnn_convolution_relu", lambda x, w, *how: torch.conv2d(x, w, *how).relu())
+    monkeypatch.setattr(
+        torch, "cudnn_convolution_add_relu", lambda x, w, z, alpha, *how: (torch.conv2d(x, w, *how) + alpha * z).relu()
+    )
+    x, weight, bias = torch.randn(2, 3, 11, 15), torch.randn(4, 3, 3, 3), torch.randn(4)
+    more = None if added is None else torch.randn(added)
+    expected = torch.conv2d(x, weight, bias, stride=2, padding=1)
+    expected = (expected if more is None else expected + more).relu()
+    assert torch.equal(convolution_relu(x, weight, bias, (2, 2), (1, 1), (1, 1), 1, more), expected)

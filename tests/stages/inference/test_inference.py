@@ -1,12 +1,12 @@
 """Every implementation of inference gives the same masks."""
 
 from dataclasses import replace
-from importlib.util import find_spec
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
+from converter import need_onnx2torch
 from networks import make_model
 from numpy.typing import NDArray
 from paths import SAMPLE
@@ -22,6 +22,8 @@ from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 
 CONFIG = Config()
+
+pytestmark = pytest.mark.usefixtures("folder")  # converted networks of these tests go there, and not among the user's
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +43,7 @@ def pictures(model: Model) -> NDArray[np.float32]:
 
 def torch_inference(model: Model, device: str) -> Inference:
     if device == "cpu":  # on a GPU machine a missing package is a failure
-        pytest.importorskip("torch", reason="PyTorch is not installed")
-        if find_spec("onnx2torch") is None:  # which is not imported as it is, see `onnx_to_torch`
-            pytest.skip("onnx2torch is not installed")
+        need_onnx2torch()
     from segmentation.stages.inference.torch import TorchInference
 
     return TorchInference(model, replace(CONFIG, infer="torch", device=device))

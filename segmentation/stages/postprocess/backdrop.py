@@ -1,7 +1,7 @@
-"""What stands behind the subject instead of the background: an image, or a video that begins again when it ends.
+"""Reads the new background: an image, or a video that begins again when it ends.
 
-Read and converted on the host with FFmpeg, whichever side composites. Of a video a few decoded pictures are in memory,
-however long it is.
+FFmpeg reads and converts the file on the host, also where a GPU composites. A few decoded pictures are in memory,
+however long the video is.
 """
 
 import math
@@ -27,19 +27,22 @@ from segmentation.frames import FORMATS, FULL, LIMITED, PixelFormat, Plane, Plan
 from segmentation.media.input import EXACT, MAX_PIXELS, open_input, probe
 from segmentation.media.planes import plane_view
 
-MOST_WORKERS = len(os.sched_getaffinity(0))  # threads that work on frames at once, at the most
-_MOST_PICTURES = 64  # in memory
+MOST_WORKERS = len(os.sched_getaffinity(0))  # threads that work on frames at once
+_MOST_PICTURES = 64  # decoded, in memory
 
 
 def check_backdrop(effect: Effect) -> str:
-    """What the effect's file is, in words; nothing for other effects. Raises `InputError` if it can't be used."""
+    """Describes the effect's file in words, an empty string for effects without a file.
+
+    Raises `InputError` if the file can't be used.
+    """
     if not effect.file:
         return ""
-    info = _probed(effect)
+    info = _probe(effect)
     return f" ({info.width}x{info.height}, {info.codec})"
 
 
-def _probed(effect: Effect) -> VideoInfo:
+def _probe(effect: Effect) -> VideoInfo:
     try:
         return probe(effect.file)
     except InputError as exc:
@@ -48,33 +51,33 @@ def _probed(effect: Effect) -> VideoInfo:
 
 @dataclass(slots=True)
 class _Shown:
-    """A picture, as decoded until it is wanted as planes, and in seconds the time from which it is shown."""
+    """A picture of the file, and when it is shown."""
 
-    time: Fraction
-    duration: Fraction
-    picture: VideoFrame | Planes
+    time: Fraction  # seconds from the beginning of the file
+    duration: Fraction  # seconds, 0 if unknown
+    picture: VideoFrame | Planes  # as decoded, and as planes from its first use on
 
 
 class Backdrop:
-    """The planes that are behind each frame of the video `info`, as large as the frame, in its layout and colors.
+    """Calling it with a frame's pts returns the planes behind the frame, in the frame's size, layout and colors.
 
-    They stand upright where the frame is shown, undistorted: turned like the stored frame, scaled to cover it, the rest
-    cut off on both sides; or, with `contain`, to fit into it, with black beside. Raises `InputError` in one line if the
-    file can't be used. May be called by several threads at once.
+    The picture is turned like the stored frame, so that it stands upright where the frame is shown. It is scaled
+    without distortion to cover the frame, and cut off on both sides. With `contain` it is scaled to fit into the frame,
+    between black bars. Several threads may call at once. Raises `InputError` if the file can't be used.
     """
 
     def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect, config: Config, workers: int = 1) -> None:
-        """`workers` threads may each be at work on a batch, so that pictures are not asked for in their order."""
-        self._info, self._own = info, _probed(effect)
+        """`info` is the input video. `workers` threads each take frames of one batch, so not in the video's order."""
+        self._info, self._own = info, _probe(effect)
         self._effect = effect
         assert effect.file is not None
-        self._file = str(Path(effect.file).absolute())  # it is opened again, wherever the current folder is then
+        self._file = str(Path(effect.file).absolute())  # opened again later, when the current folder may be another
         self._fit = _Fit(info, self._own, pix_fmt, contain=effect.contain)
         self._begin = info.start + Fraction(config.start)
         self._lock = threading.Lock()
         apart = (workers - 1) * (config.batch_size or 1) * self._own.rate / info.rate
         self._recent: deque[_Shown] = deque(maxlen=min(_MOST_PICTURES, 3 + math.ceil(apart)))
-        self._length: Fraction | None = None  # seconds after which it begins again, once it is known
+        self._length: Fraction | None = None  # seconds after which the file begins again, once its end was reached
         self._ended = False  # whether the last picture of the file is the last of `_recent`
         self._container: InputContainer | None = None
         self._stream: VideoStream | None = None
@@ -85,7 +88,7 @@ class Backdrop:
             self.close()
 
     def close(self) -> None:
-        """Lets go of the file and of its decoder, whose threads hold memory."""
+        """Closes the file and its decoder, whose threads hold memory."""
         if self._container is not None:
             self._container.close()
         self._container = self._stream = None
@@ -93,7 +96,7 @@ class Backdrop:
         self._recent.clear()
 
     def __call__(self, pts: int) -> Planes:
-        """What is behind the frame that is shown at `pts`, in ticks of the input's time base."""
+        """Returns the planes behind the frame at `pts`, in ticks of the input's time base."""
         with self._lock:
             time = max(Fraction(0), pts * self._info.time_base - self._begin)
             shown = self._first if self.still else self._at(time)
@@ -102,7 +105,7 @@ class Backdrop:
             return shown.picture
 
     def _at(self, time: Fraction) -> _Shown:
-        """The picture that is shown at `time` seconds from the beginning of the first round."""
+        """Returns the picture that is shown `time` seconds after the file began for the first time."""
         sought = False
         while True:
             if self._length is not None:
@@ -111,11 +114,11 @@ class Backdrop:
             if before and (len(before) < len(self._recent) or self._ended):
                 return before[-1]
             if not before and self._recent and self._recent[0].time == self._first.time:
-                return self._recent[0]  # which may begin later than the file
+                return self._recent[0]  # the file's first picture, which may begin later than the file
             if not before and self._recent and not sought:
                 self._seek(time)
                 sought = True
-            elif not before and self._recent:  # a seek may lead too far: then from the beginning
+            elif not before and self._recent:  # the seek led too far: read from the beginning
                 self._open()
                 self._recent.clear()
                 self._next()
@@ -123,12 +126,12 @@ class Backdrop:
                 self._next()
 
     def _next(self) -> _Shown:
-        """Decodes one picture more; at the end, settles the length."""
+        """Decodes the next picture and returns it. At the end of the file, sets the length and returns the last."""
         shown = next(self._pictures, None)
         if shown is not None:
             self._recent.append(shown)
             return shown
-        if not self._recent:  # after a seek: damage that was not there when the file was opened
+        if not self._recent:  # after a seek: the file was damaged since it was opened
             raise InputError(f"{self._effect.file}: can't be read further")
         last = self._recent[-1]
         self._ended = True
@@ -147,7 +150,7 @@ class Backdrop:
         self._restart()
 
     def _seek(self, time: Fraction) -> None:
-        """Continues at the keyframe before `time`, or where that is not possible at the beginning."""
+        """Continues at the keyframe before `time`, or at the beginning of a file that can't be sought."""
         assert self._container is not None
         try:
             self._container.seek(int((time + self._own.start) / self._own.time_base), stream=self._stream)
@@ -159,10 +162,10 @@ class Backdrop:
 
     def _restart(self) -> None:
         self._ended = False
-        self._pictures = self._decoded()
+        self._pictures = self._decode()
 
-    def _decoded(self) -> Iterator[_Shown]:
-        """The pictures from where the file is read, damaged ones left out."""
+    def _decode(self) -> Iterator[_Shown]:
+        """Yields the pictures from the file's present position on, except damaged pictures."""
         assert self._container is not None and self._stream is not None
         packets = self._container.demux(self._stream)
         while True:
@@ -181,17 +184,16 @@ class Backdrop:
 
 
 class _Fit:
-    """Makes a picture of the file the planes of a frame."""
+    """Calling it with a picture of the file returns the planes of a frame."""
 
     def __init__(self, info: VideoInfo, own: VideoInfo, pix_fmt: str, *, contain: bool) -> None:
         self._layout = FORMATS[pix_fmt]
-        self._colour = info.color
-        self._turns = (own.rotation - info.rotation) // 90 % 4  # quarters to the left, from its storage to the frame's
-        aspect = info.sample_aspect_ratio or Fraction(1)
-        self._size, aspect = (
-            ((info.width, info.height), aspect) if self._turns % 2 == 0 else ((info.height, info.width), 1 / aspect)
-        )
-        wide = own.width * (own.sample_aspect_ratio or 1) / aspect  # in pixels as wide as the frame's
+        self._color = info.color
+        self._turns = (own.rotation - info.rotation) // 90 % 4  # to the left, from the stored picture to the frame's
+        self._size, aspect = (info.width, info.height), info.sample_aspect_ratio or Fraction(1)
+        if self._turns % 2:
+            self._size, aspect = (info.height, info.width), 1 / aspect
+        wide = own.width * (own.sample_aspect_ratio or 1) / aspect  # in pixels of the frame's width
         ratios = self._size[0] / wide, Fraction(self._size[1], own.height)
         scale = min(ratios) if contain else max(ratios)
         self._scaled = max(1, round(wide * scale)), max(1, round(own.height * scale))
@@ -199,7 +201,7 @@ class _Fit:
             raise InputError(f"{own.path}: {own.width}x{own.height} can't cover {info.width}x{info.height}; crop it")
 
     def __call__(self, frame: VideoFrame) -> Planes:
-        layout, color = self._layout, self._colour
+        layout, color = self._layout, self._color
         full = frame.reformat(
             *self._scaled,
             f"yuv444p{'10le' if layout.bits == 10 else ''}",  # turning and cutting need whole pixels
@@ -209,14 +211,14 @@ class _Fit:
         )
         black = color.from_rgb((0, 0, 0), layout.bits)
         y, u, v = (
-            np.rot90(_centred(plane_view(full, i, layout.dtype), self._size, value), self._turns)
+            np.rot90(_centered(plane_view(full, i, layout.dtype), self._size, value), self._turns)
             for i, value in enumerate(black)
         )
         return subsampled((y, u, v), layout)
 
 
 def subsampled(planes: Planes, layout: PixelFormat) -> Planes:
-    """Planes of 4:4:4 in another layout of the same depth: chroma averaged."""
+    """Returns planes of 4:4:4 in another layout of the same depth, with chroma averaged."""
     across, down = 1 << layout.shift_x, 1 << layout.shift_y
 
     def averaged(plane: Plane) -> Plane:
@@ -228,8 +230,8 @@ def subsampled(planes: Planes, layout: PixelFormat) -> Planes:
     return np.ascontiguousarray(planes[0]), averaged(planes[1]), averaged(planes[2])
 
 
-def _centred(plane: Plane, size: tuple[int, int], black: int) -> Plane:
-    """The middle of a plane, cut or filled up to `size` (width, height)."""
+def _centered(plane: Plane, size: tuple[int, int], black: int) -> Plane:
+    """Returns the middle of a plane at `size` (width, height), with `black` where the plane is smaller."""
     (height, width), (wanted_width, wanted_height) = plane.shape, size
     left, top = max(0, width - wanted_width) // 2, max(0, height - wanted_height) // 2
     middle = plane[top : top + wanted_height, left : left + wanted_width]

@@ -1,17 +1,17 @@
-"""Sizes of blurs and blocks, the same on every implementation."""
+"""Computes the sizes of blurs and blocks, for all implementations of postprocess."""
 
 import math
 
-# Where the background is replaced, what is left of the old one at the edge is taken off, estimated by a blur as weak as
-# this: near enough to be the background's own color, wide enough to reach over the edge.
+# The strength of the blur that estimates the old background where the background is replaced. A stronger blur misses
+# the background's color near the edge. A weaker blur does not reach over the edge.
 OLD_BACKGROUND = 16.0
 
 
 def blur_scale(size: tuple[int, int], strength: float, least: float = 2) -> tuple[tuple[int, int], float]:
-    """The size (width, height) at which a blur is computed, and its standard deviation there, in pixels.
+    """Returns the size (width, height) at which a blur is computed, and its standard deviation there, in pixels.
 
-    `strength` is a standard deviation in pixels of a picture whose shorter side has 1080. A strong blur leaves no
-    detail that a smaller picture could not hold: the picture is halved while its standard deviation stays `least`.
+    `size` is the picture's. `strength` is a standard deviation in pixels of a picture whose shorter side has 1080. The
+    picture is halved while the standard deviation stays at `least` or above: a strong blur leaves no finer detail.
     """
     sigma = strength * min(size) / 1080
     factor = 1 << max(0, math.floor(math.log2(sigma / least)))
@@ -19,10 +19,13 @@ def blur_scale(size: tuple[int, int], strength: float, least: float = 2) -> tupl
 
 
 def gaussian_side(sigma: float) -> int:
-    """Pixels a side of a Gaussian's kernel, as OpenCV chooses it for floating point: four sigma from the middle."""
+    """Returns the side of a Gaussian's kernel in pixels: OpenCV's choice for floating point, four sigma each way."""
     return round(sigma * 8 + 1) | 1
 
 
 def block_side(size: tuple[int, int], block: float) -> int:
-    """Pixels a side of blocks that have `block` where the shorter side has 1080: even, to end with chroma's."""
+    """Returns the side of blocks in pixels, even, so that blocks of luma and chroma end together.
+
+    `size` is the picture's. `block` is the side in a picture whose shorter side has 1080 pixels.
+    """
     return max(2, 2 * round(block * min(size) / 2160))

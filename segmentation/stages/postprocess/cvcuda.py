@@ -1,7 +1,7 @@
-"""Postprocessing on the GPU: the background is reduced, blurred by CV-CUDA, and put behind in one pass."""
+"""Postprocesses frames on the GPU: CV-CUDA blurs the reduced background, and one kernel composites the frame."""
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import cvcuda
 import numpy as np
@@ -22,14 +22,16 @@ from segmentation.stages.postprocess.blur import OLD_BACKGROUND, block_side, blu
 from segmentation.stages.postprocess.edge import Edge
 from segmentation.stages.postprocess.legend import legend, palette_samples
 
-Planes = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-# What the kernels take of a background: its planes, width, height, the side of the luma that each sample fills (0: they
-# are enlarged bilinearly) and whether all frames share it.
-Behind = tuple[torch.Tensor, torch.Tensor, torch.Tensor, int, int, int, int]
+Color = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # (1,) each
+# Arguments of kernels for a background: its planes, width, height, the side of the rectangle of luma that a sample
+# fills (0: the planes are enlarged bilinearly), and 1 if all frames share the planes.
+Background = tuple[torch.Tensor, torch.Tensor, torch.Tensor, int, int, int, int]
+# Arguments of kernels for masks (N, h, w): the tensor, its width and height as stored, gain and bias of the ramp.
+Mask = tuple[torch.Tensor, int, int, np.float32, np.float32]
 
 
 class CvCudaPostprocessor(Postprocessor):
-    """See `segmentation.stages.postprocess`."""
+    """A `Postprocessor` with CUDA tensors. Each result has planes of its own."""
 
     memory: ClassVar[Memory] = "cuda"
 
@@ -93,22 +95,24 @@ class CvCudaPostprocessor(Postprocessor):
                     self._legend.write(shown)
         return replace(batch, planes=shown)
 
-    def _mask(self, masks: torch.Tensor) -> tuple[Any, ...]:
-        """What the kernels take of upright masks (N, h, w): themselves, their width and height as stored, the ramp."""
+    def _mask(self, masks: torch.Tensor) -> Mask:
+        """Returns the arguments for upright masks (N, h, w)."""
         if self._edge.feather:
             masks = self._feathered(masks)
         height, width = masks.shape[1:]
-        stored = (height, width) if self._turns % 2 else (width, height)
-        return masks, *stored, *map(np.float32, self._edge.ramp)
+        if self._turns % 2:
+            width, height = height, width
+        gain, bias = self._edge.ramp
+        return masks, width, height, np.float32(gain), np.float32(bias)
 
     def _feathered(self, masks: torch.Tensor) -> torch.Tensor:
-        """Masks sharpened and blurred, at the size where their blur needs no more pixels."""
+        """Returns masks sharpened and blurred, at the smallest size that can hold the blur."""
         sharp = self._soften.buffer[: len(masks), ..., 0]
         with torch.cuda.stream(self._gpu.stream):
             sharp.copy_(sharpened(masks, (sharp.shape[2], sharp.shape[1]), self._edge))
         return self._soften()[..., 0]
 
-    def _behind(self, masked: MaskedBatch, mask: tuple[Any, ...]) -> Behind:
+    def _behind(self, masked: MaskedBatch, mask: Mask) -> Background:
         match self._effect.kind:
             case "blur":
                 return self._blur(self, masked.frames, mask)
@@ -122,13 +126,13 @@ class CvCudaPostprocessor(Postprocessor):
             case _:
                 return *self._plain, 1, 1, 0, 1
 
-    def _color(self, yuv: tuple[int, int, int]) -> Planes:
+    def _color(self, yuv: tuple[int, int, int]) -> Color:
         y, u, v = torch.tensor(yuv, dtype=self._dtype, device=self._gpu.device).split(1)
         return y, u, v
 
 
 def sharpened(masks: torch.Tensor, size: tuple[int, int], edge: Edge) -> torch.Tensor:
-    """Masks (N, h, w) in 0..1 at `size` (width, height), put through the edge's ramp."""
+    """Returns masks (N, h, w) in 0..1 at `size` (width, height), put through the edge's ramp."""
     gain, bias = edge.sharp
     width, height = size
     large = torch.nn.functional.interpolate(masks.unsqueeze(1), (height, width), mode="bilinear", align_corners=False)
@@ -136,10 +140,10 @@ def sharpened(masks: torch.Tensor, size: tuple[int, int], edge: Edge) -> torch.T
 
 
 class _Gaussian:
-    """A Gaussian blur of what is in `buffer`, (N, h, w, channels) float32, which then has the result.
+    """Calling it blurs `buffer`, (N, h, w, channels) float32, in place, and returns the buffer.
 
-    Along rows first, then along columns, for CV-CUDA takes a sample for each place of a square otherwise. Both buffers
-    are wrapped for it once: each time it waits for the whole device.
+    The blur goes along rows, then along columns: in one go CV-CUDA reads a sample for each place of a square. Both
+    buffers are wrapped once, because CV-CUDA waits for the whole device each time that it wraps a tensor.
     """
 
     def __init__(self, gpu: Gpu, shape: tuple[int, ...], sigma: float) -> None:
@@ -156,7 +160,7 @@ class _Gaussian:
 
 
 class _Blur:
-    """blur(I * (1 - a)) / blur(1 - a) at reduced size, as small planes (N, h, w), in buffers that are made once."""
+    """Calling it returns blur(I * (1 - a)) / blur(1 - a) at reduced size, in planes that the next call overwrites."""
 
     def __init__(self, owner: CvCudaPostprocessor, count: int) -> None:
         strength = owner._effect.strength if owner._effect.kind == "blur" else OLD_BACKGROUND
@@ -165,7 +169,7 @@ class _Blur:
         self._gaussian = _Gaussian(owner._gpu, (count, height, width, 4), sigma)
         self._small = tuple(owner._gpu.empty((count, height, width), owner._dtype) for _ in range(3))
 
-    def __call__(self, owner: CvCudaPostprocessor, batch: FrameBatch, mask: tuple[Any, ...]) -> Behind:
+    def __call__(self, owner: CvCudaPostprocessor, batch: FrameBatch, mask: Mask) -> Background:
         size = (*self._size, len(batch))
         owner._kernels("reduce", size, *batch.planes, *owner._size, *mask, self._gaussian.buffer, *self._size)
         owner._kernels("divide", size, self._gaussian(), *self._small, *self._size)
@@ -174,7 +178,7 @@ class _Blur:
 
 
 class _Blocks:
-    """The background's mean color in each block, as small planes (N, h, w), in buffers that are made once."""
+    """Calling it returns the background's mean color in each block, in planes that the next call overwrites."""
 
     def __init__(self, owner: CvCudaPostprocessor, count: int) -> None:
         self._side = block_side(owner._size, owner._effect.block)
@@ -182,9 +186,9 @@ class _Blocks:
         self._size = (width, height)
         self._small = tuple(owner._gpu.empty((count, height, width), owner._dtype) for _ in range(3))
 
-    def __call__(self, owner: CvCudaPostprocessor, batch: FrameBatch, mask: tuple[Any, ...]) -> Behind:
+    def __call__(self, owner: CvCudaPostprocessor, batch: FrameBatch, mask: Mask) -> Background:
         width, height = self._size
-        size = (width * THREADS[0], height * THREADS[1], len(batch))  # a block of threads for each of the picture's
+        size = (width * THREADS[0], height * THREADS[1], len(batch))  # a block of threads makes a block of the picture
         owner._kernels(
             "pixelate", size, *batch.planes, *owner._size, *mask, self._side, *self._small, width, height
         )  # fmt: skip
@@ -193,18 +197,18 @@ class _Blocks:
 
 
 class _UploadedBackdrop:
-    """The backdrop's planes on the GPU: an image's once, a video's for each batch through page-locked memory."""
+    """Calling it returns the backdrop of a batch on the GPU. An image is uploaded once, a video for each batch."""
 
     def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect, config: Config, gpu: Gpu) -> None:
         self._backdrop = Backdrop(info, pix_fmt, effect, config)
         self._size = (info.width, info.height)
         self._transfer = GpuTransfer(gpu, info, FORMATS[pix_fmt], 1 if self._backdrop.still else config.batch_size or 1)
-        self._uploaded: Any = None
+        self._uploaded: tuple[torch.Tensor, ...] | None = None
 
     def close(self) -> None:
         self._backdrop.close()
 
-    def __call__(self, batch: FrameBatch) -> Behind:
+    def __call__(self, batch: FrameBatch) -> Background:
         still = self._backdrop.still
         if self._uploaded is None or not still:
             pictures = batch.frames[:1] if still else batch.frames
@@ -215,22 +219,22 @@ class _UploadedBackdrop:
 
 
 class _UploadedLegend:
-    """The colors of the classes, and the legend that names them, on the GPU."""
+    """The colors of classes, and the legend that names the classes, on the GPU."""
 
     def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect, gpu: Gpu, turns: int) -> None:
         self._gpu, self._turns = gpu, turns
-        # As signed numbers, which PyTorch can index and copy: samples of 10 bits are the same either way.
+        # PyTorch has few operations on uint16. As int16, samples of 10 bits have the same bits.
         self._dtype = torch.uint8 if FORMATS[pix_fmt].bits == 8 else torch.int16
         made = legend(effect.classes, info, pix_fmt)
         self._boxes = made.boxes(pix_fmt)
-        self._planes = [self._uploaded(plane) for plane in made.planes]
-        self._palette = [self._uploaded(values) for values in palette_samples(effect, info.color, pix_fmt)]
+        self._planes = [self._upload(plane) for plane in made.planes]
+        self._palette = [self._upload(values) for values in palette_samples(effect, info.color, pix_fmt)]
 
-    def _uploaded(self, samples: NDArray[Any]) -> torch.Tensor:
+    def _upload(self, samples: NDArray[np.generic]) -> torch.Tensor:
         return torch.from_numpy(samples.astype(np.int16)).to(self._dtype).to(self._gpu.device)
 
-    def tints(self, class_map: torch.Tensor) -> Behind:
-        """Each class's color where it is, from (N, h, w) upright."""
+    def tints(self, class_map: torch.Tensor) -> Background:
+        """Returns planes in the color of the class at each place, from a class map (N, h, w) upright."""
         with torch.cuda.stream(self._gpu.stream):
             stored = torch.rot90(class_map, -self._turns, (1, 2)).contiguous().long()
             y, u, v = (values[stored] for values in self._palette)
@@ -238,6 +242,7 @@ class _UploadedLegend:
         return y, u, v, width, height, 0, 0
 
     def write(self, shown: tuple[torch.Tensor, ...]) -> None:
+        """Overwrites a part of the planes of a batch with the legend."""
         with torch.cuda.stream(self._gpu.stream):
             for plane, part, (rows, columns) in zip(shown, self._planes, self._boxes, strict=True):
                 plane.view(self._dtype)[:, rows, columns] = part

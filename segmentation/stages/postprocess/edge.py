@@ -1,8 +1,8 @@
-"""Where the edge lies between what is kept and what is not, and how wide it is: `--threshold`, `--feather`, `--invert`.
+"""Places the edge between the kept part and the rest, and sets its width: `--threshold`, `--feather`, `--invert`.
 
-A mask is enlarged to the frame and put through a ramp, `clip(gain * m + bias, 0, 255)` with m in 0..255: half opaque at
-the threshold, and steep, but not too steep to be smooth. For a soft edge of a width that is asked for, that is done at
-a smaller size and blurred; enlarging it then leaves its values as they are.
+A mask is enlarged to the frame and put through a ramp, `clip(gain * m + bias, 0, 255)` with m in 0..255. The result is
+half opaque at the threshold. The ramp is steep, but not too steep for a smooth edge. With `--feather`, the ramp comes
+first, at a smaller size, and then a blur; enlarging leaves these values as they are.
 """
 
 import math
@@ -16,16 +16,15 @@ from segmentation.config import Config
 from segmentation.stages.postprocess.blur import blur_scale
 
 RAMP = 0.25  # of the mask's range on either side of the threshold, less where the range ends before
-# A step blurred by a Gaussian goes from 10 % to 90 % within this many of its standard deviations.
-STEP_WIDTH = 2.5631
+STEP_WIDTH = 2.5631  # standard deviations in which a step that a Gaussian blurs goes from 10 % to 90 %
 REACH = 4  # standard deviations from the middle of a Gaussian's kernel to its end, see `gaussian_side`
-ROUNDING = 0.02  # of the mask's range: enlarging rounds
-FULL = 0.9985  # what is above it is rounded to 255
+ROUNDING = 0.02  # of the mask's range: the error of enlarging, which rounds
+FULL = 0.9985  # values above are rounded to 255
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The three options, and what follows from them."""
+    """The three options, and the numbers that follow from them."""
 
     threshold: float = 0.5
     feather: float = 0.0  # from 10 % to 90 %, in pixels of a picture whose shorter side has 1080
@@ -33,10 +32,12 @@ class Edge:
 
     @staticmethod
     def of(config: Config) -> "Edge":
+        """Returns the edge that a configuration describes."""
         return Edge(config.threshold, config.feather, config.invert)
 
     @property
     def _half(self) -> float:
+        """Half the width of the ramp, in the mask's range."""
         return min(RAMP, self.threshold, 1 - self.threshold)
 
     @property
@@ -48,23 +49,23 @@ class Edge:
 
     @property
     def ramp(self) -> tuple[float, float]:
-        """(gain, bias) from the enlarged mask, 0..255, to opacity: what `feathered` has sharpened stays, or turns."""
+        """(gain, bias) from the enlarged mask, 0..255, to opacity. A feathered mask is sharp already, see `sharp`."""
         gain, bias = (1.0, 0.0) if self.feather else self.sharp
         return (-gain, 255 - bias) if self.invert else (gain, bias)
 
     def feather_scale(self, size: tuple[int, int]) -> tuple[tuple[int, int], float]:
-        """The size (width, height) at which a frame's edge is blurred, and the standard deviation there, in pixels."""
+        """Returns the size (width, height) at which a frame's edge is blurred, and the standard deviation in pixels."""
         return blur_scale(size, self.feather / STEP_WIDTH, least=1)
 
     def kept(self, mask: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.bool_]:
-        """The places of a mask (h, w) where all that is near is kept for certain, in a frame of `size` (width, height).
+        """Returns the places (h, w) of a mask around which a frame of `size` (width, height) is kept for certain.
 
-        Both are upright. Near is what a pixel is made of, at least the next place of the mask, and as far as the edge
-        is softened.
+        Both are upright. Around a place means at least up to the next place of the mask, and as far as a softened edge
+        reaches.
         """
         low, high = self.threshold - self._half - ROUNDING, self.threshold + self._half + ROUNDING
         sure = mask < max(low, 1 - FULL) if self.invert else mask > min(high, FULL)
-        # A pixel whose corner lies at a place is read between the two places at its centre.
+        # A pixel whose corner lies at a place is read between the two places at its center.
         reach = [max(1, math.ceil((p / s + 1) / 2)) for p, s in zip(mask.shape[::-1], size, strict=True)]
         if self.feather:
             (width, height), sigma = self.feather_scale(size)

@@ -1,4 +1,4 @@
-"""Colors of classes that are shown together, and the legend that names them."""
+"""Chooses the colors of classes that are shown together, and draws the legend that names them."""
 
 import colorsys
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from segmentation.media.planes import plane_view
 from segmentation.stages.postprocess.backdrop import subsampled
 
 Rgb = tuple[int, int, int]
-# Told apart by color-blind eyes too: Okabe and Ito, "Color Universal Design", 2008. Without its black.
+# Color-blind eyes tell these colors apart too: Okabe and Ito, "Color Universal Design", 2008, without black.
 _OKABE_ITO: tuple[Rgb, ...] = (
     (230, 159, 0),
     (86, 180, 233),
@@ -25,14 +25,14 @@ _OKABE_ITO: tuple[Rgb, ...] = (
     (213, 94, 0),
     (204, 121, 167),
 )
-_GOLDEN = 0.381966  # of a turn: hues that far apart fill the circle evenly, however many there are
-_LINE = 44  # pixels of a picture whose shorter side has 1080
-_LEAST_LINE = 16  # pixels: below, names can't be read
+_GOLDEN = 0.381966  # of a turn: hues at this distance fill the circle evenly in any number
+_LINE = 44  # height of a line, in pixels of a picture whose shorter side has 1080
+_LEAST_LINE = 16  # pixels: names on lower lines can't be read
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 
 def palette(length: int) -> list[Rgb]:
-    """So many colors, the same ones each time."""
+    """Returns `length` colors, the same colors each time."""
     colors = list(_OKABE_ITO[:length])
     while len(colors) < length:
         r, g, b = colorsys.hsv_to_rgb(len(colors) * _GOLDEN % 1, 0.8, 0.9)
@@ -41,7 +41,7 @@ def palette(length: int) -> list[Rgb]:
 
 
 def palette_samples(effect: Effect, color: Color, pix_fmt: str) -> tuple[Plane, Plane, Plane]:
-    """The colors of the effect's classes as samples: for each plane an array (classes,)."""
+    """Returns the colors of the effect's classes as samples: for each plane an array (classes,)."""
     layout = FORMATS[pix_fmt]
     values = [color.from_rgb(rgb, layout.bits) for rgb in palette(len(effect.classes))]
     y, u, v = np.array(values, layout.dtype).reshape(-1, 3).T
@@ -50,17 +50,14 @@ def palette_samples(effect: Effect, color: Color, pix_fmt: str) -> tuple[Plane, 
 
 @dataclass(frozen=True, slots=True)
 class Legend:
-    """A part of the frame, as stored, in which each class's name stands on its color: planes that replace its samples.
+    """A rectangle of the frame, as stored, in which the name of each class stands on the color of the class."""
 
-    `top` and `left` are those of luma, multiples of the chroma's subsampling, as is the size.
-    """
-
-    planes: Planes
-    top: int
+    planes: Planes  # the samples of the rectangle
+    top: int  # in luma samples, as `left`; both, and the size, are multiples of the chroma subsampling
     left: int
 
     def boxes(self, pix_fmt: str) -> list[tuple[slice, slice]]:
-        """(rows, columns) of each plane."""
+        """Returns the (rows, columns) of each plane of the frame that the rectangle covers."""
         layout = FORMATS[pix_fmt]
         shifts = ((0, 0), (layout.shift_y, layout.shift_x), (layout.shift_y, layout.shift_x))
         return [
@@ -73,7 +70,7 @@ class Legend:
 
 
 def legend(names: tuple[str, ...], info: VideoInfo, pix_fmt: str) -> Legend:
-    """The legend of classes in the colors of `palette`, upright at the bottom left; what has no room is cut off."""
+    """Returns the legend of classes in the colors of `palette`, upright at the bottom left, cut off by the frame."""
     turns = info.rotation // 90
     width, height = (info.width, info.height) if turns % 2 == 0 else (info.height, info.width)
     lines = _lines(names, max(_LEAST_LINE, round(_LINE * min(width, height) / 1080)))
@@ -90,7 +87,7 @@ def legend(names: tuple[str, ...], info: VideoInfo, pix_fmt: str) -> Legend:
 
 
 def _lines(names: tuple[str, ...], line: int) -> NDArray[np.uint8]:
-    """Names below each other, `line` pixels each: (H, W, 3) RGB."""
+    """Returns a picture (H, W, 3) RGB of the names below each other, on lines `line` pixels high."""
     scale = 0.55 * line / cv2.getTextSize("Hg", _FONT, 1.0, 1)[0][1]
     thickness = max(1, line // 20)
     sizes = [cv2.getTextSize(name, _FONT, scale, thickness)[0] for name in names]
@@ -108,6 +105,7 @@ def _lines(names: tuple[str, ...], line: int) -> NDArray[np.uint8]:
 
 
 def _planes(picture: NDArray[np.uint8], color: Color, pix_fmt: str) -> Planes:
+    """Returns a picture (H, W, 3) RGB as planes."""
     layout = FORMATS[pix_fmt]
     full = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24").reformat(
         format=f"yuv444p{'10le' if layout.bits == 10 else ''}",

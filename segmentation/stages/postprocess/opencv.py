@@ -1,8 +1,10 @@
-"""Postprocessing with OpenCV on the CPU, in integers, on the YUV planes."""
+"""Postprocesses frames with OpenCV on the CPU, in integers, on the YUV planes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import cv2
@@ -34,12 +36,13 @@ if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
 
 Mask = NDArray[np.float32]  # (h, w), upright
-Alpha = NDArray[Any]  # (H, W) uint8, 255 where the foreground is kept fully
+Alpha = NDArray[Any]  # (H, W) uint8, 255 where the foreground is kept fully; OpenCV's annotations name no dtype
 Layer = NDArray[Any]  # (h, w) float32, at reduced size
+ClassMap = NDArray[np.uint8]  # (h, w), upright
 
 
 class OpenCVPostprocessor(Postprocessor):
-    """See `segmentation.stages.postprocess`."""
+    """A `Postprocessor` with NumPy arrays."""
 
     memory: ClassVar[Memory] = "host"
 
@@ -70,14 +73,14 @@ class OpenCVPostprocessor(Postprocessor):
             self._backdrop.close()
 
     def __call__(self, batch: MaskedBatch) -> FrameBatch:
-        class_maps = [None] * len(batch.frames) if batch.class_map is None else batch.class_map
+        class_maps: Iterable[ClassMap | None] = repeat(None, len(batch)) if batch.class_map is None else batch.class_map
         frames = tuple(
-            replace(frame, planes=self._apply(frame, self._alpha(mask), class_map))
+            replace(frame, planes=self._apply(frame, self._alpha(mask), class_map))  # type: ignore[arg-type]
             for frame, mask, class_map in zip(batch.frames.frames, batch.masks, class_maps, strict=True)
         )
         return replace(batch.frames, frames=frames)
 
-    def _apply(self, frame: Frame, alpha: Alpha, class_map: Any) -> Any:  # Planes, of a cut-out with a fourth
+    def _apply(self, frame: Frame, alpha: Alpha, class_map: ClassMap | None) -> Planes | CutOut:
         planes = frame.planes
         match self._effect.kind:
             case "blur":
@@ -86,18 +89,18 @@ class OpenCVPostprocessor(Postprocessor):
                 return self._composite(planes, self._pixelated(planes, alpha), alpha)
             case "mask":
                 return self._composite(self._white, self._plain, alpha)
-            case "overlay":  # the kept part half in the tint's color
+            case "overlay":  # the kept part takes half its color from the tint
                 half = cv2.addWeighted(alpha, -0.5, alpha, 0, 255)
                 if self._legend is None or class_map is None:
                     return self._composite(planes, self._plain, half)
-                return self._named(self._composite(planes, self._tints(class_map), half))
+                return self._write_legend(self._composite(planes, self._tints(class_map), half))
             case "cutout":
                 return self._cut_out(frame, alpha)
             case _:
                 return self._replaced(frame, self._backdrop(frame.pts) if self._backdrop else self._plain, alpha)
 
-    def _tints(self, class_map: NDArray[np.uint8]) -> Planes:
-        """Each class's color where it is, from (h, w) upright."""
+    def _tints(self, class_map: ClassMap) -> Planes:
+        """Returns the frame's planes in the color of the class at each place."""
         small = np.ascontiguousarray(np.rot90(class_map, -self._turns))
         y, u, v = (
             cv2.resize(values[small], plain.shape[::-1], interpolation=cv2.INTER_LINEAR)
@@ -105,15 +108,16 @@ class OpenCVPostprocessor(Postprocessor):
         )
         return y, u, v
 
-    def _named(self, planes: Planes) -> Planes:
+    def _write_legend(self, planes: Planes) -> Planes:
+        """Overwrites a part of the planes with the legend, and returns the planes."""
         assert self._legend is not None
         for plane, part, box in zip(planes, self._legend.planes, self._boxes, strict=True):
             plane[box] = part
         return planes
 
     def _alpha(self, mask: Mask) -> Alpha:
-        """Enlarges a mask (h, w) to the frame, as stored, then sharpens it: probability 1/4 is 0, 3/4 is 255."""
-        # Enlarged before it is sharpened: the edge is then a smooth line, not the steps of the small mask.
+        """Returns a mask at the frame's size, as stored, put through the edge's ramp, see `edge.py`."""
+        # Enlarged first: the edge of a mask that is sharpened first shows the steps of the small mask.
         if self._edge.feather:
             mask = self._feathered(mask)
         small = np.rot90(cv2.convertScaleAbs(mask, alpha=255), -self._turns)
@@ -122,7 +126,7 @@ class OpenCVPostprocessor(Postprocessor):
         return cv2.addWeighted(large, gain, large, 0, bias)  # saturates
 
     def _feathered(self, mask: Mask) -> Mask:
-        """The mask sharpened and blurred, at the size where its blur needs no more pixels."""
+        """Returns the mask sharpened and blurred, at the smallest size that can hold the blur."""
         size, sigma = self._edge.feather_scale(self._size if self._turns % 2 == 0 else self._size[::-1])
         gain, bias = self._edge.sharp
         large = cv2.resize(mask, size, interpolation=cv2.INTER_LINEAR)
@@ -131,9 +135,9 @@ class OpenCVPostprocessor(Postprocessor):
         return np.asarray(cv2.GaussianBlur(sharp, (side, side), sigma), np.float32)
 
     def _blurred(self, frame: Frame, alpha: Alpha) -> Planes:
-        """The background blurred without the foreground: blur(I * (1 - a)) / blur(1 - a), at reduced size."""
+        """Returns the background blurred without the foreground: blur(I * (1 - a)) / blur(1 - a), at reduced size."""
         weight: Layer = 1 - shrink(alpha, self._small).astype(np.float32) / 255
-        # Far inside the foreground no background is near and the quotient would be 0 / 0; nothing of it shows.
+        # Far inside the foreground, where nothing of the background shows, the quotient would be 0 / 0.
         total = self._gaussian(weight) + 1e-6
 
         def blurred(plane: Plane, halvings: Halvings) -> Plane:
@@ -148,7 +152,7 @@ class OpenCVPostprocessor(Postprocessor):
         return cv2.GaussianBlur(layer, (0, 0), self._sigma)
 
     def _pixelated(self, planes: Planes, alpha: Alpha) -> Planes:
-        """Blocks in the mean color of their background: mean(I * (1 - a)) / mean(1 - a)."""
+        """Returns blocks in the mean color of their background: mean(I * (1 - a)) / mean(1 - a)."""
         across, down = self._block >> self._format.shift_x, self._block >> self._format.shift_y
         chroma = self._chroma_alpha(alpha)
         luma_blocks = _blocks(planes[0], alpha, self._block, self._block)
@@ -156,8 +160,8 @@ class OpenCVPostprocessor(Postprocessor):
         return luma_blocks, u, v
 
     def _replaced(self, frame: Frame, new: Planes, alpha: Alpha) -> Planes:
-        """The subject before `new`, without what is left of the old background at its edge."""
-        if self._edge.feather:  # alpha does not tell what an edge's sample is a mixture of
+        """Returns the subject before `new`, with the old background taken out of the samples at its edge."""
+        if self._edge.feather:  # a softened alpha is not the subject's share of a sample
             return self._composite(frame.planes, new, alpha)
         chroma = self._chroma_alpha(alpha)
         parts = zip(frame.planes, self._blurred(frame, alpha), new, (alpha, chroma, chroma), strict=True)
@@ -165,7 +169,7 @@ class OpenCVPostprocessor(Postprocessor):
         return y, u, v
 
     def _cut_out(self, frame: Frame, alpha: Alpha) -> CutOut:
-        """The subject's own colors, black where nothing of it is, and its alpha in the planes' depth."""
+        """Returns the subject's own colors, black where alpha is 0, and alpha in the planes' depth."""
         chroma = self._chroma_alpha(alpha)
         old = frame.planes if self._edge.feather else self._blurred(frame, alpha)
         parts = zip(frame.planes, old, self._black, (alpha, chroma, chroma), strict=True)
@@ -178,7 +182,7 @@ class OpenCVPostprocessor(Postprocessor):
         return y, u, v
 
     def _chroma_alpha(self, alpha: Alpha) -> Alpha:
-        """Alpha at the chroma's size: the largest of those that share a sample, so that a kept pixel keeps both."""
+        """Returns alpha at the chroma's size: the largest in a chroma sample, so that kept pixels keep their chroma."""
         across, down = 1 << self._format.shift_x, 1 << self._format.shift_y
         if across * down == 1:
             return alpha
@@ -186,25 +190,24 @@ class OpenCVPostprocessor(Postprocessor):
         return np.ascontiguousarray(largest[::down, ::across])
 
     def _planes_of(self, yuv: tuple[int, int, int]) -> Planes:
-        width, height = self._size
-        chroma = (-(-height >> self._format.shift_y), -(-width >> self._format.shift_x))
-        shapes = ((height, width), chroma, chroma)
+        """Returns a frame's planes in one color."""
+        shapes = self._format.shapes(*self._size)
         y, u, v = (np.full(shape, value, self._format.dtype) for shape, value in zip(shapes, yuv, strict=True))
         return y, u, v
 
 
 def composite(foreground: Plane, background: Plane, alpha: Alpha) -> Plane:
-    """`(foreground * alpha + background * (255 - alpha)) / 255`, each product rounded; planes and alpha (h, w)."""
+    """Returns `(foreground * alpha + background * (255 - alpha)) / 255`, each product rounded; all are (h, w)."""
     weight = alpha.astype(foreground.dtype, copy=False)
     kept = cv2.multiply(foreground, weight, scale=1 / 255)
     return cv2.add(kept, cv2.multiply(background, 255 - weight, scale=1 / 255))
 
 
 def replaced(plane: Plane, old: Plane, new: Plane, alpha: Alpha) -> Plane:
-    """`clip(plane - (1 - a) * old, 0, a * peak) + (1 - a) * new`: planes and alpha (h, w), a being alpha / 255.
+    """Returns `clip(plane - (1 - a) * old, 0, a * peak) + (1 - a) * new`: planes and alpha (h, w), a being alpha / 255.
 
-    An edge's sample is a mixture of subject and old background; this exchanges the latter. Chroma needs nothing of its
-    own: its zero is half its range, so that clipping what is above and below it by the same share is this too.
+    A sample at the edge is a mixture of subject and old background, and this exchanges the background. The formula
+    holds for chroma too: its zero is half its range, so that both sides of it are clipped by the same share.
     """
     rest = 255 - alpha.astype(plane.dtype, copy=False)
     subject = cv2.subtract(plane, cv2.multiply(old, rest, scale=1 / 255))  # not below 0
@@ -212,7 +215,7 @@ def replaced(plane: Plane, old: Plane, new: Plane, alpha: Alpha) -> Plane:
 
 
 def cut_out(plane: Plane, old: Plane, nothing: int, alpha: Alpha) -> Plane:
-    """`(plane - (1 - a) * old) / a`, the subject's own color in straight alpha; `nothing` where alpha is 0.
+    """Returns `(plane - (1 - a) * old) / a`, the subject's own color in straight alpha; `nothing` where alpha is 0.
 
     With `plane` itself as the old background, colors stay as they are.
     """
@@ -224,27 +227,27 @@ def cut_out(plane: Plane, old: Plane, nothing: int, alpha: Alpha) -> Plane:
     return result
 
 
-def scaled_alpha(alpha: Alpha, dtype: np.dtype[Any]) -> Plane:
-    """Alpha in samples of 8 bits (uint8) or 10 (uint16)."""
+def scaled_alpha(alpha: Alpha, dtype: np.dtype[np.generic]) -> Plane:
+    """Returns alpha in samples of 8 bits (uint8) or 10 (uint16)."""
     if dtype == np.uint8:
         return alpha
     return np.rint(alpha * np.float32(_peak(dtype) / 255)).astype(dtype)
 
 
-def _peak(dtype: np.dtype[Any]) -> int:
+def _peak(dtype: np.dtype[np.generic]) -> int:
     return 255 if dtype == np.uint8 else 1023
 
 
 def _blocks(plane: Plane, alpha: Alpha, across: int, down: int) -> Plane:
-    """A plane in blocks of `across` x `down` samples, each the mean of its samples weighted by 255 - alpha."""
+    """Returns a plane in blocks of `across` x `down` samples, each the mean of its samples weighted by 255 - alpha."""
     height, width = plane.shape
     small = (-(-width // across), -(-height // down))
-    # Beyond the plane's end weights are 0. Two large arrays, written in place: getting the memory takes the most time.
+    # Beyond the plane's end weights are 0. Both are written in place: allocating large arrays takes the most time.
     weight, weighted = (np.zeros((small[1] * down, small[0] * across), np.float32) for _ in range(2))
     inside = np.s_[:height, :width]
     weight[inside] = 255 - alpha
     np.multiply(plane, weight[inside], out=weighted[inside])
     total, background = (cv2.resize(layer, small, interpolation=cv2.INTER_AREA) for layer in (weighted, weight))
-    mean = total / np.maximum(background, 1e-6)  # where no background is, nothing of it shows
+    mean = total / np.maximum(background, 1e-6)  # without background nothing of it shows
     large = cv2.resize((mean + 0.5).astype(plane.dtype), None, fx=across, fy=down, interpolation=cv2.INTER_NEAREST)
     return np.ascontiguousarray(large[:height, :width])

@@ -1,13 +1,13 @@
-"""Preprocessing on the GPU: one kernel of our own reads the planes and writes the network's input.
+"""Preprocesses frames on the GPU: one kernel reads the planes and writes the network's input.
 
-CV-CUDA could shrink the planes too, but each batch's would have to be wrapped for it, and each time it waits for the
-whole device.
+The kernel takes the place of CV-CUDA, which waits for the whole device each time that it wraps a tensor.
 """
 
 from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.frames import FORMATS, FrameBatch, Memory, VideoInfo
@@ -19,7 +19,7 @@ from segmentation.stages.preprocess.resampling import shrinking
 
 
 class CudaPreprocessor(Preprocessor):
-    """See `segmentation.stages.preprocess`. The tensor returned is used again for the next batch."""
+    """A `Preprocessor` with a CUDA kernel. The next call overwrites the tensor that a call returns."""
 
     memory: ClassVar[Memory] = "cuda"
 
@@ -35,7 +35,7 @@ class CudaPreprocessor(Preprocessor):
         tables = [*shrinking((info.height, info.width), self._size), *shrinking(chroma, self._size)]
         with torch.cuda.stream(gpu.stream):
             self._tables = [torch.from_numpy(table).to(gpu.device) for table in tables]
-            self._colour = torch.from_numpy(_to_input(info, layout.bits, model)).to(gpu.device)
+            self._color = torch.from_numpy(_to_input(info, layout.bits, model)).to(gpu.device)
             shape = (config.batch_size or 1, 3, model.height, model.width)
             self._tensor = torch.zeros(shape, dtype=torch.float32, device=gpu.device)
         self._half = model.dtype is np.float16
@@ -50,15 +50,23 @@ class CudaPreprocessor(Preprocessor):
         self._kernels(
             "preprocess",
             (width, height, len(batch)),
-            *(*batch.planes, *self._stored, *tables, self._tensor, width, height, self._colour),
+            *batch.planes,
+            *self._stored,
+            *tables,
+            self._tensor,
+            width,
+            height,
+            self._color,
         )
         with torch.cuda.stream(self._gpu.stream):
             return self._tensor.half() if self._half else self._tensor
 
 
-def _to_input(info: VideoInfo, bits: int, model: Model) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-    """`ToRgb` of frames.cu: the matrix (3, 4) from YUV to RGB, then scale and offset of each channel, in the network's
-    channel order."""
+def _to_input(info: VideoInfo, bits: int, model: Model) -> NDArray[np.float32]:
+    """Returns the `ToRgb` of preprocess.cu as 18 numbers, with channels in the network's order.
+
+    The numbers are the matrix (3, 4) from YUV to RGB, the scale of each channel and the offset of each channel.
+    """
     order = [2, 1, 0] if model.channel_order == "bgr" else [0, 1, 2]
     matrix = info.color.yuv_to_rgb(bits)[order]
     scale = 1 / np.array(model.std, np.float32)[order]

@@ -1,4 +1,4 @@
-"""Preprocessing with OpenCV on the CPU: shrink the planes first, convert the few pixels that are left."""
+"""Preprocesses frames with OpenCV on the CPU: shrinks the planes first, then converts the few pixels that are left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class OpenCVPreprocessor(Preprocessor):
-    """See `segmentation.stages.preprocess`. Returns a NumPy array."""
+    """A `Preprocessor` with NumPy arrays."""
 
     memory: ClassVar[Memory] = "host"
 
@@ -44,17 +44,17 @@ class OpenCVPreprocessor(Preprocessor):
         return tensor
 
     def _small_rgb(self, frame: Frame) -> NDArray[np.float32]:
-        """(h, w, 3) float32 RGB in 0..1, as stored (not yet upright)."""
-        # Shrinking and the color matrix are both linear, so their order does not matter but for the clipping.
+        """Returns the frame at the network's size: (h, w, 3) float32 RGB in 0..1, as stored, not upright."""
+        # Shrinking and the color matrix are both linear, so that their order matters for the clipping alone.
         small = cv2.merge([shrink(p, self._size, known) for p, known in zip(frame.planes, frame.halvings, strict=True)])
         return np.clip(cv2.transform(small.astype(np.float32), self._to_rgb), 0, 1)
 
 
 def shrink(plane: Plane, size: tuple[int, int], halvings: Halvings | None = None) -> Plane:
-    """Resamples `plane` (h, w) to `size` (width, height) without aliasing.
+    """Returns `plane` (h, w) resampled to `size` (width, height) without aliasing.
 
-    What is halved on the way is taken from `halvings` of this plane and left there: several stages shrink the same
-    planes, and the first halving, which reads all of one, takes most of the time.
+    Halvings on the way are read from `halvings` of this plane and added to it. Several stages shrink the same planes,
+    and the first halving, which reads the whole plane, takes most of the time.
     """
     halvings = {} if halvings is None else halvings
     for step, target in shrink_steps((plane.shape[0], plane.shape[1]), size):

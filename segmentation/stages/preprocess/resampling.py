@@ -1,18 +1,18 @@
-"""How a plane is shrunk, as tables of weights: what the CPU does in steps, a GPU does in one."""
+"""Computes how planes are shrunk: in steps for the CPU, in tables of weights that do all steps at once for a GPU."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-Matrix = NDArray[np.float64]  # (places after, samples before): one axis of a step, or of several
-Table = NDArray[np.float32]
+Matrix = NDArray[np.float64]  # (places after, samples before): weights along one axis, of one step or several
+Table = NDArray[np.float32]  # (places after, 1 + taps): the number of the first sample that a place reads, then weights
 
 
 def shrink_steps(shape: tuple[int, int], size: tuple[int, int]) -> list[tuple[str, tuple[int, int]]]:
-    """How a plane (h, w) is resampled to `size` (width, height) without aliasing: steps of ("half" | "area" | "linear",
-    (width, height)).
+    """Returns the steps that resample a plane (h, w) to `size` (width, height) without aliasing.
 
-    It is halved as often as it can be done exactly; for what is left, less than another halving, bilinear
-    interpolation reads every pixel. A direction in which it grows is always bilinear.
+    A step is ("half" | "area" | "linear", (width, height) after it). The plane is halved as long as its size is even.
+    Bilinear interpolation does the rest, which is less than a halving, so that every pixel is read. A direction in
+    which the plane grows is always bilinear.
     """
     (height, width), (target_width, target_height) = shape, size
     steps = []
@@ -29,10 +29,9 @@ def shrink_steps(shape: tuple[int, int], size: tuple[int, int]) -> list[tuple[st
 
 
 def shrinking(shape: tuple[int, int], size: tuple[int, int]) -> tuple[Table, Table]:
-    """`shrink_steps` of a plane (h, w) to `size` (width, height): a table for its columns, (width, 1 + taps), and one
-    for its rows, (height, 1 + taps).
+    """Returns two tables that do the same as `shrink_steps`: for the columns of a plane (h, w), and for its rows.
 
-    A row of a table holds the number of the first sample that a place reads, then the weights of those from it on.
+    `size` is the (width, height) after. The weights of a row belong to successive samples, from the first on.
     """
     steps = shrink_steps(shape, size)
     across, down = (_along(shape[1 - axis], [(kind, after[axis]) for kind, after in steps]) for axis in (0, 1))
@@ -40,7 +39,7 @@ def shrinking(shape: tuple[int, int], size: tuple[int, int]) -> tuple[Table, Tab
 
 
 def _along(length: int, steps: list[tuple[str, int]]) -> Matrix:
-    """All steps along one axis. Besides halvings, which come first, one of them changes its length at the most."""
+    """Returns all steps along one axis. After the halvings, at most one step changes the length."""
     factor, matrix = 1, None
     for kind, after in steps:
         if kind == "half":
@@ -53,7 +52,7 @@ def _along(length: int, steps: list[tuple[str, int]]) -> Matrix:
 
 
 def _means(before: int, after: int) -> Matrix:
-    """Each place the mean of the samples that it covers, those at its ends by their part."""
+    """Returns weights by which each place is the mean of the samples that it covers, fully or in part."""
     span = before / after
     begin, sample = np.arange(after)[:, None] * span, np.arange(before)
     covered = np.minimum(sample + 1, begin + span) - np.maximum(sample, begin)
@@ -62,13 +61,14 @@ def _means(before: int, after: int) -> Matrix:
 
 
 def _bilinear(before: int, after: int) -> Matrix:
-    """Each place between the two samples whose centres are nearest."""
+    """Returns weights by which each place is interpolated between the two samples with the nearest centers."""
     at = (np.arange(after)[:, None] + 0.5) * before / after - 0.5
     near: Matrix = np.maximum(1 - np.abs(np.clip(at, 0, before - 1) - np.arange(before)), 0)
     return near
 
 
 def _table(matrix: Matrix) -> Table:
+    """Returns a matrix without most of its zeros."""
     used = matrix > 1e-9
     first, last = used.argmax(axis=1), matrix.shape[1] - used[:, ::-1].argmax(axis=1)
     taps = int((last - first).max())

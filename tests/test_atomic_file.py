@@ -1,0 +1,81 @@
+"""Files that appear whole or not at all, and errors quoted in one line."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from segmentation import OutputError
+from segmentation.atomic_file import PendingFile, write_atomically
+from segmentation.errors import one_line
+
+
+def written(target: Path, *, overwrite: bool = False) -> PendingFile:
+    pending = PendingFile(target, overwrite=overwrite)
+    pending.path.write_text("new")
+    return pending
+
+
+def test_the_target_is_in_the_folder_that_was_current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    pending = written(Path("a.txt"))
+    assert pending.path.parent == tmp_path and pending.path.suffix == ".txt" and not Path("a.txt").exists()
+    monkeypatch.chdir("other")
+    pending.commit()
+    pending.discard()  # there is nothing left to remove
+    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["a.txt"]
+
+
+def test_a_file_that_came_into_being_stays(tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    with written(target) as pending:
+        target.write_text("another's")
+        with pytest.raises(OutputError, match=r"came into being in the meantime; use -y \(overwrite=True\) to replace"):
+            pending.commit()
+    assert target.read_text() == "another's" and list(tmp_path.iterdir()) == [target]
+    written(target, overwrite=True).commit()
+    assert target.read_text() == "new" and list(tmp_path.iterdir()) == [target]
+
+
+def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", refuse)
+    written(tmp_path / "a.txt").commit()
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_name_as_long_as_names_can_be(tmp_path: Path) -> None:
+    target = tmp_path / ("n" * 251 + ".mkv")
+    pending = written(target)
+    pending.check("-o")
+    pending.commit()
+    assert target.is_file()
+    with pytest.raises(OutputError, match=r"exists already; use -y \(overwrite=True\) to replace it, or -o to name an"):
+        pending.check("-o")
+    with pytest.raises(OutputError, match="cannot be written"):
+        PendingFile(tmp_path / ("n" * 252 + ".mkv"), overwrite=True).check("-o")
+
+
+def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "a.bin"
+    write_atomically(target, b"old")
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, os.strerror(28))))
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(target, b"new")
+    assert target.read_bytes() == b"old" and list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(2, "No such file or directory", "a.mp4"), "No such file or directory"),
+        (ValueError("one\n  two"), "one two"),
+        (KeyError(), "KeyError"),
+        ("x" * 201, "x" * 200 + "..."),
+    ],
+)
+def test_foreign_errors_in_one_line(error: BaseException | str, line: str) -> None:
+    assert one_line(error) == line

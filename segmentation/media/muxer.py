@@ -119,7 +119,7 @@ class Muxer:
         self.container.set_chapters(_chapters(source, self.shift, end))
         streams = [s for s in source.streams if s.index in self._others and s.type != "attachment"]
         if streams:
-            # A seek would lose the subtitles that began earlier and are still to be seen.
+            # A seek would lose subtitles that begin before `start` and are shown after it.
             if start is not None and not any(s.type == "subtitle" for s in streams):
                 _seek(source, start)
             self._packets = self._read(streams, start, end)

@@ -1,6 +1,6 @@
 """Inference with TensorRT or TensorRT-RTX, whichever serves the GPU."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -28,7 +28,7 @@ class TensorRTInference(Inference):
     memory: ClassVar[Memory] = "cuda"
     workers = 1  # one stream; the network itself fills the GPU
 
-    def __init__(self, model: Model, config: Config, gpu: Gpu, preloaded: Any = None) -> None:
+    def __init__(self, model: Model, config: Config, gpu: Gpu, preloaded: None = None) -> None:
         device, variant = _gpu(gpu.device), _variant(gpu.device)
         path = model.path
         if path.suffix != ".engine":
@@ -79,10 +79,12 @@ def _device(config: Config) -> torch.device:
 
 
 def _gpu(device: torch.device) -> GpuInfo:
+    """Returns the driver's description of a GPU that PyTorch uses."""
     gpu = find_gpu(device.index)
-    assert gpu is not None, "PyTorch sees the GPU"
+    assert gpu is not None, "PyTorch uses this GPU, so the driver has it"
     return gpu
 
 
 def _variant(device: torch.device) -> Variant:
+    """Returns the variant that serves the GPU. Raises `BackendError` if none does."""
     return choose(_gpu(device), installed())

@@ -226,17 +226,17 @@ def blocks(folder: Path) -> dict[str, str]:
     for kind, machine in load(folder).items():
         frames = machine.rows["ladder"][0]["frames"]
         about = f"{frames:,} frames, 1080p, x264 {machine.head['preset']}; {where(machine, 'ladder')}:"
-        picture = f"![The ladder, {_PLACES[kind]}](docs/{kind}-ladder.png)"
+        picture = f"![The ladder, {_PLACES[kind]}]({kind}-ladder.png)"
         table = markdown(ladder_head(machine), list(ladder_rows(machine)))
         found[f"ladder-{kind}"] = f"{about}\n\n{table}\n\n{picture}"
         found[f"busy-{kind}"] = busy(machine)
         if "lengths" in machine.rows:
-            picture = f"![Time and memory over length, {_PLACES[kind]}](docs/{kind}-lengths.png)"
+            picture = f"![Time and memory over length, {_PLACES[kind]}]({kind}-lengths.png)"
             found[f"lengths-{kind}"] = f"{markdown(length_head(machine), list(length_rows(machine)))}\n\n{picture}"
         if {"codecs", "sizes", "batches"} <= machine.rows.keys():
             found[f"compared-{kind}"] = compared(machine)
         if "trace" in machine.rows:
-            found[f"timeline-{kind}"] = f"![Some batches on their way, {_PLACES[kind]}](docs/{kind}-timeline.png)"
+            found[f"timeline-{kind}"] = f"![Some batches on their way, {_PLACES[kind]}]({kind}-timeline.png)"
         if "alone" in machine.rows:
             found[f"alone-{kind}"] = alone(machine)
     return found

@@ -1,7 +1,7 @@
 """Makes one page of what `ladder.py` has measured and tools/results keeps, and what documents show of it.
 
     python tools/report/report.py -o report.html
-    python tools/report/report.py --documents         # the tables in README.md and docs/performance.md
+    python tools/report/report.py --documents         # the tables in docs/performance.md
     python tools/report/report.py --pictures docs     # figures as PNG; needs Chromium
 
 The page needs neither network nor scripts, and follows the reader's choice of light or dark.
@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the 
 from circumstances import ROOT
 
 RESULTS = ROOT / "tools" / "results"
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "performance.md")
+DOCUMENTS = (ROOT / "docs" / "performance.md",)
 PICTURES = {  # of which figures
     "ladder": ("ladder",),
     "lengths": ("time", "memory"),
@@ -97,9 +97,7 @@ def _circumstances(machine: Measured) -> Iterator[str]:
 
 def current(document: Path) -> str:
     """The document with the tables and pictures of what is stored now."""
-    to_docs = "docs/" if document.parent == ROOT else ""
-    found = {name: text.replace("](docs/", f"]({to_docs}") for name, text in blocks(RESULTS).items()}
-    return filled_in(document.read_text(encoding="utf-8"), found)
+    return filled_in(document.read_text(encoding="utf-8"), blocks(RESULTS))
 
 
 def save_pictures(machines: dict[str, Measured], folder: Path) -> list[Path]:
@@ -150,7 +148,7 @@ def _photograph(html: str, target: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Makes a page of the figures that are stored in tools/results.")
     parser.add_argument("-o", "--output", type=Path, help="an .html file")
-    parser.add_argument("--documents", action="store_true", help="brings the tables in README.md and docs up to date")
+    parser.add_argument("--documents", action="store_true", help="brings the tables in docs up to date")
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="saves figures as PNG there; needs Chromium")
     options = parser.parse_args()
     if not (options.output or options.documents or options.pictures):

@@ -9,6 +9,8 @@ import pytest
 def need_onnx2torch() -> None:
     """Skips the test where there is no PyTorch or no onnx2torch. Imports the latter."""
     pytest.importorskip("torch", minversion="2", reason="PyTorch is not installed")
+    if "onnx2torch" in sys.modules:
+        return
     stand_ins = {} if _has_torchvision() else {name: ModuleType(name) for name in ("torchvision", "torchvision.ops")}
     for module in stand_ins.values():
         module.ops, module.roi_align = stand_ins["torchvision.ops"], None  # type: ignore[attr-defined]

@@ -51,6 +51,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._constant = WeakTensorKeyDictionary()
         self._dynamic[example] = self._graph.placeholder("input")
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Returns `False`: excluding the mode from compilation would import the compiler, for more than a second."""
+        return False
+
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

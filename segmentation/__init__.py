@@ -20,6 +20,8 @@ The public names:
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from segmentation._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from segmentation.config import Config
     from segmentation.effect import Effect
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from segmentation.pipeline.segment import segment
     from segmentation.pipeline.session import Segmenter
 
-__version__ = "0.1.0"
 __all__ = [
     "BackendError",
     "Config",

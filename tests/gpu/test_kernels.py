@@ -1,4 +1,4 @@
-"""The kernels compile, for every GPU and every layout that there is: which needs no GPU. What they do, a GPU shows."""
+"""The kernels compile for every GPU and every layout. Compiling needs no GPU; other tests run the kernels."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Memory that goes round: nobody gets what others still have, and nobody overwrites what is still to be read."""
+"""Planes are reused, but not while a reference to them is left, nor before another stream has read them."""
 
 import sys
 import threading
@@ -16,7 +16,7 @@ SHAPES = ((2, 4, 6), (2, 2, 3), (2, 2, 3))
 
 
 class FakeGpu:
-    """Hands out memory of the host, and notes who asks."""
+    """Allocates host memory, and records the calls and the threads that enter."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -46,9 +46,9 @@ def test_planes_come_back_with_their_last_reference() -> None:
     address = first[0].data_ptr()
     holder = [first]
     del first
-    assert pool.take()[0].data_ptr() != address and gpu.made == 3  # somebody has it
+    assert pool.take()[0].data_ptr() != address and gpu.made == 3  # `holder` refers to the first
     holder.clear()
-    again = {pool.take()[0].data_ptr() for _ in range(2)}  # each at once let go of
+    again = {pool.take()[0].data_ptr() for _ in range(2)}  # each is dropped at once
     assert address in again and gpu.made == 3
     assert second[0].data_ptr() not in again
     assert not gpu.entered  # one stream keeps the order
@@ -83,7 +83,7 @@ def test_memory_of_a_pool_that_ends_is_not_overwritten_before_it_is_read(over: b
 
 
 def test_planes_of_a_gpu_that_has_failed_are_let_go_silently(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python reports what is raised where the last reference goes, in many lines, and nobody can catch it."""
+    """Python prints exceptions of `__del__`, which no caller can catch."""
     writer, reader = FakeGpu(), FakeGpu()
 
     def failing() -> Any:
@@ -100,7 +100,7 @@ def test_planes_of_a_gpu_that_has_failed_are_let_go_silently(monkeypatch: pytest
 
 @pytest.mark.gpu
 def test_no_stream_overtakes_another_on_the_gpu() -> None:
-    """The reader's copy is queued behind much work; what the writer writes next comes later all the same."""
+    """The reader's copy is queued behind much work. The writer's next write comes after the copy all the same."""
     reader = stages.gpu()
     writer = reader.with_own_stream()
     pool = PlanePool(writer, ((1 << 22,),), torch.uint8, reader)

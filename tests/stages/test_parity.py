@@ -1,4 +1,4 @@
-"""The GPU's stages against the CPU's: the same look, within rounding."""
+"""The stages of the GPU give the same pictures as the stages of the CPU, within rounding."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def test_the_network_sees_the_same(side: str, size: tuple[int, int], pix_fmt: st
     batch = batch_of(*(planes_of(smooth_rgb(size[1], size[0], seed), pix_fmt, info.color) for seed in range(3)))
     ours, theirs = (preprocess(s, info, pix_fmt, MODEL, batch) for s in (side, "opencv"))
     assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
-    # Halving in steps rounds in each of them, averaging at once does not: a level or two in Y, U and V.
+    # Halving in steps rounds in each step, by a level or two of Y, U and V in the end.
     assert np.abs(ours - theirs).max() * 255 <= 6
     assert np.abs(ours - theirs).mean() * 255 <= 1
 
@@ -55,7 +55,7 @@ def test_replaced_backgrounds_look_the_same(side: str, effect: str, pix_fmt: str
     info = make_info(642, 358, Color(matrix=1, range=LIMITED), rotation)
     batch = batch_of(*(planes_of(smooth_rgb(358, 642, seed), pix_fmt, info.color) for seed in range(2)))
     ours, theirs = (postprocess(s, info, pix_fmt, effect, batch, soft_mask(64, 96)) for s in (side, "opencv"))
-    # What is little of a sample is divided by little in a cut-out: there, only what is mostly the subject's compares.
+    # A cut-out divides small shares by small alphas: only samples that are mostly the subject's compare.
     compare(ours, theirs, pix_fmt, most=8, least_alpha=64 if effect == "cutout" else 0)
 
 
@@ -80,7 +80,7 @@ def test_edges_are_the_same(
 @pytest.mark.parametrize("side", GPU_SIDES)
 @pytest.mark.parametrize("pix_fmt", FORMATS)
 def test_kept_pixels_are_the_same_ones(side: str, pix_fmt: str) -> None:
-    """On noise, which no blur leaves as it is: what either side keeps bit for bit, so does the other."""
+    """On noise, which every blur changes, both sides keep the same samples bit for bit."""
     info = make_info(322, 182, Color(matrix=1, range=LIMITED))
     batch = batch_of(noise(pix_fmt), noise(pix_fmt, seed=1))
     ours, theirs = (postprocess(s, info, pix_fmt, "blur", batch, soft_mask(64, 64)) for s in (side, "opencv"))
@@ -138,7 +138,7 @@ def test_masks_agree() -> None:
     transfer = GpuTransfer(gpu(), info, FORMATS["yuv420p"], 4)
     tensor = preprocess("cuda", info, "yuv420p", model, batch)
     infer = TorchFp16Inference(model, config, gpu())
-    for count in (4, 1, 3):  # a short batch is not disturbed by what is behind it
+    for count in (4, 1, 3):  # the rows behind a short batch don't disturb the batch
         given = transfer.rows(tensor[:count], "cuda", count)
         ours = transfer.rows(infer(given).masks, "host", count) > 0.5
         expected = OnnxRuntimeInference(model, Config())(preprocess("opencv", info, "yuv420p", model, batch)).masks

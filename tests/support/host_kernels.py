@@ -1,8 +1,9 @@
-"""The GPU's kernels on the CPU: the same source through the host's C++ compiler, one thread after the other, and OpenCV
-in CV-CUDA's place, so that what the stages compute is tested where there is no GPU. What the CUDA compiler and a GPU
-make of it, tests marked `gpu` show.
+"""Runs the GPU's stages on the CPU: kernels through the host's C++ compiler, and OpenCV in place of CV-CUDA.
 
-`CXXFLAGS` is given to the compiler. So AddressSanitizer sees every access:
+The same source runs one thread after the other, so that machines without a GPU test the arithmetic. Tests marked `gpu`
+show what the CUDA compiler and a GPU make of the source.
+
+The compiler takes the flags in `CXXFLAGS`, so that AddressSanitizer can check every access:
 
     export CXXFLAGS="-fsanitize=address,undefined -fno-sanitize-recover" ASAN_OPTIONS=detect_leaks=0
     export LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so)"
@@ -83,21 +84,21 @@ def _library(source: KernelSource, macros: tuple[tuple[str, str], ...]) -> ctype
 
 
 class HostKernels:
-    """As `kernels.Kernels`, on tensors in the host's memory. A block of threads is one thread."""
+    """Runs kernels like `kernels.Kernels`, on tensors in host memory. A block of threads is one thread."""
 
     def __init__(self, source: KernelSource, layout: PixelFormat, turns: int) -> None:
         self._library = _library(source, tuple(source.macros(layout, turns).items()))
         self._signatures = kernels.signatures(source, layout)
 
     def __call__(self, name: str, size: tuple[int, int, int], *arguments: Argument) -> None:
-        if name == "pixelate":  # a block for each of the picture's
+        if name == "pixelate":  # a block of threads makes a block of the picture
             size = (size[0] // kernels.THREADS[0], size[1] // kernels.THREADS[1], size[2])
         assert all(value.is_contiguous() for value in arguments if isinstance(value, torch.Tensor))
         getattr(self._library, f"run_{name}")(*size, self._signatures[name].pack(arguments))
 
 
 class HostGpu:
-    """What stages ask of a `gpu.Gpu`, in the host's memory."""
+    """The methods of `context.Gpu` that stages call, in host memory."""
 
     device = torch.device("cpu")
     stream = cvcuda_stream = None
@@ -105,7 +106,7 @@ class HostGpu:
     def enter(self) -> None: ...
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        # What is read before it is written shows: NaN, or noise.
+        # NaN and noise show where a stage reads memory that it has not written.
         return torch.full(shape, float("nan")) if dtype.is_floating_point else torch.randint(0, 256, shape).to(dtype)
 
     def empty_planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
@@ -119,7 +120,7 @@ class HostGpu:
 
 
 class HostCvCuda(ModuleType):
-    """What the stages ask of CV-CUDA, by OpenCV."""
+    """The functions of CV-CUDA that stages call, by OpenCV."""
 
     __version__ = f"OpenCV {cv2.__version__}"
     Border = SimpleNamespace(REFLECT101=cv2.BORDER_REFLECT_101)
@@ -145,7 +146,7 @@ class HostCvCuda(ModuleType):
 
 
 def _put_back(name: str, module: ModuleType | None) -> None:
-    """Makes the name mean the module again, or nothing, for who imports it and for who asks the package for it."""
+    """Puts a module, or none, back in `sys.modules` and in the package that it belongs to."""
     package, _, own = name.rpartition(".")
     sys.modules.pop(name, None)
     if package:
@@ -158,7 +159,7 @@ def _put_back(name: str, module: ModuleType | None) -> None:
 
 @cache
 def host_stages() -> SimpleNamespace:
-    """`CvCudaPostprocessor`, `CudaPreprocessor` and `GpuTransfer`, as they are with OpenCV in CV-CUDA's place."""
+    """Returns `CvCudaPostprocessor`, `CudaPreprocessor` and `GpuTransfer` with OpenCV in place of CV-CUDA."""
     names = (
         "segmentation.gpu.context",
         "segmentation.gpu.transfer",

@@ -40,7 +40,7 @@ def gpu_of(side: str) -> Any:
 
 @pytest.fixture(autouse=True)
 def on_the_stream(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What the tests copy is copied where the kernels are queued, so that neither overtakes the other."""
+    """Makes the tests copy on the kernels' stream, so that neither overtakes the other."""
     side = request.node.callspec.params["side"]
     with torch.cuda.stream(gpu_of(side).stream):
         yield
@@ -51,7 +51,7 @@ def moved(array: NDArray[Any], gpu: Any) -> Any:
 
 
 def clip(count: int, shape: tuple[int, int], size: tuple[int, int], seed: int = 0) -> tuple[Map, Map]:
-    """Masks (count, *shape) and the network's input (count, 3, *size) of a picture that drifts and is noisy."""
+    """Returns masks (count, *shape) and the network's input (count, 3, *size) of a noisy picture that drifts."""
     generator = np.random.default_rng(seed)
     wide = smooth_rgb(size[0], size[1] + 64, seed).astype(np.float32) / 255
     seen = [wide[:, 2 * (i % 16) : 2 * (i % 16) + size[1]] for i in range(count)]
@@ -62,8 +62,10 @@ def clip(count: int, shape: tuple[int, int], size: tuple[int, int], seed: int = 
 
 
 def smoothed_by(backend: Any, masks: Map, tensor: Map, sizes: list[int], gpu: Any = None) -> Map:
-    """The smoothed masks of a clip that comes in batches of these sizes; for a GPU's stage from buffers that hold more
-    and are written again each time, as the contract of inference says."""
+    """Returns the smoothed masks of a clip that comes in batches of these sizes.
+
+    A backend on a GPU gets larger buffers that are overwritten each time, as the contract of inference allows.
+    """
     plane = np.zeros((2, 2), np.uint8)
     frame = batch_of((plane, plane, plane)).frames[0]
 
@@ -126,7 +128,7 @@ def test_masks_of_any_size_are_smoothed_alike(side: str, shape: tuple[int, int],
 
 @pytest.mark.parametrize("side", SIDES)
 def test_nothing_comes_over_a_cut(side: str) -> None:
-    """All is doubt, which lets much change pass: only the mean over all keeps the scenes apart."""
+    """Doubt everywhere lets much change pass: only the mean over the picture keeps the scenes apart."""
     gpu = gpu_of(side)
     masks = np.full((6, 64, 64), 0.5, np.float32)
     masks[3:] = 0.6
@@ -142,7 +144,7 @@ def test_nothing_comes_over_a_cut(side: str) -> None:
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("order", ["rgb", "bgr"])
 def test_luma_is_that_of_the_networks_input(side: str, order: str) -> None:
-    """With channels of different scales and, as FP16 networks have it, of half the precision."""
+    """With channels of different scales, in half precision as FP16 networks have it."""
     gpu = gpu_of(side)
     model = load_model(Config(std=(0.5, 0.25, 0.125), channel_order=order))  # type: ignore[arg-type]
     masks, tensor = clip(5, (64, 64), (64, 64), seed=2)
@@ -158,9 +160,8 @@ def refined_by(side: str, batch: FrameBatch, pix_fmt: str, turn: int, masks: Map
     height, width = batch.frames[0].planes[0].shape
     gpu = gpu_of(side)
     stage = CudaRefiner(make_info(width, height, Color(), turn), pix_fmt, Config(batch_size=len(batch)), gpu)
-    dtype = (
-        np.int16 if FORMATS[pix_fmt].bits > 8 else np.uint8
-    )  # PyTorch has few operations on uint16; the bits are the same
+    # PyTorch has few operations on uint16; as int16, samples of 10 bits have the same bits.
+    dtype = np.int16 if FORMATS[pix_fmt].bits > 8 else np.uint8
     planes = tuple(moved(np.stack([f.planes[i] for f in batch.frames]).astype(dtype), gpu) for i in range(3))
     on_gpu = FrameBatch(frames=batch.frames, index=0, planes=planes)
     found: Map = stage(on_gpu, moved(masks, gpu)).cpu().numpy()

@@ -21,9 +21,9 @@ Map = NDArray[np.float32]
 def test_an_edge_beside_the_pictures_is_drawn_to_it() -> None:
     truth = disk((360, 640), 0.3)
     guide = 0.2 + 0.6 * truth
-    mask = cv2.GaussianBlur(disk((128, 128), 0.31), (0, 0), 1.2)  # too large by a place, and soft
+    mask = cv2.GaussianBlur(disk((128, 128), 0.31), (0, 0), 1.2)  # too large by a pixel, and soft
     plain = cv2.resize(mask, (640, 360), interpolation=cv2.INTER_LINEAR)
-    # As the postprocessor sharpens them.
+    # Sharpened like the postprocessor does.
     before, after = (np.abs(np.clip(2 * m - 0.5, 0, 1) - truth) for m in (plain, refine(mask, guide)))
     assert after.mean() < 0.5 * before.mean()
     assert (after > 0.5).sum() < 0.25 * (before > 0.5).sum()
@@ -65,7 +65,7 @@ def test_a_mask_that_is_all_doubt_takes_on_nothing_of_the_picture() -> None:
 
 
 def test_the_formula() -> None:
-    """Against the sums over windows, written out place by place; with doubt between the limits, so that all counts."""
+    """Against sums over windows, place by place, with a doubt between the limits, so that all terms count."""
     generator = np.random.default_rng(1)
     guide = generator.random((20, 16)).astype(np.float32)
     mask = generator.random((20, 16)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Saved masks: exactly what was composited, and what they are rendered from again."""
+"""Saved masks are exactly the composited masks, and rendering from them gives the same video."""
 
 import json
 import signal
@@ -25,13 +25,13 @@ from segmentation.stages.masks.quantize import VALUES, quantize
 from segmentation.stages.masks.saved import TAG, MaskReader, MaskWriter, intact, ticks
 
 CPU: dict[str, Any] = {"mode": "baseline"}
-# Without what rounding would show in, refining, and what the ends of a stretch would, smoothing.
+# Refining would show rounding, and smoothing would show the ends of a stretch.
 PLAIN: dict[str, Any] = {"smooth": 0.0, "refine": False}
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `masks.mkv` of the sample's first 40 frames, and the `out.mkv` of that run."""
+    """Returns a folder with `masks.mkv` of the sample's first 40 frames, and the `out.mkv` of that run."""
     folder = tmp_path_factory.mktemp("made")
     direct(folder / "out.mkv", save_masks=folder / "masks.mkv", max_frames=40, **PLAIN)
     return folder
@@ -46,7 +46,7 @@ def again(output: Path, masks: Path, source: Path = SAMPLE, **options: Any) -> R
 
 
 def same_video(one: Path, other: Path) -> bool:
-    """Whether both hold the same packets. Matroska files differ in their random identifiers."""
+    """Returns whether both hold the same packets. Matroska files differ in their random identifiers."""
 
     def packets(path: Path) -> list[tuple[Any, ...]]:
         with av.open(str(path)) as container:
@@ -66,7 +66,7 @@ def test_levels_are_those_of_the_composite() -> None:
 
 
 def test_a_track_is_what_the_network_found(made: Path) -> None:
-    """Each frame's mask with its time, at the network's size, as any player shows it."""
+    """Any player shows each frame's mask at its time, at the network's size."""
     info = probe(str(SAMPLE))
     model = load_model(Config(), info)
     with av.open(str(made / "masks.mkv")) as container:
@@ -171,7 +171,7 @@ def test_real_files(name: str, corpus: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", [(1, 1), (5, 7), (32, 32), (33, 480)])
 @pytest.mark.parametrize("first", [0, -90, 12345])
 def test_any_size_and_any_beginning(shape: tuple[int, int], first: int, tmp_path: Path) -> None:
-    """Every level comes back, of masks of any size, also where the input's clock begins below 0."""
+    """Every level comes back from masks of any size, also where the input's clock begins below 0."""
     info = video_info(time_base=Fraction(1, 90))
     generator = np.random.default_rng(3)
     levels = [generator.integers(0, 256, (n, *shape), np.uint8) for n in (3, 1, 2)]
@@ -220,7 +220,7 @@ def damaged(path: Path) -> None:
 
 
 def one_left_out(path: Path) -> None:
-    """The track without its twentieth mask."""
+    """Removes the twentieth mask of a file."""
     with av.open(str(path)) as old, av.open(str(path.with_name("new.mkv")), "w") as new:
         copy = new.add_stream_from_template(old.streams.video[0])
         new.metadata.update(old.metadata)

@@ -34,20 +34,20 @@ def still(count: int = 2 * REACH + 1, luma: float = 0.5) -> list[Map]:
 
 
 def edge(at: float, size: int = SIZE, soft: float = 3) -> Map:
-    """Full left of column `at`, with a slope `soft` columns wide."""
+    """Returns a mask that is full left of column `at`, with a slope `soft` columns wide."""
     row = np.clip((at - np.arange(size, dtype=np.float32)) / soft + 0.5, 0, 1)
     return np.tile(row, (size, 1)).astype(np.float32)
 
 
 def moving(speed: float, count: int = 2 * REACH + 1) -> tuple[list[Map], list[Map]]:
-    """Masks and lumas of a bright thing on a dark ground, whose edge is at 32 in the middle frame."""
+    """Returns masks and lumas of a bright object on a dark ground, whose edge is at 32 in the middle frame."""
     places = [32 + speed * (k - count // 2) for k in range(count)]
     lumas = [edge(at)[::2, ::2] * np.float32(0.8) for at in places]
     return [edge(at) for at in places], lumas
 
 
 def place(mask: Map) -> float:
-    """Where the edge is: the columns that are full, parts included."""
+    """Returns the column of the edge: the number of full columns, parts included."""
     return float(mask.sum(axis=1).mean())
 
 
@@ -65,7 +65,7 @@ def test_an_edge_that_moves_stays_where_it_is(speed: float) -> None:
     found = smooth(masks, lumas, 1.0)
     assert place(found) == pytest.approx(place(masks[2]), abs=0.02)
     assert np.abs(found - masks[2]).max() < 0.2
-    # Of past frames alone the mean lies behind by more than a frame's way.
+    # The mean of past frames alone lags by almost the way of one frame.
     assert place(np.mean(masks[:3], axis=0)) < place(masks[2]) - 0.9 * speed
 
 
@@ -94,7 +94,10 @@ def test_more_change_is_let_pass_where_the_network_is_in_doubt() -> None:
 
 
 def test_nothing_comes_over_from_another_scene() -> None:
-    lumas = [*still(3), *still(2, luma=0.62)]  # little enough to pass where all is doubt, were it not everywhere
+    lumas = [
+        *still(3),
+        *still(2, luma=0.62),
+    ]  # so little passes where the network doubts, unless the whole picture changes
     masks = [np.full((SIZE, SIZE), 0.5, np.float32)] * 3 + [np.ones((SIZE, SIZE), np.float32)] * 2
     assert np.array_equal(smooth(masks, lumas, 1.0), masks[2])
 

@@ -1,4 +1,4 @@
-"""From YUV planes to the network's input, on every implementation, held against FFmpeg's swscale."""
+"""The network's input of every implementation agrees with FFmpeg's swscale."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ SWSCALE_MATRIX = {1: "ITU709", 6: "ITU601", 9: 9}  # 9: BT.2020 by FFmpeg's own 
 
 
 def swscale_rgb(planes: Planes, pix_fmt: str, color: Color) -> NDArray[np.uint8]:
-    """(H, W, 3), converted at full size by FFmpeg, by way of 4:4:4: from 4:2:0 it takes a short cut, 3 levels off."""
+    """Returns (H, W, 3), converted at full size by FFmpeg. From 4:2:0 directly, FFmpeg is 3 levels off."""
     frame = av.VideoFrame(planes[0].shape[1], planes[0].shape[0], pix_fmt)
     for i, plane in enumerate(planes):
         plane_view(frame, i, FORMATS[pix_fmt].dtype)[:] = plane
@@ -48,7 +48,7 @@ def test_colors_are_swscales(side: str, matrix: int, range_: int, pix_fmt: str) 
     ours = tensor.transpose(1, 2, 0)[4::8, 4::8] * 255
     theirs = swscale_rgb(planes, pix_fmt, color)[16::32, 16::32]
     assert np.abs(ours - theirs).max() <= TOLERANCE
-    assert np.abs(ours - patches).max() <= TOLERANCE  # the two could agree and be wrong
+    assert np.abs(ours - patches).max() <= TOLERANCE  # both could agree and be wrong
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -114,7 +114,7 @@ def test_a_plane_is_halved_once_for_all_who_shrink_it() -> None:
 @pytest.mark.parametrize("target", [(160, 96), (256, 256), (96, 96), (640, 360)])
 @pytest.mark.parametrize("size", [(1920, 1080), (1918, 1078), (638, 358), (161, 121), (120, 72), (96, 96), (2000, 80)])
 def test_the_tables_are_the_steps(size: tuple[int, int], target: tuple[int, int]) -> None:
-    """What the GPU does at once is what the CPU does one after the other, but for its rounding."""
+    """The tables for the GPU do the steps of the CPU at once, but for the rounding of each step."""
     plane = np.random.default_rng(0).integers(0, 256, size[::-1], dtype=np.uint8)
     once = plane.astype(np.float32)
     for axis, table in zip((1, 0), shrinking(size[::-1], target), strict=True):
@@ -140,7 +140,7 @@ def test_the_tables_are_the_steps(size: tuple[int, int], target: tuple[int, int]
 def test_frames_stand_upright_also_mirrored(matrix: tuple[int, ...], turn: int) -> None:
     a, b, c, d = (65536 * n for n in matrix)
     assert upright((a, b, 0, c, d, 0, 20971520, 0, 1 << 30)) == turn
-    # Whatever is at the top of what players show is at the top of the turned frame.
+    # The top of the picture that players show is at the top of the turned frame.
     stored, shown = np.array([[1, 2], [3, 4]]), np.zeros((2, 2), int)
     for y, x in np.ndindex(2, 2):  # from the middle: -1 or 1
         across, down = (matrix[i] * (2 * x - 1) + matrix[i + 2] * (2 * y - 1) for i in (0, 1))

@@ -5,7 +5,7 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from segmentation.frames import FrameBatch
 
 if TYPE_CHECKING:
     from av.packet import Packet
+    from av.video.stream import VideoStream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,7 @@ class FinishedBatch:
     masks: NDArray[np.float32] | None = None  # (N, h, w) as composited
     levels: NDArray[np.uint8] | None = None  # (N, h, w) as they are saved
     class_map: NDArray[np.uint8] | None = None  # (N, h, w)
-    packets: list[list[Packet[Any]]] = field(default_factory=list)  # of each video output, in their order
+    packets: list[list[Packet[VideoStream]]] = field(default_factory=list)  # of each video output, in their order
 
 
 class Sink(ABC):

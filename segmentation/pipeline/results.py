@@ -18,7 +18,6 @@ from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import cv2
 import numpy as np
@@ -78,7 +77,7 @@ class Results(Sink):
             found = mask > self._threshold
             areas = self._areas(found, class_map, number - frames.index)
             present = [name for name, area in areas.items() if area.any()]
-            line: dict[str, Any] = {"index": number, "pts": float(self._seconds(frame.pts)), "classes": present}
+            line: dict[str, object] = {"index": number, "pts": float(self._seconds(frame.pts)), "classes": present}
             line |= measured(found, *self._size)
             if class_map is not None:
                 line["by_class"] = {name: measured(areas[name], *self._size) for name in present}
@@ -111,7 +110,7 @@ class Results(Sink):
         return OutputError(f"{self.target}: cannot be written ({one_line(exc)})")
 
 
-def measured(found: Mask, width: int, height: int) -> dict[str, Any]:
+def measured(found: Mask, width: int, height: int) -> dict[str, object]:
     """Area and box of a mask (h, w) of any size, in a picture of `width` x `height` pixels."""
     share = float(found.mean())
     box = None

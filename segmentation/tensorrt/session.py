@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from segmentation.atomic_file import write_atomically
 from segmentation.errors import BackendError, EngineError, one_line
+from segmentation.gpu.capture_lock import capturing
 from segmentation.gpu.errors import translate_gpu_error
 from segmentation.models.sidecar import Sidecar, TensorSpec
 from segmentation.tensorrt.variant import logger
@@ -101,7 +102,7 @@ class EngineSession:
         graph = torch.cuda.CUDAGraph()
         try:
             # With the default mode, a decoder that allocates memory on another thread would end the capture.
-            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+            with capturing(), torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
                 self._execute(context)
         except (RuntimeError, EngineError) as exc:
             log.info("batch %d: the engine can't be captured as a CUDA graph (%s)", size, one_line(exc))

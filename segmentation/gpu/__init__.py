@@ -1,1 +1,1 @@
-"""The GPU: device, streams, memory and kernel launches. Knows no stage."""
+"""Drives the GPU: device, streams, memory and kernel launches. Imports no stage."""

@@ -1,1 +1,1 @@
-"""Masks between inference and postprocess: smoothed over time, refined along edges, saved and read again."""
+"""Works on masks between inference and postprocess: smooths, refines, saves and reads them."""

@@ -10,7 +10,7 @@
 # without it the user is 1000. The volume keeps what is made once for a GPU or a model: leave it out, and each run makes
 # it again. Without --gpus everything runs on the CPU.
 
-# The base flavour: PyTorch's wheels bring CUDA's libraries, NVRTC among them, which compiles the project's kernels.
+# The base variant: PyTorch's wheels bring CUDA's libraries, NVRTC among them, which compiles the project's kernels.
 FROM nvidia/cuda:13.0.2-base-ubuntu24.04
 
 # Ubuntu moves its packages' versions by itself, and takes the old ones away.

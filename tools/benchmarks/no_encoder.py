@@ -10,7 +10,7 @@ from av.packet import Packet
 from segmentation.config import Config
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.gpu.driver import Event
-from segmentation.gpu.transfer import Transfer
+from segmentation.gpu.transfer import GpuTransfer
 from segmentation.media.muxer import Muxer
 from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.pyav import PyAVEncoder
@@ -28,7 +28,7 @@ class NoEncoder(Encoder):
     ) -> None:
         self._gpu = gpu
         self._encoder = PyAVEncoder(muxer, info, pix_fmt, config, None)
-        self._move = Transfer(gpu, info, FORMATS[pix_fmt], config.batch_size or 1)
+        self._move = GpuTransfer(gpu, info, FORMATS[pix_fmt], config.batch_size or 1)
         self._queued: deque[Event] = deque()
         self._begun = False
 

@@ -1,9 +1,13 @@
-"""Settings of one of FFmpeg's encoders: with the same settings, encoders in different processes encode alike."""
+"""Codecs with their default options and quality, and the settings of one of FFmpeg's encoders.
+
+With the same settings, encoders in different processes encode alike.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import av.error
 from av.codec.context import Flags
@@ -13,6 +17,38 @@ from av.video.frame import VideoFrame
 from segmentation.errors import OutputError, one_line
 from segmentation.frames import FORMATS, Plane, VideoInfo
 from segmentation.media.planes import plane_view
+
+if TYPE_CHECKING:
+    from segmentation.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """A codec as FFmpeg encodes it here."""
+
+    library: str
+    formats: tuple[str, ...]
+    options: dict[str, str]
+    quality: int | None  # default constant rate factor, see tools/quality/rates.py
+    lossless: dict[str, str] | None = None  # options that replace the factor at quality 0
+    any_size: bool = False  # whether odd sizes are possible with subsampled chroma
+    smallest: int = 1  # pixels in width and in height
+
+
+_ALL = tuple(FORMATS)
+# Adaptive quantization gives bits to smooth areas, and macroblock trees to static ones: here the blurred background.
+# Without the first people look better at the same size, and without the second encoding is faster. Superfast has no
+# macroblock trees. tools/results/rates.json has the figures.
+_X264 = "aq-mode=0:bframes=2:b-adapt=0:b-pyramid=none"
+CODECS = {
+    "h264": Codec("libx264", _ALL, {"preset": "superfast", "x264-params": _X264}, 16, {"qp": "0"}),
+    "hevc": Codec(
+        "libx265", _ALL, {"preset": "fast", "x265-params": "log-level=none"}, 11,
+        {"x265-params": "log-level=none:lossless=1"}, smallest=64,  # below its coding unit it corrupts the heap
+    ),
+    "av1": Codec("libsvtav1", ("yuv420p", "yuv420p10le"), {"preset": "8"}, 8, smallest=16),
+    "ffv1": Codec("ffv1", _ALL, {"level": "3", "slicecrc": "1"}, None, any_size=True),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,3 +127,21 @@ def describe_context(context: VideoCodecContext, info: VideoInfo, tag: str | Non
     context.color_primaries, context.color_trc = info.color.primaries, info.color.transfer
     if tag is not None:
         context.codec_tag = tag
+
+
+def codec_options(name: str, config: Config, extra: dict[str, str]) -> dict[str, str]:
+    """Returns FFmpeg's options for a codec. `extra` options are added; `-params` are joined with the codec's own."""
+    codec = CODECS[name]
+    options = dict(codec.options)
+    if config.preset is not None:
+        options["preset"] = config.preset
+        options.pop("x264-params", None)  # tuned together with the default preset
+    quality = codec.quality if config.quality is None else config.quality
+    if quality == 0 and codec.lossless is not None:
+        options |= codec.lossless
+    elif quality is not None:
+        options["crf"] = str(quality)
+    for key, value in extra.items():
+        joined = key.endswith("-params") and key in options
+        options[key] = f"{options[key]}:{value}" if joined else value
+    return options

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import av
@@ -17,7 +16,7 @@ from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, FrameBatch, Memory, VideoInfo
 from segmentation.media.muxer import Muxer
 from segmentation.stages.encode import Encoder, VideoPacket
-from segmentation.stages.encode.codec_settings import CodecSettings, describe_context
+from segmentation.stages.encode.codec_settings import CODECS, CodecSettings, codec_options, describe_context
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -28,38 +27,8 @@ log = logging.getLogger(__name__)
 os.environ.setdefault("SVT_LOG", "0")  # SVT-AV1 prints to stderr by default, although its errors are raised as well
 
 
-@dataclass(frozen=True, slots=True)
-class _Codec:
-    library: str
-    formats: tuple[str, ...]
-    options: dict[str, str]
-    quality: int | None  # default constant rate factor, see tools/quality/rates.py
-    lossless: dict[str, str] | None = None  # options that replace the factor at quality 0
-    any_size: bool = False  # whether odd sizes are possible with subsampled chroma
-    smallest: int = 1  # pixels in width and in height
-
-
-_ALL = tuple(FORMATS)
-# Adaptive quantization gives bits to smooth areas, and macroblock trees to static ones: here the blurred background.
-# Without the first people look better at the same size, and without the second encoding is faster. Superfast has no
-# macroblock trees. tools/results/rates.json has the figures.
-_X264 = "aq-mode=0:bframes=2:b-adapt=0:b-pyramid=none"
-_CODECS = {
-    "h264": _Codec("libx264", _ALL, {"preset": "superfast", "x264-params": _X264}, 16, {"qp": "0"}),
-    "hevc": _Codec(
-        "libx265", _ALL, {"preset": "fast", "x265-params": "log-level=none"}, 11,
-        {"x265-params": "log-level=none:lossless=1"}, smallest=64,  # below its coding unit it corrupts the heap
-    ),
-    "av1": _Codec("libsvtav1", ("yuv420p", "yuv420p10le"), {"preset": "8"}, 8, smallest=16),
-    "ffv1": _Codec("ffv1", _ALL, {"level": "3", "slicecrc": "1"}, None, any_size=True),
-}  # fmt: skip
-
-
 class PyAVEncoder(Encoder):
-    """See `segmentation.stages.encode`. Default quality: crf 16 (h264), 11 (hevc), 8 (av1).
-
-    tools/quality/rates.py found these factors. Subsampled pictures of odd size are padded, and a line says so.
-    """
+    """See `segmentation.stages.encode`. Subsampled pictures of odd size are padded, and a line says so."""
 
     memory: ClassVar[Memory] = "host"
 
@@ -76,7 +45,7 @@ class PyAVEncoder(Encoder):
         options: dict[str, str] | None = None,
     ) -> None:
         """`threads` of the codec, 0 for as many as there are cores. FFmpeg's `options` are added to the codec's own."""
-        codec = _CODECS[muxer.codec]
+        codec = CODECS[muxer.codec]
         layout = FORMATS[pix_fmt]
         # Chroma samples cover whole pixels only. So a subsampled picture of odd size gets its last row or column twice.
         self._settings = CodecSettings(
@@ -86,7 +55,7 @@ class PyAVEncoder(Encoder):
             width=info.width if codec.any_size else round_up(info.width, layout.shift_x),
             height=info.height if codec.any_size else round_up(info.height, layout.shift_y),
             threads=threads,
-            options=_options(muxer.codec, config, options or {}),
+            options=codec_options(muxer.codec, config, options or {}),
             tag=codec_tag(muxer),
         )
         width, height = self._settings.width, self._settings.height
@@ -101,11 +70,11 @@ class PyAVEncoder(Encoder):
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
-        return f"{_CODECS[config.codec or 'h264'].library}, FFmpeg {av.ffmpeg_version_info}"
+        return f"{CODECS[config.codec or 'h264'].library}, FFmpeg {av.ffmpeg_version_info}"
 
     @staticmethod
     def formats(codec: str) -> tuple[str, ...]:
-        return _CODECS[codec].formats
+        return CODECS[codec].formats
 
     def encode(self, batch: FrameBatch) -> list[VideoPacket]:
         packets: list[VideoPacket] = []
@@ -136,21 +105,3 @@ def codec_tag(muxer: Muxer) -> str | None:
 def round_up(size: int, shift: int) -> int:
     """Returns the least multiple of 2 ** shift that is not below `size`."""
     return -(-size >> shift) << shift
-
-
-def _options(name: str, config: Config, extra: dict[str, str]) -> dict[str, str]:
-    """Returns FFmpeg's options for a codec. `extra` options are added; `-params` are joined with the codec's own."""
-    codec = _CODECS[name]
-    options = dict(codec.options)
-    if config.preset is not None:
-        options["preset"] = config.preset
-        options.pop("x264-params", None)  # tuned together with the default preset
-    quality = codec.quality if config.quality is None else config.quality
-    if quality == 0 and codec.lossless is not None:
-        options |= codec.lossless
-    elif quality is not None:
-        options["crf"] = str(quality)
-    for key, value in extra.items():
-        joined = key.endswith("-params") and key in options
-        options[key] = f"{options[key]}:{value}" if joined else value
-    return options

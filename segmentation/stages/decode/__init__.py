@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Decoder(Stage):
-    """Iterating yields each frame that can be decoded once, in presentation order.
+    """An iterable over the frames of a file that can be decoded, each once, in presentation order.
 
     pts rise strictly, in `info.time_base`. All frames have the size of `info` and the layout `pix_fmt`, a key of
-    `frames.FORMATS`. A batch owns its planes: they are not reused while it is referenced, and no stage writes to them.
-    `config.start`, `duration`, `max_frames` and `batch_size` are obeyed.
+    `frames.FORMATS`. No stage writes to the planes. The decoder does not reuse them while their batch is
+    referenced. `config.start`, `duration`, `max_frames` and `batch_size` are obeyed.
     """
 
     damaged: int  # frames lost or known to be broken; complete when the iteration has ended
@@ -38,4 +38,5 @@ class Decoder(Stage):
         """`sessions` lends NVDEC sessions that outlive the file; without it, the decoder makes its own."""
 
     @abstractmethod
-    def __iter__(self) -> Iterator[FrameBatch]: ...
+    def __iter__(self) -> Iterator[FrameBatch]:
+        """Yields the batches. Raises `InputError` if the file can't be decoded on."""

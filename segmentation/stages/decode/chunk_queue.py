@@ -65,7 +65,7 @@ class ChunkQueue(Generic[BatchT]):
         self._at_once = (longest + 2 * self._limit) / (longest + 1)
 
     def next_chunk(self, *, wait: bool = True) -> Chunk[BatchT] | None:
-        """Returns the next chunk for a decoder; `None` after the last one, and without `wait` also while there is none."""
+        """Returns the next chunk for a decoder; `None` after the last one, and without `wait` while there is none."""
         with self._chunks:
             if wait:
                 self._chunks.wait_for(lambda: self._new or self._all_read or self.closed.is_set())

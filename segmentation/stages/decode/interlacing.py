@@ -1,4 +1,4 @@
-"""What H.264 and MPEG-2 streams say about interlacing in their headers, before any frame is decoded."""
+"""Reads from the headers of H.264 and MPEG-2 streams whether frames may be interlaced, before any is decoded."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ _SEQUENCE_EXTENSION = b"\0\0\1\xb5"  # extension_start_code, MPEG-2 table 6-1; 1
 
 
 def may_interlace(codec: str, data: bytes) -> bool:
-    """Whether frames of the stream that begins with `data` (with start codes) may consist of two fields."""
+    """Returns whether frames may consist of two fields. `data` begins the stream, with start codes."""
     if codec == "h264":
         return any(not _frame_mbs_only(unit) for unit in _units(data) if unit and unit[0] & 31 == _SPS)
     if codec == "mpeg2video":
@@ -18,13 +18,13 @@ def may_interlace(codec: str, data: bytes) -> bool:
 
 
 def _units(data: bytes) -> Iterator[bytes]:
-    """NAL units between start codes."""
+    """Yields the NAL units between start codes."""
     yield from data.split(b"\0\0\1")[1:]
 
 
 def _frame_mbs_only(unit: bytes) -> bool:
-    """`frame_mbs_only_flag` of a sequence parameter set, H.264 clause 7.3.2.1.1."""
-    bits = _Bits(unit[1:].replace(b"\0\0\3", b"\0\0"))  # without the bytes that keep start codes out
+    """Returns `frame_mbs_only_flag` of a sequence parameter set, H.264 clause 7.3.2.1.1."""
+    bits = _Bits(unit[1:].replace(b"\0\0\3", b"\0\0"))  # without emulation prevention bytes
     profile = bits.read(8)
     bits.read(16)  # constraints and level
     bits.golomb()  # its number
@@ -52,7 +52,7 @@ def _frame_mbs_only(unit: bytes) -> bool:
 
 
 def _skip_scaling_list(bits: "_Bits", size: int) -> None:
-    """H.264 clause 7.3.2.1.1.1."""
+    """Reads past a scaling list of `size` entries, H.264 clause 7.3.2.1.1.1."""
     last = following = 8
     for _ in range(size):
         if following:
@@ -62,20 +62,20 @@ def _skip_scaling_list(bits: "_Bits", size: int) -> None:
 
 
 class _Bits:
-    """Reads a byte string bit by bit; behind its end there are zeros."""
+    """Reads a byte string bit by bit, and zeros behind its end."""
 
     def __init__(self, data: bytes) -> None:
         self._value = int.from_bytes(data, "big")
         self._left = 8 * len(data)
 
     def read(self, count: int) -> int:
-        """An unsigned number of `count` bits."""
+        """Returns the next `count` bits as an unsigned number."""
         self._left -= count
         shifted = self._value >> self._left if self._left >= 0 else 0
         return shifted & ((1 << count) - 1)
 
     def golomb(self, count: int = 1) -> int:
-        """The last of `count` unsigned Exp-Golomb codes, H.264 clause 9.1."""
+        """Reads `count` unsigned Exp-Golomb codes, H.264 clause 9.1, and returns the last."""
         code = 0
         for _ in range(count):
             zeros = 0

@@ -5,7 +5,8 @@ transform open, so a sample may be a level off.
 
 PyAV reads the container, and `chunks.py` cuts the packets into chunks. Each of several threads feeds one chunk after
 the other to an NVDEC session of its own. `chunk_queue.py` returns the batches in presentation order, and bounds the
-memory that batches ahead of their turn take. So short chunks keep all engines busy, and long chunks as many as memory allows.
+memory that batches ahead of their turn take. So short chunks keep all engines busy, and long chunks as many as memory
+allows.
 """
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers

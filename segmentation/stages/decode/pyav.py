@@ -1,4 +1,4 @@
-"""Decoding with FFmpeg on the CPU, through PyAV, on all cores."""
+"""Decodes with FFmpeg on the CPU, through PyAV, on all cores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class PyAVDecoder(Decoder):
-    """See `segmentation.stages.decode`. Planes are views of FFmpeg's own reference-counted buffers: nothing is copied."""
+    """See `segmentation.stages.decode`. Planes are views of FFmpeg's reference-counted buffers, not copies."""
 
     memory: ClassVar[Memory] = "host"
 
@@ -70,7 +70,7 @@ class PyAVDecoder(Decoder):
             yield FrameBatch(frames=tuple(batch), index=count - len(batch), number=number)
 
     def _frames(self) -> Iterator[Frame]:
-        """All frames of the wanted stretch."""
+        """Yields the frames of the wanted stretch."""
         timeline = self._timeline
         for decoded, pts in self._sought(timeline.first):
             pts = timeline.place(pts)
@@ -80,7 +80,7 @@ class PyAVDecoder(Decoder):
                 yield Frame(planes=self._planes(decoded), pts=pts, duration=decoded.duration or 0)
 
     def _sought(self, first: int | None) -> Iterator[tuple[VideoFrame, int | None]]:
-        """Frames from the keyframe before the pts `first`; from the beginning, if a seek does not lead there."""
+        """Yields frames and pts from the keyframe before `first`, or from the beginning if no seek leads there."""
         with open_input(self.info.path) as container:
             stream = container.streams[self.info.stream_index]
             assert isinstance(stream, VideoStream)
@@ -99,10 +99,10 @@ class PyAVDecoder(Decoder):
                     return
             except av.error.FFmpegError as exc:
                 log.info("%s: can't seek: %s", self.info.path, exc)
-        yield from self._sought(None)  # what is too early is dropped by the caller
+        yield from self._sought(None)  # the caller drops frames that are too early
 
     def _decode(self, container: InputContainer, stream: VideoStream) -> Iterator[tuple[VideoFrame, int | None]]:
-        """Frames with their timestamps, packet by packet, so that one bad packet costs no more than its own frame."""
+        """Yields frames with their pts. Decodes packet by packet, so that a bad packet costs its own frame alone."""
         reorder = Reorder() if container.format.name == "avi" and stream.has_b_frames else None
         frames = lost = broken = 0
         end = Fraction(0)
@@ -130,7 +130,7 @@ class PyAVDecoder(Decoder):
         self.damaged = lost + broken
 
     def _planes(self, frame: VideoFrame) -> tuple[Plane, Plane, Plane]:
-        """(Y, U, V) views in the working format; converted only where FFmpeg's own format or size differs."""
+        """Returns (Y, U, V) views in the working format. Converts frames whose format or size differs."""
         info, layout = self.info, self._format
         if (frame.width, frame.height) != (info.width, info.height) and not self._resized:
             self._resized = True

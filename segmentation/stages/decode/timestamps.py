@@ -1,4 +1,4 @@
-"""When frames are shown: rules that all decoders share."""
+"""Rules that all decoders share about when frames are shown."""
 
 import heapq
 from fractions import Fraction
@@ -8,9 +8,9 @@ from segmentation.frames import VideoInfo
 
 
 class Timeline:
-    """Gives frames, in the order in which they are shown, strictly rising pts within the wanted stretch.
+    """Gives frames, in presentation order, strictly rising pts, and tells which frames are in the wanted stretch.
 
-    `first` and `end` are pts in `info.time_base`: wanted is what begins at `first` or later and before `end`.
+    `first` and `end` are pts in `info.time_base`. Frames that begin at `first` or later and before `end` are wanted.
     """
 
     def __init__(self, info: VideoInfo, config: Config) -> None:
@@ -21,58 +21,60 @@ class Timeline:
         self._last: int | None = None
 
     def place(self, pts: int | None) -> int:
-        """The next frame's pts: its own where it has one that rises, else a nominal frame's length after the last."""
+        """Returns the next frame's pts: its own if that rises, else the last one plus a nominal frame's length."""
         if pts is None or (self._last is not None and pts <= self._last):
             pts = self._step + self._last if self._last is not None else self._ticks(0)
         self._last = pts
         return pts
 
     def passed(self, pts: int | None) -> None:
-        """Takes note of the last frame before the wanted stretch, where frames are left out without being placed."""
+        """Takes the pts of the last frame before the wanted stretch, where frames are left out without being placed."""
         if pts is not None and (self._last is None or pts > self._last):
             self._last = pts
 
     def over(self, pts: int) -> bool:
-        """Whether the wanted stretch ends before `pts`."""
+        """Returns whether the wanted stretch ends before `pts`."""
         return self.end is not None and pts >= self.end
 
     def begun(self, pts: int) -> bool:
-        """Whether `pts` lies behind the beginning of the wanted stretch."""
+        """Returns whether the wanted stretch has begun at `pts`."""
         return self.first is None or pts >= self.first
 
     def _ticks(self, seconds: float) -> int:
-        """The first pts at or after this many seconds from the container's start."""
+        """Returns the first pts at or after this many seconds from the container's start."""
         return -int(-(self._info.start + Fraction(seconds)) / self._info.time_base // 1)
 
 
 class Reorder:
-    """Times of frames where the container stores them in decoding order only, as AVI does: the k-th frame that is shown
-    has the k-th smallest time."""
+    """Gives frames their times where the container stores times in decoding order only, as AVI does.
+
+    The k-th frame that is shown has the k-th smallest time.
+    """
 
     def __init__(self) -> None:
         self._times: list[int] = []
 
     def feed(self, pts: int | None) -> None:
-        """Takes the time of a packet, in decoding order."""
+        """Takes the time of the next packet in decoding order."""
         if pts is not None:
             heapq.heappush(self._times, pts)
 
     def next(self) -> int | None:
-        """The time of the next frame that is shown."""
+        """Returns the time of the next frame in presentation order."""
         return heapq.heappop(self._times) if self._times else None
 
 
 def expected(info: VideoInfo, config: Config) -> int:
-    """How many frames will come, as far as the container and the options say; 0 if neither does."""
+    """Returns how many frames will come, by the container and the options; 0 if neither tells."""
     wanted = None if config.duration is None else round(config.duration * info.rate)
     there = max(0, info.frames - round(config.start * info.rate))
     return min((n for n in (there, config.max_frames, wanted) if n), default=0)
 
 
 def missing(info: VideoInfo, frames: int, end: Fraction, *, whole: bool) -> int:
-    """How many frames the container promised, by its index or by its length, that were not among the `frames` decoded.
+    """Returns how many frames are missing among `frames` decoded ones, by the container's index or its length.
 
-    `end` is where the last of them ends, in seconds; `whole` says that the file was read from its beginning.
+    `end` is the time in seconds at which the last decoded frame ends. `whole`: the file was read from its beginning.
     """
     lost = info.frames - frames if whole and info.frames_exact else 0
     if info.end is not None and (info.end - end) * info.rate > Fraction(3, 2):

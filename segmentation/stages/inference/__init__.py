@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from segmentation.stages import Stage
 
@@ -15,41 +15,41 @@ if TYPE_CHECKING:
 
 
 class InferenceResult(NamedTuple):
-    """What a network found in a batch, upright, at the size that the network puts out."""
+    """A network's result for a batch, upright, at the size of the network's output."""
 
     masks: Array  # (N, h, w) float32 in 0..1: the probability of the classes that are kept
-    class_map: (
-        Array | None
-    )  # (N, h, w) uint8: index into `model.keep` of the likeliest class; only where it is asked for
+    # (N, h, w) uint8: index into `model.keep` of the likeliest class, where `wants_class_map` says so
+    class_map: Array | None
 
 
 class Inference(Stage):
-    """Calling it with what preprocess made, (N, 3, H, W) in `model.dtype`, returns an `InferenceResult`.
+    """A network that is called with the preprocessor's output, (N, 3, H, W) in `model.dtype`.
 
-    N may be smaller than the batch size: the last batch is. NumPy arrays are the caller's; of CUDA tensors the rows
-    behind the batch's mean nothing, and the next call overwrites the masks. The class map is always the caller's.
+    N may be smaller than the batch size, as in the last batch. Returned NumPy arrays belong to the caller. Of returned
+    CUDA masks, only the first N rows count, and the next call overwrites them. The class map belongs to the caller.
     """
 
-    workers: int  # threads that may call it at once; a recurrent network has one, and takes frames in order
+    workers: int  # threads that may call at once; a recurrent network has one, and takes frames in order
 
     @abstractmethod
-    def __init__(self, model: Model, config: Config, gpu: Gpu | None, preloaded: Any = None) -> None:
-        """`preloaded` is what `preload` has returned."""
+    def __init__(self, model: Model, config: Config, gpu: Gpu | None, preloaded: object = None) -> None:
+        """Loads the network. `preloaded` is the result of `preload`."""
 
     @abstractmethod
-    def __call__(self, tensor: Array) -> InferenceResult: ...
+    def __call__(self, tensor: Array) -> InferenceResult:
+        """Returns the masks of a batch (N, 3, H, W)."""
 
     @classmethod
-    def preload(cls, model: Model, config: Config) -> Any:
-        """Loads the network before there is a `Gpu`, on a thread of its own; `None` where nothing is gained."""
+    def preload(cls, model: Model, config: Config) -> object:
+        """Loads the network before there is a `Gpu`, on a thread of its own; `None` where that gains nothing."""
         return None
 
     def for_run(self) -> Inference:
-        """The network for one more run. A recurrent one starts with fresh states and shares the rest."""
+        """Returns the network for one more run. A recurrent one starts with fresh states and shares the rest."""
         return self
 
 
 def wants_class_map(model: Model, config: Config) -> bool:
-    """Whether a run shows which class is where: in an overlay of several colors, or in the results."""
+    """Returns whether a run shows where which class is: in an overlay of several colors, or in the results."""
     effects = (config.effect, *(effect for effect, _ in config.also))
     return len(model.keep) > 1 and ("overlay" in effects or config.results is not None)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch.fx import GraphModule
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import onnx
 
 log = logging.getLogger(__name__)
+
+Scores: TypeAlias = torch.Tensor | Sequence[torch.Tensor]  # (N, C, h, w), in a list with auxiliary outputs behind
 
 _FORMAT = 1  # of the cached files
 _INSTALL = "pip install 'video-segmentation[gpu]'"
@@ -97,20 +99,14 @@ def _version(package: str) -> str:
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
-def likeliest(scores: Any, model: Model) -> torch.Tensor:
-    """Returns the index into `model.keep` of the likeliest class at each place, (N, h, w) uint8.
-
-    `scores` are the network's, (N, C, h, w), or a list whose first element they are.
-    """
+def likeliest(scores: Scores, model: Model) -> torch.Tensor:
+    """Returns the index into `model.keep` of the likeliest class at each place, (N, h, w) uint8."""
     return torch.stack([main_output(scores)[:, k] for k in model.keep]).argmax(dim=0).to(torch.uint8)
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
-def probabilities(scores: Any, model: Model) -> torch.Tensor:
-    """Returns the probability that a place belongs to one of `model.keep`, (N, h, w) float32.
-
-    `scores` are the network's, (N, C, h, w), or a list whose first element they are.
-    """
+def probabilities(scores: Scores, model: Model) -> torch.Tensor:
+    """Returns the probability that a place belongs to one of `model.keep`, (N, h, w) float32."""
     scores = main_output(scores).float()
     if model.activation == "softmax":
         scores = scores.softmax(dim=1)
@@ -124,7 +120,7 @@ def probabilities(scores: Any, model: Model) -> torch.Tensor:
     return chosen.clamp(0, 1)
 
 
-def main_output(scores: Any) -> torch.Tensor:
-    """Returns the first output: auxiliary ones follow it."""
+def main_output(scores: Scores) -> torch.Tensor:
+    """Returns the network's first output."""
     main: torch.Tensor = scores[0] if isinstance(scores, (tuple, list)) else scores
     return main

@@ -28,14 +28,14 @@ class OnnxRuntimeInference(Inference):
 
     memory: ClassVar[Memory] = "host"
 
-    def __init__(self, model: Model, config: Config, gpu: Gpu | None = None, preloaded: Any = None) -> None:
+    def __init__(self, model: Model, config: Config, gpu: Gpu | None = None, preloaded: object = None) -> None:
         options = ort.SessionOptions()
         cores = len(os.sched_getaffinity(0))
-        if model.form.recurrent:  # a frame needs what the one before has left
+        if model.form.recurrent:  # a frame needs the states that the frame before has left
             self.workers = 1
             options.intra_op_num_threads = cores
         else:
-            # A frame a thread, on all cores: threads that share one spend a fifth of their time waiting for each other.
+            # A frame a thread, on all cores: threads that share a frame often wait for each other.
             self.workers = min(cores, _MOST_WORKERS)
             options.intra_op_num_threads = 1
         session = open_session(model.path, options)
@@ -61,10 +61,11 @@ class OnnxRuntimeInference(Inference):
         return InferenceResult(masks, likeliest(scores, self._model) if self._wants_class_map else None)
 
     def _scores(self, tensor: NDArray[Any]) -> NDArray[np.float32]:
+        """Returns the scores (N, C, h, w) of pictures (N, 3, H, W)."""
         batch, count = self._batch, len(tensor)
         if batch is None:
             return self._run(tensor)
-        # A fixed batch: whole ones, the last one filled up with zeros whose masks are thrown away.
+        # A network with a fixed batch gets whole batches. Zeros fill up the last one, and their scores are dropped.
         padding = -count % batch
         padded = np.concatenate([tensor, np.zeros((padding, *tensor.shape[1:]), tensor.dtype)]) if padding else tensor
         parts = [self._run(padded[i : i + batch]) for i in range(0, len(padded), batch)]

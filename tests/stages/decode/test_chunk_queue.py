@@ -1,4 +1,4 @@
-"""Decoders that share a file, simulated: in virtual time for how well they share, in threads for what may go wrong."""
+"""Simulates decoders that share a file: in virtual time for their speed, in threads for deadlocks and errors."""
 
 import heapq
 import random
@@ -15,17 +15,17 @@ from segmentation.stages.decode.chunk_queue import ChunkQueue
 from segmentation.stages.decode.chunks import Chunk
 
 BEGIN = 5  # frames' time that a decoder takes to begin a chunk
-SPEED = 1.1  # of who takes the batches, in speeds of all decoders
+SPEED = 1.1  # of the thread that takes the batches, in speeds of all decoders together
 
 
-def run_of(length: int) -> Chunk:
+def chunk_of(length: int) -> Chunk:
     chunk = Chunk(None, threading.Event())
     chunk.length = length
     return chunk
 
 
 class Simulation:
-    """Decoders on a real queue, in virtual time: a unit is what a decoder takes for a frame, give or take a tenth."""
+    """Decoders on a real queue, in virtual time: a unit is the time for one frame, give or take a tenth."""
 
     def __init__(self, lengths: list[int], decoders: int, most: int, size: int = 16, seed: int = 0) -> None:
         self.queue = ChunkQueue(most, size, decoders)
@@ -34,7 +34,7 @@ class Simulation:
         self._size = size
         self._held = 0
         self._random = random.Random(seed)
-        self._chunks = [run_of(length) for length in lengths]
+        self._chunks = [chunk_of(length) for length in lengths]
         self._unread = iter(self._chunks)
         self._waiting: list[tuple[Chunk, Iterator[Any]]] = []
         self._events: list[tuple[float, int, Iterator[Any]]] = []
@@ -50,7 +50,7 @@ class Simulation:
             self._admit()
 
     def _go_on(self, work: Iterator[Any]) -> None:
-        """Until it waits, for time to pass or for room."""
+        """Runs a decoder or the taker until it waits, for time to pass or for room."""
         match next(work, None):
             case float() as duration:
                 heapq.heappush(self._events, (self.time + duration, next(self._numbers), work))
@@ -92,7 +92,7 @@ class Simulation:
 
 
 def share(length: int, decoders: int, most: int, size: int) -> float:
-    """How much of the decoders' time is used well, beginning and end apart."""
+    """Returns the part of the decoders' time in which they decode, beginning and end apart."""
     chunks = 10_000 // length
     few, many = (Simulation([length] * n, decoders, most, size).time for n in (chunks, 4 * chunks))
     return 3 * chunks * (length + BEGIN) / decoders / (many - few)
@@ -120,12 +120,12 @@ def share(length: int, decoders: int, most: int, size: int) -> float:
     ],
 )
 def test_decoders_are_kept_at_work(length: int, decoders: int, most: int, size: int, least: float) -> None:
-    """If each took what room there is, chunks of 250 would come to 0.78, 0.48, 0.19 in 50, 40 and 12 batches of 16."""
+    """If each took all free room, chunks of 250 would come to 0.78, 0.48, 0.19 in 50, 40 and 12 batches of 16."""
     assert share(length, decoders, most, size) >= least
 
 
 @pytest.mark.parametrize(("length", "most_held"), [(24, 22), (30, 24), (60, 40), (250, 50)])
-def test_short_runs_do_not_fill_the_room(length: int, most_held: int) -> None:
+def test_short_chunks_do_not_fill_the_room(length: int, most_held: int) -> None:
     """Decoders far ahead of their turn would only hold memory."""
     assert Simulation([length] * (20_000 // length), 7, 50).most_held <= most_held + 2
 
@@ -136,14 +136,14 @@ def test_decoders_that_begin_together_are_soon_in_step() -> None:
     assert Simulation([250] * 10, 7, 54).time < 1.15 * in_step
 
 
-def test_short_runs_beside_long_ones_use_the_room() -> None:
+def test_short_chunks_beside_long_ones_use_the_room() -> None:
     lengths = random.Random(0).choices([30, 250], k=100)
     busy = sum(length + BEGIN for length in lengths) / 7
     assert Simulation(lengths, 7, 50).time < busy / 0.7
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_the_room_is_kept_and_nobody_gets_stuck(seed: int) -> None:
+def test_the_room_is_kept_and_no_decoder_gets_stuck(seed: int) -> None:
     choice = random.Random(seed)
     lengths = [choice.choice([1, 5, 24, 30, 250, 900]) for _ in range(choice.randrange(1, 40))]
     most = choice.choice([0, 1, 2, 3, 12, 50])
@@ -154,7 +154,7 @@ def test_the_room_is_kept_and_nobody_gets_stuck(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_threads_give_every_batch_in_order(seed: int) -> None:
     choice = random.Random(seed)
-    chunks = [run_of(choice.randrange(1, 40)) for _ in range(60)]
+    chunks = [chunk_of(choice.randrange(1, 40)) for _ in range(60)]
     decoders = choice.randrange(1, 9)
     queue = ChunkQueue(choice.choice([0, 1, 3, 12, 50]), 1, decoders)
 
@@ -179,9 +179,9 @@ def test_threads_give_every_batch_in_order(seed: int) -> None:
     assert queue.lost == len(chunks)
 
 
-def test_closing_ends_who_waits_and_an_error_comes_out_where_batches_are_taken() -> None:
+def test_closing_ends_all_waiting_and_an_error_comes_out_where_batches_are_taken() -> None:
     queue = ChunkQueue(1, 1, 2)
-    first, second = run_of(2), run_of(2)
+    first, second = chunk_of(2), chunk_of(2)
     queue.open(first)
     assert queue.next_chunk() is first
     queue.admit(first)
@@ -192,7 +192,7 @@ def test_closing_ends_who_waits_and_an_error_comes_out_where_batches_are_taken()
 
     def read() -> None:
         for _ in range(3):
-            queue.open(run_of(1))
+            queue.open(chunk_of(1))
 
     threads = started(lambda: queue.admit(second), read)
     time.sleep(0.05)

@@ -24,14 +24,14 @@ def decoded_whole(path: Path) -> list[Shown]:
         return [shown(f) for p in container.demux(stream) for f in tolerant(p.decode)]
 
 
-def decoded_in_runs(path: Path, least: int, first: int | None = None) -> tuple[int, list[Shown]]:
-    """How many chunks there are, and their frames, each chunk by a decoder of its own."""
+def decoded_in_chunks(path: Path, least: int, first: int | None = None) -> tuple[int, list[Shown]]:
+    """Returns the number of chunks, and their frames, each chunk decoded by a decoder of its own."""
     info, stop = probe(str(path)), threading.Event()
     cut = list(chunks(read(info, first), exact_keyframe(info.codec), least, stop))
-    return len(cut), [frame for chunk in cut for frame in decoded_run(info.codec, chunk)]
+    return len(cut), [frame for chunk in cut for frame in decoded_chunk(info.codec, chunk)]
 
 
-def decoded_run(codec: str, chunk: Chunk) -> Iterator[Shown]:
+def decoded_chunk(codec: str, chunk: Chunk) -> Iterator[Shown]:
     decoder: Any = av.CodecContext.create(codec, "r")
     for packet in [*chunk.packets(), None]:
         for frame in tolerant(decoder.decode, packet):
@@ -58,8 +58,8 @@ REAL = [
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_runs_of_real_videos_are_exact(corpus: Path, name: str) -> None:
-    count, frames = decoded_in_runs(corpus / name, least=8)
+def test_chunks_of_real_videos_are_exact(corpus: Path, name: str) -> None:
+    count, frames = decoded_in_chunks(corpus / name, least=8)
     assert frames == decoded_whole(corpus / name)
     assert count >= (3 if name in ("sample_h264.ts", "bottle-detection.mp4") else 1)
 
@@ -78,7 +78,7 @@ def test_runs_of_real_videos_are_exact(corpus: Path, name: str) -> None:
 )
 def test_open_and_closed_groups_of_pictures(tmp_path: Path, codec: str, options: dict[str, str], many: bool) -> None:
     path = Synthetic(codec=codec, options=options, gop=10, pts=range(60), size=(128, 96)).write(tmp_path / "a.mkv")
-    count, frames = decoded_in_runs(path, least=8)
+    count, frames = decoded_in_chunks(path, least=8)
     assert frames == decoded_whole(path)
     assert (count > 1) == many
 
@@ -90,7 +90,7 @@ IDR = {
 
 
 @pytest.mark.parametrize("codec", IDR)
-def test_one_decoder_goes_on_with_runs_that_begin_anew(tmp_path: Path, codec: str) -> None:
+def test_one_decoder_goes_on_with_chunks_that_begin_anew(tmp_path: Path, codec: str) -> None:
     """Without being emptied in between, and whichever chunks they are: all frames come out, in order and exact."""
     path = Synthetic(codec=codec, options=IDR[codec], pts=range(90), size=(128, 96)).write(tmp_path / "a.mkv")
     info = probe(str(path))
@@ -139,7 +139,7 @@ def test_decoding_may_begin_at_a_recovery_point(tmp_path: Path, suffix: str) -> 
     every = decoded_whole(path)
     wanted = every[40][0]
     assert wanted is not None
-    _, frames = decoded_in_runs(path, least=8, first=wanted)
+    _, frames = decoded_in_chunks(path, least=8, first=wanted)
     assert [frame for frame in frames if frame[0] is not None and frame[0] >= wanted] == every[40:]
 
 
@@ -160,30 +160,30 @@ def test_packets_without_a_time_end_the_cutting(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SEAMS)
-def test_runs_know_whether_time_has_stepped_back(tmp_path: Path, name: str) -> None:
+def test_chunks_tell_whether_time_has_stepped_back(tmp_path: Path, name: str) -> None:
     info = probe(str(SEAMS[name](tmp_path)))
     cut = [chunk.joined for chunk in chunks(read(info, None), exact_keyframe(info.codec), 24, threading.Event())]
     assert cut == sorted(cut) and not cut[0] and cut[-1]
 
 
-def test_a_run_begins_before_the_wanted_time(tmp_path: Path) -> None:
+def test_a_chunk_begins_before_the_wanted_time(tmp_path: Path) -> None:
     options = {"x264-params": "keyint=10:min-keyint=10:scenecut=0"}
     path = Synthetic(codec="libx264", options=options, gop=10, pts=range(60)).write(tmp_path / "a.mp4")
     every = decoded_whole(path)
     wanted = every[35][0]
     assert wanted is not None
-    _, frames = decoded_in_runs(path, least=8, first=wanted)
+    _, frames = decoded_in_chunks(path, least=8, first=wanted)
     assert frames == every[30:]
 
 
-def test_what_cannot_be_cut_is_one_run(tmp_path: Path) -> None:
+def test_what_cannot_be_cut_is_one_chunk(tmp_path: Path) -> None:
     path = Synthetic(codec="libx264", pts=range(30), gop=5).write(tmp_path / "a.mp4")
     info = probe(str(path))
     (chunk,) = whole(read(info, None), threading.Event())
-    assert len(list(decoded_run(info.codec, chunk))) == 30 or chunk.length
+    assert len(list(decoded_chunk(info.codec, chunk))) == 30 or chunk.length
 
 
-def test_reading_waits_for_the_decoder_and_ends_when_all_is_over() -> None:
+def test_reading_waits_for_the_decoder_and_ends_when_stopped() -> None:
     stop = threading.Event()
     chunk = Chunk(None, stop)
     packet: Any = av.Packet(8)
@@ -197,7 +197,7 @@ def test_reading_waits_for_the_decoder_and_ends_when_all_is_over() -> None:
     assert list(chunk.packets()) == []
 
 
-def test_times_decide_whose_frame_it_is() -> None:
+def test_times_decide_which_chunk_a_frame_belongs_to() -> None:
     chunk = Chunk(100, threading.Event())
     chunk.until = 200
     assert [chunk.shows(pts) for pts in (99, 100, 199, 200, None)] == [False, True, True, False, True]
@@ -209,11 +209,11 @@ def test_time_may_step_back(tmp_path: Path, name: str) -> None:
     path = SEAMS[name](tmp_path)
     every = decoded_whole(path)
     for least in (1, 24, 500):
-        count, frames = decoded_in_runs(path, least)
+        count, frames = decoded_in_chunks(path, least)
         assert frames == every and count > 1
 
 
-def test_where_no_run_may_begin_time_may_step_back_too() -> None:
+def test_where_no_chunk_may_begin_time_may_step_back_too() -> None:
     """As at a gradual refresh: the chunk goes on, and the next one has no limit either."""
     times = [100, 110, 120, 5, 15, 25, 35, 45]
     packets: list[Any] = [av.Packet(8) for _ in times]
@@ -231,7 +231,7 @@ def test_files_that_cannot_seek_are_read_from_their_beginning(tmp_path: Path) ->
     assert len(packets) == 20 and all(packet.pts is None for packet in packets)
 
 
-def test_what_vp8_hides_is_known(tmp_path: Path) -> None:
+def test_hidden_frames_of_vp8_are_found(tmp_path: Path) -> None:
     path = Synthetic(codec="libvpx", pts=range(20)).write(tmp_path / "a.webm")
     for packet in read(probe(str(path)), None):
         data = bytearray(packet)
@@ -244,5 +244,5 @@ def test_nothing_is_lost_between_variable_frame_rates(tmp_path: Path) -> None:
     pts = np.cumsum(np.random.default_rng(0).integers(1, 9, 60)).tolist()
     options = {"x264-params": "keyint=10:min-keyint=10:scenecut=0:bframes=3"}
     path = Synthetic(codec="libx264", options=options, pts=pts, time_base=Fraction(1, 90)).write(tmp_path / "a.mkv")
-    count, frames = decoded_in_runs(path, least=8)
+    count, frames = decoded_in_chunks(path, least=8)
     assert count > 3 and frames == decoded_whole(path)

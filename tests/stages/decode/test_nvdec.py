@@ -1,4 +1,4 @@
-"""NVDEC against FFmpeg: the same frames, bit for bit, with the same times."""
+"""Compares NVDEC with FFmpeg: the same frames, bit for bit, with the same times."""
 
 import itertools
 import threading
@@ -17,6 +17,7 @@ from segmentation.config import Config
 from segmentation.errors import LacksEngine
 from segmentation.frames import FORMATS, VideoInfo
 from segmentation.media.input import probe, working_format
+from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 from segmentation.stages.decode.pyav import PyAVDecoder
 
 pytestmark = pytest.mark.gpu
@@ -37,17 +38,23 @@ TAKEN = [
 ]  # fmt: skip
 
 
-def decoder(info: VideoInfo, **options: Any) -> Any:
+def decoder(info: VideoInfo, sessions: NvdecSessionPool | None = None, **options: Any) -> Any:
     from segmentation.stages.decode.nvdec import NvdecDecoder
 
-    return NvdecDecoder(info, working_format(info.pix_fmt, tuple(FORMATS)), Config(batch_size=8, **options), gpu())
+    pix_fmt = working_format(info.pix_fmt, tuple(FORMATS))
+    return NvdecDecoder(info, pix_fmt, Config(batch_size=8, **options), gpu(), sessions=sessions)
 
 
 def on_nvdec(path: Path, **options: Any) -> Iterator[tuple[int, int, list[bytes]]]:
-    """(pts, duration, planes) of each frame."""
+    """Yields (pts, duration, planes) of each frame."""
+    yield from frames_of(decoder(probe(str(path)), **options))
+
+
+def frames_of(stage: Any) -> Iterator[tuple[int, int, list[bytes]]]:
+    """Yields (pts, duration, planes) of each frame that a decoder puts out."""
     import torch
 
-    for batch in decoder(probe(str(path)), **options):
+    for batch in stage:
         with torch.cuda.stream(gpu().stream):  # on others the planes may not be there yet
             planes = [plane.cpu().numpy() for plane in batch.planes]
         for i, frame in enumerate(batch.frames):
@@ -62,7 +69,7 @@ def on_ffmpeg(path: Path, **options: Any) -> Iterator[tuple[int, int, list[bytes
 
 
 def same(path: Path, **options: Any) -> int:
-    """Compares; returns the number of frames."""
+    """Compares both decoders; returns the number of frames."""
     count = 0
     for ours, theirs in zip(on_nvdec(path, **options), on_ffmpeg(path, **options), strict=True):
         assert ours[0] == theirs[0], f"frame {count}"
@@ -129,7 +136,7 @@ def test_capabilities_are_those_that_its_library_tells() -> None:
         ("libvpx-vp9", {"g": "30", "cpu-used": "8", "lag-in-frames": "8"}, "yuv420p"),
     ],
 )
-def test_runs_on_several_engines_are_exact_at_the_cuts(
+def test_chunks_on_several_engines_are_exact_at_the_cuts(
     tmp_path: Path, codec: str, options: dict[str, str], pix_fmt: str
 ) -> None:
     path = Synthetic(codec=codec, options=options, gop=30, pts=range(200), size=(320, 240), pix_fmt=pix_fmt)
@@ -145,8 +152,8 @@ def test_runs_on_several_engines_are_exact_at_the_cuts(
     ],
 )
 @pytest.mark.parametrize("count", [451, 473])
-def test_decoders_go_on_from_run_to_run(tmp_path: Path, codec: str, options: dict[str, str], count: int) -> None:
-    """Many runs for each; the last one is of one frame, or too short to be a run of its own."""
+def test_decoders_go_on_from_chunk_to_chunk(tmp_path: Path, codec: str, options: dict[str, str], count: int) -> None:
+    """Many chunks for each; the last one is of one frame, or too short to be a chunk of its own."""
     path = Synthetic(codec=codec, options=options, gop=30, pts=range(count), size=(320, 240))
     assert same(path.write(tmp_path / "a.mkv")) == count
 
@@ -219,7 +226,7 @@ def test_frames_handed_out_do_not_change(corpus: Path) -> None:
 
 
 def test_memory_bounds_what_runs_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even the least memory gives every frame, in order: the run whose turn it is always gets on."""
+    """Even the least memory gives every frame, in order: the chunk whose turn it is always gets on."""
     from segmentation.stages.decode import nvdec
 
     monkeypatch.setattr(nvdec, "AHEAD", 1)
@@ -231,6 +238,84 @@ def test_memory_bounds_what_runs_ahead(tmp_path: Path, monkeypatch: pytest.Monke
         time.sleep(0.01)
         seen += [frame.pts for frame in batch.frames]
     assert seen == [frame.pts for batch in PyAVDecoder(probe(str(path)), "yuv420p", Config()) for frame in batch.frames]
+
+
+CLOSED = {"x264-params": "keyint=30:min-keyint=30:scenecut=0:bframes=3"}
+
+
+def clips(folder: Path, *seeds: int, **options: Any) -> list[Path]:
+    """Writes clips that differ in length and in nothing that a session is made for."""
+    made = {"codec": "libx264", "options": CLOSED, "size": (320, 240)} | options
+    return [Synthetic(**made, pts=range(150 + 31 * seed)).write(folder / f"{seed}.mp4") for seed in seeds]
+
+
+def sessions_of(stage: Any) -> set[Any]:
+    """Returns the sessions that a closed decoder has left idle."""
+    return set(stage._sessions._idle)
+
+
+def test_sessions_go_from_file_to_file_and_frames_stay_exact(tmp_path: Path) -> None:
+    pool, used = NvdecSessionPool(), []
+    for path in [*clips(tmp_path, 0, 1, 2), tmp_path / "0.mp4"]:
+        stage = decoder(probe(str(path)), pool)
+        assert [(f[0], f[2]) for f in frames_of(stage)] == [(f[0], f[2]) for f in on_ffmpeg(path)]
+        stage.close()
+        stage.close()
+        used.append(sessions_of(stage))
+    assert used[0] and used[0] & used[1] and used[0] & used[2] & used[3]
+    pool.close()
+    assert not sessions_of(stage)
+
+
+def test_files_at_a_time_have_sessions_of_their_own(tmp_path: Path) -> None:
+    pool = NvdecSessionPool()
+    paths = clips(tmp_path, 0, 1)
+    for _ in range(2):
+        stages = [decoder(probe(str(path)), pool) for path in paths]
+        pairs = list(itertools.zip_longest(*[frames_of(stage) for stage in stages]))
+        for stage, path, frames in zip(stages, paths, zip(*pairs, strict=True), strict=True):
+            assert [(f[0], f[2]) for f in frames if f is not None] == [(f[0], f[2]) for f in on_ffmpeg(path)]
+            stage.close()
+        assert not sessions_of(stages[0]) & sessions_of(stages[1])
+    pool.close()
+
+
+def test_a_file_that_ends_early_leaves_nothing_to_the_next(tmp_path: Path) -> None:
+    """Its sessions are emptied or destroyed: no frame of it comes out as one of the next file."""
+    pool = NvdecSessionPool()
+    short, long = clips(tmp_path, 0, 9)
+    for options in ({"max_frames": 20}, {"duration": 1.0}):
+        stage = decoder(probe(str(long)), pool, **options)
+        assert len(list(frames_of(stage))) in (20, 25)
+        stage.close()
+        stage = decoder(probe(str(long)), pool)
+        next(iter(stage))
+        stage.close()  # in the midst
+        stage = decoder(probe(str(short)), pool)
+        assert [(f[0], f[2]) for f in frames_of(stage)] == [(f[0], f[2]) for f in on_ffmpeg(short)]
+        stage.close()
+    pool.close()
+
+
+def test_a_session_that_fails_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from segmentation.stages.decode.nvdec_session import NvdecSession
+
+    def fail(self: Any, data: Any) -> Any:
+        raise ValueError("broken")
+
+    pool = NvdecSessionPool()
+    (path,) = clips(tmp_path, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(NvdecSession, "decode", fail)
+        stage = decoder(probe(str(path)), pool)
+        with pytest.raises(ValueError, match="broken"):
+            list(stage)
+        stage.close()
+        assert not sessions_of(stage)
+    stage = decoder(probe(str(path)), pool)
+    assert len(list(frames_of(stage))) == 150
+    stage.close()
+    pool.close()
 
 
 def test_closing_ends_all_threads_at_once(corpus: Path) -> None:

@@ -102,6 +102,8 @@ class Run:
         self._plan = plan = make_plan(config, info, self._request.target, model=self._model, begin=begin)
         log.info("plan:\n%s", plan)
         self._gpu = resources.gpu if plan.on_gpu else None
+        if self._gpu is not None:
+            self._gpu.enter()  # another thread's run may have made it
         self._config = replace(config, batch_size=resources.batch_size(config, self._model, on_gpu=plan.on_gpu))
         self._clock = StageClock(self._gpu, self._trace)
         self._outputs = self._exits.enter_context(Outputs(info, plan, self._clock))

@@ -37,6 +37,9 @@ COPY README.md ./
 COPY segmentation segmentation
 RUN pip install --no-cache-dir --no-deps --force-reinstall . && rm -rf build ./*.egg-info
 
+# The package sets this by itself; here it covers other programs that import ONNX Runtime too.
+ENV ORT_DISABLE_TELEMETRY=1
+
 # Any user may be given to `docker run`, and most have no home here. Python shall import nothing from among the videos.
 ENV SEGMENTATION_ENGINES=/cache XDG_CACHE_HOME=/cache HOME=/cache PYTHONSAFEPATH=1
 RUN mkdir -m 1777 /cache && mkdir /videos && chown 1000:1000 /videos

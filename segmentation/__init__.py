@@ -17,6 +17,7 @@ The public names:
   - `OutputError`: an output can't be written.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from segmentation.pipeline.report import Report
     from segmentation.pipeline.segment import segment
     from segmentation.pipeline.session import Segmenter
+
+# ONNX Runtime from 1.29 on writes an identifier to the home folder and looks up a host, unless this is set before its
+# import. All modules that import it lie in this package, and the variable reaches child processes too.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __all__ = [
     "BackendError",

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from paths import ROOT, SHARED
 
+import segmentation  # noqa: F401 - before any test imports onnxruntime: switches its telemetry off
+
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests marked `gpu` skip where there is no GPU, unless a GPU is promised: then its absence is a failure."""

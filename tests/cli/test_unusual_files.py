@@ -121,6 +121,18 @@ def test_a_closed_terminal_finishes_the_file(corpus: Path, tmp_path: Path, ignor
     assert count == 150 if ignored else 0 < count < 150
 
 
+def test_nothing_is_written_to_the_home_folder(tmp_path: Path) -> None:
+    """ONNX Runtime would leave an identifier there, and look up a host."""
+    home = tmp_path / "home"
+    home.mkdir()
+    inherited = {name: os.environ[name] for name in os.environ if not name.startswith(("ORT_", "XDG_"))}
+    command = [sys.executable, "-m", "segmentation", SAMPLE, "-o", tmp_path / "a.mp4", "--device", "cpu"]
+    done = subprocess.run(
+        [*map(str, command), "--max-frames", "3"], cwd=ROOT, env={**inherited, "HOME": str(home)}, timeout=TIMEOUT
+    )
+    assert done.returncode == 0 and not list(home.rglob("*"))
+
+
 @pytest.mark.parametrize("after", [0.1, 0.3, 0.6])
 def test_an_early_end_is_a_silent_one(tmp_path: Path, after: float) -> None:
     """While libraries are being imported, or a moment later."""

@@ -11,6 +11,9 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import segmentation  # noqa: F401 - before onnxruntime: switches its telemetry off
+
+# isort: split
 import cv2
 import numpy as np
 import onnxruntime as ort

@@ -18,6 +18,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import segmentation  # noqa: F401 - before onnxruntime: switches its telemetry off
+
+# isort: split
 import onnx
 import onnxruntime
 

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import segmentation  # noqa: F401 - before onnxruntime: switches its telemetry off
+
+# isort: split
 import av
 import cv2
 import numpy as np

@@ -27,6 +27,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import segmentation  # noqa: F401 - before onnxruntime: switches its telemetry off
+
+# isort: split
 import av
 import cv2
 import numpy as np

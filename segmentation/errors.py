@@ -10,11 +10,22 @@
 Each message is one line that names the fault, the value and the remedy.
 """
 
+import re
+
+# Characters that move the cursor, begin another line, or turn the direction of writing; and bytes that are no UTF-8.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# Scheme, user and password, host and path, query and fragment. Punctuation at the end belongs to the sentence around.
+_ADDRESS = re.compile(r"(https?://)([^\s/?#]*@)?([^\s?#]*)([?#]\S*?)?(?=[:,;.)'\"]*(?:\s|$))", re.IGNORECASE)
+
 
 class SegmentationError(Exception):
     """Base of all errors that this package raises on purpose."""
 
     exit_code = 1  # of the command line
+
+    def __str__(self) -> str:
+        """Returns the message, without the secrets of an address in it."""
+        return hide_secrets(super().__str__())
 
 
 class ConfigError(SegmentationError, ValueError):
@@ -66,3 +77,19 @@ def one_line(error: BaseException | str) -> str:
     text = error if isinstance(error, str) else getattr(error, "strerror", None) or str(error) or type(error).__name__
     line = " ".join(str(text).split())
     return line if len(line) <= 200 else line[:200] + "..."
+
+
+def printable(text: str) -> str:
+    """Returns `text` for a terminal: control characters as escapes such as `\\x1b`, secrets in addresses as `***`."""
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), hide_secrets(text))
+
+
+def hide_secrets(text: str) -> str:
+    """Returns `text` with `***` for user and password, and for each value of the query, in http(s) addresses."""
+    return _ADDRESS.sub(_without_secrets, text)
+
+
+def _without_secrets(address: re.Match[str]) -> str:
+    scheme, user, place, query = address.groups()
+    values = re.sub(r"([?#&;])([^=#&;]*=)?[^#&;]*", r"\1\2***", query or "")
+    return f"{scheme}{'***@' if user else ''}{place}{values}"

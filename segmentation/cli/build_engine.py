@@ -4,7 +4,6 @@ import argparse
 import json
 import logging
 import signal
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,9 +11,10 @@ from pathlib import Path
 
 from segmentation.atomic_file import PendingFile
 from segmentation.cli.arguments import add_form, name_list, number_list, options_from, picture_size
+from segmentation.cli.console import ConsoleHandler, say
 from segmentation.cli.signals import interrupt_on_signals
 from segmentation.config import ACTIVATIONS, Config
-from segmentation.errors import BackendError, ConfigError, SegmentationError
+from segmentation.errors import BackendError, ConfigError, SegmentationError, printable
 from segmentation.gpu.discovery import find_gpu
 from segmentation.models.model import BUILT_IN, load_model
 from segmentation.tensorrt.variant import TITLES, choose, installed
@@ -37,13 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     logging.basicConfig(
         level=logging.INFO if options.verbose else logging.WARNING,
-        format="segmentation-build: %(message)s",
-        stream=sys.stderr,
+        handlers=[ConsoleHandler("segmentation-build")],
         force=True,
     )
     with interrupt_on_signals() as received:
         try:
-            print(_run(options))
+            print(printable(_run(options)))
             return 0
         except SegmentationError as exc:
             return _fail(exc)
@@ -138,7 +137,7 @@ def _install(package: str | None) -> str:
 
 
 def _fail(error: SegmentationError) -> int:
-    print(f"segmentation-build: error: {error}", file=sys.stderr)
+    say(f"segmentation-build: error: {error}")
     return error.exit_code
 
 

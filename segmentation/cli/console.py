@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from segmentation.errors import OutputError, SegmentationError
+from segmentation.errors import OutputError, SegmentationError, printable
 
 _console = Console(stderr=True, highlight=False, emoji=False)  # file names may hold rich's emoji codes
 
@@ -20,21 +20,22 @@ class ConsoleHandler(logging.Handler):
     Each line is written once: several outputs of one input log the same facts about the input.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, program: str = "segmentation") -> None:
         super().__init__()
+        self._program = program
         self._said: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = f"segmentation: {record.getMessage()}"
+        line = f"{self._program}: {record.getMessage()}"
         if line not in self._said:
             self._said.add(line)
             say(line)
 
 
 def say(line: str) -> None:
-    """Writes a line on stderr. A closed stderr is no error, since the video is good without it."""
+    """Writes a line on stderr, as `printable` returns it. A closed stderr is no error: the video is good without it."""
     with suppress(OSError):
-        _console.print(line, markup=False, soft_wrap=True)
+        _console.print(printable(line), markup=False, soft_wrap=True)
 
 
 def fail(error: SegmentationError | OSError) -> int:
@@ -61,7 +62,7 @@ def progress_bar(name: str, *, quiet: bool) -> Iterator[Callable[[int, int], Non
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=_console, disable=quiet or not _console.is_terminal, transient=True) as bar:
-        task = bar.add_task(name, total=None, fps=0.0)
+        task = bar.add_task(printable(name), total=None, fps=0.0)
 
         def advance(done: int, expected: int) -> None:
             bar.update(task, completed=done, total=max(done, expected) or None, fps=bar.tasks[task].speed or 0.0)
@@ -85,7 +86,7 @@ def results_on_stdout() -> Iterator[Callable[[str], None]]:
 
     def print_result(text: str) -> None:
         try:
-            print(text, file=stdout, flush=True)
+            print("\n".join(map(printable, text.splitlines())), file=stdout, flush=True)
         except OSError as exc:
             raise OutputError(f"standard output: cannot be written ({exc.strerror})") from exc
 

@@ -14,7 +14,7 @@ from segmentation.cli.console import ConsoleHandler, fail, progress_bar, results
 from segmentation.cli.jobs import Job, make_jobs
 from segmentation.cli.signals import finish_on_signals
 from segmentation.config import Config
-from segmentation.errors import SegmentationError
+from segmentation.errors import SegmentationError, hide_secrets
 from segmentation.media.input import probe
 from segmentation.models.model import load_model
 from segmentation.pipeline.machine import machine
@@ -66,7 +66,7 @@ def _process(
 
 def _run(segmenter: Segmenter, job: Job, stop: threading.Event, *, quiet: bool) -> Report:
     """Processes one input, with a progress bar and a line at the end."""
-    with progress_bar(job.source.rpartition("/")[2], quiet=quiet) as advance:
+    with progress_bar(hide_secrets(job.source).rpartition("/")[2], quiet=quiet) as advance:
         report = segmenter.run(job.source, job.target, stop=stop, progress=advance, **job.options)
     if not quiet:
         files = ", ".join([report.output, *report.also])

@@ -1,6 +1,7 @@
 """Names of a run's files."""
 
 import os
+import re
 from pathlib import Path
 
 from segmentation.config import Config
@@ -16,7 +17,8 @@ def default_output(input: str, config: Config | None = None) -> Path:
     if Effect.parse(config.effect).kind == "cutout":
         suffix = ".mov"
     if input.startswith(("http://", "https://")):
-        input = Path(input.partition("?")[0].rstrip("/")).name
+        place = re.split("[?#]", input.partition("://")[2])[0].rstrip("/")
+        input = place.rpartition("/")[2] if "/" in place else ""
     return Path(input).parent / f"{Path(input).stem or 'video'}.segmented{suffix}"
 
 

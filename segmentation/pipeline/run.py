@@ -100,7 +100,8 @@ class Run:
         self._preloader = resources.preloader(self._model, config)
         begin = self._preloader.begin if self._preloader is not None else None
         self._plan = plan = make_plan(config, info, self._request.target, model=self._model, begin=begin)
-        log.info("plan:\n%s", plan)
+        for line in str(plan).splitlines():
+            log.info("plan: %s", line)
         self._gpu = resources.gpu if plan.on_gpu else None
         if self._gpu is not None:
             self._gpu.enter()  # another thread's run may have made it

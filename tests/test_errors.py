@@ -1,0 +1,26 @@
+"""Text that reaches a terminal: no control characters, no secrets."""
+
+import pytest
+
+from segmentation.errors import InputError, printable
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("a\x1b[2J\r\nb\x07.mp4", r"a\x1b[2J\r\nb\x07.mp4"),
+        ("\u202egpm.exe\u2028", r"\u202egpm.exe\u2028"),
+        ("a\x9b2J\udcff", r"a\x9b2J\udcff"),
+        ("Kätzchen 猫 \U0001f408.mp4", "Kätzchen 猫 \U0001f408.mp4"),
+        ("http://user:secret@host:80/a.mp4: no such file", "http://***@host:80/a.mp4: no such file"),
+        ("https://host/a.mp4?token=secret&v=1#secret, b", "https://host/a.mp4?token=***&v=***#***, b"),
+        ("see HTTPS://me@se@host?secret.", "see HTTPS://***@host?***."),
+        ("https://host/a@b/c.mp4: ok", "https://host/a@b/c.mp4: ok"),
+    ],
+)
+def test_lines_for_a_terminal(text: str, printed: str) -> None:
+    assert printable(text) == printed
+
+
+def test_errors_hide_secrets() -> None:
+    assert str(InputError("http://user:secret@host/a.mp4?t=secret: empty")) == "http://***@host/a.mp4?t=***: empty"

@@ -23,7 +23,7 @@ class Compositor:
     ) -> None:
         self.memory: Memory = postprocessors[0].memory
         self._postprocessors = postprocessors
-        self._refine = _refiner(self.memory, info, pix_fmt, config, gpu) if config.refine else None
+        self._refine = make_refiner(self.memory, info, pix_fmt, config, gpu) if config.refine else None
 
     def __call__(self, batch: MaskedBatch) -> tuple[list[FrameBatch], MaskedBatch]:
         """The frames of each output, and the batch with the masks that they show."""
@@ -32,9 +32,10 @@ class Compositor:
         return [postprocess(batch) for postprocess in self._postprocessors], batch
 
 
-def _refiner(
+def make_refiner(
     memory: Memory, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu | None
 ) -> Callable[[FrameBatch, Array], Array]:
+    """Returns the refiner of masks in that memory."""
     if memory == "host":
         return Refiner(info, pix_fmt)
     from segmentation.stages.masks.cuda import CudaRefiner  # needs PyTorch

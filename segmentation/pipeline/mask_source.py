@@ -63,12 +63,13 @@ class NetworkMasks(MaskSource):
         self, batches: Iterator[FrameBatch], finish: Callable[[MaskedBatch], T], overlap: Overlap
     ) -> Iterator[T]:
         if self.smoothing is None:
-            return overlap.map(lambda batch: self._find_and_finish(batch, finish), batches, self.workers)
+            return overlap.map(lambda batch: self.find_and_finish(batch, finish), batches, self.workers)
         found = overlap.map(self._find, batches, self.workers)
         # Masks wait here for those of later frames.
         return overlap.map(finish, smooth_masks(found, self.smoothing), self.workers)
 
-    def _find_and_finish(self, batch: FrameBatch, finish: Callable[[MaskedBatch], T]) -> T:
+    def find_and_finish(self, batch: FrameBatch, finish: Callable[[MaskedBatch], T]) -> T:
+        """Returns `finish` of one batch with its masks, without smoothing."""
         with self.turn.of(self.infer):  # the next call overwrites the masks
             return finish(self._find(batch)[0])
 

@@ -17,15 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.config import Config
-from segmentation.errors import DeviceError, DeviceMemoryError, InputError, UnknownOperator
-from segmentation.frames import FORMATS, Array, Frame, HostTransfer, MaskedBatch, Memory, Transfer, VideoInfo
+from segmentation.errors import DeviceError, DeviceMemoryError, InputError
+from segmentation.frames import Array, Frame, MaskedBatch, Memory, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.media.input import probe
 from segmentation.models.model import Model
 from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.mask_source import MaskSource, NetworkMasks, SavedMasks, make_smoothing
+from segmentation.pipeline.mask_stages import load_network, make_transfer
 from segmentation.pipeline.outputs import EncodingBatch, Outputs
-from segmentation.pipeline.plan import make_plan, without_operator
+from segmentation.pipeline.plan import make_plan
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.results import Results
@@ -34,7 +35,6 @@ from segmentation.pipeline.timing import StageClock
 from segmentation.pipeline.trace import Trace
 from segmentation.sinks import FinishedBatch, Sink
 from segmentation.stages.decode.timestamps import expected
-from segmentation.stages.inference import Inference
 from segmentation.stages.masks.quantize import quantize
 from segmentation.stages.masks.saved import MaskReader, MaskWriter
 
@@ -129,7 +129,7 @@ class Run:
             batches = until(self._request.stop, self._clock.steps("decode", self._decoder))
             self._decoded = self._overlap(batches, "decoded")
             self._outputs.build(resources, exits, self._end, kept)
-            self._transfer = _transfer(gpu, info, pix_fmt, config)
+            self._transfer = make_transfer(gpu, info, pix_fmt, config)
             postprocessors = [output.postprocess for output in self._outputs]
             self._compositor = Compositor(postprocessors, info, pix_fmt, config, gpu)
             self._masks = self._mask_source()
@@ -140,11 +140,11 @@ class Run:
         """Saved masks, or the network, which is loaded last: it is being loaded on another thread meanwhile."""
         if self._saved is not None:
             return SavedMasks(self._saved, self._clock, on_gpu=self._compositor.memory == "cuda")
-        config, gpu, model = self._config, self._gpu, self._model
+        resources, config, gpu, model = self._resources, self._config, self._gpu, self._model
         assert model is not None and self._plan.preprocess is not None
         preprocess = self._plan.preprocess.implementation(self._info, self._plan.pix_fmt, model, config, gpu)
         self._exits.callback(preprocess.close)
-        infer = self._network(model)
+        self._plan, infer = load_network(resources, self._plan, model, self._info, config, gpu, self._preloader)
         return NetworkMasks(
             preprocess=preprocess,
             infer=infer,
@@ -152,19 +152,8 @@ class Run:
             kept_memory=self._compositor.memory,
             transfer=self._transfer,
             clock=self._clock,
-            turn=self._resources.turn,
+            turn=resources.turn,
         )
-
-    def _network(self, model: Model) -> Inference:
-        """The session's network, on ONNX Runtime where PyTorch lacks one of its operators."""
-        plan, config = self._plan, self._config
-        assert plan.infer is not None
-        try:
-            return self._resources.network(plan.infer, model, config, self._preloader, self._gpu)
-        except UnknownOperator as exc:
-            self._plan = plan = without_operator(plan, exc, config, self._info)
-        assert plan.infer is not None
-        return self._resources.network(plan.infer, model, config, None, self._gpu)
 
     def _drive(self) -> Iterator[FinishedBatch]:
         """Starts the chain of stages, each in threads of its own; yields the batches behind the last encoder."""
@@ -277,15 +266,6 @@ def _end(info: VideoInfo, config: Config) -> Fraction | None:
     if config.duration is None:
         return None
     return info.start + Fraction(config.start) + Fraction(config.duration)
-
-
-def _transfer(gpu: Gpu | None, info: VideoInfo, pix_fmt: str, config: Config) -> Transfer:
-    if gpu is None:
-        return HostTransfer()
-    from segmentation.gpu.transfer import GpuTransfer  # needs PyTorch
-
-    assert config.batch_size is not None
-    return GpuTransfer(gpu, info, FORMATS[pix_fmt], config.batch_size)
 
 
 def _quantizer(memory: Memory, gpu: Gpu | None) -> Callable[[Array], tuple[Array, Array]]:

@@ -1,0 +1,118 @@
+"""The stages of one input up to its refined masks, without outputs: for pictures and for iterators over frames."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from segmentation.config import Config
+from segmentation.errors import ConfigError, UnknownOperator
+from segmentation.frames import FORMATS, HostTransfer, MaskedBatch, Transfer, VideoInfo
+from segmentation.gpu.errors import gpu_errors
+from segmentation.models.model import Model
+from segmentation.pipeline.compositor import make_refiner
+from segmentation.pipeline.mask_source import NetworkMasks, make_smoothing
+from segmentation.pipeline.model_loader import ModelPreloader
+from segmentation.pipeline.plan import Plan, without_operator
+from segmentation.pipeline.resources import Resources
+from segmentation.pipeline.timing import StageClock
+from segmentation.stages.inference import Inference
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
+
+
+class MaskStages:
+    """Preprocess, inference, smoothing and refinement of one input. `plan` may be another than the one given."""
+
+    def __init__(
+        self, resources: Resources, plan: Plan, model: Model, info: VideoInfo, pix_fmt: str, config: Config
+    ) -> None:
+        """The session's network is loaded for `config.batch_size`. Raises `ModelError` or `BackendError`."""
+        assert plan.preprocess is not None
+        self.gpu = resources.gpu if plan.on_gpu else None
+        config = replace(config, batch_size=resources.batch_size(config, model, on_gpu=plan.on_gpu))
+        self.config = config
+        self._turn = resources.turn
+        self._exits = ExitStack()
+        with gpu_errors():
+            self.clock = StageClock(self.gpu)
+            self.transfer = make_transfer(self.gpu, info, pix_fmt, config)
+            preprocess = plan.preprocess.implementation(info, pix_fmt, model, config, self.gpu)
+            self._exits.callback(preprocess.close)
+            self.plan, infer = load_network(resources, plan, model, info, config, self.gpu)
+            self._refine = make_refiner(infer.memory, info, pix_fmt, config, self.gpu) if config.refine else None
+            self.masks = NetworkMasks(
+                preprocess=preprocess,
+                infer=infer,
+                smoothing=make_smoothing(infer.memory, model, config, self.gpu),
+                kept_memory=infer.memory,
+                transfer=self.transfer,
+                clock=self.clock,
+                turn=self._turn,
+            )
+
+    def __enter__(self) -> MaskStages:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exits.close()
+
+    def on_host(self, batch: MaskedBatch) -> MaskedBatch:
+        """Returns a batch of `masks` on the host, with refined masks if the configuration says so."""
+        self.transfer.enter()
+        with gpu_errors(), self._turn.of(self.masks):
+            if self._refine is not None:
+                batch = replace(batch, masks=self._refine(batch.frames, batch.masks))
+            return batch.to("host", self.transfer)
+
+
+def make_transfer(gpu: Gpu | None, info: VideoInfo, pix_fmt: str, config: Config) -> Transfer:
+    """Returns the transfer of a run's batches between the host and `gpu`; nothing moves without a GPU."""
+    if gpu is None:
+        return HostTransfer()
+    from segmentation.gpu.transfer import GpuTransfer  # needs PyTorch
+
+    assert config.batch_size is not None
+    return GpuTransfer(gpu, info, FORMATS[pix_fmt], config.batch_size)
+
+
+def load_network(
+    resources: Resources,
+    plan: Plan,
+    model: Model,
+    info: VideoInfo,
+    config: Config,
+    gpu: Gpu | None,
+    preloader: ModelPreloader | None = None,
+) -> tuple[Plan, Inference]:
+    """Returns the session's network, and the plan with the implementation that runs the network.
+
+    That is ONNX Runtime where PyTorch lacks one of the network's operators.
+    """
+    assert plan.infer is not None
+    try:
+        return plan, resources.network(plan.infer, model, config, preloader, gpu)
+    except UnknownOperator as exc:
+        plan = without_operator(plan, exc, config, info)
+    assert plan.infer is not None
+    return plan, resources.network(plan.infer, model, config, None, gpu)
+
+
+def without_outputs(config: Config) -> Config:
+    """Returns the options without those of the files that runs write. Raises `ConfigError` for saved masks."""
+    if config.masks is not None:
+        raise ConfigError(f"masks {config.masks}: saved masks belong to a run of their video; leave out masks")
+    return replace(
+        config,
+        also=(),
+        codec=None,
+        quality=None,
+        preset=None,
+        encode=None,
+        verify=False,
+        results=None,
+        rle=False,
+        save_masks=None,
+    )

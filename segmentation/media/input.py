@@ -3,7 +3,9 @@
 import math
 import os
 import re
+from contextlib import suppress
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from av.video.stream import VideoStream
 
 from segmentation.errors import InputError, one_line
 from segmentation.frames import FORMATS, FULL, Color, VideoInfo
+from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
 
 MAX_PIXELS = 16384 * 8192  # of a frame; 8K has a quarter of that, so larger claims are damage or an attack
 # swscale's flags where every level counts: chroma for each pixel, rounded rather than cut off.
@@ -24,6 +27,10 @@ EXACT = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_
 SMPTE170M = 6  # the matrix BT.601, as H.273 numbers it
 _TIMEOUT = (20.0, 60.0)  # seconds to open and to read, for networks
 _OPEN_OPTIONS: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.partition(".")[0]) < 19 else {}
+# Demuxers that open other files or addresses than the one that is named. HLS and DASH do it too, but over http alone.
+_SCRIPTS = {"concat", "imf", "rtp", "rtsp", "sap", "sdp", "vobsub", "avisynth", "vapoursynth"}
+_PLAYLISTS = {"hls", "applehttp", "dash"}
+_SCRIPT_BEGINNINGS = (b"#EXTM3U", b"ffconcat", b"v=0", b"# VobSub")
 
 
 def is_url(path: str) -> bool:
@@ -33,12 +40,16 @@ def is_url(path: str) -> bool:
 
 def open_input(path: str) -> InputContainer:
     """Opens a file or an http(s) address for reading. Raises `InputError` if that fails, for whatever reason."""
+    url = is_url(path)
+    if url and re.search(r"\s", path):  # a line break would add headers to the request
+        raise InputError(f"{path.split()[0]}: the address has a space or line break after this; write it as %20")
     # An absolute path can't be mistaken for a protocol ("a:b.mp4") or an option ("-video.mp4").
-    name = path if is_url(path) else os.path.abspath(path)
+    name = path if url else os.path.abspath(path)
     try:
-        if not is_url(path) and Path(path).is_file() and Path(path).stat().st_size == 0:
+        if not url and Path(path).is_file() and Path(path).stat().st_size == 0:
             raise InputError(f"{path}: the file is empty")
-        container: InputContainer = av.open(name, "r", timeout=_TIMEOUT, **_OPEN_OPTIONS)
+        options = _limits(url)
+        container: InputContainer = av.open(name, "r", timeout=_TIMEOUT, container_options=options, **_OPEN_OPTIONS)
         return container
     except (FileNotFoundError, av.error.HTTPNotFoundError) as exc:
         raise InputError(f"{path}: no such file") from exc
@@ -49,7 +60,29 @@ def open_input(path: str) -> InputContainer:
     except av.error.InvalidDataError as exc:
         raise InputError(f"{path}: is not a video that FFmpeg can read, or its header is cut off or damaged") from exc
     except (av.error.FFmpegError, OSError, ValueError) as exc:
+        if isinstance(exc, av.error.ArgumentError) and _is_script(path):
+            raise InputError(f"{path}: is a playlist or script that names other files; give the video itself") from exc
         raise InputError(f"{path}: cannot be opened ({one_line(exc)})") from exc
+
+
+@cache
+def _limits(url: bool) -> dict[str, str]:
+    """Returns FFmpeg's options with which a file opens itself alone, and an address http(s) addresses alone."""
+    refused = _SCRIPTS if url else _SCRIPTS | _PLAYLISTS
+    return {
+        "protocol_whitelist": "http,https,httpproxy,tls,tcp,crypto,data" if url else "file",
+        "format_whitelist": ",".join(sorted(av.formats_available - refused)),
+        "pattern_type": "none",  # a percent sign in a picture's name stands for itself
+    }
+
+
+def _is_script(path: str) -> bool:
+    """Returns whether a file on the disk begins as playlists and scripts do. Those of an address are not read again."""
+    if not Path(path).is_file():
+        return False
+    with suppress(OSError), Path(path).open("rb") as file:
+        return file.read(64).startswith(_SCRIPT_BEGINNINGS)
+    return False
 
 
 def video_stream(container: InputContainer, path: str) -> VideoStream:
@@ -75,6 +108,8 @@ def probe(path: str) -> VideoInfo:
     """Describes the main video of `path`, from the container and the first frame. Raises `InputError`."""
     with open_input(path) as container:
         stream = video_stream(container, path)
+        if not is_url(path) and "mp4" in container.format.name:
+            refuse_encrypted_mp4(path)
         frame = first_frame(container, stream, path)
         matrix = display_matrix(frame)
         index = sum(not e.is_discard for e in stream.index_entries) if "mp4" in container.format.name else 0
@@ -109,6 +144,7 @@ def first_frame(container: InputContainer, stream: VideoStream, path: str) -> Vi
     stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
     try:
         for packet in container.demux(stream):
+            refuse_encrypted(packet, path)
             try:
                 frames = packet.decode()
             except av.error.FFmpegError:

@@ -20,6 +20,7 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from segmentation.frames import VideoInfo
+from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import open_input
 
 if TYPE_CHECKING:
@@ -170,6 +171,7 @@ def read(info: VideoInfo, first: int | None) -> Iterator[VideoPacket]:
         filters = _filter(stream)
         try:
             for packet in container.demux(stream):
+                refuse_encrypted(packet, info.path)
                 if packet.size:
                     yield from _filtered(packet, filters, info.path)
         except av.error.FFmpegError as exc:

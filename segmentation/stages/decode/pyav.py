@@ -15,6 +15,7 @@ from av.video.stream import VideoStream
 
 from segmentation.config import Config
 from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, Plane, VideoInfo
+from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import MAX_PIXELS, open_input
 from segmentation.media.planes import plane_view
 from segmentation.stages.decode import Decoder
@@ -108,6 +109,7 @@ class PyAVDecoder(Decoder):
         end = Fraction(0)
         try:
             for packet in container.demux(stream):
+                refuse_encrypted(packet, self.info.path)
                 if reorder is not None:
                     reorder.feed(packet.pts)
                 try:

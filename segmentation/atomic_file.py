@@ -40,6 +40,8 @@ class PendingFile:
         Raises `OutputError` if the target must not or can't be written.
         """
         target = self.target
+        if leads_to_device(target):  # root could put a file in its place
+            raise OutputError(f"{target}: is a device or a link to one, no regular file; name another")
         if not target.parent.is_dir():
             raise OutputError(f"{target}: the folder {target.parent} does not exist")
         try:
@@ -88,3 +90,16 @@ def write_atomically(target: Path, data: bytes) -> None:
     with PendingFile(target, overwrite=True) as pending:
         pending.path.write_bytes(data)
         pending.commit()
+
+
+def leads_to_device(path: Path) -> bool:
+    """Returns whether `path`, or a symbolic link on the way from it, lies in /dev or /proc, but for /dev/shm."""
+    with suppress(OSError, RuntimeError):  # links that lead to themselves, names that can't be
+        for _ in range(40):  # as many links as Linux follows
+            path = path.parent.resolve() / path.name
+            if path.is_relative_to("/proc") or (path.is_relative_to("/dev") and not path.is_relative_to("/dev/shm")):
+                return True
+            if not path.is_symlink():
+                return False
+            path = path.parent / path.readlink()
+    return False

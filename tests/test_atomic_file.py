@@ -79,3 +79,21 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Monke
 )
 def test_foreign_errors_in_one_line(error: BaseException | str, line: str) -> None:
     assert one_line(error) == line
+
+
+@pytest.mark.parametrize("place", ["/dev/stdout", "/dev/null", "/dev/fd/1", "/proc/self/fd/1", "/dev/none"])
+@pytest.mark.parametrize("link", [False, True])
+def test_a_device_never_becomes_a_file(place: str, link: bool, tmp_path: Path) -> None:
+    target = Path(place)
+    if link:
+        (tmp_path / "one").symlink_to(place)
+        target = tmp_path / "two"
+        target.symlink_to("one")
+    with pytest.raises(OutputError, match=r"is a device or a link to one"):
+        PendingFile(target, overwrite=True).check("--results")
+
+
+def test_files_in_memory_and_links_to_files_are_no_devices(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "a.txt")
+    for target in (tmp_path / "link", Path("/dev/shm/segmentation-test.txt")):
+        PendingFile(target, overwrite=True).check("-o")

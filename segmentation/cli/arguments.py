@@ -44,6 +44,9 @@ def make_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("inputs", nargs="*", metavar="INPUT", help="video files, folders of them, patterns, http(s) addresses")
     add("-o", "--output", help="output file, or a folder for several inputs (default: INPUT.segmented.mp4 beside it)")
+    add("-r", "--recursive", action="store_true", help="search folders in folders too")
+    add("--skip-existing", action="store_true", help="leave out inputs whose output exists")
+    add("--jobs", type=_count, default=1, metavar="N", help="inputs at a time (default: 1)")
     add("-y", "--overwrite", action="store_true", help="overwrite an existing output")
     add("-q", "--quiet", action="store_true", help="print errors only")
     add("-v", "--verbose", action="store_true", help="print assumptions and choices too")
@@ -147,6 +150,12 @@ def picture_size(text: str) -> tuple[int, int]:
     """Returns height and width of `256x320`. Raises `ValueError`."""
     height, _, width = text.lower().partition("x")
     return int(height), int(width)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: give 1 or more")
+    return int(text)
 
 
 def _time(text: str) -> float:

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from segmentation.errors import OutputError, SegmentationError, printable
 
-_console = Console(stderr=True, highlight=False, emoji=False)  # file names may hold rich's emoji codes
+console = Console(stderr=True, highlight=False, emoji=False)  # file names may hold rich's emoji codes
 
 
 class ConsoleHandler(logging.Handler):
@@ -35,39 +34,21 @@ class ConsoleHandler(logging.Handler):
 def say(line: str) -> None:
     """Writes a line on stderr, as `printable` returns it. A closed stderr is no error: the video is good without it."""
     with suppress(OSError):
-        _console.print(printable(line), markup=False, soft_wrap=True)
+        console.print(printable(line), markup=False, soft_wrap=True)
 
 
 def fail(error: SegmentationError | OSError) -> int:
     """Writes an error in one line on stderr; returns the exit code."""
+    message, code = failure(error)
+    say(f"segmentation: error: {message}")
+    return code
+
+
+def failure(error: SegmentationError | OSError) -> tuple[str, int]:
+    """Returns the message of an error in one line, and the exit code."""
     if isinstance(error, SegmentationError):
-        say(f"segmentation: error: {error}")
-        return error.exit_code
-    say(f"segmentation: error: {error.filename or 'a file'}: {error.strerror or error}")
-    return 1
-
-
-@contextmanager
-def progress_bar(name: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Yields a function that shows the progress of the file `name`: (frames done, frames expected or 0).
-
-    The bar is shown on a terminal alone, and is gone at the end.
-    """
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[fps]:.1f} fps"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=_console, disable=quiet or not _console.is_terminal, transient=True) as bar:
-        task = bar.add_task(printable(name), total=None, fps=0.0)
-
-        def advance(done: int, expected: int) -> None:
-            bar.update(task, completed=done, total=max(done, expected) or None, fps=bar.tasks[task].speed or 0.0)
-
-        yield advance
+        return str(error), error.exit_code
+    return f"{error.filename or 'a file'}: {error.strerror or error}", 1
 
 
 @contextmanager

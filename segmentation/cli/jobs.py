@@ -1,21 +1,22 @@
 """Jobs of the command line: each input with the files that its run reads and writes."""
 
-import glob
 import os
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from segmentation.cli.find_inputs import VIDEO_SUFFIXES, Source
 from segmentation.config import Config
 from segmentation.effect import Effect
-from segmentation.errors import ConfigError, InputError
+from segmentation.errors import ConfigError
 from segmentation.media.containers import CUTOUTS
 from segmentation.media.input import is_url
 from segmentation.options import RunOptions
 from segmentation.pipeline.output_paths import default_output
 
-_VIDEO_SUFFIXES = frozenset(".mp4 .m4v .mov .mkv .webm .avi .ts .mts .m2ts .mpg .mpeg .flv .wmv .3gp .ogv".split())
 _PATHS = ("/", "./", "../")
+_FILES = VIDEO_SUFFIXES | {".jsonl", ".json", ".png"}  # names with these suffixes are no folders that are to be made
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,68 +26,123 @@ class Job:
     source: str
     target: Path
     options: RunOptions
+    folders: set[Path] = field(default_factory=set)  # to be made if they are missing
 
     @property
-    def files(self) -> list[Path]:
-        """Returns the files of this run alone: all that the run writes, and the masks that it reads."""
-        others = (self.options.get("results"), self.options.get("save_masks"), self.options.get("masks"))
+    def written(self) -> list[Path]:
+        """Returns the files that this run writes."""
+        others = (self.options.get("results"), self.options.get("save_masks"))
         also = [Path(path) for _, path in self.options.get("also", ())]
         return [self.target, *also, *(Path(path) for path in others if path)]
 
+    @property
+    def done(self) -> bool:
+        """Returns whether all files of this run exist. Files only come into being complete."""
+        return all(os.path.lexists(path) for path in self.written)
 
-def make_jobs(inputs: Sequence[str], output: str | None, config: Config) -> list[Job]:
-    """Returns a job for each input; folders and patterns stand for the videos in them. `output` is a file or a folder.
+    def make_folders(self) -> None:
+        """Makes the folders that are missing. Raises `OSError`."""
+        for folder in self.folders:
+            folder.mkdir(parents=True, exist_ok=True)
 
-    Raises `ConfigError` if two jobs have a file in common, and `InputError` if an input does not exist.
+
+def make_jobs(sources: Sequence[Source], output: str | None, config: Config) -> list[Job]:
+    """Returns a job for each input. `output` is a file or a folder.
+
+    Raises `ConfigError` if two jobs have a file in common.
     """
-    if not inputs:
-        raise ConfigError("no input: name a video, a folder, a pattern or an http(s) address; --help shows the options")
-    sources = [source for text in inputs for source in expand(text)]
-    into_folder = output is not None and (len(sources) > 1 or output.endswith("/") or Path(output).is_dir())
-    if output is not None and into_folder and not Path(output).is_dir():
-        raise ConfigError(f"--output {output}: several inputs need a folder that exists")
-    if config.trace is not None and len(sources) > 1:
+    several = len(sources) > 1
+    folder = output is not None and _is_folder("output", output, several=several)
+    if config.trace is not None and several:
         raise ConfigError(f"--trace {config.trace}: one file for one input; trace them apart")
     jobs: list[Job] = []
-    for source in sources:
-        target = default_output(source, config)
-        if output is not None:
-            target = Path(output) / target.name if into_folder else Path(output)
-        others = [s for s in sources if s != source and not is_url(s)]
-        if os.path.exists(target) and any(target.samefile(s) for s in others):
-            raise ConfigError(f"{source}: its output {target} is an input too; name another with -o")
-        job = Job(source, target, _named(config, source, target, single=len(sources) == 1))
-        for path in job.files:
-            if any(path in other.files for other in jobs):
-                raise ConfigError(f"{source}: another input has the file {path} too; process them apart")
+    files = {_identity(source.path): source.path for source in sources if not is_url(source.path)}
+    owners: dict[Path, str] = {}
+    for source, target, whole in _targets(sources, output, config, folder=folder):
+        if os.path.exists(target) and files.get(_identity(target), source.path) != source.path:
+            raise ConfigError(f"{source.path}: its output {target} is an input too; name another with -o")
+        job = Job(source.path, target, {})
+        if folder:
+            job.folders.add(target.parent)
+        _name_others(job, config, source, several=several, whole=whole)
+        masks = job.options.get("masks")
+        for path in [*job.written, *([Path(masks)] if masks else [])]:
+            if owners.setdefault(path, source.path) != source.path:
+                raise ConfigError(f"{source.path}: another input has the file {path} too; process them apart")
         jobs.append(job)
     return jobs
 
 
-def _named(config: Config, source: str, target: Path, *, single: bool) -> RunOptions:
-    """Returns the options with the names of a run's other files.
+def _targets(
+    sources: Sequence[Source], output: str | None, config: Config, *, folder: bool
+) -> list[tuple[Source, Path, bool]]:
+    """Returns each input with its output, and whether the output's name has all of the input's name.
+
+    That is so where `a.mp4` and `a.mov` would have the same output: they get `a.mp4.segmented.mp4` and
+    `a.mov.segmented.mp4`.
+    """
+    whole: set[int] = set()
+    while True:
+        targets = []
+        for number, source in enumerate(sources):
+            target = default_output(source.path, config, whole_name=number in whole)
+            if output is not None:
+                target = Path(output, source.folder, target.name) if folder else Path(output)
+            targets.append(target)
+        places = [os.path.abspath(target) for target in targets]
+        count = Counter(places)
+        alike = {number for number, place in enumerate(places) if count[place] > 1} - whole
+        if not alike:
+            return [(source, targets[number], number in whole) for number, source in enumerate(sources)]
+        whole |= alike
+
+
+def _identity(path: str | Path) -> tuple[int, int] | None:
+    """Returns what tells a file from all others whatever its name, None if there is no such file."""
+    try:
+        about = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return about.st_dev, about.st_ino
+
+
+def _is_folder(option: str, path: str | Path, *, several: bool) -> bool:
+    """Returns whether an option names a folder, or one that is to be made for several inputs. Raises `ConfigError`."""
+    if os.path.isdir(path) or str(path).endswith("/"):
+        return True
+    if several and (os.path.lexists(path) or Path(path).suffix.lower() in _FILES):
+        raise ConfigError(f"--{option} {path}: several inputs need a folder")
+    return several
+
+
+def _name_others(job: Job, config: Config, source: Source, *, several: bool, whole: bool) -> None:
+    """Adds the names of a run's other files.
 
     In folders, these files are named after the run's output, and masks after its input.
     """
 
     def within(option: str, path: str | Path, name: str) -> Path:
-        if Path(path).is_dir():
-            return Path(path) / name
-        if single:
+        if not _is_folder(option, path, several=several):
             return Path(path)
-        raise ConfigError(f"--{option} {path}: several inputs need a folder that exists")
+        file = Path(path, source.folder, name)
+        job.folders.add(file.parent)
+        return file
 
-    options: RunOptions = {
-        "also": [(e, within("also", path, f"{target.stem}.{_suffixes(e, target)}")) for e, path in config.also]
-    }
-    masks = f"{default_output(source).stem}.masks.mkv"  # one name, so that --masks finds the file of --save-masks
+    target, options = job.target, job.options
+    options["also"] = [
+        (effect, within("also", path, f"{target.stem}.{_suffixes(effect, target)}")) for effect, path in config.also
+    ]
+    # One name, so that --masks finds the file of --save-masks.
+    masks = f"{default_output(source.path, whole_name=whole).stem}.masks.mkv"
     if config.results is not None:
         options["results"] = within("results", config.results, f"{target.stem}.jsonl")
     if config.save_masks is not None:
         options["save_masks"] = within("save-masks", config.save_masks, masks)
     if config.masks is not None:
-        options["masks"] = within("masks", config.masks, masks)
-    return options
+        if several and not os.path.isdir(config.masks):
+            raise ConfigError(f"--masks {config.masks}: several inputs need a folder that exists")
+        inside = os.path.isdir(config.masks)
+        options["masks"] = Path(config.masks, source.folder, masks) if inside else Path(config.masks)
 
 
 def _suffixes(effect: str, target: Path) -> str:
@@ -119,24 +175,3 @@ def _wrong(effect: str) -> ConfigError | None:
     except ConfigError as exc:
         return exc
     return None
-
-
-def expand(text: str) -> list[str]:
-    """Returns a folder's videos, a pattern's matches, or the one file or address that `text` names.
-
-    Raises `InputError` if there are none.
-    """
-    path = Path(text)
-    if is_url(text) or path.is_file():
-        return [text]
-    if path.is_dir():
-        found = sorted(p for p in path.iterdir() if p.suffix.lower() in _VIDEO_SUFFIXES)
-    else:
-        found = sorted(Path(p) for p in glob.glob(text)) if glob.has_magic(text) else []
-        if not found and not glob.has_magic(text):
-            raise InputError(f"{text}: no such file")
-    # The output of an earlier run is not an input of the next.
-    videos = [str(p) for p in found if p.is_file() and ".segmented" not in p.suffixes and not p.name.startswith(".")]
-    if not videos:
-        raise InputError(f"{text}: no videos there")
-    return videos

@@ -1,25 +1,25 @@
-"""The command line `python -m segmentation`: processes one input after the other, returns the exit code."""
+"""The command line `python -m segmentation`: processes all inputs on one session, returns the exit code."""
 
 import argparse
 import gc
 import json
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from segmentation.cli.arguments import config_from, parse
-from segmentation.cli.console import ConsoleHandler, fail, progress_bar, results_on_stdout, say
+from segmentation.cli.batch import Batch
+from segmentation.cli.console import ConsoleHandler, fail, results_on_stdout, say
+from segmentation.cli.find_inputs import Inputs, find_inputs
 from segmentation.cli.jobs import Job, make_jobs
 from segmentation.cli.signals import finish_on_signals
 from segmentation.config import Config
-from segmentation.errors import SegmentationError, hide_secrets
+from segmentation.errors import ConfigError, SegmentationError
 from segmentation.media.input import probe
 from segmentation.models.model import load_model
 from segmentation.pipeline.machine import machine
 from segmentation.pipeline.plan import make_plan
-from segmentation.pipeline.report import Report
 from segmentation.pipeline.session import Segmenter
 
 
@@ -39,47 +39,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.plan:
                 print_result(_plan(config, options))
                 return 0
-            jobs = make_jobs(options.inputs, options.output, config)
+            inputs = _inputs(options)
+            jobs = make_jobs(inputs.sources, options.output, config)
         except (SegmentationError, OSError) as exc:
             return fail(exc)
-        return _process(jobs, config, options, print_result)
+        if inputs.left_out and not options.quiet:
+            say(f"segmentation: {inputs.left_out}")
+        return _process(jobs, inputs, config, options, print_result)
 
 
 def _process(
-    jobs: Sequence[Job], config: Config, options: argparse.Namespace, print_result: Callable[[str], None]
+    jobs: Sequence[Job],
+    inputs: Inputs,
+    config: Config,
+    options: argparse.Namespace,
+    print_result: Callable[[str], None],
 ) -> int:
     """Processes all jobs, or those before a signal; returns the exit code."""
-    codes = []
+    codes: list[int] = []
     with finish_on_signals() as received, suppress(KeyboardInterrupt), Segmenter(config) as segmenter:
-        for job in jobs:
-            try:
-                report = _run(segmenter, job, received.stop, quiet=options.quiet)
-                if options.json:
-                    print_result(json.dumps(asdict(report)))
-                codes.append(0)
-            except (SegmentationError, OSError) as exc:
-                codes.append(fail(exc))
-            if received.numbers:
-                break
+        batch = Batch(
+            segmenter=segmenter,
+            stop=received.stop,
+            print_result=print_result if options.json else None,
+            at_a_time=options.jobs,
+            skip_existing=options.skip_existing,
+            quiet=options.quiet,
+        )
+        codes = batch(jobs, inputs.missing)
     return received.exit_code or next((code for code in codes if code), 0)
 
 
-def _run(segmenter: Segmenter, job: Job, stop: threading.Event, *, quiet: bool) -> Report:
-    """Processes one input, with a progress bar and a line at the end."""
-    with progress_bar(hide_secrets(job.source).rpartition("/")[2], quiet=quiet) as advance:
-        report = segmenter.run(job.source, job.target, stop=stop, progress=advance, **job.options)
-    if not quiet:
-        files = ", ".join([report.output, *report.also])
-        state = "stopped, " if stop.is_set() else ""
-        say(f"{files}: {state}{report.frames} frames in {report.seconds:.1f} s ({report.fps:.1f} fps)")
-    return report
+def _inputs(options: argparse.Namespace) -> Inputs:
+    """Returns the inputs that the arguments stand for. Raises `ConfigError` if there are no arguments."""
+    if not options.inputs:
+        raise ConfigError("no input: name a video, a folder, a pattern or an http(s) address; --help shows the options")
+    return find_inputs(options.inputs, recursive=options.recursive)
 
 
 def _plan(config: Config, options: argparse.Namespace) -> str:
     """Returns the implementation of each stage, for the first input if one is given, as text or as JSON."""
     info = None
     if options.inputs:
-        job = make_jobs(options.inputs, options.output, config)[0]
+        inputs = _inputs(options)
+        if not inputs.sources:
+            raise inputs.missing[0][1]
+        job = make_jobs(inputs.sources, options.output, config)[0]
         config, info = replace(config, **job.options), probe(job.source)
     model = load_model(config, info) if config.masks is None else None
     plan = make_plan(config, info, model=model)

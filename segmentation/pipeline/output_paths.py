@@ -9,9 +9,12 @@ from segmentation.effect import Effect
 from segmentation.errors import ConfigError
 
 
-def default_output(input: str, config: Config | None = None) -> Path:
-    """`<stem>.segmented.mp4` beside the input, `.mkv` for ffv1, `.mov` for cut-outs; for an address, in the current
-    folder."""
+def default_output(input: str, config: Config | None = None, *, whole_name: bool = False) -> Path:
+    """Returns `<stem>.segmented.mp4` beside the input, `.mkv` for ffv1, `.mov` for cut-outs.
+
+    For an address it is in the current folder. With `whole_name` the input's suffix stays:
+    `<stem>.mov.segmented.mp4`.
+    """
     config = config or Config()
     suffix = ".mkv" if config.codec == "ffv1" else ".mp4"
     if Effect.parse(config.effect).kind == "cutout":
@@ -19,7 +22,8 @@ def default_output(input: str, config: Config | None = None) -> Path:
     if input.startswith(("http://", "https://")):
         place = re.split("[?#]", input.partition("://")[2])[0].rstrip("/")
         input = place.rpartition("/")[2] if "/" in place else ""
-    return Path(input).parent / f"{Path(input).stem or 'video'}.segmented{suffix}"
+    name = Path(input).name if whole_name else Path(input).stem
+    return Path(input).parent / f"{name or 'video'}.segmented{suffix}"
 
 
 def check_names(source: str, target: Path, config: Config) -> None:

@@ -4,50 +4,15 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fake_session import FakeSegmenter
 from paths import SAMPLE
 
-from segmentation import Config, InputError, Report
+from segmentation import InputError
 from segmentation.cli import main as module
 from segmentation.cli.signals import finish_on_signals, interrupt_on_signals
-
-
-class FakeSegmenter:
-    """Stands for a session: records its runs, and does what a test asks for in each."""
-
-    made: "list[FakeSegmenter]"
-    during: Callable[[threading.Event], None]
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.runs: list[dict[str, Any]] = []
-        self.closed = False
-        self.made.append(self)
-
-    def __enter__(self) -> "FakeSegmenter":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.closed = True
-
-    def run(self, source: str, target: Path, *, stop: threading.Event, progress: object, **options: Any) -> Report:
-        self.runs.append({"source": source, **options})
-        type(self).during(stop)
-        return Report(
-            input=source, output=str(target), also=(), frames=1, damaged=0, seconds=1.0, fps=1.0, plan={}, stages={}
-        )
-
-
-@pytest.fixture
-def session(monkeypatch: pytest.MonkeyPatch) -> type[FakeSegmenter]:
-    monkeypatch.setattr(FakeSegmenter, "made", [], raising=False)
-    monkeypatch.setattr(FakeSegmenter, "during", staticmethod(lambda stop: None), raising=False)
-    monkeypatch.setattr(module, "Segmenter", FakeSegmenter)
-    return FakeSegmenter
 
 
 @pytest.fixture

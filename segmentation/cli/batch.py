@@ -1,0 +1,166 @@
+"""A command's inputs, one after the other or several at a time, and what is said about each."""
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from segmentation.cli.console import fail, failure, say
+from segmentation.cli.jobs import Job
+from segmentation.cli.progress import BatchProgress
+from segmentation.cli.workers import in_threads
+from segmentation.errors import SegmentationError, hide_secrets
+from segmentation.pipeline.report import Report
+from segmentation.pipeline.session import Segmenter
+
+log = logging.getLogger(__name__)
+
+_Error: TypeAlias = SegmentationError | OSError
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Holds the end of one input: a report, an error, or neither if it was skipped."""
+
+    source: str
+    target: Path | None = None
+    report: Report | None = None
+    error: _Error | None = None
+    stopped: bool = False
+
+    def as_json(self) -> str:
+        """Returns the line of `--json`."""
+        if self.report is not None:
+            return json.dumps(asdict(self.report))
+        if self.error is not None:
+            message, code = failure(self.error)
+            return json.dumps({"input": hide_secrets(self.source), "error": message, "exit_code": code})
+        return json.dumps({"input": hide_secrets(self.source), "output": str(self.target), "skipped": True})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Runs the jobs of a command on one session."""
+
+    segmenter: Segmenter
+    stop: threading.Event  # ends the runs under way, with playable files
+    print_result: Callable[[str], None] | None  # for `--json`
+    at_a_time: int = 1
+    skip_existing: bool = False
+    quiet: bool = False
+
+    def __call__(self, jobs: Sequence[Job], missing: Sequence[tuple[str, _Error]]) -> list[int]:
+        """Runs all jobs, or those before `stop`; returns their exit codes, those of `missing` inputs first."""
+        begin = time.monotonic()
+        outcomes: list[Outcome] = []
+        codes: list[int] = []
+        with BatchProgress([job.source for job in jobs], quiet=self.quiet) as progress:
+            for outcome in self._outcomes(jobs, missing, progress):
+                outcomes.append(outcome)
+                codes.append(self._tell(outcome))
+        count = len(jobs) + len(missing)
+        skipped = any(outcome.report is None and outcome.error is None for outcome in outcomes)
+        if (count > 1 or skipped) and not self.quiet:
+            self._summarize(outcomes, count, time.monotonic() - begin)
+        return codes
+
+    def _outcomes(
+        self, jobs: Sequence[Job], missing: Sequence[tuple[str, _Error]], progress: BatchProgress
+    ) -> Iterator[Outcome]:
+        """Yields the end of each input as it comes."""
+        yield from (Outcome(source, error=error) for source, error in missing)
+        alone = len(jobs) == 1
+
+        def run(job: Job) -> Outcome:
+            return self._run(job, progress, alone=alone)
+
+        if min(self.at_a_time, len(jobs)) > 1:
+            with closing(in_threads(run, jobs, self.at_a_time, self.stop)) as outcomes:
+                yield from outcomes
+            return
+        for job in jobs:  # on the main thread, which a second signal interrupts
+            if self.stop.is_set():
+                return
+            yield run(job)
+
+    def _run(self, job: Job, progress: BatchProgress, *, alone: bool) -> Outcome:
+        """Runs one job, unless its files exist and are to be skipped."""
+        if self.skip_existing and job.done:
+            progress.skip(job.source)
+            return Outcome(job.source, target=job.target)
+        advance, end = progress.begin(job.source)
+        try:
+            job.make_folders()
+            report = self.segmenter.run(job.source, job.target, stop=self.stop, progress=advance, **job.options)
+            stopped = self.stop.is_set()
+            if stopped and (self.skip_existing or not alone):
+                report = _as_fragment(report, job)
+            return Outcome(job.source, report=report, stopped=stopped)
+        except (SegmentationError, OSError) as exc:
+            return Outcome(job.source, error=exc)
+        finally:
+            end()
+
+    def _tell(self, outcome: Outcome) -> int:
+        """Prints what is to be said about an input; returns its exit code."""
+        code = 0
+        report = outcome.report
+        if outcome.error is not None:
+            code = fail(outcome.error)
+        elif report is not None and not self.quiet:
+            files = ", ".join([report.output, *report.also])
+            state = "stopped, " if outcome.stopped else ""
+            say(f"{files}: {state}{report.frames} frames in {report.seconds:.1f} s ({report.fps:.1f} fps)")
+        elif report is None:
+            log.info("%s: exists already, skipped", outcome.target)
+        if self.print_result is not None:
+            try:
+                self.print_result(outcome.as_json())
+            except SegmentationError as exc:
+                return code or fail(exc)
+        return code
+
+    def _summarize(self, outcomes: Sequence[Outcome], count: int, seconds: float) -> None:
+        """Says how many inputs are done, skipped and failed, and why those failed."""
+        reports = [outcome.report for outcome in outcomes if outcome.report is not None]
+        failed = [outcome.error for outcome in outcomes if outcome.error is not None]
+        counts = {
+            "done": sum(not outcome.stopped for outcome in outcomes if outcome.report is not None),
+            "stopped": sum(outcome.stopped for outcome in outcomes),
+            "skipped": len(outcomes) - len(reports) - len(failed),
+            "failed": len(failed),
+            "not begun": count - len(outcomes),
+        }
+        frames = sum(report.frames for report in reports)
+        size = sum(_size(path) for report in reports for path in (report.output, *report.also))
+        parts = [f"{count} {what}" for what, count in counts.items() if count or what == "done"]
+        say(f"{', '.join(parts)}: {frames} frames in {seconds:.1f} s ({frames / seconds:.1f} fps), {size / 1e6:.1f} MB")
+        for error in failed:
+            say(f"failed: {failure(error)[0]}")
+
+
+def _as_fragment(report: Report, job: Job) -> Report:
+    """Names the files of a stopped run `NAME.partial.EXT`, so that `--skip-existing` does not take them for complete.
+
+    Returns the report with the new names. Raises `OSError`.
+    """
+    renamed = {}
+    for path in job.written:
+        if path.is_file():
+            fragment = path.with_suffix(f".partial{path.suffix}")
+            renamed[str(path)] = str(path.replace(fragment))
+    return replace(
+        report,
+        output=renamed.get(report.output, report.output),
+        also=tuple(renamed.get(path, path) for path in report.also),
+    )
+
+
+def _size(path: str) -> int:
+    return os.path.getsize(path) if os.path.isfile(path) else 0

@@ -1,0 +1,139 @@
+"""Inputs of the command line: the videos that its arguments stand for, and the files that are left out."""
+
+import glob
+import mimetypes
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import av
+import av.error
+
+from segmentation.errors import InputError
+from segmentation.media.input import is_url, open_input, video_stream
+
+VIDEO_SUFFIXES = frozenset(
+    ".mp4 .m4v .mov .qt .mkv .webm .avi .divx .ts .mts .m2ts .m2t .mpg .mpeg .mpe .m1v .m2v .vob .flv .f4v .wmv .asf "
+    ".3gp .3g2 .ogv .ogm .mxf .dv .rm .rmvb .nut .y4m .ivf .obu .h264 .264 .h265 .265 .hevc .mjpeg .mjpg .wtv".split()
+)
+_TYPES = mimetypes.MimeTypes()
+# Demuxers that make a picture of a text, read one picture, or lead to other files.
+_NO_VIDEOS = frozenset("tty bin xbin adf idf image2 gif apng hls dash concat sdp rtsp lavfi".split())
+_NAMED = 3  # of the files that are left out
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Holds an input, and the folder that it lies in, relative to the folder that was searched for it."""
+
+    path: str
+    folder: Path = Path()
+
+
+@dataclass(slots=True)
+class Inputs:
+    """Holds all that the arguments stand for."""
+
+    sources: list[Source] = field(default_factory=list)
+    missing: list[tuple[str, InputError]] = field(default_factory=list)  # arguments without a video
+    no_videos: list[str] = field(default_factory=list)
+    earlier_outputs: list[str] = field(default_factory=list)
+
+    @property
+    def left_out(self) -> str:
+        """Returns a line with the number and some names of the files that are left out, empty if there are none."""
+        kinds = ((self.no_videos, "not a video"), (self.earlier_outputs, "output of an earlier run"))
+        counts = [f"{len(files)} ({reason}: {_some(files)})" for files, reason in kinds if files]
+        return f"left out {', '.join(counts)}" if counts else ""
+
+
+def find_inputs(arguments: Sequence[str], *, recursive: bool = False) -> Inputs:
+    """Returns the videos of files, folders, patterns and addresses, each once.
+
+    `recursive` searches folders in folders too. Of several inputs, outputs of earlier runs are left out.
+    """
+    found = Inputs()
+    for text in arguments:
+        before = len(found.sources)
+        path = Path(text)
+        if is_url(text):
+            found.sources.append(Source(text))
+        elif os.path.isdir(text):
+            _add(found, _files(path, recursive=recursive), beside=path)
+        elif glob.has_magic(text) and not os.path.exists(text):
+            matches = (Path(match) for match in sorted(glob.glob(text, recursive=recursive)))
+            # `*.gif` says what is wanted; `clips/*` is like the folder.
+            named = bool(Path(text).suffix) and not glob.has_magic(Path(text).suffix)
+            _add(found, (match for match in matches if match.is_file() and not _hidden(match)), named=named)
+        elif os.path.isfile(text):
+            several = len(arguments) > 1  # a shell's `*.mp4` names earlier outputs too
+            _add(found, [path], named=True, may_be_output=not several)
+        else:
+            found.missing.append((text, InputError(f"{text}: no such file")))
+            continue
+        if len(found.sources) == before and not os.path.isfile(text):  # a file is an earlier output, counted as such
+            found.missing.append((text, InputError(f"{text}: no videos there")))
+    if not found.sources and not found.missing:
+        text = arguments[0]
+        found.missing.append(
+            (text, InputError(f"{text}: is an output of an earlier run, as all others; name it alone"))
+        )
+    once = {s.path if is_url(s.path) else os.path.abspath(s.path): s for s in reversed(found.sources)}
+    found.sources = list(reversed(once.values()))
+    return found
+
+
+def can_be_video(path: Path) -> bool:
+    """Returns whether a file should be tried: by its suffix, or for an unknown one by what FFmpeg finds in it."""
+    if path.suffix.lower() in VIDEO_SUFFIXES:
+        return True
+    kind, encoding = _TYPES.guess_type(path.name)
+    if encoding is not None or kind not in (None, "application/octet-stream"):
+        return encoding is None and str(kind).startswith("video/")
+    try:
+        with open_input(str(path)) as container:
+            names = container.format.name.split(",")
+            if any(name in _NO_VIDEOS or name.endswith("_pipe") for name in names):
+                return False
+            video_stream(container, str(path))
+            return True
+    except (InputError, av.error.FFmpegError):
+        return False
+
+
+def _add(
+    found: Inputs,
+    files: Iterable[Path],
+    *,
+    beside: Path | None = None,
+    named: bool = False,
+    may_be_output: bool = False,
+) -> None:
+    """Sorts files into those that are tried and those that are left out; `named` ones are videos by the user's word."""
+    for path in files:
+        if ".segmented" in path.suffixes and not may_be_output:
+            found.earlier_outputs.append(str(path))
+        elif named or can_be_video(path):
+            found.sources.append(Source(str(path), path.parent.relative_to(beside) if beside is not None else Path()))
+        else:
+            found.no_videos.append(str(path))
+
+
+def _files(folder: Path, *, recursive: bool) -> Iterator[Path]:
+    """Yields the regular files of a folder in order, but for hidden ones. Links to folders are not followed."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if recursive and not _hidden(Path(name)))
+        for name in sorted(names):
+            path = Path(place, name)
+            if not _hidden(path) and path.is_file():
+                yield path
+
+
+def _hidden(path: Path) -> bool:
+    return path.name.startswith(".")
+
+
+def _some(files: Sequence[str]) -> str:
+    names = ", ".join(Path(file).name for file in files[:_NAMED])
+    return f"{names} and {len(files) - _NAMED} more" if len(files) > _NAMED else names

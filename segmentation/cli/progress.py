@@ -1,0 +1,123 @@
+"""The progress of a command: bars on a terminal, else a line from time to time."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from segmentation.cli.console import console, say
+from segmentation.errors import hide_secrets, printable
+
+INTERVAL = 30.0  # seconds between two lines where there is no terminal
+
+
+class BatchProgress:
+    """Shows the frames of each input under way; with several inputs also how many are done, and the time left for all.
+
+    The bars are shown on a terminal alone, and are gone at the end. Elsewhere a line comes every `INTERVAL` seconds.
+    Inputs may be under way on several threads.
+    """
+
+    def __init__(self, sources: Sequence[str], *, quiet: bool) -> None:
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            _FramesColumn(),
+            TimeRemainingColumn(),
+        )
+        terminal = console.is_terminal and not quiet
+        self._bars = Progress(*columns, console=console, disable=not terminal, transient=True)
+        self._lines = not terminal and not quiet
+        self._lock = threading.Lock()
+        self._sizes = _sizes(sources)
+        self._count = len(sources)
+        self._ended = 0
+        self._parts: dict[str, float] = {}  # of each input that has begun: how much of it is done, 0 to 1
+        self._begin = self._said = time.monotonic()
+        several = self._count > 1
+        self._all = self._bars.add_task(self._of_all, total=1.0, frames=False) if several else None
+
+    def __enter__(self) -> "BatchProgress":
+        self._bars.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._bars.stop()
+
+    def begin(self, source: str) -> tuple[Callable[[int, int], None], Callable[[], None]]:
+        """Returns two functions: one shows an input's progress, (frames done, frames expected or 0), one its end."""
+        name = printable(hide_secrets(source).rpartition("/")[2])
+        task = self._bars.add_task(name, total=None, frames=True)
+
+        def advance(done: int, expected: int) -> None:
+            self._bars.update(task, completed=done, total=max(done, expected) if expected else None)
+            with self._lock:
+                self._parts[source] = min(1.0, done / expected) if expected else 0.0
+                self._show_all()
+                line = self._line(f"{name}: {done} of {expected or '?'} frames")
+            if line:
+                say(line)
+
+        def end() -> None:
+            self._bars.remove_task(task)
+            self.skip(source)
+
+        return advance, end
+
+    def skip(self, source: str) -> None:
+        """Counts an input as done."""
+        with self._lock:
+            self._ended += 1
+            self._parts[source] = 1.0
+            self._show_all()
+
+    @property
+    def _of_all(self) -> str:
+        return f"{self._ended} of {self._count}"
+
+    def _show_all(self) -> None:
+        if self._all is not None:
+            self._bars.update(self._all, completed=self._part_done(), description=self._of_all)
+
+    def _part_done(self) -> float:
+        """Returns how much of all inputs is done, 0 to 1, by their sizes in bytes."""
+        return sum(self._sizes[source] * part for source, part in self._parts.items()) / sum(self._sizes.values())
+
+    def _line(self, of_one: str) -> str | None:
+        """Returns the line that is due where there is no terminal."""
+        now = time.monotonic()
+        if not self._lines or now - self._said < INTERVAL:
+            return None
+        self._said = now
+        part = self._part_done()
+        left = f", {_clock((now - self._begin) * (1 - part) / part)} left" if part else ""
+        return f"segmentation: {self._of_all + ' inputs done, ' if self._count > 1 else ''}{of_one}{left}"
+
+
+class _FramesColumn(ProgressColumn):
+    """Shows frames and speed of an input; nothing in the bar of all inputs."""
+
+    def render(self, task: Task) -> Text:
+        """Returns such as `12/150 48.2 fps`."""
+        if not task.fields["frames"]:
+            return Text("")
+        total = int(task.total) if task.total is not None else "?"
+        return Text(f"{int(task.completed)}/{total} {task.speed or 0.0:.1f} fps")
+
+
+def _sizes(sources: Sequence[str]) -> dict[str, float]:
+    """Returns each input's size in bytes; for those without one, such as addresses, the mean of the others."""
+    sizes = {source: float(os.path.getsize(source)) for source in sources if os.path.isfile(source)}
+    mean = sum(sizes.values()) / len(sizes) if sizes else 1.0
+    return {source: max(1.0, sizes.get(source, mean)) for source in sources}
+
+
+def _clock(seconds: float) -> str:
+    minutes, second = divmod(round(seconds), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02}:{second:02}"

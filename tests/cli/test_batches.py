@@ -1,0 +1,156 @@
+"""Batches: which files are taken, how outputs are named, and what is said about each input."""
+
+import json
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+from fake_session import FakeSegmenter
+from paths import SAMPLE
+from videos import Synthetic
+
+from segmentation import Config, ConfigError, InputError
+from segmentation.cli import progress
+from segmentation.cli.find_inputs import can_be_video, find_inputs
+from segmentation.cli.jobs import make_jobs
+from segmentation.cli.main import main
+
+Session = type[FakeSegmenter]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def touch(*names: str) -> None:
+    for name in names:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(b"v")
+
+
+def found(*arguments: str, recursive: bool = False) -> list[str]:
+    return [source.path for source in find_inputs(arguments, recursive=recursive).sources]
+
+
+def targets(*arguments: str, output: str | None = None, recursive: bool = False) -> list[str]:
+    sources = find_inputs(arguments, recursive=recursive).sources
+    return [str(job.target) for job in make_jobs(sources, output, Config())]
+
+
+def test_folders_are_searched_as_deep_as_asked(here: Path) -> None:
+    touch("in/b.mp4", "in/a.MOV", "in/deep/er/c.webm", "in/.hidden/d.mp4", "in/.e.mp4", "in/b.segmented.mp4")
+    os.symlink(here / "in", here / "in" / "deep" / "loop")
+    assert found("in") == ["in/a.MOV", "in/b.mp4"]
+    assert found("in", recursive=True) == ["in/a.MOV", "in/b.mp4", "in/deep/er/c.webm"]
+    assert found("in", "in/b.mp4", "./in/b.mp4") == ["in/a.MOV", "in/b.mp4"]  # each once
+
+
+def test_whatever_can_be_a_video_is_tried(here: Path) -> None:
+    """Known suffixes are trusted, so that a damaged video fails with a message; unknown ones are looked into."""
+    touch("in/broken.vob", "in/photo.jpg", "in/notes.txt", "in/sound.mp3", "in/old.zip", "in/random", "in/dump.bin")
+    Path("in/list.x").write_text("#EXTM3U\nclip.mp4\n")
+    Path("in/art.nfo").write_text("a text that FFmpeg would draw\n" * 99)
+    shutil.copy(SAMPLE, "in/nameless")
+    shutil.copy(SAMPLE, "in/clip.download")
+    Synthetic(codec="png", size=(16, 16), pts=range(1), pix_fmt="rgb24", format="image2").write(Path("in/picture.x"))
+    inputs = find_inputs(["in"])
+    assert [source.path for source in inputs.sources] == ["in/broken.vob", "in/clip.download", "in/nameless"]
+    assert len(inputs.no_videos) == 9
+    assert inputs.left_out == "left out 9 (not a video: art.nfo, dump.bin, list.x and 6 more)"
+    assert not can_be_video(Path("nowhere"))
+
+
+def test_outputs_of_earlier_runs_are_left_out_of_several_inputs(here: Path) -> None:
+    touch("a.mp4", "a.segmented.mp4", "b.mov.segmented.mkv")
+    assert found("a.mp4", "a.segmented.mp4", "b.mov.segmented.mkv") == ["a.mp4"]  # as a shell expands *.m*
+    assert found("*") == ["a.mp4"]
+    assert found("a.segmented.mp4") == ["a.segmented.mp4"]
+    assert "is an output" in str(find_inputs(["a.segmented.mp4", "b.mov.segmented.mkv"]).missing[0][1])
+
+
+def test_names_that_clash_keep_their_suffix(here: Path) -> None:
+    touch("a.mp4", "a.mov", "b.mp4", "c/a.mp4", "c.mp4", "c.mov", "c.mp4.avi")
+    assert targets("a.mp4", "a.mov", "b.mp4") == ["a.mp4.segmented.mp4", "a.mov.segmented.mp4", "b.segmented.mp4"]
+    assert targets("a.mp4", "c/a.mp4") == ["a.segmented.mp4", "c/a.segmented.mp4"]
+    assert len(set(targets("c.mp4", "c.mov", "c.mp4.avi"))) == 3
+    with pytest.raises(ConfigError, match="another input has the file"):
+        targets("a.mp4", "c/a.mp4", output="out/")
+
+
+def test_missing_folders_are_made_as_the_inputs_folders(here: Path, session: Session) -> None:
+    touch("in/a.mp4", "in/deep/a.mp4")
+    assert targets("in", output="out", recursive=True) == ["out/a.segmented.mp4", "out/deep/a.segmented.mp4"]
+    assert not Path("out").exists()
+    options = ["--results", "out/results", "--also", "mask:out/masks"]
+    assert main(["in", "-r", "-o", "out", "-q", *options]) == 0
+    assert Path("out/deep/a.segmented.mp4").is_file() and Path("out/masks/deep").is_dir()
+    assert [run["results"] for run in session.made[0].runs] == [
+        Path("out/results/a.segmented.jsonl"),
+        Path("out/results/deep/a.segmented.jsonl"),
+    ]
+    assert main(["in/a.mp4", "-o", "new/", "-q"]) == 0
+    assert Path("new/a.segmented.mp4").is_file()
+
+
+def test_a_batch_goes_on_where_it_was_interrupted(
+    here: Path, session: Session, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    touch("a.mp4", "b.mp4", "c.mp4")
+
+    def stop_second(stop: threading.Event) -> None:
+        if len(session.made[0].runs) == 2:
+            stop.set()
+
+    monkeypatch.setattr(session, "during", staticmethod(stop_second))
+    main(["*.mp4"])
+    err = capfd.readouterr().err
+    assert "b.segmented.partial.mp4: stopped, 1 frames" in err and "1 done, 1 stopped, 1 not begun: 2 frames" in err
+    assert sorted(p.name for p in here.glob("*.segmented.*")) == ["a.segmented.mp4", "b.segmented.partial.mp4"]
+    monkeypatch.setattr(session, "during", staticmethod(lambda stop: None))
+    assert main(["*.mp4", "--skip-existing", "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert [run["source"] for run in session.made[1].runs] == ["b.mp4", "c.mp4"]
+    assert "2 done, 1 skipped: 2 frames" in err
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert lines[0] == {"input": "a.mp4", "output": "a.segmented.mp4", "skipped": True}
+    assert [line.get("frames") for line in lines] == [None, 1, 1]
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_each_input_has_a_line_and_the_end_a_summary(
+    here: Path, session: Session, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], jobs: str
+) -> None:
+    touch("in/a.mp4", "in/b.mp4", "in/notes.txt")
+
+    def fail_first(stop: threading.Event) -> None:
+        if len(session.made[0].runs) == 1:
+            raise InputError("in/a.mp4: is broken")
+
+    monkeypatch.setattr(session, "during", staticmethod(fail_first))
+    assert main(["in", "nowhere.mp4", "--json", "--jobs", jobs]) == 1
+    out, err = capfd.readouterr()
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert {"input": "nowhere.mp4", "error": "nowhere.mp4: no such file", "exit_code": 1} in lines
+    assert {"input": "in/a.mp4", "error": "in/a.mp4: is broken", "exit_code": 1} in lines
+    assert len(lines) == 3 and sum("frames" in line for line in lines) == 1
+    assert "left out 1 (not a video: notes.txt)" in err
+    assert "1 done, 2 failed: 1 frames in " in err
+    assert "\nfailed: in/a.mp4: is broken" in err and "\nfailed: nowhere.mp4: no such file" in err
+
+
+def test_a_line_from_time_to_time_without_a_terminal(
+    here: Path, session: Session, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "INTERVAL", 0.0)
+    touch("a.mp4", "b.mp4")
+    assert main(["a.mp4", "b.mp4"]) == 0
+    err = capfd.readouterr().err
+    assert "segmentation: 0 of 2 inputs done, a.mp4: 1 of 2 frames, 0:00:00 left" in err
+    assert "segmentation: 1 of 2 inputs done, b.mp4: 1 of 2 frames" in err
+    assert main(["a.mp4", "-y", "-q"]) == 0
+    assert capfd.readouterr().err == ""

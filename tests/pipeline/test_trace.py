@@ -278,7 +278,7 @@ def test_the_gpus_times_are_on_a_track_of_their_own(tmp_path: Path) -> None:
         clock = StageClock(gpu, trace)
         gpu.passed = False  # nothing is waited for
         for i in range(20):
-            clock.call("infer", FrameBatch(frames=(), index=16 * i, number=i), FakeStage())
+            clock.stage("infer", FrameBatch(frames=(), index=16 * i, number=i), FakeStage())
         gpu.passed = True
         assert clock.totals()["infer"] == pytest.approx(20 * 0.005, rel=0.5)
         trace.finish()

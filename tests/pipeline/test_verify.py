@@ -21,6 +21,7 @@ from segmentation import Config, OutputError, segment
 from segmentation.frames import Color, Frame, FrameBatch, VideoInfo
 from segmentation.media.muxer import Muxer
 from segmentation.pipeline.verify import MOST_MAPS, OutputVerifier
+from segmentation.sinks import FinishedBatch
 from segmentation.stages.encode.pyav import PyAVEncoder
 from segmentation.stages.postprocess.edge import Edge
 
@@ -195,7 +196,8 @@ def test_a_verifier_remembers_frames_from_all_over_within_bounds() -> None:
     plane = np.zeros((2, 2), np.uint8)
     for number in range(1000):
         frame = Frame(planes=(plane, plane, plane), pts=number, duration=1)
-        verifier.note(FrameBatch(frames=(frame,), index=number), np.ones((1, 8, 8), np.float32))
+        frames = FrameBatch(frames=(frame,), index=number)
+        verifier.write(FinishedBatch(frames=frames, masks=np.ones((1, 8, 8), np.float32)))
         assert len(verifier._kept) <= MOST_MAPS
     remembered = sorted(verifier._kept)
     assert len(remembered) >= MOST_MAPS // 2

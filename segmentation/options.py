@@ -13,16 +13,32 @@ ChannelOrder = Literal["rgb", "bgr"]
 Activation = Literal["none", "sigmoid", "softmax", "minmax"]
 
 
-class RunOptions(TypedDict, total=False):
-    """The options that may differ from file to file: the keywords of `Segmenter.run()`."""
+class PictureOptions(TypedDict, total=False):
+    """The keywords of `Segmenter.apply()`."""
 
     effect: str
-    also: Sequence[tuple[str, str | Path]]
     invert: bool
     threshold: float
     feather: float
+    refine: bool
+
+
+class FrameOptions(TypedDict, total=False):
+    """The keywords of `Segmenter.frames()`."""
+
     smooth: float | None
     refine: bool
+    max_frames: int | None
+    start: float
+    duration: float | None
+    strict: bool
+
+
+class RunOptions(PictureOptions, total=False):
+    """The options that may differ from file to file: the keywords of `Segmenter.run()`."""
+
+    also: Sequence[tuple[str, str | Path]]
+    smooth: float | None
     masks: str | Path | None
     max_frames: int | None
     start: float

@@ -32,9 +32,11 @@ class MaskStages:
         """The session's network is loaded for `config.batch_size`. Raises `ModelError` or `BackendError`."""
         assert plan.preprocess is not None
         self.gpu = resources.gpu if plan.on_gpu else None
+        if self.gpu is not None:
+            self.gpu.enter()  # another thread may have made it
         config = replace(config, batch_size=resources.batch_size(config, model, on_gpu=plan.on_gpu))
         self.config = config
-        self._turn = resources.turn
+        self.turn = resources.turn
         self._exits = ExitStack()
         with gpu_errors():
             self.clock = StageClock(self.gpu)
@@ -50,7 +52,7 @@ class MaskStages:
                 kept_memory=infer.memory,
                 transfer=self.transfer,
                 clock=self.clock,
-                turn=self._turn,
+                turn=self.turn,
             )
 
     def __enter__(self) -> MaskStages:
@@ -62,7 +64,7 @@ class MaskStages:
     def on_host(self, batch: MaskedBatch) -> MaskedBatch:
         """Returns a batch of `masks` on the host, with refined masks if the configuration says so."""
         self.transfer.enter()
-        with gpu_errors(), self._turn.of(self.masks):
+        with gpu_errors(), self.turn.of(self.masks):
             if self._refine is not None:
                 batch = replace(batch, masks=self._refine(batch.frames, batch.masks))
             return batch.to("host", self.transfer)

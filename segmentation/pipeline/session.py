@@ -6,17 +6,22 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack, overload
 
 from segmentation.config import Config
 from segmentation.errors import DeviceMemoryError
-from segmentation.options import Options, RunOptions
+from segmentation.options import Options, PictureOptions, RunOptions
+from segmentation.pipeline.mask_stages import without_outputs
 from segmentation.pipeline.output_paths import check_names, default_output
+from segmentation.pipeline.pictures import Mask, Picture, Pictures, Rgb, as_picture
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.retry import forget, halve_batch
 from segmentation.pipeline.run import Progress, Request, Run
 from segmentation.pipeline.trace import tracing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Segmenter:
@@ -37,6 +42,7 @@ class Segmenter:
         """
         self.config = replace(config or Config(), **options)
         self._resources = Resources(self.config)
+        self._pictures = Pictures(self._resources)
 
     def run(
         self,
@@ -78,6 +84,36 @@ class Segmenter:
                 if not isinstance(exc, DeviceMemoryError):
                     raise
                 halve_batch(self._resources, config, source, exc)
+
+    @overload
+    def masks(self, frames: Picture, *, refine: bool | None = None) -> Mask: ...
+
+    @overload
+    def masks(self, frames: Sequence[Picture], *, refine: bool | None = None) -> list[Mask]: ...
+
+    def masks(self, frames: Picture | Sequence[Picture], *, refine: bool | None = None) -> Mask | list[Mask]:
+        """Returns the mask of each picture: float32 (H, W) in 0..1, the probability of the kept classes.
+
+        `frames` is one picture (H, W, 3) uint8 RGB, or an array of several (N, H, W, 3), which returns (N, H, W), or a
+        list of pictures of any sizes, which returns a list. NumPy arrays and PyTorch's tensors are taken; a tensor on a
+        GPU is copied to the host. `refine` replaces the session's option. Nothing is smoothed over time.
+
+        Raises `InputError` for another shape or type, and `ConfigError`, `ModelError`, `EngineError`, `BackendError` or
+        `DeviceError`.
+        """
+        config = without_outputs(self.config)
+        return self._pictures.masks(frames, config if refine is None else replace(config, refine=refine))
+
+    def apply(self, frame: Picture, **options: Unpack[PictureOptions]) -> Rgb:
+        """Returns one picture (H, W, 3) uint8 RGB with the effect, and with alpha (H, W, 4) for `cutout`.
+
+        `frame` is an array of NumPy or a tensor of PyTorch. Options replace those of the session. Raises as `masks`.
+        """
+        unknown = options.keys() - PictureOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"{', '.join(sorted(unknown))}: is no option of apply()")
+        picture = as_picture(frame, "the picture")
+        return self._pictures.apply(picture, replace(without_outputs(self.config), **options))
 
     def close(self) -> None:
         """Frees the session's resources. No run may be under way."""

@@ -1,0 +1,190 @@
+"""Masks and effects of single pictures in memory, with a session's network."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.config import Config
+from segmentation.effect import effect_on
+from segmentation.errors import InputError, one_line
+from segmentation.frames import FULL, Color, Frame, FrameBatch, MaskedBatch, Plane, VideoInfo
+from segmentation.gpu.errors import gpu_errors
+from segmentation.media.input import SMPTE170M, check_size
+from segmentation.models.model import Model
+from segmentation.pipeline.compositor import Compositor
+from segmentation.pipeline.mask_stages import MaskStages
+from segmentation.pipeline.plan import Plan, make_plan
+from segmentation.pipeline.resources import Resources
+from segmentation.pipeline.threads import Overlap, opencv_threads
+from segmentation.stages.masks.refinement import LONGER_SIDE
+from segmentation.stages.preprocess.opencv import shrink
+
+if TYPE_CHECKING:
+    import torch
+
+Picture: TypeAlias = "NDArray[np.uint8] | torch.Tensor"  # (H, W, 3) uint8 RGB
+Rgb = NDArray[np.uint8]  # (H, W, 3), or (H, W, 4) with alpha
+Mask = NDArray[np.float32]  # (H, W) in 0..1
+
+_PIX_FMT = "yuv444p"
+_COLOR = Color(matrix=SMPTE170M, range=FULL)  # JPEG's: all 256 levels
+_TO_RGB = np.float32(255) * _COLOR.yuv_to_rgb(8)  # (3, 4): (Y, U, V, 1) to (R, G, B) in 0..255
+_TO_YUV = np.linalg.inv(np.vstack([_TO_RGB, [0, 0, 0, 1]]))[:3]
+
+
+class Pictures:
+    """Segments each picture as a video of one frame. Several threads may call at once."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+        self._plan: Plan | None = None
+        self._lock = threading.Lock()
+
+    def masks(self, frames: Picture | Sequence[Picture], config: Config) -> Mask | list[Mask]:
+        """Returns masks as `Segmenter.masks`, and raises likewise."""
+        if isinstance(frames, list | tuple):
+            return self._each([as_picture(frame, f"picture {i}") for i, frame in enumerate(frames)], config)
+        array = _on_host(frames, "the pictures")
+        if array.ndim != 4:
+            return self._mask(as_picture(array, "the picture"), config)
+        found = self._each([as_picture(frame, f"picture {i}") for i, frame in enumerate(array)], config)
+        return np.stack(found) if found else np.empty(array.shape[:3], np.float32)
+
+    def _each(self, pictures: Sequence[Rgb], config: Config) -> list[Mask]:
+        """Returns the mask of each picture (H, W, 3). Several threads work on them where the network allows it."""
+        if len(pictures) < 2:
+            return [self._mask(picture, config) for picture in pictures]
+        workers = self._stages(_info(pictures[0]), config)[0].masks.workers
+        with Overlap() as overlap, opencv_threads.one_a_frame(workers):
+            return list(overlap.map(lambda picture: self._mask(picture, config), pictures, workers))
+
+    def apply(self, picture: Rgb, config: Config) -> Rgb:
+        """Returns the picture (H, W, 3) with the effect of `config`. Raises as `Segmenter.apply`."""
+        info, batch = _info(picture), _batch(picture)
+        stages, model = self._stages(info, config)
+        with stages, ExitStack() as exits:
+            effect = effect_on(config.effect, model.kept)
+            with gpu_errors():
+                implementation = stages.plan.postprocess.implementation
+                postprocess = implementation(info, _PIX_FMT, effect, stages.config, stages.gpu)
+                exits.callback(postprocess.close)
+                compositor = Compositor([postprocess], info, _PIX_FMT, stages.config, stages.gpu)
+
+            def finish(masked: MaskedBatch) -> FrameBatch:
+                with gpu_errors(), stages.turn.of(compositor):
+                    made, _ = compositor(masked.to(compositor.memory, stages.transfer))
+                    return stages.transfer.frames(made[0], "host")
+
+            made = stages.masks.find_and_finish(batch, finish)
+        return _with_effect(picture, batch.frames[0].planes, made.frames[0].planes)
+
+    def _mask(self, picture: Rgb, config: Config) -> Mask:
+        small = _halved(picture, self._resources.model(_info(picture)))
+        with self._stages(_info(small), config)[0] as stages:
+            masked = stages.masks.find_and_finish(_batch(small), stages.on_host)
+        return enlarged(masked.masks[0], (picture.shape[1], picture.shape[0]))
+
+    def _stages(self, info: VideoInfo, config: Config) -> tuple[MaskStages, Model]:
+        """Returns the stages for a picture, without smoothing. The plan is made for the first picture."""
+        config = replace(config, smooth=0.0, batch_size=1)
+        model = self._resources.model(info)
+        with self._lock:
+            if self._plan is None:
+                self._plan = make_plan(replace(config, effect="blur"), model=model)
+            stages = MaskStages(self._resources, self._plan, model, info, _PIX_FMT, config)
+            self._plan = stages.plan
+        return stages, model
+
+
+def as_picture(picture: Picture, name: str) -> Rgb:
+    """Returns a picture as an array (H, W, 3) uint8 on the host. `name` begins the message of a fault.
+
+    Takes NumPy arrays, PyTorch's tensors on any device, and arrays on the host that speak DLPack. Raises `InputError`.
+    """
+    array = _on_host(picture, name)
+    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
+        raise InputError(f"{name}: has shape {array.shape} and type {array.dtype}; (H, W, 3) uint8 RGB is needed")
+    check_size(array.shape[1], array.shape[0], name)
+    return np.ascontiguousarray(array)
+
+
+def enlarged(mask: Mask, size: tuple[int, int]) -> Mask:
+    """Returns a mask (h, w) at `size` (width, height), bilinear."""
+    return np.asarray(shrink(mask, size), np.float32)
+
+
+def _on_host(array: Any, name: str) -> NDArray[Any]:
+    """Returns the array, or a copy of a tensor, as an array of NumPy. Raises `InputError` for anything else."""
+    torch = sys.modules.get("torch")  # whoever has a tensor has imported it
+    if isinstance(array, np.ndarray):
+        return array
+    try:
+        return np.from_dlpack(array.detach().cpu() if torch and isinstance(array, torch.Tensor) else array)
+    except (AttributeError, TypeError, ValueError, RuntimeError, BufferError) as exc:
+        kind = type(array).__name__
+        raise InputError(f"{name}: a {kind} is no array on the host and no tensor ({one_line(exc)})") from exc
+
+
+def _info(picture: Rgb) -> VideoInfo:
+    """Describes a picture as a video of one frame."""
+    height, width = picture.shape[:2]
+    return VideoInfo(
+        path="picture",
+        stream_index=0,
+        width=width,
+        height=height,
+        pix_fmt=_PIX_FMT,
+        codec="rawvideo",
+        color=_COLOR,
+        time_base=Fraction(1, 25),
+        rate=Fraction(25),
+        start=Fraction(0),
+        frames=1,
+        frames_exact=True,
+        end=None,
+        sample_aspect_ratio=None,
+        display_matrix=None,
+        rotation=0,
+        interlaced=False,
+    )
+
+
+def _halved(picture: Rgb, model: Model) -> Rgb:
+    """Returns the picture halved as often as preprocess and refinement both halve its planes."""
+    # In three planes of the full size, halving and converting would take longer than the network.
+    height, width = picture.shape[:2]
+    while min(height / model.height, width / model.width, max(height, width) / LONGER_SIDE) >= 2:
+        if height % 2 or width % 2:
+            break
+        height, width = height // 2, width // 2
+        picture = np.asarray(cv2.resize(picture, (width, height), interpolation=cv2.INTER_LINEAR), np.uint8)
+    return picture
+
+
+def _batch(picture: Rgb) -> FrameBatch:
+    y, u, v = cv2.split(cv2.transform(picture, _TO_YUV))
+    return FrameBatch(frames=(Frame(planes=(y, u, v), pts=0, duration=1),), index=0)
+
+
+def _with_effect(picture: Rgb, before: Sequence[Plane], after: Sequence[Plane]) -> Rgb:
+    """Returns the planes `after` the effect as RGB, with alpha if there is a fourth plane.
+
+    Pixels that the effect has kept come from `picture`: its way to YUV and back is rounded.
+    """
+    rgb = cv2.transform(cv2.merge(list(after[:3])), _TO_RGB)
+    kept = np.logical_and.reduce([old == new for old, new in zip(before, after, strict=False)])
+    cv2.copyTo(picture, kept.astype(np.uint8), rgb)
+    if len(after) == 3:
+        return np.asarray(rgb, np.uint8)
+    rgb[after[3] == 0] = 0
+    return np.dstack([rgb, after[3]])

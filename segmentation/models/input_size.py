@@ -1,9 +1,11 @@
 """Chooses the input size of a network whose height and width are dynamic."""
 
 import logging
+import reprlib
 from collections.abc import Sequence
 from math import log
 from pathlib import Path
+from typing import TypeGuard
 
 from segmentation.errors import ModelError
 from segmentation.frames import VideoInfo
@@ -12,6 +14,7 @@ logger = logging.getLogger(__name__)
 
 Size = tuple[int, int]  # height, width in pixels
 LEAST, MOST = 8, 8192  # pixels of a side
+MOST_SIZES = 64
 DEFAULT: Size = (512, 512)
 
 
@@ -23,10 +26,10 @@ def sizes_of(value: object, path: Path) -> list[Size]:
     pairs = value if isinstance(value, list | tuple) and value and isinstance(value[0], list | tuple) else [value]
     sizes = []
     for pair in pairs:
-        if not isinstance(pair, list | tuple) or len(pair) != 2 or not all(map(_is_side, pair)):
+        if len(pairs) > MOST_SIZES or not _is_pair(pair):
             raise ModelError(
-                f"{path}: its input_size is {value!r}; [height, width] is needed, or a list of such pairs, each number "
-                f"in {LEAST} to {MOST}"
+                f"{path}: its input_size is {reprlib.repr(value)}; [height, width] is needed, or a list of such pairs, "
+                f"at most {MOST_SIZES}, each number in {LEAST} to {MOST}"
             )
         sizes.append((pair[0], pair[1]))
     return sizes
@@ -59,6 +62,10 @@ def choose_size(sizes: Sequence[Size], path: Path, asked: Size | None, info: Vid
         known = ", ".join(f"{h}x{w}" for h, w in sizes)
         logger.info("%s: is run at %dx%d, of the sizes %s", path, *size, known)
     return size
+
+
+def _is_pair(value: object) -> TypeGuard[Sequence[int]]:
+    return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_side, value))
 
 
 def _is_side(value: object) -> bool:

@@ -10,7 +10,7 @@ meaning (labels, normalization, channel order, activation) comes from options, e
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, cast
 
 import numpy as np
 import onnxruntime as ort
@@ -21,9 +21,10 @@ from segmentation.errors import ModelError, one_line
 from segmentation.frames import VideoInfo
 from segmentation.model_types import TYPES, VOC, Meaning, recognized
 from segmentation.models.input_size import DEFAULT, Size, choose_size, nearest_size, sizes_of
+from segmentation.models.metadata import check_input, checked
 from segmentation.models.onnx_file import described, find_inputs, find_output, takes_channels_last
 from segmentation.models.onnx_file import open_session as open_file
-from segmentation.models.sidecar import load_plan
+from segmentation.models.sidecar import load_plan, sidecar_of
 from segmentation.models.tensor_form import (
     BYTE,
     FLOATS,
@@ -105,6 +106,7 @@ def load_model(config: Config, info: VideoInfo | None = None) -> Model:
     )
     _assume(meaning, form, config, path)
     batch, height, width = _dimensions(source, form)
+    check_input(source.name, {"batch": batch, "height": height, "width": width}, path)
     sizes = tuple((height or h, width or w) for h, w in sizes_of(meaning["input_size"], path))
     height, width = choose_size(sizes, path, config.input_size, info)
     dtype = FLOATS.get(source.type, np.float32)
@@ -157,17 +159,8 @@ def _options(config: Config) -> Meaning:
 
 def _inputs(meaning: Meaning, config: Config, path: Path) -> dict[str, tuple[float, ...]]:
     """Returns the values of inputs besides the picture, by name. Raises `ModelError`."""
-    said = meaning.get("model_inputs", {})
-    try:
-        if not isinstance(said, dict):
-            raise TypeError
-        values = {
-            str(name): tuple(float(v) for v in (value if isinstance(value, list | tuple) else [value]))
-            for name, value in said.items()
-        }
-    except (TypeError, ValueError) as exc:
-        raise ModelError(f"{path}: its model_inputs are {said!r}; an object of names and numbers is needed") from exc
-    return {**values, **config.inputs_by_name}
+    stated = checked({"model_inputs": meaning.get("model_inputs", {})}, path)["model_inputs"]
+    return {**cast(dict[str, tuple[float, ...]], stated), **config.inputs_by_name}
 
 
 def _assume(meaning: Meaning, form: Form, config: Config, path: Path) -> None:
@@ -199,7 +192,7 @@ def _classes(meaning: Meaning, raw: NDArray[np.generic], form: Form, path: Path)
             f"{path}: puts out class numbers, and nothing says of which classes; give --labels, one for each number "
             "from 0 on, or --model-type"
         )
-    return len(_labels(meaning["labels"], path))
+    return len(cast(tuple[str, ...], meaning["labels"]))
 
 
 def _load_engine(path: Path, config: Config) -> Model:
@@ -209,7 +202,8 @@ def _load_engine(path: Path, config: Config) -> Model:
             option = f"--{name.replace('_', '-').removesuffix('s')}"
             raise ModelError(f"{path}: an engine has its own; leave out {option}, or build another engine")
     _, sidecar = load_plan(path)
-    said: Meaning = {name: getattr(sidecar, name) for name in ("labels", "mean", "std", "channel_order", "activation")}
+    words = ("labels", "mean", "std", "channel_order", "activation")
+    said = checked({name: getattr(sidecar, name) for name in words}, sidecar_of(path))
     batch, _, height, width = sidecar.input["shape"]
     return Model(
         **_checked({**said, **_options(config)}, sidecar.output["shape"][1], config, path),
@@ -250,17 +244,17 @@ def _meaning_of_output(meaning: Meaning, scores: NDArray[np.float32], config: Co
 
 def _checked(meaning: Meaning, channels: int, config: Config, path: Path) -> _Checked:
     """Returns the complete meaning of a model with so many output channels. Raises `ModelError`."""
-    labels = _labels(meaning["labels"], path)
+    labels = cast(tuple[str, ...], meaning["labels"])
     if len(labels) != channels:
         raise ModelError(f"{path}: {len(labels)} labels for {channels} output channels; give --labels, one for each")
     return {
         "name": str(config.model),
         "path": path,
-        "mean": _three(meaning["mean"], "mean", path),
-        "std": _three(meaning["std"], "std", path),
-        "channel_order": str(meaning["channel_order"]).lower(),
+        "mean": cast(tuple[float, float, float], meaning["mean"]),
+        "std": cast(tuple[float, float, float], meaning["std"]),
+        "channel_order": str(meaning["channel_order"]),
         "labels": labels,
-        "activation": str(meaning["activation"]).lower(),
+        "activation": str(meaning["activation"]),
         "keep": _kept(labels, config.classes, str(config.model)),
     }
 
@@ -293,19 +287,3 @@ def _kept(labels: tuple[str, ...], classes: tuple[str, ...] | None, name: str) -
     if unknown:
         raise ModelError(f"model {name} does not know the class {unknown[0]!r}: choose from {', '.join(labels)}")
     return tuple(labels.index(c) for c in classes)
-
-
-def _labels(value: object, path: Path) -> tuple[str, ...]:
-    """Returns a list of labels. Raises `ModelError` if `value` is none."""
-    if not isinstance(value, list | tuple):
-        raise ModelError(f"{path}: its labels are {value!r}; a list of names is needed")
-    return tuple(map(str, value))
-
-
-def _three(value: object, name: str, path: Path) -> tuple[float, float, float]:
-    """Returns three numbers, for R, G and B. Raises `ModelError` if `value` is anything else."""
-    try:
-        r, g, b = (float(v) for v in (value if isinstance(value, list | tuple) else []))
-    except (TypeError, ValueError) as exc:
-        raise ModelError(f"{path}: its {name} is {value!r}; three numbers are needed") from exc
-    return r, g, b

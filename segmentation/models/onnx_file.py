@@ -1,6 +1,7 @@
 """Reads an ONNX file's inputs and outputs, and the metadata in the file or beside it."""
 
-import json
+import math
+import reprlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -8,10 +9,11 @@ import onnxruntime as ort
 
 from segmentation.errors import ModelError, one_line
 from segmentation.model_types import Meaning
+from segmentation.models.metadata import KEYS, checked, load_json, parse
 from segmentation.models.tensor_form import FLOATS, INTEGERS, Extra, extra_of, state_sources
 
-TEXTS = ("channel_order", "activation")
-KEYS = ("labels", "mean", "std", *TEXTS, "input_size", "model_output", "model_inputs")
+_TEXTS = ("channel_order", "activation", "model_output")
+_MOST_VALUES = 1 << 26  # of an input besides the picture: 256 MiB of float32
 
 
 def open_session(path: Path, options: ort.SessionOptions | None = None) -> ort.InferenceSession:
@@ -29,20 +31,19 @@ def open_session(path: Path, options: ort.SessionOptions | None = None) -> ort.I
 def described(session: ort.InferenceSession, path: Path) -> Meaning:
     """Returns the file's metadata under `KEYS`, and other keys of the .json beside it. Raises `ModelError`."""
     props = session.get_modelmeta().custom_metadata_map
-    return {**_sidecar(path), **{key: _value(key, text, path) for key, text in props.items() if key in KEYS}}
+    stated = {key: _value(key, text, path) for key, text in props.items() if key in KEYS}
+    return {**_sidecar(path), **checked(stated, path)}
 
 
 def _value(key: str, text: str, path: Path) -> object:
     """Returns one value of the metadata. Raises `ModelError`."""
-    if key in TEXTS:
-        return text.lower()
-    if key == "model_output":
+    if key in _TEXTS:
         return text
     try:
-        value: object = json.loads(text)
-        return value
+        return parse(text)
     except ValueError as exc:
-        raise ModelError(f"{path}: its metadata {key} is {text!r}; a JSON value is needed, such as a list") from exc
+        said = reprlib.repr(text)
+        raise ModelError(f"{path}: its metadata {key} is {said}; a JSON value is needed, such as a list") from exc
 
 
 def _sidecar(path: Path) -> Meaning:
@@ -51,12 +52,12 @@ def _sidecar(path: Path) -> Meaning:
     if not beside.is_file():
         return {}
     try:
-        content = json.loads(beside.read_text(encoding="utf-8"))
+        content = load_json(beside)
     except (OSError, ValueError) as exc:
         raise ModelError(f"{beside}: cannot be read as JSON ({one_line(exc)})") from exc
     if not isinstance(content, dict):
         raise ModelError(f"{beside}: a JSON object is needed, with keys such as labels, mean, std")
-    return content
+    return checked(content, beside)
 
 
 def find_inputs(
@@ -94,9 +95,13 @@ def find_inputs(
 def _extra(node: ort.NodeArg, values: tuple[float, ...], source: str, path: Path) -> Extra:
     """Returns an input besides the picture. Raises `ModelError` if the values don't fit."""
     try:
+        if math.prod(side for side in node.shape if isinstance(side, int) and side > 0) > _MOST_VALUES:
+            raise ModelError(
+                f"{path}: its input {node.name} is {node.shape}; at most {_MOST_VALUES} numbers are possible"
+            )
         return extra_of(node, values, source)
     except (ValueError, KeyError, OverflowError) as exc:
-        text = ",".join(f"{value:g}" for value in values)
+        text = ",".join(f"{value:g}" for value in values[:8]) + (",..." if len(values) > 8 else "")
         raise ModelError(f"{path}: its input {node.name} is {node.type} {node.shape}, and can't be {text}") from exc
 
 

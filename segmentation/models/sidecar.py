@@ -6,12 +6,14 @@ own. Without that, a plan that this program neither built nor was told to trust 
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+import reprlib
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypedDict, TypeGuard
+from typing import Any, TypedDict, TypeGuard, get_origin, get_type_hints
 
 from segmentation.atomic_file import write_atomically
 from segmentation.errors import EngineError
+from segmentation.models.metadata import load_json
 
 FORMAT = 2  # 1 had `flavour` where 2 has `variant`
 
@@ -117,14 +119,13 @@ def read_sidecar(path: Path) -> Sidecar:
             f"can run any code; build it with segmentation-build, or see its --trust"
         )
     try:
-        content = json.loads(beside.read_text(encoding="utf-8"))
+        content = load_json(beside)
     except (OSError, ValueError) as exc:
         raise EngineError(f"{beside}: cannot be read as JSON; build the engine again with segmentation-build") from exc
     if is_sidecar(content) and content["engine_format"] != FORMAT:
-        raise EngineError(
-            f"{beside}: has the format {content['engine_format']}, this version reads {FORMAT}; build the engine again"
-        )
-    if not is_sidecar(content) or content.keys() != {field.name for field in fields(Sidecar)}:
+        found = reprlib.repr(content["engine_format"])
+        raise EngineError(f"{beside}: has the format {found}, this version reads {FORMAT}; build the engine again")
+    if not is_sidecar(content) or not _is_whole(content):
         raise EngineError(f"{beside}: is not the sidecar of an engine; build the engine again with segmentation-build")
     return Sidecar(**content)
 
@@ -132,6 +133,28 @@ def read_sidecar(path: Path) -> Sidecar:
 def is_sidecar(content: object) -> TypeGuard[dict[str, Any]]:
     """Returns whether a JSON value is a sidecar, of this format or another."""
     return isinstance(content, dict) and {"engine_format", "plan_sha256"} <= content.keys()
+
+
+def _is_whole(content: dict[str, Any]) -> bool:
+    """Returns whether a sidecar has the keys of this format, with values of their types."""
+    kinds = {name: get_origin(kind) or kind for name, kind in get_type_hints(Sidecar).items()}
+    kinds |= dict.fromkeys(("ingredients", "input", "output"), dict) | {
+        "fp16": dict | None,
+        "build_seconds": int | float,
+    }
+    if content.keys() != kinds.keys() or not all(isinstance(content[name], kind) for name, kind in kinds.items()):
+        return False
+    return _is_tensor(content["input"]) and _is_tensor(content["output"]) and _are_sizes(content["batch"], 3)
+
+
+def _is_tensor(value: dict[str, Any]) -> bool:
+    named = all(isinstance(value.get(key), str) for key in ("name", "dtype"))
+    return named and value.keys() == TensorSpec.__annotations__.keys() and _are_sizes(value["shape"], 4)
+
+
+def _are_sizes(value: object, count: int) -> bool:
+    """Returns whether `value` is a list of so many sides, -1 for a dynamic one, that memory may be taken for."""
+    return isinstance(value, list) and len(value) == count and all(type(n) is int and -1 <= n <= 8192 for n in value)
 
 
 def write_engine(path: Path, plan: bytes, sidecar: Sidecar) -> None:

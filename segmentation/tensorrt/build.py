@@ -1,6 +1,5 @@
 """Builds engines from models, or finds those that were built before."""
 
-import json
 import logging
 import platform
 import re
@@ -18,6 +17,7 @@ from segmentation._version import __version__
 from segmentation.cache import engine_folder, locked
 from segmentation.errors import EngineError
 from segmentation.models.fp16 import MIN_IOU, compare, masks, to_fp16
+from segmentation.models.metadata import load_json
 from segmentation.models.model import Model
 from segmentation.models.onnx_graph import for_one_picture, is_quantized, prepare, run, session_of
 from segmentation.models.sample_picture import picture_inputs
@@ -102,7 +102,7 @@ def _check_sidecar_is_free(path: Path) -> None:
     if not beside.is_file():
         return
     try:
-        ours = is_sidecar(json.loads(beside.read_text(encoding="utf-8")))
+        ours = is_sidecar(load_json(beside))
     except ValueError:
         ours = False
     if not ours:

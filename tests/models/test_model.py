@@ -36,7 +36,7 @@ def test_the_built_in_model_says_everything_itself() -> None:
 def test_labels_that_are_no_list_are_refused(tmp_path: Path, labels: object) -> None:
     path = make_model(tmp_path / "m.onnx", RED)
     path.with_suffix(".json").write_text(json.dumps({"labels": labels}))
-    with pytest.raises(ModelError, match=r"its labels are .*; a list of names is needed"):
+    with pytest.raises(ModelError, match=r"its labels .*: must be a list of texts"):
         load_model(Config(model=path))
 
 

@@ -17,8 +17,8 @@ from segmentation import Config, ConfigError, ModelError
 from segmentation.frames import Color
 from segmentation.model_types import TYPES
 from segmentation.models.input_size import sizes_of
+from segmentation.models.metadata import KEYS
 from segmentation.models.model import VOC, Model, load_model
-from segmentation.models.onnx_file import KEYS
 from segmentation.models.scores import probabilities
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 

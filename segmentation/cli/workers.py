@@ -43,15 +43,22 @@ def in_threads(
         thread.start()
     try:
         while not failures and (any(thread.is_alive() for thread in threads) or not results.empty()):
-            try:
-                result = results.get(timeout=_POLL)
-            except queue.Empty:
-                continue
-            yield result
+            yield from _arrived(results)
         if failures:
             raise failures[0]
     finally:
         _interrupt(threads)
+
+
+def _arrived(results: "queue.SimpleQueue[R]") -> list[R]:
+    """Returns the next result, or none after a while.
+
+    Apart from the loop: a signal at a `continue` within `except` passes by the `finally` around it (Python 3.11).
+    """
+    try:
+        return [results.get(timeout=_POLL)]
+    except queue.Empty:
+        return []
 
 
 def _interrupt(threads: Sequence[threading.Thread]) -> None:

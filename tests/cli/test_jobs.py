@@ -1,0 +1,96 @@
+"""Several inputs at a time: the same bytes as one by one, and the same end by signals."""
+
+import json
+import shutil
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from fake_session import FakeSegmenter
+from paths import SAMPLE
+from program import TIMEOUT, start
+from videos import Synthetic, times
+
+from segmentation.cli.main import main
+from segmentation.cli.workers import in_threads
+
+Session = type[FakeSegmenter]
+
+
+def test_results_are_the_same_bytes_as_one_by_one(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    kinds = [((64, 48), "ffv1", "yuv420p"), ((128, 96), "mpeg4", "yuv420p"), ((96, 72), "libx264", "yuv422p")]
+    (tmp_path / "in").mkdir()
+    for number, (size, codec, pix_fmt) in enumerate(kinds):
+        Synthetic(size=size, codec=codec, pix_fmt=pix_fmt).write(tmp_path / "in" / f"{number}.mkv")
+    (tmp_path / "in" / "broken.mkv").write_bytes(b"no video")
+    options = ["--infer", "onnxruntime", "--json", "--results"]
+    for jobs in ("1", "3"):
+        folder = f"{tmp_path / jobs}/"
+        assert main([str(tmp_path / "in"), "--jobs", jobs, "-o", folder, *options, folder]) == 1
+        out, err = capfd.readouterr()
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert sorted(line.get("frames", 0) for line in lines) == [0, 25, 25, 25]
+        assert "3 done, 1 failed: 75 frames" in err
+    names = sorted(path.name for path in (tmp_path / "1").iterdir())
+    assert len(names) == 6 and names == sorted(path.name for path in (tmp_path / "3").iterdir())
+    for name in names:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "3" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_signal_ends_all_inputs_under_way(tmp_path: Path, count: int) -> None:
+    """The first signal leaves playable files of the frames so far, the second one none."""
+    for name in ("a.mp4", "b.mp4", "c.mp4"):
+        shutil.copy(SAMPLE, tmp_path / name)
+    options = ("--jobs", 2, "--effect", "overlay", "--preset", "veryslow", "--encode", "x264")
+    with start(tmp_path, *options, before="import signal; signal.signal(signal.SIGINT, signal.SIG_DFL)") as process:
+        process.until(lambda: sum(path.stat().st_size > 0 for path in tmp_path.glob(".*.part.mp4")) == 2)
+        for number in (signal.SIGINT, signal.SIGTERM)[:count]:  # two of one kind may arrive as one
+            process.send_signal(number)
+        _, stderr = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 130 and "Traceback" not in stderr, stderr
+    made = sorted(path.name for path in tmp_path.iterdir() if path.name not in ("a.mp4", "b.mp4", "c.mp4"))
+    if count == 1:
+        assert made == ["a.segmented.partial.mp4", "b.segmented.partial.mp4"] and "2 stopped, 1 not begun" in stderr
+        assert all(0 < len(times(tmp_path / name)) < 150 for name in made)
+    else:
+        assert not made
+
+
+def test_no_more_inputs_at_a_time_than_asked(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    running, most, lock = set[int](), [0], threading.Lock()
+    together = threading.Barrier(2, timeout=60)
+
+    def during(stop: threading.Event) -> None:
+        with lock:
+            running.add(threading.get_ident())
+            most[0] = max(most[0], len(running))
+        together.wait()
+        with lock:
+            running.discard(threading.get_ident())
+
+    monkeypatch.setattr(session, "during", staticmethod(during))
+    for number in range(6):
+        (tmp_path / f"{number}.mp4").write_bytes(b"v")
+    assert main([str(tmp_path), "--jobs", "2", "-q"]) == 0
+    assert most == [2] and len(session.made[0].runs) == 6 and threading.main_thread().ident not in running
+
+
+def test_an_error_of_the_program_itself_ends_all_threads() -> None:
+    def fail(number: int) -> int:
+        if number == 2:
+            raise ZeroDivisionError
+        return number
+
+    with pytest.raises(ZeroDivisionError):
+        list(in_threads(fail, [1, 2, 3, 4], 2, threading.Event()))
+    assert sorted(in_threads(abs, [-3, 2, -1], 2, threading.Event())) == [1, 2, 3]
+    assert list(in_threads(abs, [], 2, threading.Event())) == []
+
+
+@pytest.mark.parametrize("jobs", ["0", "-1", "some", "1.5"])
+def test_a_number_of_jobs_is_one_or_more(jobs: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["clip.mp4", "--jobs", jobs])
+    assert "--jobs" in capfd.readouterr().err

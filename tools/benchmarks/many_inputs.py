@@ -1,0 +1,84 @@
+"""Measures many short clips of one command, one by one and several at a time, against one long file.
+
+    python tools/benchmarks/many_inputs.py VIDEO
+
+Every command is a process of its own, in which a clip goes first, unmeasured. All kinds take turns. On a machine that
+others use too, CPU seconds say more than frames a second. For Linux.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from multiprocessing import get_context
+from pathlib import Path
+
+from benchmark import Result, measured, summary
+from clips import make_clip
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+
+from circumstances import ROOT, circumstances
+
+from segmentation.cli.main import main as segmentation
+
+
+def command(inputs: Path, warm: Path, frames: int, output: Path, options: list[str]) -> Result:
+    """Runs the command on a file or a folder, into an empty folder; returns its figures."""
+    shared = ["-q", "-y", "-o", f"{output}/", *options]
+    assert segmentation([str(warm), *shared]) == 0
+
+    def work() -> int:
+        assert segmentation([str(inputs), *shared]) == 0
+        return frames
+
+    return measured(work)
+
+
+def measure(options: argparse.Namespace, folder: Path) -> dict[str, Result]:
+    """All kinds of commands, taking turns."""
+    size = (640, 360)
+    clip = make_clip(options.video, options.frames, size, folder)
+    total = options.clips * options.frames
+    long = make_clip(options.video, total, size, folder)
+    clips = folder / "clips"
+    clips.mkdir()
+    for number in range(options.clips):
+        shutil.copy(clip, clips / f"{number:03}{clip.suffix}")
+    kinds = {"one file": (long, [])}
+    kinds |= {f"{options.clips} clips, --jobs {jobs}": (clips, ["--jobs", jobs]) for jobs in options.jobs}
+    results: dict[str, list[Result]] = {name: [] for name in kinds}
+    for _ in range(options.repeats):
+        for name, (inputs, given) in kinds.items():
+            with get_context("spawn").Pool(1) as pool:
+                arguments = (inputs, clip, total, folder / "out", [*given, "--preset", options.preset])
+                results[name].append(pool.apply(command, arguments))
+            load = os.getloadavg()[0]
+            print(f"  {name}: {results[name][-1]['fps']:.1f} fps (load of the machine: {load:.1f})", file=sys.stderr)
+    return {name: summary(runs) for name, runs in results.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures many short clips of one command against one long file.")
+    parser.add_argument("video")
+    parser.add_argument("--clips", type=int, default=60)
+    parser.add_argument("--frames", type=int, default=90, help="of each clip (default: 90)")
+    parser.add_argument("--jobs", type=lambda text: text.split(","), default=["1", "2"], help="default: 1,2")
+    parser.add_argument("--preset", default="superfast")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "many-inputs.json")
+    options = parser.parse_args()
+    results = circumstances("benchmarks/many_inputs.py", sys.argv[1:])
+    with tempfile.TemporaryDirectory() as folder:
+        results["runs"] = runs = measure(options, Path(folder))
+    results["load_of_the_machine"] = round(os.getloadavg()[0], 1)
+    one = runs["one file"]["fps"]["median"]
+    results["part_of_one_file"] = {name: round(run["fps"]["median"] / one, 3) for name, run in runs.items()}
+    options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    print("\n".join(f"{name}: {run['fps']['median']:.1f} fps" for name, run in runs.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -3,7 +3,8 @@
 The public names:
 
 - `segment`: processes one video.
-- `Segmenter`: processes many videos with one network, as a context manager.
+- `Segmenter`: processes many videos and pictures with one network, as a context manager.
+- `MaskedFrame`: a frame of a video with its mask, from `Segmenter.frames`.
 - `Config`: the options of both, which both also take as keywords.
 - `Effect`: the option `effect`, parsed.
 - `Report`: the result of a run.
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         OutputError,
         SegmentationError,
     )
+    from segmentation.pipeline.frame_iterator import MaskedFrame
     from segmentation.pipeline.report import Report
     from segmentation.pipeline.segment import segment
     from segmentation.pipeline.session import Segmenter
@@ -52,6 +54,7 @@ __all__ = [
     "Effect",
     "EngineError",
     "InputError",
+    "MaskedFrame",
     "ModelError",
     "OutputError",
     "Report",
@@ -63,6 +66,7 @@ __all__ = [
 _MODULES = {
     "Config": "config",
     "Effect": "effect",
+    "MaskedFrame": "pipeline.frame_iterator",
     "Report": "pipeline.report",
     "Segmenter": "pipeline.session",
     "segment": "pipeline.segment",

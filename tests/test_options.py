@@ -11,7 +11,7 @@ import pytest
 from paths import ROOT
 
 from segmentation import Config
-from segmentation.options import Options, RunOptions
+from segmentation.options import FrameOptions, Options, PictureOptions, RunOptions
 
 CALLS = """
 from segmentation.pipeline.segment import segment
@@ -31,6 +31,11 @@ def test_what_may_differ_by_file_is_a_part_of_all_options() -> None:
     assert not {"model", "device", "mode", "batch_size", *"decode preprocess infer postprocess encode".split()} & set(
         RunOptions.__optional_keys__
     )
+
+
+def test_pictures_and_iterators_take_a_part_of_a_runs_options() -> None:
+    for kind in (PictureOptions, FrameOptions):
+        assert get_type_hints(kind).items() < get_type_hints(RunOptions).items()
 
 
 @pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed")

@@ -34,15 +34,16 @@ class MaskStages:
         self.gpu = resources.gpu if plan.on_gpu else None
         if self.gpu is not None:
             self.gpu.enter()  # another thread may have made it
-        config = replace(config, batch_size=resources.batch_size(config, model, on_gpu=plan.on_gpu))
+        batch_size = resources.batch_size(config, model, on_gpu=plan.on_gpu)
+        if config.batch_size != batch_size:  # the options are checked again, which takes longer than the comparison
+            config = replace(config, batch_size=batch_size)
         self.config = config
         self.turn = resources.turn
-        self._exits = ExitStack()
-        with gpu_errors():
+        with gpu_errors(), ExitStack() as building:
             self.clock = StageClock(self.gpu)
             self.transfer = make_transfer(self.gpu, info, pix_fmt, config)
             preprocess = plan.preprocess.implementation(info, pix_fmt, model, config, self.gpu)
-            self._exits.callback(preprocess.close)
+            building.callback(preprocess.close)
             self.plan, infer = load_network(resources, plan, model, info, config, self.gpu)
             self._refine = make_refiner(infer.memory, info, pix_fmt, config, self.gpu) if config.refine else None
             self.masks = NetworkMasks(
@@ -54,6 +55,7 @@ class MaskStages:
                 clock=self.clock,
                 turn=self.turn,
             )
+            self._exits = building.pop_all()
 
     def __enter__(self) -> MaskStages:
         return self
@@ -65,6 +67,7 @@ class MaskStages:
         """Returns a batch of `masks` on the host, with refined masks if the configuration says so."""
         self.transfer.enter()
         with gpu_errors(), self.turn.of(self.masks):
+            batch = batch.to(self.masks.memory, self.transfer)
             if self._refine is not None:
                 batch = replace(batch, masks=self._refine(batch.frames, batch.masks))
             return batch.to("host", self.transfer)

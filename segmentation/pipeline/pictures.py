@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import cv2
 import numpy as np
@@ -21,8 +22,9 @@ from segmentation.frames import FULL, Color, Frame, FrameBatch, MaskedBatch, Pla
 from segmentation.gpu.errors import gpu_errors
 from segmentation.media.input import SMPTE170M, check_size
 from segmentation.models.model import Model
+from segmentation.options import PictureOptions
 from segmentation.pipeline.compositor import Compositor
-from segmentation.pipeline.mask_stages import MaskStages
+from segmentation.pipeline.mask_stages import MaskStages, without_outputs
 from segmentation.pipeline.plan import Plan, make_plan
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.threads import Overlap, opencv_threads
@@ -45,13 +47,21 @@ _TO_YUV = np.linalg.inv(np.vstack([_TO_RGB, [0, 0, 0, 1]]))[:3]
 class Pictures:
     """Segments each picture as a video of one frame. Several threads may call at once."""
 
-    def __init__(self, resources: Resources) -> None:
-        self._resources = resources
+    def __init__(self, resources: Resources, config: Config) -> None:
+        self._resources, self._of_session = resources, config
         self._plan: Plan | None = None
         self._lock = threading.Lock()
 
+    def config(self, **options: Unpack[PictureOptions]) -> Config:
+        """Returns the session's options for single pictures, with `options` in their place. Raises `ConfigError`."""
+        return replace(self._config, **options) if options else self._config
+
+    @cached_property
+    def _config(self) -> Config:
+        return replace(without_outputs(self._of_session), smooth=0.0, batch_size=1)  # checking takes 0.3 ms
+
     def masks(self, frames: Picture | Sequence[Picture], config: Config) -> Mask | list[Mask]:
-        """Returns masks as `Segmenter.masks`, and raises likewise."""
+        """Returns masks as `Segmenter.masks`, and raises likewise. `config` is one of `Pictures.config`."""
         if isinstance(frames, list | tuple):
             return self._each([as_picture(frame, f"picture {i}") for i, frame in enumerate(frames)], config)
         array = _on_host(frames, "the pictures")
@@ -64,7 +74,8 @@ class Pictures:
         """Returns the mask of each picture (H, W, 3). Several threads work on them where the network allows it."""
         if len(pictures) < 2:
             return [self._mask(picture, config) for picture in pictures]
-        workers = self._stages(_info(pictures[0]), config)[0].masks.workers
+        with self._stages(_info(pictures[0]), config)[0] as stages:
+            workers = stages.masks.workers
         with Overlap() as overlap, opencv_threads.one_a_frame(workers):
             return list(overlap.map(lambda picture: self._mask(picture, config), pictures, workers))
 
@@ -95,8 +106,7 @@ class Pictures:
         return enlarged(masked.masks[0], (picture.shape[1], picture.shape[0]))
 
     def _stages(self, info: VideoInfo, config: Config) -> tuple[MaskStages, Model]:
-        """Returns the stages for a picture, without smoothing. The plan is made for the first picture."""
-        config = replace(config, smooth=0.0, batch_size=1)
+        """Returns the stages for a picture. The plan is made for the first picture."""
         model = self._resources.model(info)
         with self._lock:
             if self._plan is None:

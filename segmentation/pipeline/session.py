@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Unpack, overload
 
 from segmentation.config import Config
 from segmentation.errors import DeviceMemoryError
-from segmentation.options import Options, PictureOptions, RunOptions
+from segmentation.options import FrameOptions, Options, PictureOptions, RunOptions
+from segmentation.pipeline.frame_iterator import MaskedFrame, masked_frames
 from segmentation.pipeline.mask_stages import without_outputs
 from segmentation.pipeline.output_paths import check_names, default_output
 from segmentation.pipeline.pictures import Mask, Picture, Pictures, Rgb, as_picture
@@ -21,7 +22,7 @@ from segmentation.pipeline.run import Progress, Request, Run
 from segmentation.pipeline.trace import tracing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
 
 class Segmenter:
@@ -42,7 +43,7 @@ class Segmenter:
         """
         self.config = replace(config or Config(), **options)
         self._resources = Resources(self.config)
-        self._pictures = Pictures(self._resources)
+        self._pictures = Pictures(self._resources, self.config)
 
     def run(
         self,
@@ -101,8 +102,8 @@ class Segmenter:
         Raises `InputError` for another shape or type, and `ConfigError`, `ModelError`, `EngineError`, `BackendError` or
         `DeviceError`.
         """
-        config = without_outputs(self.config)
-        return self._pictures.masks(frames, config if refine is None else replace(config, refine=refine))
+        pictures = self._pictures
+        return pictures.masks(frames, pictures.config() if refine is None else pictures.config(refine=refine))
 
     def apply(self, frame: Picture, **options: Unpack[PictureOptions]) -> Rgb:
         """Returns one picture (H, W, 3) uint8 RGB with the effect, and with alpha (H, W, 4) for `cutout`.
@@ -112,8 +113,23 @@ class Segmenter:
         unknown = options.keys() - PictureOptions.__annotations__.keys()
         if unknown:
             raise TypeError(f"{', '.join(sorted(unknown))}: is no option of apply()")
-        picture = as_picture(frame, "the picture")
-        return self._pictures.apply(picture, replace(without_outputs(self.config), **options))
+        return self._pictures.apply(as_picture(frame, "the picture"), self._pictures.config(**options))
+
+    def frames(self, source: str | Path, **options: Unpack[FrameOptions]) -> Generator[MaskedFrame, None, None]:
+        """Returns an iterator over the frames of a video, each with its mask, smoothed and refined as in `run`.
+
+        `source` is a file or an http(s) address. It is opened at the first frame, and read a few batches ahead of the
+        loop, on threads that end with the iteration or with the iterator's `close()`. Options replace those of the
+        session. A video without a frame in the wanted stretch yields nothing.
+
+        Raises `ConfigError`. The iterator raises `InputError`, `ModelError`, `EngineError`, `BackendError` or
+        `DeviceError`.
+        """
+        unknown = options.keys() - FrameOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"{', '.join(sorted(unknown))}: is no option of frames()")
+        config = replace(without_outputs(self.config), effect="blur", **options)
+        return masked_frames(self._resources, str(source), config)
 
     def close(self) -> None:
         """Frees the session's resources. No run may be under way."""

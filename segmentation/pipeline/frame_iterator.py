@@ -1,0 +1,101 @@
+"""Frames of a video with their masks, one after the other, for the caller's own loop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from av.video.frame import VideoFrame
+
+from segmentation.config import Config
+from segmentation.errors import InputError
+from segmentation.frames import FORMATS, FULL, LIMITED, MaskedBatch, Planes, VideoInfo
+from segmentation.gpu.errors import gpu_errors
+from segmentation.media.input import EXACT, probe, working_format
+from segmentation.media.planes import plane_view
+from segmentation.pipeline.mask_stages import MaskStages
+from segmentation.pipeline.pictures import Mask, Rgb, enlarged
+from segmentation.pipeline.plan import Plan, make_plan, with_stage
+from segmentation.pipeline.resources import Resources
+from segmentation.pipeline.threads import Overlap, opencv_threads
+from segmentation.stages.masks.refinement import upright_size
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class MaskedFrame:
+    """A frame of a video with its mask, both upright. `image` and `mask` are computed when they are first read."""
+
+    pts: int  # ticks of the video's time base
+    time: Fraction  # seconds on the video's own clock
+    _planes: Planes
+    _small_mask: Mask
+    _info: VideoInfo
+    _pix_fmt: str
+
+    @cached_property
+    def image(self) -> Rgb:
+        """The picture (H, W, 3) uint8 RGB, by the video's own matrix and range. HDR is not mapped to SDR."""
+        info, layout, color = self._info, FORMATS[self._pix_fmt], self._info.color
+        picture = VideoFrame(info.width, info.height, layout.name)
+        for i, plane in enumerate(self._planes):
+            plane_view(picture, i, layout.dtype)[:] = plane
+        rgb = picture.reformat(
+            format="rgb24",
+            src_colorspace=color.swscale,
+            src_color_range=FULL if color.range == FULL else LIMITED,
+            dst_color_range=FULL,
+            interpolation=EXACT,
+        ).to_ndarray()
+        return np.ascontiguousarray(np.rot90(rgb, info.rotation // 90), np.uint8)
+
+    @cached_property
+    def mask(self) -> Mask:
+        """The mask (H, W) float32 in 0..1, the probability of the kept classes."""
+        return enlarged(self._small_mask, upright_size(self._info))
+
+
+def masked_frames(resources: Resources, source: str, config: Config) -> Generator[MaskedFrame, None, None]:
+    """Yields the frames of `source`. Everything is opened at the first frame, and closed with the generator.
+
+    Raises as `Segmenter.frames`.
+    """
+    info = probe(source)
+    model = resources.model(info)
+    plan = make_plan(config, info, model=model)
+    plan, pix_fmt = _with_format(plan, config, info)
+    with ExitStack() as exits:
+        overlap = exits.enter_context(Overlap())
+        stages = exits.enter_context(MaskStages(resources, plan, model, info, pix_fmt, config))
+        exits.enter_context(opencv_threads.one_a_frame(stages.masks.workers))
+        with gpu_errors():
+            sessions = resources.nvdec_sessions if plan.decode.on_gpu else None
+            decoder = plan.decode.implementation(info, pix_fmt, stages.config, stages.gpu, sessions=sessions)
+            exits.callback(decoder.close)
+            decoded = overlap(stages.clock.steps("decode", decoder), "decoded")
+        for batch in overlap(stages.masks.finished(decoded, stages.on_host, overlap), "masked"):
+            yield from _frames(batch, info, pix_fmt)
+        if decoder.damaged:
+            text = f"{source}: {decoder.damaged} frames are damaged or missing"
+            if config.strict:
+                raise InputError(text)
+            log.warning("%s", text)
+
+
+def _with_format(plan: Plan, config: Config, info: VideoInfo) -> tuple[Plan, str]:
+    """Returns the plan, and the layout of its frames, a key of `FORMATS`. NVDEC converts nothing."""
+    pix_fmt = working_format(info.pix_fmt, tuple(FORMATS))
+    if plan.decode.on_gpu and pix_fmt != info.pix_fmt.replace("yuvj", "yuv"):
+        plan = with_stage(plan, "decode", "pyav", config, info)
+    return plan, pix_fmt
+
+
+def _frames(batch: MaskedBatch, info: VideoInfo, pix_fmt: str) -> Generator[MaskedFrame, None, None]:
+    for frame, mask in zip(batch.frames.frames, batch.masks, strict=True):
+        yield MaskedFrame(frame.pts, frame.pts * info.time_base, frame.planes, mask, info, pix_fmt)

@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Sequence
 from typing import cast
 
-import segmentation
 from segmentation.cli.jobs import effect_and_file
+from segmentation.cli.parser import new_parser, parse_all
 from segmentation.config import ACTIVATIONS, CODECS, STAGES, Config, seconds
 from segmentation.effect import CHOICES
 from segmentation.errors import ConfigError
@@ -13,10 +13,17 @@ from segmentation.model_types import TYPES
 from segmentation.options import Options
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 
+_EXAMPLES = (
+    "segmentation input.mp4                                  writes input.segmented.mp4 beside it",
+    "segmentation input.mp4 -o out.mkv --effect color:#00b140",
+    "segmentation videos/ -r -o results/ --skip-existing     all videos in videos/ and its folders",
+    "segmentation input.mp4 --start 1:30 --duration 10 --also mask:mask.mkv",
+)
+
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Returns the arguments, by default those of the process. Exits with a message if they are wrong."""
-    return make_parser().parse_args(arguments)
+    return parse_all(make_parser(), arguments)
 
 
 def config_from(options: argparse.Namespace) -> Config:
@@ -36,10 +43,12 @@ def options_from(options: argparse.Namespace) -> Options:
 
 def make_parser() -> argparse.ArgumentParser:
     """Returns the parser of `python -m segmentation`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m segmentation",
-        description="Blurs, replaces or masks everything in a video but the people (or other classes) in it.",
-        epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not on this machine, 129, 130, 143 stopped by a signal.",
+    parser = new_parser(
+        "segmentation",
+        "INPUT ...",
+        "Blurs, replaces or masks everything in a video but the people (or other classes) in it.",
+        _EXAMPLES,
+        "0 done, 1 failed, 2 wrong usage, 3 not on this machine, 4 written but incomplete, 129, 130, 143 stopped.",
     )
     add = parser.add_argument
     add("inputs", nargs="*", metavar="INPUT", help="video files, folders of them, patterns, http(s) addresses")
@@ -53,7 +62,6 @@ def make_parser() -> argparse.ArgumentParser:
     add("--trace", metavar="FILE", help="write the times of all work, as a JSON for ui.perfetto.dev")
     add("--json", action="store_true", help="print a JSON report on stdout, a line for each input")
     add("--plan", action="store_true", help="print the implementation of each stage, and why, and stop")
-    add("--version", action="version", version=f"segmentation {segmentation.__version__}")
     _add_effect(parser)
     _add_output(parser)
     _add_model(parser)

@@ -12,6 +12,7 @@ from pathlib import Path
 from segmentation.atomic_file import PendingFile
 from segmentation.cli.arguments import add_form, name_list, number_list, options_from, picture_size
 from segmentation.cli.console import ConsoleHandler, say
+from segmentation.cli.parser import new_parser, parse_all
 from segmentation.cli.signals import interrupt_on_signals
 from segmentation.config import ACTIVATIONS, Config
 from segmentation.errors import BackendError, ConfigError, SegmentationError, printable
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0 done, 1 failed, 2 wrong usage, 3 a package or a GPU is missing, 130 or 143 stopped by a signal.
     """
-    options = _parser().parse_args(arguments)
+    options = parse_all(_parser(), arguments)
     logging.basicConfig(
         level=logging.INFO if options.verbose else logging.WARNING,
         handlers=[ConsoleHandler("segmentation-build")],
@@ -156,10 +157,12 @@ def _capability(text: str) -> tuple[int, int]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="segmentation-build",
-        description="Builds a TensorRT or TensorRT-RTX engine from a segmentation network; prints where it is.",
-        epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a package or a GPU is missing, 130 or 143 stopped.",
+    parser = new_parser(
+        "segmentation-build",
+        "FILE.onnx|NAME",
+        "Builds a TensorRT or TensorRT-RTX engine from a segmentation network; prints where it is.",
+        ("segmentation-build person", "segmentation-build network.onnx -o network.engine --precision fp32 --batch 16"),
+        "0 done, 1 failed, 2 wrong usage, 3 a package or a GPU is missing, 130 or 143 stopped.",
     )
     add = parser.add_argument
     names = ", ".join((*BUILT_IN, *TORCHVISION))

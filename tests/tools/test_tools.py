@@ -65,6 +65,14 @@ def test_sample_program_runs(tmp_path: Path) -> None:
     assert len(decoded(target)) == 150
 
 
+def test_pictures_are_measured_against_the_network(tmp_path: Path) -> None:
+    run_tool("tools/benchmarks/pictures.py", "--repeats", "2", "-o", tmp_path / "out.json")
+    results = json.loads((tmp_path / "out.json").read_text())
+    assert {"date", "command", "hardware", "versions", "warm_up"} < results.keys()
+    for row in results["sizes"].values():
+        assert row["masks"]["of_network"]["cpu_median_ms"] > 1
+
+
 @pytest.mark.parametrize("extra", [[], ["--successive", "--start", "1"]], ids=["spread", "successive"])
 def test_contact_sheet_has_a_row_for_each_frame(tmp_path: Path, extra: list[str]) -> None:
     sheet = tmp_path / "sheet.png"

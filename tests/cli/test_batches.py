@@ -4,11 +4,13 @@ import json
 import os
 import shutil
 import threading
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from fake_session import FakeSegmenter
 from paths import SAMPLE
+from rich.console import Console
 from videos import Synthetic
 
 from segmentation import Config, ConfigError, InputError
@@ -154,3 +156,25 @@ def test_a_line_from_time_to_time_without_a_terminal(
     assert "segmentation: 1 of 2 inputs done, b.mp4: 1 of 2 frames" in err
     assert main(["a.mp4", "-y", "-q"]) == 0
     assert capfd.readouterr().err == ""
+
+
+def test_the_bar_shows_all_inputs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes in bytes weigh the inputs; an address counts as an input of mean size."""
+    Path("a.mp4").write_bytes(bytes(300))
+    Path("b.mp4").write_bytes(bytes(100))
+    screen = StringIO()
+    monkeypatch.setattr(progress, "console", Console(file=screen, force_terminal=True, width=150))
+    with progress.BatchProgress(["a.mp4", "b.mp4", "https://x/c.mp4"], quiet=False) as bars:
+        advance, end = bars.begin("a.mp4")
+        advance(75, 150)
+        bars._bars.refresh()
+        assert "0 of 3" in screen.getvalue() and "25%" in screen.getvalue() and "75/150" in screen.getvalue()
+        end()
+        advance, end = bars.begin("https://x/c.mp4")
+        advance(10, 0)
+        bars._bars.refresh()
+        assert "1 of 3" in screen.getvalue() and "50%" in screen.getvalue() and "10/?" in screen.getvalue()
+        end()
+        bars.skip("b.mp4")
+        bars._bars.refresh()
+    assert "3 of 3" in screen.getvalue() and "100%" in screen.getvalue()

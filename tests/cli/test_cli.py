@@ -215,7 +215,7 @@ def test_a_progress_bar_on_a_terminal(clip: Path) -> None:
 def test_report_and_json_have_the_same_fields() -> None:
     assert [
         field.name for field in fields(Report)
-    ] == "input output also frames damaged seconds fps plan stages verified".split()
+    ] == "input output also frames damaged complete seconds fps plan stages verified".split()
 
 
 @pytest.mark.parametrize("command", [main, build])

@@ -21,6 +21,8 @@ from segmentation.pipeline.session import Segmenter
 
 log = logging.getLogger(__name__)
 
+INCOMPLETE = 4  # exit code of a run that wrote its files, but has lost more than 1 % of the frames or a part of them
+
 _Error: TypeAlias = SegmentationError | OSError
 
 
@@ -113,11 +115,13 @@ class Batch:
         report = outcome.report
         if outcome.error is not None:
             code = fail(outcome.error)
-        elif report is not None and not self.quiet:
+        elif report is not None:
+            code = 0 if report.complete or outcome.stopped else INCOMPLETE
             files = ", ".join([report.output, *report.also])
-            state = "stopped, " if outcome.stopped else ""
-            say(f"{files}: {state}{report.frames} frames in {report.seconds:.1f} s ({report.fps:.1f} fps)")
-        elif report is None:
+            state = "stopped, " if outcome.stopped else "incomplete, " if code else ""
+            if not self.quiet:
+                say(f"{files}: {state}{report.frames} frames in {report.seconds:.1f} s ({report.fps:.1f} fps)")
+        else:
             log.info("%s: exists already, skipped", outcome.target)
         if self.print_result is not None:
             try:

@@ -54,6 +54,7 @@ class Muxer:
         self._others: dict[int, Stream] = {}
         self._packets: Iterator[Packet[Stream]] = iter(())  # of the other streams
         self._next: Packet[Stream] | None = None
+        self.cut_short = False  # the source's other streams could not be read to the end
         self._finished = False
         self._file = self._pending_file(config.overwrite)
         self._file.check(option)
@@ -236,6 +237,7 @@ class Muxer:
                     packet.duration = (packet.duration or 0) - round((start - begin) / packet.time_base)
                 yield packet
         except av.error.FFmpegError as exc:
+            self.cut_short = True
             log.warning("%s: its other streams can't be read to the end (%s)", self._info.path, one_line(exc))
         if dropped:
             log.warning("%s: %d damaged packets of its other streams are left out", self._info.path, dropped)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.config import Config
-from segmentation.errors import DeviceError, DeviceMemoryError, InputError
+from segmentation.errors import DeviceError, DeviceMemoryError, InputError, hide_secrets
 from segmentation.frames import Array, Frame, MaskedBatch, Memory, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.media.input import probe
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
 
 log = logging.getLogger(__name__)
+
+_TOLERATED = 0.01  # share of damaged frames in a complete output
 
 Progress = Callable[[int, int], None]  # (frames done, frames expected or 0)
 
@@ -78,11 +80,12 @@ class Run:
         verified = self._outputs.check(end)
         seconds = time.perf_counter() - begin
         return Report(
-            input=self._source,
+            input=hide_secrets(self._source),
             output=str(self._request.target),
             also=tuple(str(path) for _, path in self._config.also),
             frames=self._frames,
             damaged=self._decoder.damaged,
+            complete=self._complete,
             seconds=round(seconds, 3),
             fps=round(self._frames / seconds, 2),
             plan=self._plan.names(),
@@ -247,6 +250,14 @@ class Run:
         if self._config.strict:
             raise InputError(f"{text}; without --strict, what can be decoded is written")
         log.warning("%s, %d were written", text, self._frames)
+
+    @property
+    def _complete(self) -> bool:
+        """Whether the outputs have all that was asked for, but for `_TOLERATED` damaged frames."""
+        damaged = self._decoder.damaged
+        lossy = damaged > _TOLERATED * (self._frames + damaged)
+        cut_short = self._decoder.cut_short or any(output.muxer.cut_short for output in self._outputs)
+        return not (lossy or cut_short or self._request.stop.is_set())
 
     def _why_nothing(self) -> str:
         info = self._info

@@ -24,6 +24,7 @@ class Decoder(Stage):
     """
 
     damaged: int  # frames lost or known to be broken; complete when the iteration has ended
+    cut_short: bool = False  # reading ended with an error, before the end of the file
 
     @abstractmethod
     def __init__(

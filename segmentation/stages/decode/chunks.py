@@ -19,6 +19,7 @@ from av.bitstream import BitStreamFilterContext
 from av.packet import Packet
 from av.video.stream import VideoStream
 
+from segmentation.errors import one_line
 from segmentation.frames import VideoInfo
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import open_input
@@ -157,10 +158,11 @@ def whole(packets: Iterable[VideoPacket], stop: threading.Event) -> Iterator[Chu
     chunk.put(None)
 
 
-def read(info: VideoInfo, first: int | None) -> Iterator[VideoPacket]:
+def read(info: VideoInfo, first: int | None, cut_short: Callable[[], None] = lambda: None) -> Iterator[VideoPacket]:
     """Yields the video's packets from the keyframe before the pts `first` on, for a decoder without a container.
 
-    Yields all packets if `first` is `None`, or if a seek does not lead to such a keyframe.
+    Yields all packets if `first` is `None`, or if a seek does not lead to such a keyframe. Calls `cut_short` if
+    reading ends with an error.
     """
     sought = first if first is not None and _leads_before(info, first) else None
     with open_input(info.path) as container:
@@ -175,7 +177,8 @@ def read(info: VideoInfo, first: int | None) -> Iterator[VideoPacket]:
                 if packet.size:
                     yield from _filtered(packet, filters, info.path)
         except av.error.FFmpegError as exc:
-            log.info("%s: reading ended early: %s", info.path, exc)
+            log.warning("%s: reading ended early: %s", info.path, one_line(exc))
+            cut_short()
 
 
 def _leads_before(info: VideoInfo, first: int) -> bool:

@@ -179,7 +179,8 @@ class NvdecDecoder(Decoder):
 
     def _read(self) -> None:
         """Reads packets and opens chunks."""
-        packets = takewhile(lambda _: not self._queue.closed.is_set(), read(self.info, self._timeline.first))
+        there = read(self.info, self._timeline.first, self._reading_failed)
+        packets = takewhile(lambda _: not self._queue.closed.is_set(), there)
         cut: Iterator[Chunk[_DecodedBatch]]
         if self._stored_in_decoding_order:  # times don't tell which chunk a frame belongs to
             cut = whole(packets, self._queue.closed)
@@ -188,6 +189,9 @@ class NvdecDecoder(Decoder):
         for chunk in cut:
             self._queue.open(chunk)
         self._queue.open(None)
+
+    def _reading_failed(self) -> None:
+        self.cut_short = True
 
     def _work(self) -> None:
         """Decodes chunks with one session. Afterwards keeps the session for the next file, or destroys it."""

@@ -14,6 +14,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from segmentation.config import Config
+from segmentation.errors import one_line
 from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, Plane, VideoInfo
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import MAX_PIXELS, open_input
@@ -127,7 +128,8 @@ class PyAVDecoder(Decoder):
                     end = max(end, ((pts or 0) + (frame.duration or 0)) * self.info.time_base)
                     yield frame, pts
         except av.error.FFmpegError as exc:
-            log.info("%s: reading ended early: %s", self.info.path, exc)
+            log.warning("%s: reading ended early: %s", self.info.path, one_line(exc))
+            self.cut_short = True
         lost = max(lost, missing(self.info, frames, end, whole=self._timeline.first is None))
         self.damaged = lost + broken
 

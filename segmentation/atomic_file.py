@@ -59,16 +59,18 @@ class PendingFile:
                 f"{target}: exists already; use -y (overwrite=True) to replace it, or {option} to name another"
             )
 
-    def commit(self) -> None:
-        """Flushes the file to the disk and gives it the target's name.
+    def commit(self, *, fragment: bool = False) -> Path:
+        """Flushes the file to the disk and gives it the target's name. Returns the target as the user wrote it.
 
-        Raises `OSError`, and `OutputError` if without `overwrite` the target has come into being meanwhile.
+        A `fragment` never replaces a file: where one exists, the fragment becomes `NAME.partial.EXT`. Raises `OSError`,
+        and `OutputError` if without `overwrite` the target has come into being meanwhile.
         """
         with self.path.open("rb+") as file:
             os.fsync(file.fileno())
         if self.overwrite:
-            self.path.replace(self._place)
-            return
+            partial = f".partial{self.target.suffix}" if fragment and self._place.exists() else self.target.suffix
+            self.path.replace(self._place.with_suffix(partial))
+            return self.target.with_suffix(partial)
         try:  # unlike a rename, a link never replaces a file that has come into being meanwhile
             os.link(self.path, self._place)
         except FileExistsError:
@@ -78,6 +80,7 @@ class PendingFile:
         except OSError:  # no hard links on this file system
             self.path.rename(self._place)
         self.path.unlink(missing_ok=True)
+        return self.target
 
     def discard(self) -> None:
         """Removes the temporary file, if there is one. After `commit` there is none."""

@@ -36,8 +36,8 @@ class Sink(ABC):
         """Takes the next batch. Raises `OutputError`."""
 
     @abstractmethod
-    def finish(self, end: Fraction | None) -> None:
-        """Completes the file after the last batch. Raises `OutputError`.
+    def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
+        """Completes the file after the last batch. A `fragment` never replaces a complete file. Raises `OutputError`.
 
         `end` is where the wanted stretch ends, in seconds on the source's clock, `None` for the end of the source.
         """

@@ -97,3 +97,12 @@ def test_files_in_memory_and_links_to_files_are_no_devices(tmp_path: Path) -> No
     (tmp_path / "link").symlink_to(tmp_path / "a.txt")
     for target in (tmp_path / "link", Path("/dev/shm/segmentation-test.txt")):
         PendingFile(target, overwrite=True).check("-o")
+
+
+def test_a_fragment_replaces_no_complete_file(tmp_path: Path) -> None:
+    target = tmp_path / "a.mp4"
+    assert written(target, overwrite=True).commit(fragment=True) == target
+    target.write_text("complete")
+    for _ in range(2):
+        assert written(target, overwrite=True).commit(fragment=True) == tmp_path / "a.partial.mp4"
+    assert target.read_text() == "complete" and (tmp_path / "a.partial.mp4").read_text() == "new"

@@ -97,12 +97,13 @@ class Batch:
             progress.skip(job.source)
             return Outcome(job.source, target=job.target)
         advance, end = progress.begin(job.source)
+        before = {path for path in job.written if path.exists()}  # fragments of these have names of their own already
         try:
             job.make_folders()
             report = self.segmenter.run(job.source, job.target, stop=self.stop, progress=advance, **job.options)
             stopped = self.stop.is_set()
             if stopped and (self.skip_existing or not alone):
-                report = _as_fragment(report, job)
+                report = _as_fragment(report, [path for path in job.written if path not in before])
             return Outcome(job.source, report=report, stopped=stopped)
         except (SegmentationError, OSError) as exc:
             return Outcome(job.source, error=exc)
@@ -149,13 +150,13 @@ class Batch:
             say(f"failed: {failure(error)[0]}")
 
 
-def _as_fragment(report: Report, job: Job) -> Report:
+def _as_fragment(report: Report, written: Sequence[Path]) -> Report:
     """Names the files of a stopped run `NAME.partial.EXT`, so that `--skip-existing` does not take them for complete.
 
     Returns the report with the new names. Raises `OSError`.
     """
     renamed = {}
-    for path in job.written:
+    for path in written:
         if path.is_file():
             fragment = path.with_suffix(f".partial{path.suffix}")
             renamed[str(path)] = str(path.replace(fragment))

@@ -171,15 +171,16 @@ class Muxer:
         assert tick is not None
         return tick
 
-    def finish(self, end: Fraction | None) -> None:
-        """Copies the rest of the other streams and commits the file.
+    def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
+        """Copies the rest of the other streams and commits the file, a `fragment` without replacing a complete file.
 
         The rest ends at `end` seconds on the source's clock; `None` is the source's end.
         """
         self._copy_until(end)
         try:
             self.container.close()
-            self._file.commit()
+            self.target = self._file.commit(fragment=fragment)
+            self.place = self.place.with_name(self.target.name)
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
         self._finished = True

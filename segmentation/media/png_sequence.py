@@ -65,10 +65,14 @@ class _PendingPictures(PendingFile):
                 f"or {option} to name others"
             )
 
-    def commit(self) -> None:
-        for picture in sorted(self.path.iterdir()):
-            picture.replace(self.path.with_name(picture.name))
+    def commit(self, *, fragment: bool = False) -> Path:
+        pictures = sorted(self.path.iterdir())
+        replaces = any(self.path.with_name(picture.name).exists() for picture in pictures)
+        suffix = ".partial.png" if fragment and replaces else self.target.suffix
+        for picture in pictures:
+            picture.replace(self.path.with_name(picture.name).with_suffix(suffix))
         self.path.rmdir()
+        return self.target.with_suffix(suffix)
 
     def discard(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from types import TracebackType
 
 from segmentation.effect import effect_on
@@ -68,11 +69,11 @@ class VideoOutput(Sink):
     def write(self, batch: FinishedBatch) -> None:
         self._clock.call("mux", batch.frames, self.muxer.write, batch.packets[self._number])
 
-    def finish(self, end: Fraction | None, *, flush: bool = True) -> None:
+    def finish(self, end: Fraction | None, *, fragment: bool = False, flush: bool = True) -> None:
         """Encodes the frames that the encoder still holds, unless `flush` is false, and completes the file."""
         if flush:
             self.muxer.write(self._clock.call("encode", None, self.encoder.flush))
-        self._clock.call("mux", None, self.muxer.finish, end)
+        self._clock.call("mux", None, partial(self.muxer.finish, fragment=fragment), end)
 
 
 class Outputs:
@@ -135,10 +136,10 @@ class Outputs:
             if config.verify:
                 self._verifiers.append(OutputVerifier(muxer, info, plan.pix_fmt, config, plan.decode.name))
 
-    def finish(self, end: Fraction | None) -> None:
+    def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
         """Completes the files, one after the other."""
         for output in self._all:
-            output.finish(end)
+            output.finish(end, fragment=fragment)
 
     def finish_without_gpu(self, end: Fraction | None) -> bool:
         """Completes the files after the GPU has failed. Returns whether every frame so far is in them.
@@ -149,7 +150,7 @@ class Outputs:
         stuck = next((number for number, output in enumerate(self._all) if output.failed), 0)
         complete = [number >= stuck and output.encoder.memory == "host" for number, output in enumerate(self._all)]
         for output, flush in zip(self._all, complete, strict=True):
-            output.finish(end, flush=flush)
+            output.finish(end, fragment=True, flush=flush)
         return all(complete)
 
     def check(self, end: Fraction | None) -> list[Verified]:

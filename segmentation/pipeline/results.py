@@ -97,11 +97,11 @@ class Results(Sink):
         large = cv2.resize(class_map[row], (width, height), interpolation=cv2.INTER_NEAREST)
         return {name: found & (large == i) for i, name in enumerate(self._classes)}
 
-    def finish(self, end: Fraction | None) -> None:
+    def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
         """Puts the file in its place."""
         try:
             self._file.close()
-            self._pending.commit()
+            self._pending.commit(fragment=fragment)
         except OSError as exc:
             raise self._error(exc) from exc
         self._finished = True

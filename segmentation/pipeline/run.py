@@ -79,10 +79,11 @@ class Run:
             end = self._finish()
         verified = self._outputs.check(end)
         seconds = time.perf_counter() - begin
+        files = [str(output.muxer.target) for output in self._outputs]
         return Report(
             input=hide_secrets(self._source),
-            output=str(self._request.target),
-            also=tuple(str(path) for _, path in self._config.also),
+            output=files[0],
+            also=tuple(files[1:]),
             frames=self._frames,
             damaged=self._decoder.damaged,
             complete=self._complete,
@@ -226,18 +227,19 @@ class Run:
         if not stopped and config.duration is None:
             self._masks.check_end()
         end = (self._last.pts + self._last.duration) * info.time_base if stopped else self._end
+        fragment = fault is not None or self._request.stop.is_set()
         if fault is None:
-            self._outputs.finish(end)
+            self._outputs.finish(end, fragment=fragment)
             self._clock.totals()  # so that the trace has all of it
             complete = True
         else:
             complete = self._outputs.finish_without_gpu(end)
         for sink in self._records:
-            sink.finish(end)
+            sink.finish(end, fragment=fragment)
         if self._trace is not None:
             self._trace.finish()
         if fault is not None:
-            names = ", ".join([str(self._request.target), *(str(path) for _, path in config.also)])
+            names = ", ".join(str(output.muxer.target) for output in self._outputs)
             before = f"the {self._frames} frames before are" if complete else "what was finished before is"
             raise DeviceError(f"{self._source}: {fault}; {before} in {names}") from fault
         return end

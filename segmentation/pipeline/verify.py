@@ -77,7 +77,7 @@ class OutputVerifier(Sink):
                 self._stride *= 2
                 self._kept = {n: bits for n, bits in self._kept.items() if n % self._stride == 0}
 
-    def finish(self, end: Fraction | None) -> None:
+    def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
         """Does nothing: the output can be read when its own sink has finished."""
 
     def check(self, end: Fraction | None) -> Verified:

@@ -104,12 +104,12 @@ class MaskWriter(Sink):
             picture.pts, picture.time_base = ticks(frame.pts * self._info.time_base - self._shift), _TICK
             self._encode(picture)
 
-    def finish(self, end: Fraction | None) -> None:
+    def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
         """Writes the end of the file and moves the file to its place."""
         self._encode(None)
         try:
             self._container.close()
-            self._file.commit()
+            self._file.commit(fragment=fragment)
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
         self._finished = True

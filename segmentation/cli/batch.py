@@ -97,7 +97,8 @@ class Batch:
             progress.skip(job.source)
             return Outcome(job.source, target=job.target)
         advance, end = progress.begin(job.source)
-        before = {path for path in job.written if path.exists()}  # fragments of these have names of their own already
+        # Fragments of files that exist already have names of their own.
+        before = {path for path in job.written if os.path.exists(path)}
         try:
             job.make_folders()
             report = self.segmenter.run(job.source, job.target, stop=self.stop, progress=advance, **job.options)

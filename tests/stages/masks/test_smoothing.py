@@ -9,7 +9,7 @@ import pytest
 from drawn import batch_of
 from numpy.typing import NDArray
 from paths import SAMPLE
-from program import cli, report
+from program import cli
 from videos import Synthetic, times
 
 from segmentation import segment
@@ -197,4 +197,5 @@ def test_a_stopped_run_puts_out_the_frames_that_wait(tmp_path: Path) -> None:
 def test_the_option_is_checked() -> None:
     refused = cli(SAMPLE, "--smooth", "1.5")
     assert refused.returncode == 2 and "0 (off) to 1" in refused.stderr
-    assert report(cli(SAMPLE, "-o", "/dev/null/x", "--plan", "--json", "--smooth", "0", "--no-refine"))["infer"]
+    planned = cli(SAMPLE, "-o", "/dev/null/x", "--plan", "--json", "--smooth", "0", "--no-refine")
+    assert json.loads(planned.stdout)["infer"]

@@ -1,6 +1,7 @@
 """Measures many short clips of one command, one by one and several at a time, against one long file.
 
     python tools/benchmarks/many_inputs.py VIDEO
+    python tools/benchmarks/many_inputs.py VIDEO --size 1920x1080 --encode null --jobs 1,4      # on a GPU
 
 Every command is a process of its own, in which a clip goes first, unmeasured. All kinds take turns. On a machine that
 others use too, CPU seconds say more than frames a second. For Linux.
@@ -23,6 +24,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the 
 from circumstances import ROOT, circumstances
 
 from segmentation.cli.main import main as segmentation
+from segmentation.pipeline.plan import IMPLEMENTATIONS
+
+IMPLEMENTATIONS["encode"]["null"] = "no_encoder:NoEncoder"  # on a GPU only
+ENCODED = 1200  # frames that are encoded for a clip; longer ones repeat them
 
 
 def command(inputs: Path, warm: Path, frames: int, output: Path, options: list[str]) -> Result:
@@ -39,10 +44,9 @@ def command(inputs: Path, warm: Path, frames: int, output: Path, options: list[s
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Result]:
     """All kinds of commands, taking turns."""
-    size = (640, 360)
-    clip = make_clip(options.video, options.frames, size, folder)
+    clip = make_clip(options.video, options.frames, options.size, folder, gop=30)
     total = options.clips * options.frames
-    long = make_clip(options.video, total, size, folder)
+    long = make_clip(options.video, total, options.size, folder, gop=30, encode=ENCODED)
     clips = folder / "clips"
     clips.mkdir()
     for number in range(options.clips):
@@ -53,7 +57,8 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Result]:
     for _ in range(options.repeats):
         for name, (inputs, given) in kinds.items():
             with get_context("spawn").Pool(1) as pool:
-                arguments = (inputs, clip, total, folder / "out", [*given, "--preset", options.preset])
+                chosen = ["--preset", options.preset, *(["--encode", options.encode] if options.encode else [])]
+                arguments = (inputs, clip, total, folder / "out", [*given, *chosen])
                 results[name].append(pool.apply(command, arguments))
             load = os.getloadavg()[0]
             print(f"  {name}: {results[name][-1]['fps']:.1f} fps (load of the machine: {load:.1f})", file=sys.stderr)
@@ -65,8 +70,10 @@ def main() -> None:
     parser.add_argument("video")
     parser.add_argument("--clips", type=int, default=60)
     parser.add_argument("--frames", type=int, default=90, help="of each clip (default: 90)")
+    parser.add_argument("--size", type=lambda text: tuple(map(int, text.split("x"))), default=(640, 360), metavar="WxH")
     parser.add_argument("--jobs", type=lambda text: text.split(","), default=["1", "2"], help="default: 1,2")
     parser.add_argument("--preset", default="superfast")
+    parser.add_argument("--encode", help="as the program takes it; null: nothing is encoded, on a GPU")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "many-inputs.json")
     options = parser.parse_args()

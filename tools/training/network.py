@@ -113,6 +113,10 @@ class Network(nn.Module):
         self.logits = nn.Conv2d(rest[-1], 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
+        return self.decoded(*self.encoded(x))
+
+    def encoded(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+        """The map of 1/16 of the size, (N, `widths[0]`, H / 16, W / 16), and the encoder's of 1/8, 1/4 and 1/2."""
         half, quarter = self.stem(x)
         x = quarter
         for number, block in enumerate(self.blocks, FIRST):
@@ -120,8 +124,10 @@ class Network(nn.Module):
             if number == EIGHTH:
                 eighth = x
         x = F.relu(self.near(x) + self.whole(F.adaptive_avg_pool2d(x, 1)))
-        x = self.around(x)
-        for join, skip in zip(self.joins, (eighth, quarter, half), strict=True):
+        return self.around(x), (eighth, quarter, half)
+
+    def decoded(self, x: Tensor, skips: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        for join, skip in zip(self.joins, skips, strict=True):
             x = join(x, skip)
         # ONNX Runtime computes a convolution, and what follows it, for 16 channels at a time. A mean over the only
         # channel leaves the 15 empty ones behind: on a CPU what follows then takes a fifth of the time.
@@ -163,6 +169,27 @@ class Teacher(nn.Module):
             x = next(layers)(x)
             x = x + before if stride == 1 and x.shape == before.shape else x
         return x
+
+
+class DeepLab(nn.Module):
+    """The teacher whole: logits (N, 21, H / 16, W / 16) of Pascal VOC's classes, for normalised RGB (N, 3, H, W)."""
+
+    def __init__(self, weights: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        super().__init__()
+        self.encoder = Teacher(weights, len(BLOCKS))
+        # In the file's order: each place, the mean of all, both together, the classes.
+        self.near, self.whole, self.both, self.classes = (
+            nn.Conv2d(weight.shape[1], len(weight), 1) for weight, _ in weights[-4:]
+        )
+        for layer, (weight, bias) in zip((self.near, self.whole, self.both, self.classes), weights[-4:], strict=True):
+            layer.weight.data, layer.bias.data = torch.from_numpy(weight), torch.from_numpy(bias)
+        self.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.encoder(x)
+        whole = F.relu(self.whole(F.adaptive_avg_pool2d(x, 1))).expand(-1, -1, *x.shape[2:])
+        x = torch.cat([whole, F.relu(self.near(x))], 1)
+        return self.classes(F.relu(self.both(x)))
 
 
 def strided(layer: nn.Conv2d, x: Tensor, stride: int) -> Tensor:

@@ -65,6 +65,7 @@ class GpuTransfer(Transfer):
         """Returns the batch in device memory; the copies are queued."""
         count = len(batch)
         planes = self._pool.take()
+        assert count <= len(planes[0]), "the batch has more frames than the planes"
         for i, (pinned, plane) in enumerate(zip(self._pinned(self._shapes), planes, strict=True)):
             rows: NDArray[np.generic] = pinned.numpy()
             for row, frame in zip(rows, batch.frames, strict=False):

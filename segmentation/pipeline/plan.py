@@ -141,6 +141,11 @@ class Plan:
     def __str__(self) -> str:
         return "\n".join(f"{stage:<12} {name:<12} {reason}" for stage, name, reason in self._lines())
 
+    def with_batch_size(self, frames: int) -> Plan:
+        """Returns the plan for batches of at most that many frames: stages allocate memory for a batch."""
+        outputs = (replace(output, config=replace(output.config, batch_size=frames)) for output in self.outputs)
+        return replace(self, outputs=tuple(outputs))
+
     @property
     def on_gpu(self) -> bool:
         """Whether any stage is on a GPU."""

@@ -109,7 +109,9 @@ class Run:
         self._gpu = resources.gpu if plan.on_gpu else None
         if self._gpu is not None:
             self._gpu.enter()  # another thread's run may have made it
-        self._config = replace(config, batch_size=resources.batch_size(config, self._model, on_gpu=plan.on_gpu))
+        batch_size = resources.batch_size(config, self._model, on_gpu=plan.on_gpu)
+        self._config = replace(config, batch_size=batch_size)
+        self._plan = plan = plan.with_batch_size(batch_size)
         self._clock = StageClock(self._gpu, self._trace)
         self._outputs = self._exits.enter_context(Outputs(info, plan, self._clock))
         self._overlap = self._exits.enter_context(Overlap(watch=None if self._trace is None else self._trace.depth))

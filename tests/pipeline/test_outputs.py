@@ -21,6 +21,7 @@ from segmentation.media.muxer import Muxer
 from segmentation.pipeline.report import Report
 from segmentation.stages.encode.pyav import PyAVEncoder
 from segmentation.stages.encode.segments import Layout
+from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
 
 CPU: dict[str, Any] = {"mode": "baseline", "infer": "onnxruntime"}
 
@@ -455,3 +456,17 @@ def test_names_lead_over_links_and_up(tmp_path: Path, monkeypatch: pytest.Monkey
     segment(SAMPLE, "link/../a.mp4", also=[("mask", "b.mp4")], max_frames=2, overwrite=True, **CPU)
     assert names(tmp_path / "far") == {"deep", "old.mp4", "a.mp4"} and names(tmp_path / "here") == {"link", "b.mp4"}
     assert (tmp_path / "far" / "old.mp4").read_text() == "precious" and not (tmp_path / "here" / "b.mp4").is_symlink()
+
+
+def test_stages_of_all_outputs_get_the_size_of_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those on a GPU allocate memory for a batch by it."""
+    sizes = []
+    make = OpenCVPostprocessor.__init__
+
+    def spy(self: OpenCVPostprocessor, *arguments: Any) -> None:
+        sizes.append(arguments[3].batch_size)
+        make(self, *arguments)
+
+    monkeypatch.setattr(OpenCVPostprocessor, "__init__", spy)
+    run(tmp_path, ("mask", "mask.mp4"), max_frames=2)
+    assert sizes == [1, 1]

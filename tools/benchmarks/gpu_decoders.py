@@ -15,7 +15,7 @@ from cuda.core import Device
 
 from segmentation.frames import VideoInfo
 from segmentation.stages.decode.chunks import exact_keyframe, read
-from segmentation.stages.decode.nvdec import LEAST_RUN
+from segmentation.stages.decode.nvdec import LEAST_CHUNK
 from segmentation.stages.decode.nvdec_support import NVDEC_CODECS
 
 _POLL = 0.001  # seconds between looks at how far they are
@@ -30,7 +30,7 @@ class Independent:
         self._runs: list[list[Packet[Any]]] = []
         begins = exact_keyframe(info.codec)
         for packet in read(info, None):
-            if not self._runs or (len(self._runs[-1]) >= LEAST_RUN and begins(packet)):
+            if not self._runs or (len(self._runs[-1]) >= LEAST_CHUNK and begins(packet)):
                 self._runs.append([])
             self._runs[-1].append(packet)
         self._turns = count()

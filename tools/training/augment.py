@@ -340,10 +340,11 @@ class Pictures:
         k = torch.arange(8, device=self.device)
         dct = torch.cos(math.pi / 8 * (k[None] + 0.5) * k[:, None]) * 0.5
         dct[0] /= math.sqrt(2)
-        blocks = rgb[some].view(-1, 3, height // 8, 8, width // 8, 8).transpose(3, 4)
-        step = (0.01 + 0.02 * (k[:, None] + k)) * self.uniform(m, 0.2, 2).view(-1, 1, 1, 1, 1, 1)
-        blocks = dct.T @ (torch.round(dct @ blocks @ dct.T / step) * step) @ dct
-        rgb[some] = blocks.transpose(3, 4).reshape(-1, 3, height, width)
+        waves = (dct[:, None, :, None] * dct[None, :, None, :]).reshape(64, 1, 8, 8)
+        step = (0.01 + 0.02 * (k[:, None] + k)).reshape(1, 64, 1, 1) * self.uniform(m, 0.2, 2).repeat_interleave(3, 0)
+        blocks = F.conv2d(rgb[some].reshape(-1, 1, height, width), waves, stride=8)
+        blocks = F.conv_transpose2d(torch.round(blocks / step) * step, waves, stride=8)
+        rgb[some] = blocks.view(-1, 3, height, width)
         return rgb.clamp(0, 1)
 
     @torch.no_grad()

@@ -120,7 +120,7 @@ def trained(
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             deep, skips = network.encoded(x)
             error = loss(network.decoded(deep, skips).float(), wanted, known)
-            natural = options.batch // 2  # the first half: onto the rest people are pasted
+            natural = options.batch // 4  # of the first half: onto the rest people are pasted
             with torch.no_grad():
                 named = deeplab(x[:natural]).float().softmax(1)
             error = error + CLASSES[1] * F.cross_entropy(classes(deep[:natural]).float(), named)

@@ -75,6 +75,7 @@ class CvCudaPostprocessor(Postprocessor):
     def __call__(self, masked: MaskedBatch) -> FrameBatch:
         batch = masked.frames
         shown = self._pool.take()
+        assert len(batch) <= len(shown[0]), "the kernels would write behind the planes"
         mask = self._mask(masked.masks)
         chroma_height, chroma_width = batch.planes[1].shape[1:]
         size = (chroma_width, chroma_height, len(batch))

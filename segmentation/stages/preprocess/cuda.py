@@ -45,6 +45,7 @@ class CudaPreprocessor(Preprocessor):
         return "a kernel of our own"
 
     def __call__(self, batch: FrameBatch) -> torch.Tensor:
+        assert len(batch) <= len(self._tensor), "the kernel would write behind the tensor"
         width, height = self._size
         tables = [argument for table in self._tables for argument in (table, table.shape[1] - 1)]
         self._kernels(

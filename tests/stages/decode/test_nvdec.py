@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -182,8 +182,8 @@ def test_what_is_not_wanted_any_more_is_not_read(tmp_path: Path, monkeypatch: py
 
     counted = []
 
-    def slowly(info: VideoInfo, first: int | None) -> Iterator[Any]:
-        for packet in read(info, first):
+    def slowly(info: VideoInfo, first: int | None, cut_short: Callable[[], None]) -> Iterator[Any]:
+        for packet in read(info, first, cut_short):
             time.sleep(0.002)
             counted.append(packet.pts)
             yield packet

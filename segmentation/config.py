@@ -11,7 +11,7 @@ from segmentation.effect import Effect, number
 from segmentation.errors import ConfigError
 from segmentation.model_types import TYPES
 from segmentation.option_types import fitted
-from segmentation.options import Activation, ChannelOrder, Codec, Mode
+from segmentation.options import Activation, ChannelOrder, Codec, Mode, Quality
 
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
 DEFAULT_SMOOTH = 0.5
@@ -125,10 +125,11 @@ class Config:
     """Codec of the video: `h264`, `hevc`, `av1`, `ffv1` or `mjpeg`. `mjpeg` and `encode="jpeg"` imply each other.
     Default: `h264`, and `av1` in .webm; that of a cut-out follows from its suffix."""
 
-    quality: int | None = None
+    quality: Quality | None = None
     """Constant rate factor of the codec: 0 to 51 for h264 and hevc, 0 to 63 for av1. Lower is better; 0 is lossless
-    for h264 and hevc. For mjpeg 1 to 100, higher is better. Default: h264 16, hevc 11, av1 8, mjpeg 90; on NVENC
-    h264 19, hevc 23, av1 22."""
+    for h264 and hevc. For mjpeg 1 to 100, higher is better. `high` is h264 16, hevc 11, av1 8, mjpeg 95; on NVENC h264
+    19, hevc 23, av1 22. Default: h264 25, hevc 18, av1 21, mjpeg 90; on NVENC h264 26, hevc 30, av1 32. With it
+    files are about as large as their inputs."""
 
     preset: str | None = None
     """The codec library's name for speed against size: `ultrafast` to `placebo` for h264 and hevc, `0` to `13` for
@@ -221,8 +222,10 @@ class Config:
     def misfit(self, codec: str) -> str | None:
         """Returns the reason why `codec` does not take the quality or the preset, or None if the codec takes both."""
         best, worst = QUALITY[codec]
-        if self.quality is not None and not min(best, worst) <= self.quality <= max(best, worst):
-            return f"quality {self.quality}: {codec} takes {best} (best) to {worst}"
+        if isinstance(self.quality, int) and not min(best, worst) <= self.quality <= max(best, worst):
+            return f"quality {self.quality}: {codec} takes {best} (best) to {worst}, or high"
+        if self.quality == "high" and best == worst:
+            return f"quality high: {codec} is always lossless; leave it out"
         nvenc = self.encode == "nvenc"
         known = NVENC_PRESETS if nvenc else PRESETS.get(codec, ())
         if self.preset is not None and self.preset not in known:

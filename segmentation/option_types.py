@@ -11,6 +11,7 @@ from types import UnionType
 import numpy as np
 
 from segmentation.errors import ConfigError
+from segmentation.options import Quality
 
 Read = Callable[[object], object]  # raises TypeError, ValueError or OverflowError for a value of another kind
 
@@ -61,6 +62,10 @@ def _file(value: object) -> object:
     return str.__str__(name)
 
 
+def _quality(value: object) -> object:
+    return value if value == "high" else _whole(value)
+
+
 def _items(value: object) -> tuple[object, ...]:
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):  # text has items, but is one value
         raise TypeError
@@ -80,6 +85,7 @@ _whole, _number, _text = _one(Integral, int), _one(Real, _inexact), _one(str, st
 _KINDS: dict[type | UnionType, tuple[Read, str]] = {
     bool: (_one(bool | np.bool_, bool), "True or False"),
     int: (_whole, "a whole number"),
+    Quality: (_quality, "a whole number, or 'high'"),
     float: (_number, "a number"),
     str: (_text, "text"),
     str | Path: (_file, "the name of a file"),

@@ -11,6 +11,7 @@ Mode = Literal["auto", "baseline", "optimized"]
 Codec = Literal["h264", "hevc", "av1", "ffv1", "mjpeg"]
 ChannelOrder = Literal["rgb", "bgr"]
 Activation = Literal["none", "sigmoid", "softmax", "minmax"]
+Quality = int | Literal["high"]
 
 
 class PictureOptions(TypedDict, total=False):
@@ -44,7 +45,7 @@ class RunOptions(PictureOptions, total=False):
     start: float
     duration: float | None
     codec: Codec | None
-    quality: int | None
+    quality: Quality | None
     preset: str | None
     overwrite: bool
     strict: bool

@@ -10,7 +10,7 @@ from segmentation.config import ACTIVATIONS, CODECS, STAGES, Config, seconds
 from segmentation.effect import CHOICES
 from segmentation.errors import ConfigError
 from segmentation.model_types import TYPES
-from segmentation.options import Options
+from segmentation.options import Options, Quality
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 
 _EXAMPLES = (
@@ -94,7 +94,13 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the codec and of the other files that a run writes."""
     add = parser.add_argument_group("output").add_argument
     add("--codec", choices=CODECS, help="default: h264 (av1 in .webm)")
-    add("--quality", type=int, metavar="N", help="lower is better: h264 16, hevc 11, av1 8; 0: lossless (mjpeg: 1-100)")
+    add(
+        "--quality",
+        type=_quality,
+        metavar="N|high",
+        help="lower is better, 0: lossless (mjpeg: 1 to 100); high: h264 16, hevc 11, av1 8 (default: h264 25, hevc 18,"
+        " av1 21, for files about as large as the input)",
+    )
     add("--preset", metavar="NAME", help="speed against size: h264 ultrafast to placebo, av1 0 to 13")
     add("--verify", action="store_true", help="check the output afterwards, against the input")
     add("--results", metavar="FILE|FOLDER", help="also write the classes, areas and boxes of each frame, as JSON lines")
@@ -164,6 +170,13 @@ def _count(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r}: give 1 or more")
     return int(text)
+
+
+def _quality(text: str) -> Quality:
+    try:
+        return "high" if text == "high" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, or high") from None
 
 
 def _time(text: str) -> float:

@@ -122,7 +122,8 @@ class Batch:
             files = ", ".join([report.output, *report.also])
             state = "stopped, " if outcome.stopped else "incomplete, " if code else ""
             if not self.quiet:
-                say(f"{files}: {state}{report.frames} frames in {report.seconds:.1f} s ({report.fps:.1f} fps)")
+                done = f"{report.frames} frames in {report.seconds:.1f} s ({report.fps:.1f} fps)"
+                say(f"{files}: {state}{done}, {_sizes(outcome.source, report)}")
         else:
             log.info("%s: exists already, skipped", outcome.target)
         if self.print_result is not None:
@@ -166,6 +167,16 @@ def _as_fragment(report: Report, written: Sequence[Path]) -> Report:
         output=renamed.get(report.output, report.output),
         also=tuple(renamed.get(path, path) for path in report.also),
     )
+
+
+def _sizes(source: str, report: Report) -> str:
+    """Returns the sizes of the outputs, and of the input if it is a file."""
+    written = _megabytes(sum(_size(path) for path in (report.output, *report.also)))
+    return f"{written} (input: {_megabytes(_size(source))})" if os.path.isfile(source) else written
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.2g} MB" if size < 10_000_000 else f"{size / 1e6:.0f} MB"
 
 
 def _size(path: str) -> int:

@@ -22,14 +22,15 @@ from segmentation.errors import InputError, OutputError
 from segmentation.frames import FORMATS, LIMITED, Color, Frame, Planes, VideoInfo
 from segmentation.media.input import is_url, open_input, probe
 from segmentation.media.muxer import Muxer
+from segmentation.options import Quality
 from segmentation.sinks import FinishedBatch, Sink
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.postprocess.edge import Edge
 
 MOST_MAPS = 32  # frames whose kept pixels are held, 8 KiB each at 256x256
 # Least PSNR of kept pixels in dB, of a frame's worst plane. A picture that is 5 of 255 levels too bright has 34.2. With
-# a quality of the user's choice, the second floor only finds pictures that are wrong altogether.
-FLOOR = 35.0
+# a number of the user's choice, the floor only finds pictures that are wrong altogether.
+FLOORS: dict[Quality | None, float] = {None: 30.0, "high": 35.0}
 CHOSEN_FLOOR = 20.0
 ROUNDED = {"mpeg1video", "mpeg2video", "mpeg4"}  # they leave rounding open: another decoder's samples may differ
 LOSSLESS = {("h264", 0), ("hevc", 0), ("ffv1", 0), ("ffv1", None)}
@@ -159,7 +160,7 @@ class OutputVerifier(Sink):
         codec, quality = self._muxer.codec, self._config.quality
         if (codec, quality) in LOSSLESS and self._decoded_alike:
             return math.inf
-        return FLOOR if quality is None else CHOSEN_FLOOR
+        return FLOORS.get(quality, CHOSEN_FLOOR)
 
     def _check_sound(self, end: Fraction | None) -> None:
         """Every audio stream must end where the input's does, or where the video was cut."""

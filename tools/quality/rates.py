@@ -4,9 +4,11 @@
 
 Each video is blurred and encoded as the program does it, once for each candidate. Where the mask is full, frames go
 into the encoder as they were decoded, so there the output is compared with the input: PSNR and SSIM of luma (Wang et
-al., "Image Quality Assessment", IEEE TIP 2004: Gaussian window of 11x11, sigma 1.5). The default is the largest factor
-that keeps `LEAST` of PSNR in every video. The yardstick for sizes is libx264's medium at crf 18, which FFmpeg's guide
-to H.264 says to take as visually lossless, or nearly.
+al., "Image Quality Assessment", IEEE TIP 2004: Gaussian window of 11x11, sigma 1.5).
+
+The default is the smallest factor with which no output is larger than `MOST` times its input, frame by frame the same
+stretch. `--quality high` is the largest factor that keeps `LEAST` of PSNR in every video. The yardstick is libx264's
+medium at crf 18, which FFmpeg's guide to H.264 says to take as visually lossless, or nearly.
 """
 
 import argparse
@@ -15,7 +17,7 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -34,15 +36,15 @@ from segmentation import Config, segment
 
 YARDSTICK = ("h264", "medium", 18)
 LEAST = 45.0  # dB
+MOST = 1.5
 CANDIDATES: list[tuple[str, str | None, tuple[int, ...]]] = [  # codec, preset (None: the program's own), rate factors
-    ("h264", "medium", (12, 14, 16, 18)),
-    ("h264", None, (13, 14, 15, 16, 17, 18, 20)),
-    ("h264", "veryfast", (10, 11, 12, 13, 14, 16)),
-    ("h264", "ultrafast", (16, 17, 18, 19)),
-    ("hevc", None, (10, 11, 12, 13, 14, 16, 19)),
-    ("av1", None, (4, 6, 8, 10, 12, 15, 20)),
+    ("h264", "medium", (18,)),
+    ("h264", None, (16, 17, 23, 24, 25, 26)),
+    ("hevc", None, (11, 12, 18, 19, 20, 21, 22)),
+    ("av1", None, (8, 10, 18, 21, 24, 27, 30)),
 ]
 WINDOW, SIGMA = (11, 11), 1.5
+KEPT = ("psnr_db", "ssim", "of_input")
 _WHITE = 235  # of limited range
 Plane = NDArray[np.uint8]
 Area = NDArray[np.bool_]
@@ -74,7 +76,7 @@ def kept(clip: Path, frames: int, folder: Path) -> list[Area]:
 
 
 def measured(clip: Path, target: Path, areas: list[Area], config: Config) -> dict[str, float]:
-    """One run: what it kept, its size and its time."""
+    """One run: what it kept, its size, also as a part of the input's, and its time."""
     begin = time.process_time()
     segment(clip, target, config)
     cpu = time.process_time() - begin
@@ -83,21 +85,24 @@ def measured(clip: Path, target: Path, areas: list[Area], config: Config) -> dic
         if area.any():
             likenesses.append(float(ssim(source, shown)[area].mean()))
             errors.append(float(np.square(source[area].astype(float) - shown[area]).mean()))
+    bits = _bits(target, len(areas))
     return {
         "ssim": round(fmean(likenesses), 5),
         "ssim_worst_frame": round(min(likenesses), 5),
         "psnr_db": round(10 * math.log10(255**2 / fmean(errors)), 2),
-        "kilobits_a_second": round(_bits(target) / 1000, 1),
+        "kilobits_a_second": round(bits / 1000, 1),
+        "of_input": round(bits / _bits(clip, len(areas)), 3),
         "cpu_seconds": round(cpu, 2),
     }
 
 
-def _bits(path: Path) -> float:
-    """Bits a second of the video stream."""
+def _bits(path: Path, frames: int) -> float:
+    """Bits a second of the video stream's first packets in presentation order."""
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
-        packets = [packet for packet in container.demux(stream) if packet.size]
+        packets = [packet for packet in container.demux(stream) if packet.size and packet.pts is not None]
         assert stream.time_base is not None
+        packets = sorted(packets, key=lambda packet: packet.pts or 0)[:frames]
         times = [packet.pts * stream.time_base for packet in packets if packet.pts is not None]
         length = (max(times) - min(times)) * len(times) / (len(times) - 1)
         return float(8 * sum(packet.size for packet in packets) / length)
@@ -112,21 +117,26 @@ def rows(clip: Path, frames: int, folder: Path) -> Iterator[dict[str, Any]]:
             yield {**row, **measured(clip, folder / "out.mp4", areas, config)}
 
 
+def span(values: Iterable[float]) -> list[float]:
+    """The least and the largest."""
+    found = sorted(values)
+    return [found[0], found[-1]]
+
+
 def verdict(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """For each codec and preset the largest factor that keeps `LEAST` in every clip, what it keeps, and its size in
-    relation to the yardstick's (geometric mean)."""
-    of = {(row["codec"], row["preset"], row["quality"], row["clip"]): row for row in found}
-    clips = {row["clip"] for row in found}
-    best = {}
+    """For each codec with the program's own preset: the factors by the rules above, with what they keep and cost."""
+    best: dict[str, Any] = {}
     for codec, preset, factors in CANDIDATES:
-        kept = {factor: [of[codec, preset, factor, clip]["psnr_db"] for clip in clips] for factor in factors}
-        good = max((factor for factor in factors if min(kept[factor]) >= LEAST), default=None)
-        if good is not None:
-            pairs = [(of[codec, preset, good, clip], of[(*YARDSTICK, clip)]) for clip in clips]
-            size = math.exp(fmean(math.log(a["kilobits_a_second"] / b["kilobits_a_second"]) for a, b in pairs))
-            best[f"{codec} {preset or 'default'}"] = {
-                "quality": good, "psnr_db": [min(kept[good]), max(kept[good])], "size_to_yardstick": round(size, 3)
-            }  # fmt: skip
+        rows = {factor: [r for r in found if (r["codec"], r["preset"], r["quality"]) == (codec, preset, factor)]
+                for factor in factors}  # fmt: skip
+        good = [factor for factor in factors if min(row["psnr_db"] for row in rows[factor]) >= LEAST]
+        small = [factor for factor in factors if max(row["of_input"] for row in rows[factor]) <= MOST]
+        chosen = {"high": max(good, default=None), "default": min(small, default=None)}
+        best[f"{codec} {preset or 'default'}"] = {
+            name: {"quality": factor, **{key: span(row[key] for row in rows[factor]) for key in KEPT}}
+            for name, factor in chosen.items()
+            if factor is not None
+        }
     return best
 
 

@@ -17,6 +17,7 @@ from av.video.frame import VideoFrame
 from segmentation.errors import OutputError, one_line
 from segmentation.frames import FORMATS, Plane, VideoInfo
 from segmentation.media.planes import plane_view
+from segmentation.rate_factor import RateFactor
 
 if TYPE_CHECKING:
     from segmentation.config import Config
@@ -29,7 +30,7 @@ class Codec:
     library: str
     formats: tuple[str, ...]
     options: dict[str, str]
-    quality: int | None  # default constant rate factor, see tools/quality/rates.py
+    quality: RateFactor | None
     lossless: dict[str, str] | None = None  # options that replace the factor at quality 0
     any_size: bool = False  # whether odd sizes are possible with subsampled chroma
     smallest: int = 1  # pixels in width and in height
@@ -41,12 +42,12 @@ _ALL = tuple(FORMATS)
 # macroblock trees. tools/results/rates.json has the figures.
 _X264 = "aq-mode=0:bframes=2:b-adapt=0:b-pyramid=none"
 CODECS = {
-    "h264": Codec("libx264", _ALL, {"preset": "superfast", "x264-params": _X264}, 16, {"qp": "0"}),
+    "h264": Codec("libx264", _ALL, {"preset": "superfast", "x264-params": _X264}, RateFactor(25, 16), {"qp": "0"}),
     "hevc": Codec(
-        "libx265", _ALL, {"preset": "fast", "x265-params": "log-level=none"}, 11,
+        "libx265", _ALL, {"preset": "fast", "x265-params": "log-level=none"}, RateFactor(18, 11),
         {"x265-params": "log-level=none:lossless=1"}, smallest=64,  # below its coding unit it corrupts the heap
     ),
-    "av1": Codec("libsvtav1", ("yuv420p", "yuv420p10le"), {"preset": "8"}, 8, smallest=16),
+    "av1": Codec("libsvtav1", ("yuv420p", "yuv420p10le"), {"preset": "8"}, RateFactor(21, 8), smallest=16),
     "ffv1": Codec("ffv1", _ALL, {"level": "3", "slicecrc": "1"}, None, any_size=True),
 }  # fmt: skip
 
@@ -136,11 +137,10 @@ def codec_options(name: str, config: Config, extra: dict[str, str]) -> dict[str,
     if config.preset is not None:
         options["preset"] = config.preset
         options.pop("x264-params", None)  # tuned together with the default preset
-    quality = codec.quality if config.quality is None else config.quality
-    if quality == 0 and codec.lossless is not None:
+    if config.quality == 0 and codec.lossless is not None:
         options |= codec.lossless
-    elif quality is not None:
-        options["crf"] = str(quality)
+    elif codec.quality is not None:
+        options["crf"] = str(codec.quality.of(config.quality))
     for key, value in extra.items():
         joined = key.endswith("-params") and key in options
         options[key] = f"{options[key]}:{value}" if joined else value

@@ -22,6 +22,7 @@ from segmentation.media.containers import CUTOUTS
 from segmentation.media.input import EXACT
 from segmentation.media.muxer import Muxer
 from segmentation.media.planes import plane_view
+from segmentation.rate_factor import RateFactor
 from segmentation.stages.encode import Encoder, VideoPacket
 from segmentation.stages.encode.pyav import describe_stream
 
@@ -36,14 +37,18 @@ class _Codec:
     options: dict[str, str]
     formats: tuple[str, ...] = tuple(FORMATS)
     stored: tuple[str, str] | None = None  # pixel formats for 8 and for 10 bits; `None`: the frames' own with alpha
-    quality: int | None = None  # default constant rate factor
+    quality: RateFactor | None = None
 
 
 _CODECS = {
     "prores": _Codec("prores_ks", {"profile": "4444"}, stored=("yuva444p10le",) * 2),
     # Alternate reference frames, which are shown later, would lose their alpha.
     "vp9": _Codec(
-        "libvpx-vp9", {"b": "0", "row-mt": "1", "cpu-used": "4", "auto-alt-ref": "0"}, ("yuv420p",), None, 24
+        "libvpx-vp9",
+        {"b": "0", "row-mt": "1", "cpu-used": "4", "auto-alt-ref": "0"},
+        ("yuv420p",),
+        None,
+        RateFactor(24, 15),
     ),
     "ffv1": _Codec("ffv1", {"level": "3", "slicecrc": "1"}),
     "png": _Codec("png", {}, stored=("rgba", "rgba64be")),
@@ -81,7 +86,7 @@ class CutoutEncoder(Encoder):
         self._turns = info.rotation // 90 if muxer.codec == "png" else 0
         options = dict(codec.options)
         if codec.quality is not None:
-            options["crf"] = str(codec.quality if config.quality is None else config.quality)
+            options["crf"] = str(codec.quality.of(config.quality))
         self._stream = muxer.add_video(codec.library, info, options)
         if muxer.codec == "vp9":
             self._stream.metadata["alpha_mode"] = "1"  # else players show the colors alone

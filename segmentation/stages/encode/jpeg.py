@@ -19,6 +19,7 @@ from segmentation.errors import BackendError, OutputError, one_line
 from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, VideoInfo
 from segmentation.gpu.errors import translate_gpu_error
 from segmentation.media.muxer import Muxer
+from segmentation.rate_factor import RateFactor
 from segmentation.stages.encode import Encoder, VideoPacket
 from segmentation.stages.encode.pyav import describe_stream
 from segmentation.stages.frame_kernels import FRAMES
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from segmentation.gpu.driver import Event
     from segmentation.stages.encode.worker_process import EncoderService
 
-_QUALITY = 90
+_QUALITY = RateFactor(90, 95)
 _AHEAD = 2  # encoded batches that may be on their way to the host
 _BT470BG = 5  # the matrix of JPEG files (JFIF), BT.601, as H.273 numbers it
 
@@ -58,7 +59,7 @@ class JpegEncoder(Encoder):
         self._gpu = gpu.with_own_stream()
         self._kernels = self._gpu.kernels(FRAMES, layout)
         self._matrix = (info.color.yuv_to_rgb(layout.bits) * 255).ravel()
-        self._quality = _QUALITY if config.quality is None else config.quality
+        self._quality = _QUALITY.of(config.quality)
         self._converted: tuple[list[torch.Tensor], Event, FrameBatch] | None = None  # waiting for nvJPEG
         self._copying = ThreadPoolExecutor(1, "JPEG to the host")
         self._copies: deque[Future[list[VideoPacket]]] = deque()

@@ -135,6 +135,6 @@ def options(codec: str, config: Config, extra: dict[str, str]) -> dict[str, str]
     chosen = {"preset": config.preset or _PRESET}
     if config.quality == 0 and codec != "av1":
         return {**chosen, "tune": "lossless", "bf": "0"}
-    quality = QUALITY[codec] if config.quality is None else config.quality
+    quality = QUALITY[codec].of(config.quality)
     chosen |= {**ALWAYS, **extra, "cq": str(max(1, quality))}  # 0 lets NVENC choose
     return {**chosen, "profile": "high"} if codec == "h264" else chosen  # of the others: main

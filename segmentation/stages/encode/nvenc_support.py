@@ -17,8 +17,10 @@ from segmentation.atomic_file import write_atomically
 from segmentation.config import NVENC_PRESETS, Config
 from segmentation.errors import BackendError, LacksEngine, one_line
 from segmentation.gpu.discovery import enter_context, find_gpu
+from segmentation.rate_factor import RateFactor
 
-QUALITY = {"h264": 19, "hevc": 23, "av1": 22}  # NVENC's own scale, near that of x264 and x265
+# NVENC's own scale, near that of x264 and x265.
+QUALITY = {"h264": RateFactor(26, 19), "hevc": RateFactor(30, 23), "av1": RateFactor(32, 22)}
 ALWAYS = {"tune": "hq", "rc": "vbr", "rc-lookahead": "20", "spatial-aq": "1"}
 # Options that only newer GPUs support, best first. The first that open an encoder are used.
 EXTRAS = ({"bf": "3", "b_ref_mode": "middle", "temporal-aq": "1"}, {"bf": "3"}, {"bf": "0"})

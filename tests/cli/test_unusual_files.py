@@ -105,6 +105,8 @@ def test_a_closed_terminal_finishes_the_file(corpus: Path, tmp_path: Path, ignor
         target,
         "--effect",
         "overlay",
+        "--quality",
+        "high",
         "--max-frames",
         150,
         "--trace",

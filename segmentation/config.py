@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from segmentation.effect import Effect, number
-from segmentation.errors import ConfigError
+from segmentation.errors import ConfigError, did_you_mean
 from segmentation.model_types import TYPES
 from segmentation.option_types import fitted
 from segmentation.options import Activation, ChannelOrder, Codec, Mode, Quality
@@ -229,7 +229,7 @@ class Config:
         nvenc = self.encode == "nvenc"
         known = NVENC_PRESETS if nvenc else PRESETS.get(codec, ())
         if self.preset is not None and self.preset not in known:
-            choices = f"choose {', '.join(known)}" if known else f"{codec} has none"
+            choices = f"choose {', '.join(known)}{did_you_mean(self.preset, known)}" if known else f"{codec} has none"
             return f"preset {self.preset!r} is unknown for {'nvenc' if nvenc else codec}: {choices}"
         return None
 
@@ -334,4 +334,6 @@ def seconds(text: str) -> float:
 def _choice(name: str, value: object, allowed: tuple[object, ...]) -> None:
     """Raises `ConfigError` if `value` is not one of `allowed`."""
     if value not in allowed:
-        raise ConfigError(f"{name} {value!r} is unknown: choose {', '.join(str(a) for a in allowed if a is not None)}")
+        known = [str(one) for one in allowed if one is not None]
+        proposal = did_you_mean(str(value), known)
+        raise ConfigError(f"{name} {value!r} is unknown: choose {', '.join(known)}{proposal}")

@@ -3,8 +3,9 @@
 import re
 from dataclasses import dataclass, replace
 
-from segmentation.errors import ConfigError
+from segmentation.errors import ConfigError, did_you_mean
 
+KINDS = ("blur", "pixelate", "color", "image", "video", "cutout", "mask", "overlay")
 DEFAULT_STRENGTH = 25.0
 DEFAULT_BLOCK = 40.0
 CHOICES = (
@@ -45,7 +46,7 @@ class Effect:
                 return Effect(kind, file=file, contain=file != argument)
             case "blur" | "pixelate" | "color" | "overlay" | "mask" | "cutout" if not colon:
                 return Effect(kind)
-        raise ConfigError(f"effect {text!r} is unknown: choose {CHOICES}")
+        raise ConfigError(f"effect {text!r} is unknown: choose {CHOICES}{did_you_mean(kind, KINDS)}")
 
 
 def effect_on(text: str, classes: tuple[str, ...]) -> Effect:

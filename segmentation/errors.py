@@ -11,6 +11,8 @@ Each message is one line that names the fault, the value and the remedy.
 """
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 # Characters that move the cursor, begin another line, or turn the direction of writing; and bytes that are no UTF-8.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -77,6 +79,21 @@ def one_line(error: BaseException | str) -> str:
     text = error if isinstance(error, str) else getattr(error, "strerror", None) or str(error) or type(error).__name__
     line = " ".join(str(text).split())
     return line if len(line) <= 200 else line[:200] + "..."
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Returns `; did you mean NAME?` for the one of `known` that `given` begins or nearly is, empty if there is none.
+
+    Names that differ in their digits alone are different things: h265 is no misspelt h264.
+    """
+    text, names = given.lower(), {name.lower(): name for name in known}
+    if given in names.values():
+        return ""
+    begun = [name for name in names if text and name.startswith(text)]
+    near = begun if len(begun) == 1 else get_close_matches(text, names, n=len(names) or 1, cutoff=0.7)
+    shape = re.sub(r"\d+", "0", text)
+    near = [name for name in near if name == text or re.sub(r"\d+", "0", name) != shape]
+    return f"; did you mean {names[near[0]]}?" if near else ""
 
 
 def printable(text: str) -> str:

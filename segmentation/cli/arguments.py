@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from segmentation.cli.jobs import effect_and_file
-from segmentation.cli.parser import new_parser, parse_all
+from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.config import ACTIVATIONS, CODECS, STAGES, Config, seconds
 from segmentation.effect import CHOICES
 from segmentation.errors import ConfigError
@@ -41,7 +41,7 @@ def options_from(options: argparse.Namespace) -> Options:
     return cast(Options, given)
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Returns the parser of `python -m segmentation`."""
     parser = new_parser(
         "segmentation",
@@ -72,36 +72,57 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_effect(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the effect, the mask and the stretch of the input."""
     add = parser.add_argument_group("effect").add_argument
-    add("--effect", help=f"{CHOICES} (default: blur:25)")
+    add("--effect", help=f"{CHOICES}; sizes in pixels of a 1080-line picture (default: blur:25)")
     add("--also", action="append", metavar="EFFECT:FILE", help="another output of the same run, such as mask:mask.mkv")
     add("--invert", action="store_true", help="apply the effect to the people, keep the rest")
-    add("--threshold", type=float, metavar="T", help="value of the mask where the edge lies (default: 0.5)")
-    add("--feather", type=float, metavar="PX", help="width of the edge in a 1080-line picture (default: 0)")
-    add("--classes", type=name_list, metavar="NAME,...", help="classes to keep (default: person)")
+    add("--threshold", type=float, metavar="T", help="value of the mask where the edge lies, 0 to 1 (default: 0.5)")
+    add(
+        "--feather",
+        type=float,
+        metavar="PX",
+        help="width of the edge in pixels of a 1080-line picture, 0 to 500 (default: 0)",
+    )
+    add(
+        "--classes",
+        type=name_list,
+        metavar="NAME,...",
+        help="classes to keep (default: person, or all if the model has no person)",
+    )
     add("--smooth", type=float, metavar="0..1", help="smoothing of the masks over time (default: 0.5; 0: none)")
     add(
         "--refine",
         action=argparse.BooleanOptionalAction,
         help="draw the mask's edge along the picture's edge (default: yes)",
     )
-    add("--start", type=_time, metavar="TIME", help="begin there: seconds or [HH:]MM:SS")
-    add("--duration", type=_time, metavar="TIME", help="stop after this long")
-    add("--max-frames", type=int, metavar="N", help="stop after N frames")
+    add("--start", type=_time, metavar="TIME", help="begin there: seconds or [HH:]MM:SS (default: 0)")
+    add(
+        "--duration",
+        type=_time,
+        metavar="TIME",
+        help="stop after this long: seconds or [HH:]MM:SS (default: at the end)",
+    )
+    add("--max-frames", type=int, metavar="N", help="stop after N frames (default: at the end)")
     add("--strict", action="store_true", help="fail if frames of the input are damaged or missing")
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the codec and of the other files that a run writes."""
     add = parser.add_argument_group("output").add_argument
-    add("--codec", choices=CODECS, help="default: h264 (av1 in .webm)")
+    add("--codec", choices=CODECS, help="the video's codec (default: h264; av1 in .webm)")
     add(
         "--quality",
         type=_quality,
         metavar="N|high",
-        help="lower is better, 0: lossless (mjpeg: 1 to 100); high: h264 16, hevc 11, av1 8 (default: h264 25, hevc 18,"
-        " av1 21, for files about as large as the input)",
+        help="rate factor, lower is better: h264 and hevc 0 to 51, av1 0 to 63; mjpeg 1 to 100, higher is better; high: "
+        "h264 16, hevc 11, av1 8, mjpeg 95 (default: h264 25, hevc 18, av1 21, for files about as large as the input; "
+        "mjpeg 90; on NVENC h264 26, hevc 30, av1 32)",
     )
-    add("--preset", metavar="NAME", help="speed against size: h264 ultrafast to placebo, av1 0 to 13")
+    add(
+        "--preset",
+        metavar="NAME",
+        help="speed against size: h264 and hevc ultrafast to placebo, av1 0 to 13, NVENC p1 to p7 "
+        "(default: h264 superfast, hevc fast, av1 8, NVENC p5)",
+    )
     add("--verify", action="store_true", help="check the output afterwards, against the input")
     add("--results", metavar="FILE|FOLDER", help="also write the classes, areas and boxes of each frame, as JSON lines")
     add("--rle", action="store_true", help="add the masks to the results, as COCO's run lengths")
@@ -113,14 +134,8 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
     add = group.add_argument
     add("--masks", metavar="FILE.mkv|FOLDER", help="in place of a model: masks that --save-masks wrote for this input")
-    add("--model", metavar="NAME|FILE.onnx|FILE.engine", help="default: person, which is built in")
-    add("--labels", type=name_list, metavar="NAME,...", help="one for each output channel")
-    add("--mean", type=number_list, metavar="R,G,B", help="subtracted from RGB in 0..1")
-    add("--std", type=number_list, metavar="R,G,B", help="divides the difference to the mean")
-    add("--channel-order", choices=("rgb", "bgr"))
-    add("--input-size", type=picture_size, metavar="HxW", help="for models with a dynamic size")
-    add("--activation", choices=ACTIVATIONS, help="function that is still to be applied to the output")
-    add_form(group)
+    add("--model", metavar="NAME|FILE.onnx|FILE.engine", help="the network (default: person, which is built in)")
+    add_meaning(group)
 
 
 def _add_stages(parser: argparse.ArgumentParser) -> None:
@@ -130,23 +145,41 @@ def _add_stages(parser: argparse.ArgumentParser) -> None:
     mode.add_argument("--baseline", dest="mode", action="store_const", const="baseline", help="the plain stages")
     mode.add_argument("--optimized", dest="mode", action="store_const", const="optimized", help="GPU stages, or fail")
     for stage in STAGES:
-        group.add_argument(f"--{stage}", metavar="NAME", help=" or ".join(IMPLEMENTATIONS[stage]))
-    group.add_argument("--batch-size", type=int, metavar="N", help="frames that are processed at a time")
+        names = " or ".join(IMPLEMENTATIONS[stage])
+        group.add_argument(f"--{stage}", metavar="NAME", help=f"{names} (default: the first that can run)")
+    group.add_argument(
+        "--batch-size", type=int, metavar="N", help="frames at a time (default: 16 on a GPU, 1 on the CPU)"
+    )
     group.add_argument("--compile", action="store_true", default=None, help="torch.compile: slow to start, then faster")
-    group.add_argument("--device", metavar="cpu|cuda:N")
+    group.add_argument("--device", metavar="cpu|cuda:N", help="default: the first GPU, else the CPU")
 
 
-def add_form(group: argparse._ArgumentGroup) -> None:
+def add_meaning(group: argparse._ArgumentGroup) -> None:
     """Adds the options for the meaning of a network's inputs and outputs."""
     add = group.add_argument
-    add("--model-type", choices=tuple(TYPES), help="supplies the meaning that the file does not state")
-    add("--model-output", metavar="NAME", help="the output that is the mask")
+    add("--labels", type=name_list, metavar="NAME,...", help="one for each output channel (default: the model's)")
+    add("--mean", type=number_list, metavar="R,G,B", help="subtracted from RGB in 0..1 (default: the model's, else 0)")
+    add("--std", type=number_list, metavar="R,G,B", help="divides what is left (default: the model's, else 1)")
+    add("--channel-order", choices=("rgb", "bgr"), help="of the input (default: the model's, else rgb)")
+    add(
+        "--input-size",
+        type=picture_size,
+        metavar="HxW",
+        help="pixels, 8 to 8192 each, for models with a dynamic size (default: the model's, else 512x512)",
+    )
+    add(
+        "--activation",
+        choices=ACTIVATIONS,
+        help="function that is still to be applied to the output (default: the model's, else by the output's range)",
+    )
+    add("--model-type", choices=tuple(TYPES), help="what the file does not state (default: as it looks)")
+    add("--model-output", metavar="NAME", help="the output that is the mask (default: the first that can be one)")
     add(
         "--model-input",
         dest="model_inputs",
         action="append",
         metavar="NAME=VALUE",
-        help="value of an input besides the picture, such as downsample_ratio=0.25; may be repeated",
+        help="value of another input, such as downsample_ratio=0.25; may be repeated (default: the model's)",
     )
 
 

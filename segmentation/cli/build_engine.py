@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from segmentation.atomic_file import PendingFile
-from segmentation.cli.arguments import add_form, name_list, number_list, options_from, picture_size
+from segmentation.cli.arguments import add_meaning, name_list, options_from
 from segmentation.cli.console import ConsoleHandler, say
-from segmentation.cli.parser import new_parser, parse_all
+from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.cli.signals import interrupt_on_signals
-from segmentation.config import ACTIVATIONS, Config
+from segmentation.config import Config
 from segmentation.errors import BackendError, ConfigError, SegmentationError, printable
 from segmentation.gpu.discovery import find_gpu
 from segmentation.models.model import BUILT_IN, load_model
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0 done, 1 failed, 2 wrong usage, 3 a package or a GPU is missing, 130 or 143 stopped by a signal.
     """
-    options = parse_all(_parser(), arguments)
+    options = parse_all(make_parser(), arguments)
     logging.basicConfig(
         level=logging.INFO if options.verbose else logging.WARNING,
         handlers=[ConsoleHandler("segmentation-build")],
@@ -156,18 +156,29 @@ def _capability(text: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
+    """Returns the parser of `segmentation-build`."""
     parser = new_parser(
         "segmentation-build",
         "FILE.onnx|NAME",
         "Builds a TensorRT or TensorRT-RTX engine from a segmentation network; prints where it is.",
-        ("segmentation-build person", "segmentation-build network.onnx -o network.engine --precision fp32 --batch 16"),
+        (
+            "segmentation-build person                               an engine for this machine's GPU",
+            "segmentation-build network.onnx -o network.engine --precision fp32 --batch 16",
+            "segmentation-build deeplabv3_resnet50 --input-size 512x512 --classes person,cat",
+        ),
         "0 done, 1 failed, 2 wrong usage, 3 a package or a GPU is missing, 130 or 143 stopped.",
     )
     add = parser.add_argument
     names = ", ".join((*BUILT_IN, *TORCHVISION))
     add("model", metavar="FILE.onnx|NAME", help=f"a network, or one of {names}")
-    add("-o", "--output", type=Path, metavar="FILE.engine", help="default: in engines/, or the user's cache folder")
+    add(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE.engine",
+        help="where it goes (default: engines/, or the user's cache)",
+    )
     add("--force", action="store_true", help="build it even if it is there already")
     add("--json", action="store_true", help="print the sidecar instead of the path")
     add("-v", "--verbose", action="store_true", help="show each step")
@@ -178,32 +189,38 @@ def _parser() -> argparse.ArgumentParser:
         help="build nothing, but write the sidecar that lets the program load FILE.engine, a plan that something else "
         "built from this model. A plan can run any code with your rights: only for files whose origin you know",
     )
-
-    what = parser.add_argument_group("engine")
-    what.add_argument("--precision", choices=("fp16", "fp32"), help="default: fp16, where the masks stay the same")
-    what.add_argument("--frames", type=Path, metavar="VIDEO", help="compare FP16 on its frames (default: a portrait)")
-    what.add_argument("--batch", type=_batch, metavar="N|MIN,BEST,MAX", help="fixed, or a range (default: 1,4,16)")
-    what.add_argument("--variant", choices=tuple(TITLES), help="default: what serves the GPU")
-    what.add_argument("--optimization-level", type=int, metavar="0-5", help="5 searches longest (default: 3)")
-    what.add_argument("--workspace", type=int, metavar="MIB", help="memory that a layer may use (default: all)")
-    what.add_argument("--aux-streams", type=int, metavar="N", help="streams beside the pipeline's (default: 0)")
-    what.add_argument("--hardware-compatibility", choices=("none", "ampere-plus", "same-compute-capability"))
-    what.add_argument("--version-compatible", action="store_true", default=None, help="later TensorRTs shall run it")
-    what.add_argument(
-        "--compute-capability", type=_capability, metavar="M.N", help="TensorRT-RTX: for these GPUs alone"
-    )
-    what.add_argument("--no-timing-cache", dest="timing_cache", action="store_false", default=None)
+    _add_engine(parser)
 
     model = parser.add_argument_group("model", "as for the main program; by default the model says it itself")
     model.add_argument(
         "--no-weights", dest="weights", action="store_false", help="torchvision: random ones, for timing"
     )
-    model.add_argument("--classes", type=name_list, metavar="NAME,...", help="what FP16 is compared on")
-    model.add_argument("--labels", type=name_list, metavar="NAME,...")
-    model.add_argument("--mean", type=number_list, metavar="R,G,B")
-    model.add_argument("--std", type=number_list, metavar="R,G,B")
-    model.add_argument("--channel-order", choices=("rgb", "bgr"))
-    model.add_argument("--input-size", type=picture_size, metavar="HxW")
-    model.add_argument("--activation", choices=ACTIVATIONS)
-    add_form(model)
+    model.add_argument("--classes", type=name_list, metavar="NAME,...", help="compare FP16 on these (default: person)")
+    add_meaning(model)
     return parser
+
+
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the engine itself."""
+    what = parser.add_argument_group("engine")
+    what.add_argument("--precision", choices=("fp16", "fp32"), help="default: fp16 where masks stay the same")
+    what.add_argument("--frames", type=Path, metavar="VIDEO", help="compare FP16 on its frames (default: a portrait)")
+    what.add_argument(
+        "--batch", type=_batch, metavar="N|MIN,BEST,MAX", help="frames, fixed or a range (default: 1,4,16)"
+    )
+    what.add_argument("--variant", choices=tuple(TITLES), help="default: what serves the GPU")
+    what.add_argument("--optimization-level", type=int, metavar="0-5", help="5 searches the longest (default: 3)")
+    what.add_argument("--workspace", type=int, metavar="MIB", help="MiB that a layer may use (default: all)")
+    what.add_argument("--aux-streams", type=int, metavar="N", help="streams beside the pipeline's (default: 0)")
+    what.add_argument(
+        "--hardware-compatibility",
+        choices=("none", "ampere-plus", "same-compute-capability"),
+        help="other GPUs that run it (default: none)",
+    )
+    what.add_argument("--version-compatible", action="store_true", default=None, help="later TensorRTs shall run it")
+    what.add_argument(
+        "--compute-capability", type=_capability, metavar="M.N", help="TensorRT-RTX: GPUs (default: all it serves)"
+    )
+    what.add_argument(
+        "--no-timing-cache", dest="timing_cache", action="store_false", default=None, help="time all layers anew"
+    )

@@ -1,19 +1,30 @@
-"""Parsers of both commands: no abbreviations, inputs and options in any order, and a proposal for a misspelt option."""
+"""Parsers of both commands: no abbreviations, inputs and options in any order, and proposals for misspelt ones."""
 
 import argparse
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 
-import segmentation
+from segmentation.cli.completion import PrintCompletion
+from segmentation.cli.versions import PrintVersions
+from segmentation.errors import did_you_mean
 
 
-def new_parser(
-    program: str, inputs: str, description: str, examples: Sequence[str], codes: str
-) -> argparse.ArgumentParser:
-    """Returns a parser with `--version` and, at the end of its help, examples and exit codes."""
+class Parser(argparse.ArgumentParser):
+    """A parser that proposes the choice that is meant."""
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """Raises `ArgumentError` if `value` is none of the action's choices."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as exc:
+            exc.message += did_you_mean(str(value), map(str, action.choices or ()))
+            raise
+
+
+def new_parser(program: str, inputs: str, description: str, examples: Sequence[str], codes: str) -> Parser:
+    """Returns a parser with `--version`, `--print-completion` and, at the end of its help, examples and exit codes."""
     lines = "\n".join(f"  {example}" for example in examples)
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         usage=f"{program} [OPTION ...] {inputs}",  # all options would hide the error below them
         description=description,
@@ -21,27 +32,25 @@ def new_parser(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,  # else an option of a later version changes what a script's abbreviation means
     )
-    parser.add_argument("--version", action="version", version=f"segmentation {segmentation.__version__}")
+    add = parser.add_argument
+    add("--version", action=PrintVersions, help="print the versions of the program and of its libraries")
+    add("--print-completion", action=PrintCompletion, help="print the script for TAB in bash, zsh or fish")
     return parser
 
 
-def parse_all(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
+def parse_all(parser: Parser, arguments: Sequence[str] | None) -> argparse.Namespace:
     """Returns the arguments, by default those of the process. Exits with a message if one of them is wrong."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    # argparse takes inputs between options, or "--" before names that begin with "-", but not both.
-    options, unknown = parser.parse_known_args(given) if "--" in given else parser.parse_known_intermixed_args(given)
-    if unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{_proposal(parser, unknown)}")
-    return options
-
-
-def _proposal(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
-    """Returns a question with the options that are nearest to the unknown ones, empty if none is near."""
     known = [option for action in parser._actions for option in action.option_strings]
-    near = []
-    for text in unknown:
-        name = text.partition("=")[0]
-        if name.startswith("--"):
-            begun = [option for option in known if option.startswith(name)]
-            near += begun[:1] or get_close_matches(name, known, n=1, cutoff=0.7)
-    return f"; did you mean {', '.join(near)}?" if near else ""
+    if "--" in given:  # argparse takes "--", or inputs between options, but not both
+        at = given.index("--")
+        given[at:] = [f"./{name}" if name.startswith("-") else name for name in given[at + 1 :]]
+    for text in given:
+        name = f"-{text.partition('=')[0]}"
+        if name in known and len(name) > 3 and not text.startswith("--"):  # -output would be -o utput
+            parser.error(f"unrecognized arguments: {text}; did you mean {name}?")
+    options, unknown = parser.parse_known_intermixed_args(given)
+    if unknown:
+        proposals = [did_you_mean(text.partition("=")[0], known) for text in unknown if text.startswith("--")]
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{''.join(proposals)}")
+    return options

@@ -17,7 +17,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from segmentation.config import Config
-from segmentation.errors import ModelError, one_line
+from segmentation.errors import ModelError, did_you_mean, one_line
 from segmentation.frames import VideoInfo
 from segmentation.model_types import TYPES, VOC, Meaning, recognized
 from segmentation.models.input_size import DEFAULT, Size, choose_size, nearest_size, sizes_of
@@ -136,7 +136,8 @@ def open_session(path: Path, options: ort.SessionOptions | None = None) -> ort.I
     """Opens an ONNX Runtime session on the CPU. Raises `ModelError`."""
     if not path.is_file():
         known = ", ".join(BUILT_IN)
-        raise ModelError(f"{path}: no such model; give an .onnx file or a built-in name ({known})")
+        proposal = did_you_mean(str(path), BUILT_IN)
+        raise ModelError(f"{path}: no such model; give an .onnx file or a built-in name ({known}){proposal}")
     return open_file(path, options)
 
 
@@ -285,5 +286,8 @@ def _kept(labels: tuple[str, ...], classes: tuple[str, ...] | None, name: str) -
         )
     unknown = [c for c in classes if c not in labels]
     if unknown:
-        raise ModelError(f"model {name} does not know the class {unknown[0]!r}: choose from {', '.join(labels)}")
+        proposal = did_you_mean(unknown[0], labels)
+        raise ModelError(
+            f"model {name} does not know the class {unknown[0]!r}: choose from {', '.join(labels)}{proposal}"
+        )
     return tuple(labels.index(c) for c in classes)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from segmentation.errors import ModelError, one_line
+from segmentation.errors import ModelError, did_you_mean, one_line
 from segmentation.model_types import Meaning
 from segmentation.models.metadata import KEYS, checked, load_json, parse
 from segmentation.models.tensor_form import FLOATS, INTEGERS, Extra, extra_of, state_sources
@@ -141,8 +141,9 @@ def find_output(
         if not named and isinstance(wanted, int) and -len(outputs) <= wanted < len(outputs):
             named = [outputs[wanted]]
         if not named:
-            names = ", ".join(node.name for node in outputs)
-            raise ModelError(f"{path}: has no output {wanted}; choose --model-output from {names}")
+            names = [node.name for node in outputs]
+            proposal = did_you_mean(str(wanted), names)
+            raise ModelError(f"{path}: has no output {wanted}; choose --model-output from {', '.join(names)}{proposal}")
         may_be = [node for node in may_be if node.name == named[0].name]
     forms = ((FLOATS, 4), (INTEGERS, 4), (INTEGERS, 3), (FLOATS, 3))
     for types, dimensions in forms:

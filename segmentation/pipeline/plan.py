@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from segmentation.config import STAGES, Config
 from segmentation.effect import Effect
-from segmentation.errors import BackendError, ConfigError, LacksEngine, UnknownOperator, one_line
+from segmentation.errors import BackendError, ConfigError, LacksEngine, UnknownOperator, did_you_mean, one_line
 from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.discovery import device_index, enter_context, find_gpu, require_torch, require_video_libraries
 from segmentation.media.containers import codec_for
@@ -296,7 +296,7 @@ def _choose(
         wanted = "cutout"  # the one that encodes alpha
     known = IMPLEMENTATIONS[stage]
     if wanted is not None and wanted not in known:
-        raise ConfigError(f"--{stage} {wanted}: choose from {', '.join(known)}")
+        raise ConfigError(f"--{stage} {wanted}: choose from {', '.join(known)}{did_you_mean(wanted, known)}")
     candidates = (wanted,) if wanted is not None else candidates
     if stage == "infer" and str(config.model).endswith(ENGINE):
         if wanted not in (None, "tensorrt"):

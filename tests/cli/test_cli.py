@@ -6,7 +6,6 @@ import pty
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from videos import pictures
 
 from segmentation import Config, InputError, Report, segment
 from segmentation.cli.arguments import config_from, make_parser, parse
-from segmentation.cli.build_engine import main as build
 from segmentation.cli.main import main
 
 
@@ -216,40 +214,3 @@ def test_report_and_json_have_the_same_fields() -> None:
     assert [
         field.name for field in fields(Report)
     ] == "input output also frames damaged complete seconds fps plan stages verified".split()
-
-
-@pytest.mark.parametrize("command", [main, build])
-def test_help_and_version(command: Callable[[list[str]], int], capfd: pytest.CaptureFixture[str]) -> None:
-    for option, texts in (("--help", ("exit codes: 0 done", "examples:\n  segmentation")), ("--version", ("n 0.",))):
-        with pytest.raises(SystemExit) as caught:
-            command([option])
-        assert caught.value.code == 0
-        out = capfd.readouterr().out
-        assert all(text in out for text in texts)
-
-
-@pytest.mark.parametrize(
-    ("command", "given", "meant"),
-    [
-        (main, "--efect", "--effect"),
-        (main, "--over", "--overwrite"),
-        (main, "--sing", None),
-        (build, "--batc", "--batch"),
-    ],
-)
-def test_a_misspelt_option_is_no_other_one(
-    command: Callable[[list[str]], int], given: str, meant: str | None, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Abbreviations are refused: an option of a later version could change what they mean."""
-    with pytest.raises(SystemExit) as caught:
-        command(["clip.mp4", f"{given}=1"])
-    assert caught.value.code == 2
-    err = capfd.readouterr().err
-    assert err.endswith(f"unrecognized arguments: {given}=1" + (f"; did you mean {meant}?\n" if meant else "\n"))
-    assert len(err.splitlines()) == 2
-
-
-def test_inputs_and_options_in_any_order() -> None:
-    options = parse(["a.mp4", "-q", "b.mp4", "--effect", "mask", "c.mp4"])
-    assert options.inputs == ["a.mp4", "b.mp4", "c.mp4"] and options.effect == "mask" and options.quiet
-    assert parse(["-q", "--", "-a.mp4"]).inputs == ["-a.mp4"]

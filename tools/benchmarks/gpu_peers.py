@@ -1,13 +1,12 @@
 """Background blur in the shape of NVIDIA's CV-CUDA sample of segmentation: what `benchmark_gpu.py` compares with.
 
-    python tools/benchmarks/gpu_peers.py INPUT OUTPUT.mp4 [--model fcn_resnet50]
+`gpu_sample.py` runs it on one video.
 
 One decoder, NV12 to RGB, batches of 4, CV-CUDA's operators, PyTorch in FP16 and eager, all on one stream; then RGB on
 the host and one libx264 for machines without NVENC. As in the sample, the small picture is blurred and enlarged, and a
 joint bilateral filter fits the enlarged mask to the picture. Buffers are made once; nothing is slowed down on purpose.
 """
 
-import argparse
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
@@ -144,17 +143,3 @@ def _surfaces(info: VideoInfo, stream: torch.cuda.Stream) -> Iterator[Any]:
         data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, packet.pts or 0
         yield from decoder.Decode(data)
     yield from decoder.Decode(nvc.PacketData())  # an empty one: what it still holds
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Blurs the background of a video as NVIDIA's sample does.")
-    parser.add_argument("input")
-    parser.add_argument("output", help="an .mp4 file")
-    parser.add_argument("--model", default="person", help="fcn_resnet50, or an ONNX file (default: the built-in one)")
-    options = parser.parse_args()
-    network = TorchNetwork(options.model, probe(options.input), torch.device("cuda"), half=True, batch=BATCH)
-    print(f"{run_sample(options.input, options.output, network)} frames")
-
-
-if __name__ == "__main__":
-    main()

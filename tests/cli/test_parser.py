@@ -1,0 +1,152 @@
+"""The parsers of both commands: help, versions, and that nothing is taken for something else."""
+
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from importlib import metadata
+from typing import TypeAlias
+
+import av
+import pytest
+
+import segmentation
+from segmentation import Config
+from segmentation.cli.arguments import make_parser, parse
+from segmentation.cli.build_engine import main as build
+from segmentation.cli.build_engine import make_parser as make_build_parser
+from segmentation.cli.main import main
+from segmentation.cli.parser import Parser
+
+Command: TypeAlias = Callable[[list[str]], int]
+
+# Options whose value has no default: they ask for another file, or for a file in place of something.
+WITHOUT_DEFAULT = set("--trace --also --results --save-masks --masks --print-completion --trust".split())
+
+
+def refused(command: Command, *arguments: str, capfd: pytest.CaptureFixture[str]) -> str:
+    """Returns the one line that argparse prints below the usage."""
+    with pytest.raises(SystemExit) as caught:
+        command(["clip.mp4", *arguments])
+    assert caught.value.code == 2
+    _, line = capfd.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("command", [main, build])
+def test_help(command: Command, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        command(["--help"])
+    assert caught.value.code == 0
+    out = capfd.readouterr().out
+    assert "exit codes: 0 done" in out and "examples:\n  segmentation" in out
+
+
+@pytest.mark.parametrize("make", [make_parser, make_build_parser])
+def test_each_value_has_its_default_in_the_help(make: Callable[[], Parser]) -> None:
+    for action in make()._actions:
+        assert action.help, action
+        if action.option_strings and action.nargs != 0 and not WITHOUT_DEFAULT & set(action.option_strings):
+            assert "default: " in action.help, action.option_strings
+
+
+def test_defaults_in_the_help_are_those_of_the_options() -> None:
+    given = {action.dest: action.help or "" for action in make_parser()._actions}
+    numbers = {field.name: field.default for field in fields(Config) if type(field.default) in (int, float)}
+    assert set(numbers) == {"threshold", "feather", "start"}
+    for name, default in numbers.items():
+        assert f"(default: {default:g})" in given[name]
+
+
+@pytest.mark.parametrize("make", [make_parser, make_build_parser])
+def test_examples_in_the_help_are_taken(make: Callable[[], Parser]) -> None:
+    examples = re.findall(r"^  segmentation(?:-build)? (.*?)(?:   .*)?$", str(make().epilog), re.M)
+    assert len(examples) >= 3
+    for example in examples:
+        make().parse_intermixed_args(example.split())
+
+
+@pytest.mark.parametrize("command", [main, build])
+def test_versions_of_the_program_and_of_its_libraries(command: Command, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        command(["--version"])
+    assert caught.value.code == 0
+    versions = dict(line.split(" ") for line in capfd.readouterr().out.splitlines())
+    assert versions["segmentation"] == segmentation.__version__
+    assert versions["FFmpeg"] == av.ffmpeg_version_info
+    assert versions["onnxruntime"] == metadata.version("onnxruntime")
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "meant"),
+    [
+        (main, "--efect=1", "--effect"),
+        (main, "--over", "--overwrite"),
+        (main, "--sing", None),
+        (main, "-output=x", "--output"),  # not -o with the value utput=x
+        (main, "-verify", "--verify"),
+        (build, "--batc=1", "--batch"),
+        (build, "-force", "--force"),
+    ],
+)
+def test_a_misspelt_option_is_no_other_one(
+    command: Command, given: str, meant: str | None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Abbreviations are refused: an option of a later version could change what they mean."""
+    line = refused(command, given, capfd=capfd)
+    assert line.endswith(f"unrecognized arguments: {given}" + (f"; did you mean {meant}?" if meant else ""))
+
+
+@pytest.mark.parametrize("make", [make_parser, make_build_parser])
+def test_no_beginning_of_an_option_is_taken(make: Callable[[], Parser]) -> None:
+    parser = make()
+    known = {option for action in parser._actions for option in action.option_strings}
+    for option in sorted(known):
+        for end in range(3, len(option)):
+            if option[:end] not in known:
+                _, unknown = parser.parse_known_args(["a.onnx", option[:end]])
+                assert unknown == [option[:end]]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "meant"),
+    [
+        (main, ["--codec", "hvec"], "hevc"),
+        (main, ["--codec", "H264"], "h264"),
+        (main, ["--codec", "h265"], None),  # which is no misspelt h264
+        (main, ["--model-type", "pphuman-seg"], "pphumanseg"),
+        (build, ["--precision", "pf16"], "fp16"),
+        (build, ["--variant", "tensorrt-rtx"], "tensorrt_rtx"),
+    ],
+)
+def test_a_misspelt_choice(
+    command: Command, arguments: list[str], meant: str | None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    line = refused(command, *arguments, capfd=capfd)
+    assert "invalid choice" in line and line.endswith(f"; did you mean {meant}?" if meant else ")")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "meant"),
+    [
+        (["--effect", "blurr:30"], 2, "blur"),
+        (["--effect", "colour:#00ff00"], 2, "color"),
+        (["--effect", "blur25"], 2, "blur"),
+        (["--effect", "mask:5"], 2, None),
+        (["--also", "pixellate:a.mp4"], 2, "pixelate"),
+        (["--preset", "ultrafst"], 2, "ultrafast"),
+        (["--infer", "onnx-runtime"], 2, "onnxruntime"),
+        (["--model", "persn"], 1, "person"),
+        (["--classes", "perosn"], 1, "person"),
+    ],
+)
+def test_a_misspelt_name(arguments: list[str], code: int, meant: str | None, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments, "--plan"]) == code
+    [line] = capfd.readouterr().err.splitlines()
+    assert line.endswith(f"; did you mean {meant}?") if meant else "did you mean" not in line
+
+
+def test_inputs_and_options_in_any_order() -> None:
+    options = parse(["a.mp4", "-q", "b.mp4", "--effect", "mask", "c.mp4"])
+    assert options.inputs == ["a.mp4", "b.mp4", "c.mp4"] and options.effect == "mask" and options.quiet
+    options = parse(["a.mp4", "-q", "b.mp4", "--", "-c.mp4", "d.mp4", "--"])
+    assert options.inputs == ["a.mp4", "b.mp4", "./-c.mp4", "d.mp4", "./--"] and options.quiet

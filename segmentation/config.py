@@ -11,10 +11,11 @@ from segmentation.effect import Effect, number
 from segmentation.errors import ConfigError, did_you_mean
 from segmentation.model_types import TYPES
 from segmentation.option_types import fitted
-from segmentation.options import Activation, ChannelOrder, Codec, Mode, Quality
+from segmentation.options import Activation, Allowed, ChannelOrder, Codec, Mode, Quality
 
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
 DEFAULT_SMOOTH = 0.5
+MAX_PIXELS = 16384 * 8192  # of a frame; 8K has a quarter of that, so larger claims are damage or an attack
 _LONGEST = 1_000_000_000  # seconds, 30 years: times beyond overflow the clocks of containers
 # By codec, best to worst: constant rate factors, but for mjpeg JPEG's own quality.
 QUALITY = {"h264": (0, 51), "hevc": (0, 51), "av1": (0, 63), "ffv1": (0, 0), "mjpeg": (100, 1), "vp9": (0, 63)}
@@ -118,6 +119,18 @@ class Config:
 
     strict: bool = False
     """Raise `InputError` for damaged or missing frames of the input instead of logging them. Default: False."""
+
+    # What the input may do: `media.input`
+
+    allow: tuple[str, ...] = ()
+    """Exceptions for the input: `playlists` (HLS, concat scripts) lets it name other files or addresses, `private` lets
+    redirects and playlists lead to private addresses. Default: none."""
+
+    max_pixels: int = MAX_PIXELS
+    """Largest number of pixels of a frame: 1 to 134,217,728. Larger ones are refused. Default: 134,217,728."""
+
+    max_duration: float | None = None
+    """Largest length of the input in seconds: above 0, up to 1,000,000,000. A longer one is refused. Default: any."""
 
     # Codec: `stages.encode`
 
@@ -283,8 +296,13 @@ class Config:
                 raise ConfigError(f"{name} {value}: must be 1 or more")
         if not 0 <= self.start <= _LONGEST:
             raise ConfigError(f"start {self.start}: must be 0 or more seconds, and at most {_LONGEST}")
-        if self.duration is not None and not 0 < self.duration <= _LONGEST:
-            raise ConfigError(f"duration {self.duration}: must be more than 0 seconds, and at most {_LONGEST}")
+        for name, length in (("duration", self.duration), ("max duration", self.max_duration)):
+            if length is not None and not 0 < length <= _LONGEST:
+                raise ConfigError(f"{name} {length}: must be more than 0 seconds, and at most {_LONGEST}")
+        if not 1 <= self.max_pixels <= MAX_PIXELS:
+            raise ConfigError(f"max pixels {self.max_pixels}: must lie in 1 to {MAX_PIXELS}")
+        for exception in self.allow:
+            _choice("allow", exception, get_args(Allowed))
 
     def _check_codec(self) -> None:
         """Refuses a quality or a preset that fits no codec which the output may get."""

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from segmentation.access import Access
+
 if TYPE_CHECKING:  # machines without a GPU may lack PyTorch
     import torch
 
@@ -152,6 +154,7 @@ class VideoInfo:
     display_matrix: tuple[int, ...] | None  # FFmpeg's AV_PKT_DATA_DISPLAYMATRIX, 9 integers
     rotation: int  # degrees counter-clockwise that stored frames must be turned to stand upright: 0, 90, 180, 270
     interlaced: bool
+    access: Access = field(default_factory=Access)  # within which the input is opened again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

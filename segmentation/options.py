@@ -10,6 +10,7 @@ from typing import Literal, TypedDict
 Mode = Literal["auto", "baseline", "optimized"]
 Codec = Literal["h264", "hevc", "av1", "ffv1", "mjpeg"]
 ChannelOrder = Literal["rgb", "bgr"]
+Allowed = Literal["playlists", "private"]
 Activation = Literal["none", "sigmoid", "softmax", "minmax"]
 Quality = int | Literal["high"]
 
@@ -33,6 +34,9 @@ class FrameOptions(TypedDict, total=False):
     start: float
     duration: float | None
     strict: bool
+    allow: tuple[str, ...]
+    max_pixels: int
+    max_duration: float | None
 
 
 class RunOptions(PictureOptions, total=False):
@@ -44,6 +48,9 @@ class RunOptions(PictureOptions, total=False):
     max_frames: int | None
     start: float
     duration: float | None
+    allow: tuple[str, ...]
+    max_pixels: int
+    max_duration: float | None
     codec: Codec | None
     quality: Quality | None
     preset: str | None

@@ -6,7 +6,7 @@ from typing import cast
 
 from segmentation.cli.jobs import effect_and_file
 from segmentation.cli.parser import Parser, new_parser, parse_all
-from segmentation.config import ACTIVATIONS, CODECS, STAGES, Config, seconds
+from segmentation.config import ACTIVATIONS, CODECS, MAX_PIXELS, STAGES, Config, seconds
 from segmentation.effect import CHOICES
 from segmentation.errors import ConfigError
 from segmentation.model_types import TYPES
@@ -103,6 +103,9 @@ def _add_effect(parser: argparse.ArgumentParser) -> None:
     )
     add("--max-frames", type=int, metavar="N", help="stop after N frames (default: at the end)")
     add("--strict", action="store_true", help="fail if frames of the input are damaged or missing")
+    add("--allow", type=name_list, metavar="NAME,...", help="playlists, private (addresses); default: neither")
+    add("--max-pixels", type=int, metavar="N", help=f"refuse larger frames (default: {MAX_PIXELS})")
+    add("--max-duration", type=_time, metavar="TIME", help="refuse longer inputs (default: any length)")
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:

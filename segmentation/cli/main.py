@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from segmentation.access import access_of
 from segmentation.cli.arguments import config_from, parse
 from segmentation.cli.batch import Batch
 from segmentation.cli.console import ConsoleHandler, fail, results_on_stdout, say
@@ -85,7 +86,8 @@ def _plan(config: Config, options: argparse.Namespace) -> str:
         if not inputs.sources:
             raise inputs.missing[0][1]
         job = make_jobs(inputs.sources, options.output, config)[0]
-        config, info = replace(config, **job.options), probe(job.source)
+        config = replace(config, **job.options)
+        info = probe(job.source, access_of(config))
     model = load_model(config, info) if config.masks is None else None
     plan = make_plan(config, info, model=model)
     return json.dumps(plan.names()) if options.json else "\n".join([*machine(config), str(plan)])

@@ -3,9 +3,7 @@
 import math
 import os
 import re
-from contextlib import suppress
 from fractions import Fraction
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +15,23 @@ from av.video.frame import VideoFrame
 from av.video.reformatter import Interpolation
 from av.video.stream import VideoStream
 
+from segmentation.access import Access
+from segmentation.config import MAX_PIXELS
 from segmentation.errors import InputError, one_line
 from segmentation.frames import FORMATS, FULL, Color, VideoInfo
+from segmentation.media.download import DownloadError, Files
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
 
-MAX_PIXELS = 16384 * 8192  # of a frame; 8K has a quarter of that, so larger claims are damage or an attack
 # swscale's flags where every level counts: chroma for each pixel, rounded rather than cut off.
 EXACT = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
 SMPTE170M = 6  # the matrix BT.601, as H.273 numbers it
-_TIMEOUT = (20.0, 60.0)  # seconds to open and to read, for networks
+_TIMEOUT = (20.0, 60.0)  # seconds to open and to read
 _OPEN_OPTIONS: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.partition(".")[0]) < 19 else {}
-# Demuxers that open other files or addresses than the one that is named. HLS and DASH do it too, but over http alone.
-_SCRIPTS = {"concat", "imf", "rtp", "rtsp", "sap", "sdp", "vobsub", "avisynth", "vapoursynth"}
-_PLAYLISTS = {"hls", "applehttp", "dash"}
-_SCRIPT_BEGINNINGS = (b"#EXTM3U", b"ffconcat", b"v=0", b"# VobSub")
+# Demuxers that open other files or addresses than the one that is named. PyAV's FFmpeg has none for DASH.
+_SCRIPTS = {"dash", "imf", "rtp", "rtsp", "sap", "sdp", "vobsub", "avisynth", "vapoursynth"}
+_PLAYLISTS = {"concat": {"concat"}, "hls": {"hls", "applehttp"}}  # by kind
+_BEGINNINGS = {b"#EXTM3U": "hls", b"ffconcat": "concat", b"v=0": "sdp", b"# VobSub": "vobsub"}
+_READ = 1024  # bytes of a file in which a playlist shows itself
 
 
 def is_url(path: str) -> bool:
@@ -38,54 +39,77 @@ def is_url(path: str) -> bool:
     return path.startswith(("http://", "https://"))
 
 
-def open_input(path: str) -> InputContainer:
+def open_input(path: str, access: Access | None = None) -> InputContainer:
     """Opens a file or an http(s) address for reading. Raises `InputError` if that fails, for whatever reason."""
+    access = access or Access()
     url = is_url(path)
     if url and re.search(r"\s", path):  # a line break would add headers to the request
         raise InputError(f"{path.split()[0]}: the address has a space or line break after this; write it as %20")
     # An absolute path can't be mistaken for a protocol ("a:b.mp4") or an option ("-video.mp4").
     name = path if url else os.path.abspath(path)
+    # Concat scripts open files past `Files`, so an address is none, and they lead to no address.
+    possible = {"hls"} if url else set(_PLAYLISTS)
+    allowed = possible if access.playlists else set()
+    files: Files | None = None
+    kind: str | None = None  # of playlist or script
     try:
-        if not url and Path(path).is_file() and Path(path).stat().st_size == 0:
-            raise InputError(f"{path}: the file is empty")
-        options = _limits(url)
-        container: InputContainer = av.open(name, "r", timeout=_TIMEOUT, container_options=options, **_OPEN_OPTIONS)
+        kind = None if url else _on_disk(path)
+        files = Files(name, access) if url or kind in allowed - {"concat"} else None
+        options = _limits(allowed if url else allowed & {str(kind)})
+        options["protocol_whitelist"] = "file" if files is None else "none"
+        container: InputContainer = av.open(
+            name, "r", timeout=_TIMEOUT, container_options=options, io_open=files, **_OPEN_OPTIONS
+        )
         return container
-    except (FileNotFoundError, av.error.HTTPNotFoundError) as exc:
+    except DownloadError as exc:
+        raise InputError(f"{path}: {exc.strerror}") from exc
+    except FileNotFoundError as exc:
         raise InputError(f"{path}: no such file") from exc
     except PermissionError as exc:
         raise InputError(f"{path}: may not be read; check its permissions") from exc
     except IsADirectoryError as exc:
         raise InputError(f"{path}: is a folder, not a video") from exc
-    except av.error.InvalidDataError as exc:
-        raise InputError(f"{path}: is not a video that FFmpeg can read, or its header is cut off or damaged") from exc
     except (av.error.FFmpegError, OSError, ValueError) as exc:
-        if isinstance(exc, av.error.ArgumentError) and _is_script(path):
-            raise InputError(f"{path}: is a playlist or script that names other files; give the video itself") from exc
+        kind = _kind(files.beginning) if url and files is not None else kind
+        if kind is not None and kind not in allowed:
+            remedy = ", or allow it with --allow playlists" if kind in possible else ""
+            text = "is a playlist or script that names other files; give the video itself"
+            raise InputError(f"{path}: {text}{remedy}") from exc
+        if isinstance(exc, av.error.InvalidDataError):
+            text = "is not a video that FFmpeg can read, or its header is cut off or damaged"
+            raise InputError(f"{path}: {text}") from exc
         raise InputError(f"{path}: cannot be opened ({one_line(exc)})") from exc
 
 
-@cache
-def _limits(url: bool) -> dict[str, str]:
-    """Returns FFmpeg's options with which a file opens itself alone, and an address http(s) addresses alone."""
-    refused = _SCRIPTS if url else _SCRIPTS | _PLAYLISTS
+def _limits(kinds: set[str]) -> dict[str, str]:
+    """Returns FFmpeg's options with which a file opens itself alone, unless it is a playlist of one of these kinds."""
+    refused = _SCRIPTS.union(*(formats for kind, formats in _PLAYLISTS.items() if kind not in kinds))
     return {
-        "protocol_whitelist": "http,https,httpproxy,tls,tcp,crypto,data" if url else "file",
         "format_whitelist": ",".join(sorted(av.formats_available - refused)),
         "pattern_type": "none",  # a percent sign in a picture's name stands for itself
+        "http_persistent": "0",  # FFmpeg's HLS would take the connections for its own, and abort
     }
 
 
-def _is_script(path: str) -> bool:
-    """Returns whether a file on the disk begins as playlists and scripts do. Those of an address are not read again."""
+def _on_disk(path: str) -> str | None:
+    """Returns the kind of a playlist or script on the disk. Raises `InputError` for what can't be a video."""
     if not Path(path).is_file():
-        return False
-    with suppress(OSError), Path(path).open("rb") as file:
-        return file.read(64).startswith(_SCRIPT_BEGINNINGS)
-    return False
+        return None
+    with Path(path).open("rb") as file:
+        beginning = file.read(_READ)
+    if not beginning:
+        raise InputError(f"{path}: the file is empty")
+    return _kind(beginning)
 
 
-def video_stream(container: InputContainer, path: str) -> VideoStream:
+def _kind(beginning: bytes) -> str | None:
+    """Returns the kind of playlist or script that begins so; `None` for whatever else."""
+    if b"<MPD" in beginning:
+        return "dash"
+    return next((kind for start, kind in _BEGINNINGS.items() if beginning.startswith(start)), None)
+
+
+def video_stream(container: InputContainer, path: str, access: Access | None = None) -> VideoStream:
     """Returns the main video stream: FFmpeg's choice, never a cover picture. Raises `InputError` if there is none."""
     videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
     if not videos:
@@ -94,23 +118,33 @@ def video_stream(container: InputContainer, path: str) -> VideoStream:
     stream = best if isinstance(best, VideoStream) and best in videos else videos[0]
     if stream.codec_context is None:
         raise InputError(f"{path}: its video codec is unknown to this FFmpeg")
-    check_size(stream.width, stream.height, path)
+    check_size(stream.width, stream.height, path, (access or Access()).max_pixels)
     return stream
 
 
-def check_size(width: int, height: int, path: str) -> None:
-    """Raises `InputError` for a size (pixels) that no video has, before memory is taken for a frame."""
-    if width * height > MAX_PIXELS:
-        raise InputError(f"{path}: claims {width}x{height} pixels; more than {MAX_PIXELS} are refused")
+def check_size(width: int, height: int, path: str, most: int = MAX_PIXELS) -> None:
+    """Raises `InputError` for a size (pixels) beyond the limit, before memory is taken for a frame."""
+    if width * height > most:
+        raise InputError(f"{path}: claims {width}x{height} pixels; more than {most} are refused")
 
 
-def probe(path: str) -> VideoInfo:
+def decoder_options(access: Access) -> dict[str, str]:
+    """Returns FFmpeg's options with which a decoder refuses frames far beyond the limit.
+
+    The codec's own size, which FFmpeg checks, may be that of whole blocks; `check_size` checks the picture's.
+    """
+    return {"max_pixels": str(min(MAX_PIXELS, 2 * access.max_pixels + (1 << 16)))}
+
+
+def probe(path: str, access: Access | None = None) -> VideoInfo:
     """Describes the main video of `path`, from the container and the first frame. Raises `InputError`."""
-    with open_input(path) as container:
-        stream = video_stream(container, path)
+    access = access or Access()
+    with open_input(path, access) as container:
+        stream = video_stream(container, path, access)
         if not is_url(path) and "mp4" in container.format.name:
             refuse_encrypted_mp4(path)
-        frame = first_frame(container, stream, path)
+        _check_length(container, stream, path, access)
+        frame = first_frame(container, stream, path, access)
         matrix = display_matrix(frame)
         index = sum(not e.is_discard for e in stream.index_entries) if "mp4" in container.format.name else 0
         time_base = stream.time_base or Fraction(1, 1000)
@@ -135,13 +169,30 @@ def probe(path: str) -> VideoInfo:
             display_matrix=matrix,
             rotation=upright(matrix) if matrix else 0,
             interlaced=frame.interlaced_frame,
+            access=access,
         )
 
 
-def first_frame(container: InputContainer, stream: VideoStream, path: str) -> VideoFrame:
+def _check_length(container: InputContainer, stream: VideoStream, path: str, access: Access) -> None:
+    """Raises `InputError` if the container states a length beyond the limit."""
+    lengths = [
+        stream_length(stream, stream.time_base or Fraction(1, 1000)),
+        Fraction(container.duration or 0, 1_000_000),
+    ]
+    stated = max(length for length in lengths if length is not None)
+    if access.max_duration is not None and stated > access.max_duration:
+        raise too_long(path, access.max_duration, f"lasts {float(stated):.1f} s")
+
+
+def too_long(path: str, most: Fraction, fault: str = "goes on longer than it says") -> InputError:
+    """Returns the error of an input that is longer than is allowed."""
+    return InputError(f"{path}: {fault}; at most {float(most):g} s are allowed (--max-duration)")
+
+
+def first_frame(container: InputContainer, stream: VideoStream, path: str, access: Access) -> VideoFrame:
     """Returns the first frame that can be decoded, skipping damaged packets. Raises `InputError` if there is none."""
     stream.thread_type = "SLICE"  # frame threads would decode a second of video to return one frame
-    stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
+    stream.codec_context.options = decoder_options(access)
     try:
         for packet in container.demux(stream):
             refuse_encrypted(packet, path)
@@ -150,7 +201,7 @@ def first_frame(container: InputContainer, stream: VideoStream, path: str) -> Vi
             except av.error.FFmpegError:
                 continue
             if frames:
-                check_size(frames[0].width, frames[0].height, path)
+                check_size(frames[0].width, frames[0].height, path, access.max_pixels)
                 return frames[0]
     except av.error.FFmpegError as exc:
         raise InputError(f"{path}: cannot be read ({one_line(exc)})") from exc

@@ -22,6 +22,7 @@ from segmentation.config import Config
 from segmentation.errors import OutputError, one_line
 from segmentation.frames import VideoInfo
 from segmentation.media.containers import EXACT, codec_for, format_options
+from segmentation.media.download import InterruptedDownload
 from segmentation.media.input import open_input
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Muxer:
         """Takes over the source's other streams, chapters and metadata, up to `end` seconds on the source's clock."""
         if self.target.suffix.lower() not in EXACT:
             log.warning("%s: %s files don't keep all timestamps and rotations", self.target, self.target.suffix)
-        source = self._source = open_input(self._info.path)
+        source = self._source = open_input(self._info.path, self._info.access)
         start = self.shift if self.shift else None
         first = source.streams[self._info.stream_index].start_time or 0
         if start is None and (self._info.start > _CLOCK_LIMIT or first < 0):
@@ -237,6 +238,8 @@ class Muxer:
                     packet.dts = packet.pts = round(start / packet.time_base)
                     packet.duration = (packet.duration or 0) - round((start - begin) / packet.time_base)
                 yield packet
+        except InterruptedDownload:
+            raise
         except av.error.FFmpegError as exc:
             self.cut_short = True
             log.warning("%s: its other streams can't be read to the end (%s)", self._info.path, one_line(exc))

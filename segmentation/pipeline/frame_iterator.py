@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from av.video.frame import VideoFrame
 
+from segmentation.access import access_of
 from segmentation.config import Config
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, MaskedBatch, Planes, VideoInfo
@@ -23,6 +24,7 @@ from segmentation.pipeline.pictures import Mask, Rgb, enlarged
 from segmentation.pipeline.plan import Plan, make_plan, with_stage
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.threads import Overlap, opencv_threads
+from segmentation.stages.decode.timestamps import within_limit
 from segmentation.stages.masks.refinement import upright_size
 
 log = logging.getLogger(__name__)
@@ -66,7 +68,7 @@ def masked_frames(resources: Resources, source: str, config: Config) -> Generato
 
     Raises as `Segmenter.frames`.
     """
-    info = probe(source)
+    info = probe(source, access_of(config))
     model = resources.model(info)
     plan = make_plan(config, info, model=model)
     plan, pix_fmt = _with_format(plan, config, info)
@@ -78,7 +80,7 @@ def masked_frames(resources: Resources, source: str, config: Config) -> Generato
             sessions = resources.nvdec_sessions if plan.decode.on_gpu else None
             decoder = plan.decode.implementation(info, pix_fmt, stages.config, stages.gpu, sessions=sessions)
             exits.callback(decoder.close)
-            decoded = overlap(stages.clock.steps("decode", decoder), "decoded")
+            decoded = overlap(stages.clock.steps("decode", within_limit(info, decoder)), "decoded")
         for batch in overlap(stages.masks.finished(decoded, stages.on_host, overlap), "masked"):
             yield from _frames(batch, info, pix_fmt)
         if decoder.damaged:

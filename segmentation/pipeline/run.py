@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from segmentation.access import access_of
 from segmentation.config import Config
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError, hide_secrets
 from segmentation.frames import Array, Frame, MaskedBatch, Memory, VideoInfo
@@ -34,7 +35,7 @@ from segmentation.pipeline.threads import Overlap, opencv_threads, until
 from segmentation.pipeline.timing import StageClock
 from segmentation.pipeline.trace import Trace
 from segmentation.sinks import FinishedBatch, Sink
-from segmentation.stages.decode.timestamps import expected
+from segmentation.stages.decode.timestamps import expected, within_limit
 from segmentation.stages.masks.quantize import quantize
 from segmentation.stages.masks.saved import MaskReader, MaskWriter
 
@@ -97,7 +98,7 @@ class Run:
     def _open(self) -> None:
         """Opens the input, chooses the stages, and opens the outputs."""
         resources, config = self._resources, self._config
-        self._info = info = probe(self._source)
+        self._info = info = probe(self._source, access_of(config, self._request.stop))
         self._end = _end(info, config)
         self._saved = MaskReader(info, config) if config.masks is not None else None
         self._model: Model | None = resources.model(info) if self._saved is None else None
@@ -132,7 +133,7 @@ class Run:
             sessions = resources.nvdec_sessions if plan.decode.on_gpu else None
             self._decoder = plan.decode.implementation(info, pix_fmt, config, gpu, sessions=sessions)
             exits.callback(self._decoder.close)
-            batches = until(self._request.stop, self._clock.steps("decode", self._decoder))
+            batches = until(self._request.stop, self._clock.steps("decode", within_limit(info, self._decoder)))
             self._decoded = self._overlap(batches, "decoded")
             self._outputs.build(resources, exits, self._end, kept)
             self._transfer = make_transfer(gpu, info, pix_fmt, config)

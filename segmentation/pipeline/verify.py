@@ -16,6 +16,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from segmentation.access import Access
 from segmentation.config import Config
 from segmentation.effect import Effect
 from segmentation.errors import InputError, OutputError
@@ -165,7 +166,8 @@ class OutputVerifier(Sink):
     def _check_sound(self, end: Fraction | None) -> None:
         """Every audio stream must end where the input's does, or where the video was cut."""
         shift = self._muxer.shift
-        given, copied = _sound_ends(self._info.path, shift, end), _sound_ends(str(self._muxer.place), None, None)
+        given = _sound_ends(self._info.path, shift, end, self._info.access)
+        copied = _sound_ends(str(self._muxer.place), None, None)
         if len(given) != len(copied):  # the container can't hold them all, as the muxer has warned
             return
         for sound, copy in zip(given, copied, strict=True):
@@ -202,12 +204,14 @@ def _turn(matrix: tuple[int, ...] | None) -> tuple[int, ...]:
     return (1 << 16, 0, 0, 1 << 16) if matrix is None else (*matrix[:2], *matrix[3:5])
 
 
-def _sound_ends(path: str, after: Fraction | None, until: Fraction | None) -> list[tuple[Fraction, Fraction] | None]:
+def _sound_ends(
+    path: str, after: Fraction | None, until: Fraction | None, access: Access | None = None
+) -> list[tuple[Fraction, Fraction] | None]:
     """(end, longest packet) of each audio stream in seconds; `None` for a stream without packets in the stretch.
 
     Only packets count that end after `after` and begin before `until`.
     """
-    with open_input(path) as container:
+    with open_input(path, access) as container:
         ends: dict[int, tuple[Fraction, Fraction] | None] = {stream.index: None for stream in container.streams.audio}
         for packet in container.demux(*container.streams.audio) if ends else ():
             if packet.pts is None or packet.time_base is None:

@@ -1,16 +1,17 @@
 """Inputs that are refused before any work: they name other files, or can't be decoded without a key."""
 
 import shutil
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from fractions import Fraction
 from pathlib import Path
-from threading import Thread
 
 import av
 import pytest
 from paths import SAMPLE
+from server import serving
 from videos import Synthetic
 
 from segmentation import InputError
+from segmentation.access import Access
 from segmentation.media.input import open_input, probe
 
 PLAYLIST = "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\n{}\n#EXT-X-ENDLIST\n"
@@ -43,29 +44,76 @@ def test_a_percent_sign_is_no_pattern(tmp_path: Path) -> None:
     assert probe(str(tmp_path / "a%d.png")).width == 64
 
 
-@pytest.mark.parametrize("entry", ["file://{}", "other.ts"])
-def test_an_address_opens_addresses_alone(entry: str, tmp_path: Path) -> None:
-    Synthetic(codec="libx264", format="mpegts").write(tmp_path / "other.ts")
-    (tmp_path / "list.m3u8").write_text(PLAYLIST.format(entry.format(tmp_path / "other.ts")))
+def playlists(folder: Path, **entries: str) -> None:
+    Synthetic(codec="libx264", format="mpegts").write(folder / "other.ts")
+    for name, entry in entries.items():
+        (folder / f"{name}.m3u8").write_text(PLAYLIST.format(entry))
 
-    class Handler(SimpleHTTPRequestHandler):
-        def __init__(self, *arguments: object) -> None:
-            super().__init__(*arguments, directory=str(tmp_path))  # type: ignore[arg-type]
 
-        def log_message(self, format: str, *values: object) -> None:
-            pass
+@pytest.mark.parametrize("remote", [False, True])
+def test_playlists_need_leave(remote: bool, tmp_path: Path) -> None:
+    playlists(tmp_path, a="other.ts")
+    with serving(tmp_path) as server:
+        name = f"{server.address}/a.m3u8" if remote else str(tmp_path / "a.m3u8")
+        with pytest.raises(InputError, match=r"is a playlist .*, or allow it with --allow playlists$"):
+            open_input(name)
+        assert probe(name, Access(playlists=True)).width == 64
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}/list.m3u8"
-        try:
-            if entry.startswith("file"):
-                with pytest.raises(InputError):
-                    probe(address)
-            else:
-                assert probe(address).width == 64
-        finally:
-            server.shutdown()
+
+def test_dash_is_refused(tmp_path: Path) -> None:
+    Synthetic(codec="libx264", format="dash").write(tmp_path / "a.mpd")
+    with pytest.raises(InputError, match=r"is a playlist or script .*; give the video itself$"):
+        open_input(str(tmp_path / "a.mpd"), Access(playlists=True))
+
+
+def test_a_concat_script_joins_files(tmp_path: Path) -> None:
+    shutil.copy(SAMPLE, tmp_path / "other.mp4")
+    (tmp_path / "a.ffconcat").write_text("ffconcat version 1.0\nfile other.mp4\nfile other.mp4\n")
+    with open_input(str(tmp_path / "a.ffconcat"), Access(playlists=True)) as container:
+        assert sum(1 for _ in container.decode(video=0)) == 300
+
+
+def test_a_concat_script_opens_no_address(tmp_path: Path) -> None:
+    shutil.copy(SAMPLE, tmp_path / "other.mp4")
+    with serving(tmp_path) as server:
+        (tmp_path / "a.ffconcat").write_text(f"ffconcat version 1.0\nfile {server.address}/other.mp4\n")
+        with pytest.raises(InputError):
+            probe(str(tmp_path / "a.ffconcat"), Access(playlists=True))
+        with pytest.raises(InputError, match="is a playlist or script"):
+            probe(f"{server.address}/a.ffconcat", Access(playlists=True))
+        assert [path for path, _ in server.asked] == ["/a.ffconcat"]
+
+
+def test_a_playlist_from_the_net_opens_no_file(tmp_path: Path) -> None:
+    playlists(tmp_path, a=f"file://{tmp_path}/other.ts", b=f"{tmp_path}/other.ts")
+    with serving(tmp_path / "empty") as server:
+        server.folder = tmp_path
+        for name in ("a", "b"):
+            with pytest.raises(InputError):
+                probe(f"{server.address}/{name}.m3u8", Access(playlists=True))
+
+
+def test_a_playlist_leads_to_public_addresses_alone(tmp_path: Path) -> None:
+    with serving(tmp_path) as own, serving(tmp_path) as other:
+        playlists(tmp_path, a=f"{other.address}/other.ts")
+        for name in (f"{own.address}/a.m3u8", str(tmp_path / "a.m3u8")):
+            with pytest.raises(InputError, match=r"private address .*--allow private$"):
+                probe(name, Access(playlists=True))
+            assert not other.asked
+            assert probe(name, Access(playlists=True, private=True)).width == 64
+            assert other.asked
+            other.asked.clear()
+
+
+def test_large_frames_and_long_inputs_are_refused(tmp_path: Path) -> None:
+    with open_input(str(SAMPLE)) as container:
+        height = container.streams.video[0].height
+    pixels = 640 * height
+    assert probe(str(SAMPLE), Access(max_pixels=pixels, max_duration=Fraction(5))).width == 640
+    with pytest.raises(InputError, match=f"claims 640x{height} pixels; more than {pixels - 1} are refused"):
+        probe(str(SAMPLE), Access(max_pixels=pixels - 1))
+    with pytest.raises(InputError, match=r"lasts 5\.0 s; at most 4\.9 s are allowed \(--max-duration\)"):
+        probe(str(SAMPLE), Access(max_duration=Fraction("4.9")))
 
 
 @pytest.mark.parametrize("address", ["http://h/a\r\nHost: b", "http://h/a b?token=secret"])

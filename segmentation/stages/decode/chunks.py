@@ -165,7 +165,7 @@ def read(info: VideoInfo, first: int | None, cut_short: Callable[[], None] = lam
     reading ends with an error.
     """
     sought = first if first is not None and _leads_before(info, first) else None
-    with open_input(info.path) as container:
+    with open_input(info.path, info.access) as container:
         stream = container.streams[info.stream_index]
         assert isinstance(stream, VideoStream)
         if sought is not None:
@@ -186,7 +186,7 @@ def _leads_before(info: VideoInfo, first: int) -> bool:
 
     Opens the container anew, because some that can't seek can't go back to their beginning either.
     """
-    with open_input(info.path) as container:
+    with open_input(info.path, info.access) as container:
         stream = container.streams[info.stream_index]
         try:
             container.seek(first, stream=stream)

@@ -82,7 +82,7 @@ class NvdecDecoder(Decoder):
         self._limit = config.max_frames
         self._timeline = Timeline(info, config)
         self._threads: list[threading.Thread] = []
-        with open_input(info.path) as container:
+        with open_input(info.path, info.access) as container:
             stream = container.streams[info.stream_index]
             assert isinstance(stream, VideoStream)
             self._stored_in_decoding_order = container.format.name == "avi" and stream.has_b_frames

@@ -17,7 +17,7 @@ from segmentation.config import Config
 from segmentation.errors import one_line
 from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, Plane, VideoInfo
 from segmentation.media.encryption import refuse_encrypted
-from segmentation.media.input import MAX_PIXELS, open_input
+from segmentation.media.input import decoder_options, open_input
 from segmentation.media.planes import plane_view
 from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.timestamps import Reorder, Timeline, missing
@@ -83,11 +83,11 @@ class PyAVDecoder(Decoder):
 
     def _sought(self, first: int | None) -> Iterator[tuple[VideoFrame, int | None]]:
         """Yields frames and pts from the keyframe before `first`, or from the beginning if no seek leads there."""
-        with open_input(self.info.path) as container:
+        with open_input(self.info.path, self.info.access) as container:
             stream = container.streams[self.info.stream_index]
             assert isinstance(stream, VideoStream)
             stream.thread_type = "AUTO"
-            stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
+            stream.codec_context.options = decoder_options(self.info.access)
             if first is None:
                 yield from self._decode(container, stream)
                 return

@@ -1,10 +1,12 @@
 """Rules that all decoders share about when frames are shown."""
 
 import heapq
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from segmentation.config import Config
-from segmentation.frames import VideoInfo
+from segmentation.frames import FrameBatch, VideoInfo
+from segmentation.media.input import too_long
 
 
 class Timeline:
@@ -62,6 +64,15 @@ class Reorder:
     def next(self) -> int | None:
         """Returns the time of the next frame in presentation order."""
         return heapq.heappop(self._times) if self._times else None
+
+
+def within_limit(info: VideoInfo, batches: Iterable[FrameBatch]) -> Iterator[FrameBatch]:
+    """Yields the batches. Raises `InputError` at a frame beyond the longest input that is allowed."""
+    most = info.access.max_duration
+    for batch in batches:
+        if most is not None and batch.frames[-1].pts * info.time_base >= info.start + most:
+            raise too_long(info.path, most)
+        yield batch
 
 
 def expected(info: VideoInfo, config: Config) -> int:

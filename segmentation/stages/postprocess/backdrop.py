@@ -20,11 +20,12 @@ from av.container import InputContainer
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from segmentation.config import Config
+from segmentation.access import Access
+from segmentation.config import MAX_PIXELS, Config
 from segmentation.effect import Effect
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, PixelFormat, Plane, Planes, VideoInfo
-from segmentation.media.input import EXACT, MAX_PIXELS, open_input, probe
+from segmentation.media.input import EXACT, decoder_options, open_input, probe
 from segmentation.media.planes import plane_view
 
 MOST_WORKERS = len(os.sched_getaffinity(0))  # threads that work on frames at once
@@ -145,7 +146,7 @@ class Backdrop:
         stream = self._container.streams[self._own.stream_index]
         assert isinstance(stream, VideoStream)
         stream.thread_type = "AUTO"
-        stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
+        stream.codec_context.options = decoder_options(Access())
         self._stream = stream
         self._restart()
 

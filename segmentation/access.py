@@ -1,0 +1,34 @@
+"""Limits within which an input is opened and read, and the event that ends waiting for a stalled one."""
+
+import threading
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from segmentation.config import MAX_PIXELS, Config
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Holds the limits of one run. All of its openings of the input share the object."""
+
+    playlists: bool = False  # whether the input may be a playlist that names other files or addresses
+    private: bool = False  # whether redirects and playlists may lead to private addresses
+    max_pixels: int = MAX_PIXELS  # of a frame
+    max_duration: Fraction | None = None  # seconds
+    stop: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
+    # (IP address, port) of the server that the user named: the only private one that may be connected to again.
+    named: set[tuple[str, int]] = field(default_factory=set, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[object, ...]:  # for the encoders' process: events can't be pickled
+        return Access, (self.playlists, self.private, self.max_pixels, self.max_duration)
+
+
+def access_of(config: Config, stop: threading.Event | None = None) -> Access:
+    """Returns the limits that `config` states. Setting `stop` ends reads that wait for data."""
+    return Access(
+        playlists="playlists" in config.allow,
+        private="private" in config.allow,
+        max_pixels=config.max_pixels,
+        max_duration=None if config.max_duration is None else Fraction(config.max_duration),
+        stop=stop or threading.Event(),
+    )

@@ -1,0 +1,178 @@
+"""Addresses: what is read, where redirects and playlists may lead, and how waiting ends."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from paths import SAMPLE
+from server import Server, serving
+
+from segmentation.access import Access
+from segmentation.errors import InputError
+from segmentation.media import download
+from segmentation.media.download import DownloadError, HttpFile, _is_public
+from segmentation.media.input import open_input, probe
+
+DATA = bytes(range(256)) * 20_000  # 5 MB
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    (tmp_path / "data").write_bytes(DATA)
+    (tmp_path / "a.mp4").write_bytes(SAMPLE.read_bytes())
+    with serving(tmp_path) as server:
+        yield server
+
+
+def opened(address: str, access: Access | None = None) -> HttpFile:
+    return HttpFile(address, access or Access(), named=True)
+
+
+def test_a_file_is_read_and_sought(server: Server) -> None:
+    file = opened(f"{server.address}/data")
+    assert file.seekable() and file.read(1000) == DATA[: len(file.beginning)][:1000]
+    for place in (0, 10, 100_000, 4_000_000, 50, len(DATA) - 7):
+        assert file.seek(place) == file.tell() == place
+        data = file.read(1000)
+        assert data and data == DATA[place : place + len(data)]
+    assert file.seek(-5, 2) == len(DATA) - 5 and file.read(100) == DATA[-5:] and file.read(100) == b""
+    assert file.seek(-1) < 0
+
+
+def test_what_lies_near_is_read_over(server: Server) -> None:
+    file = opened(f"{server.address}/data")
+    file.seek(900_000)
+    assert file.read(10) == DATA[900_000:900_010] and len(server.asked) == 1
+    file.seek(3_000_000)
+    assert file.read(10) == DATA[3_000_000:3_000_010] and len(server.asked) == 2
+
+
+def test_a_server_without_parts_is_read_once(server: Server) -> None:
+    file = opened(f"{server.address}/whole/data")
+    assert not file.seekable() and b"".join(iter(lambda: file.read(1 << 16), b"")) == DATA
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/missing.mp4", "no such file on the server (404 Not Found)"),
+        ("/status/410", "no such file on the server (410 Gone)"),
+        ("/status/403", "the server refuses it (403 Forbidden)"),
+        ("/status/401", "asks for a user and password (401 Unauthorized)"),
+        ("/status/503", "503 Service Unavailable; try again later"),
+        ("/to//to//to//to//to//to//to//to//to//to/a.mp4", "redirected more than 8 times"),
+        ("/to/file:///etc/passwd", "redirected to what is no http(s) address"),
+        ("/to/ftp://example.org/a.mp4", "redirected to what is no http(s) address"),
+    ],
+)
+def test_refusals_are_one_line(server: Server, path: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        probe(server.address + path)
+    assert said in str(caught.value) and str(caught.value).startswith(server.address) and "\n" not in str(caught.value)
+
+
+def test_no_server(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and not listening
+        with pytest.raises(InputError, match=r"127.0.0.1:\d+ refuses the connection; does a server run there\?"):
+            probe(f"http://127.0.0.1:{taken.getsockname()[1]}/a.mp4")
+    with pytest.raises(InputError, match=r"the name nosuch\.invalid can't be found \(DNS\)"):
+        probe("http://nosuch.invalid/a.mp4")
+
+
+def test_silence_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "CONNECT", 0.5)
+    refused = pytest.raises(InputError, match=r"no answer from 127\.0\.0\.1\S* for 0\.5 s")
+    with socket.create_server(("127.0.0.1", 0)) as silent, refused:
+        probe(f"http://127.0.0.1:{silent.getsockname()[1]}/a.mp4")
+
+
+def test_a_stall_ends_with_the_limit_or_the_signal(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "STALL", 0.5)
+    file = opened(f"{server.address}/stall/100000/data")
+    with pytest.raises(DownloadError, match=r"no data from 127\.0\.0\.1 for 0\.5 s"):
+        while file.read(1 << 16):
+            pass
+    monkeypatch.undo()
+    access = Access()
+    file = opened(f"{server.address}/stall/100000/data", access)
+    threading.Timer(0.3, access.stop.set).start()
+    begin = time.monotonic()
+    with pytest.raises(DownloadError, match="stopped"):
+        while file.read(1 << 16):
+            pass
+    assert time.monotonic() - begin < 1.3
+
+
+def test_a_connection_that_breaks_off_is_an_error(server: Server) -> None:
+    file = opened(f"{server.address}/short/100000/data")
+    with pytest.raises(DownloadError, match="broke off 5020000 bytes before the end"):
+        while file.read(1 << 16):
+            pass
+
+
+def test_redirects_into_private_space_need_leave(server: Server, tmp_path: Path) -> None:
+    """The server that the user named may be private; another one may not, though it is on the same machine."""
+    assert probe(f"{server.address}/to/{server.address}/a.mp4").width == 640
+    with serving(tmp_path) as other:
+        address = f"{server.address}/to/{other.address}/a.mp4"
+        with pytest.raises(InputError, match=r"leads to the private address 127\.0\.0\.1 .*--allow private$"):
+            probe(address)
+        assert not other.asked
+        assert probe(address, Access(private=True)).width == 640 and other.asked
+
+
+def test_a_name_whose_address_changes_leads_nowhere(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DNS rebinding: the check is of the connection, and the named server is that of the first connection."""
+    with serving(tmp_path) as other:
+        ports = {"first": server.server_port, "then": other.server_port}
+        answers = iter(["first", "then", "then"])
+        create = socket.create_connection
+
+        def look_up(place: tuple[str, int], *rest: object, **named: object) -> socket.socket:
+            return create(("127.0.0.1", ports[next(answers)]), timeout=5)
+
+        monkeypatch.setattr(socket, "create_connection", look_up)
+        access = Access()
+        with open_input("http://changing.example/a.mp4", access):
+            pass
+        with pytest.raises(InputError, match="private address"):
+            open_input("http://changing.example/a.mp4", access)
+        assert not other.asked
+
+
+def test_user_and_password_are_sent_to_their_server_alone(server: Server, tmp_path: Path) -> None:
+    with serving(tmp_path) as other:
+        address = f"http://u:p%40@{server.address[7:]}/to/{other.address}/a.mp4"
+        probe(address, Access(private=True))
+        assert server.asked[0][1]["Authorization"] == "Basic dTpwQA=="
+        assert "Authorization" not in other.asked[0][1]
+
+
+def test_a_proxy_is_used(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", server.address)
+    assert probe("http://videos.example/a.mp4").width == 640
+    assert server.asked[0][0] == "http://videos.example/a.mp4"
+
+
+def test_letters_of_any_kind_may_stand_in_an_address(server: Server) -> None:
+    (server.folder / "%C3%A4%20b.mp4").write_bytes(SAMPLE.read_bytes())
+    assert probe(f"{server.address}/ä%20b.mp4").width == 640
+
+
+@pytest.mark.parametrize(
+    ("ip", "public"),
+    [
+        ("127.0.0.1", False), ("10.1.2.3", False), ("192.168.0.1", False), ("169.254.169.254", False),
+        ("100.64.0.1", False), ("0.0.0.0", False), ("::1", False), ("fe80::1%eth0", False), ("fd00::1", False),
+        ("::ffff:10.0.0.1", False), ("224.0.0.1", False), ("8.8.8.8", True), ("2606:4700::1111", True),
+        ("::ffff:8.8.8.8", True),
+    ],
+)  # fmt: skip
+def test_which_addresses_are_public(ip: str, public: bool) -> None:
+    assert _is_public(ip) == public

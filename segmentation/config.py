@@ -19,6 +19,7 @@ MAX_PIXELS = 16384 * 8192  # of a frame; 8K has a quarter of that, so larger cla
 _LONGEST = 1_000_000_000  # seconds, 30 years: times beyond overflow the clocks of containers
 # By codec, best to worst: constant rate factors, but for mjpeg JPEG's own quality.
 QUALITY = {"h264": (0, 51), "hevc": (0, 51), "av1": (0, 63), "ffv1": (0, 0), "mjpeg": (100, 1), "vp9": (0, 63)}
+QUALITY |= {"jpeg": (100, 1), "webp": (100, 1)}  # of pictures
 CODECS: tuple[str, ...] = get_args(Codec)  # to choose from; vp9 is for cut-outs only
 _X26X = ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", "placebo")
 PRESETS = {"h264": _X26X, "hevc": _X26X, "av1": tuple(map(str, range(14))), "ffv1": (), "mjpeg": ()}
@@ -306,7 +307,7 @@ class Config:
 
     def _check_codec(self) -> None:
         """Refuses a quality or a preset that fits no codec which the output may get."""
-        by_suffix = ("vp9",) if self._cutout else ("h264", "av1")
+        by_suffix = ("vp9", "webp") if self._cutout else ("h264", "av1", "webp")
         faults = [self.misfit(codec) for codec in ((self.codec,) if self.codec else by_suffix)]
         if faults[0] is not None and all(faults):
             raise ConfigError(faults[0])

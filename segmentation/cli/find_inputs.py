@@ -1,4 +1,4 @@
-"""Inputs of the command line: the videos that its arguments stand for, and the files that are left out."""
+"""Inputs of the command line: the videos and pictures that its arguments stand for, and the files left out."""
 
 import glob
 import mimetypes
@@ -11,6 +11,7 @@ import av
 import av.error
 
 from segmentation.errors import InputError
+from segmentation.media.containers import PICTURE_SUFFIXES, is_sequence
 from segmentation.media.input import is_url, open_input, video_stream
 
 VIDEO_SUFFIXES = frozenset(
@@ -43,13 +44,13 @@ class Inputs:
     @property
     def left_out(self) -> str:
         """Returns a line with the number and some names of the files that are left out, empty if there are none."""
-        kinds = ((self.no_videos, "not a video"), (self.earlier_outputs, "output of an earlier run"))
+        kinds = ((self.no_videos, "no video or picture"), (self.earlier_outputs, "output of an earlier run"))
         counts = [f"{len(files)} ({reason}: {_some(files)})" for files, reason in kinds if files]
         return f"left out {', '.join(counts)}" if counts else ""
 
 
 def find_inputs(arguments: Sequence[str], *, recursive: bool = False) -> Inputs:
-    """Returns the videos of files, folders, patterns and addresses, each once.
+    """Returns the videos and pictures of files, folders, patterns and addresses, each once.
 
     `recursive` searches folders in folders too. Of several inputs, outputs of earlier runs are left out.
     """
@@ -66,6 +67,8 @@ def find_inputs(arguments: Sequence[str], *, recursive: bool = False) -> Inputs:
             # `*.gif` says what is wanted; `clips/*` is like the folder.
             named = bool(Path(text).suffix) and not glob.has_magic(Path(text).suffix)
             _add(found, (match for match in matches if match.is_file() and not _hidden(match)), named=named)
+        elif is_sequence(text):
+            found.sources.append(Source(text))
         elif os.path.isfile(text):
             several = len(arguments) > 1  # a shell's `*.mp4` names earlier outputs too
             _add(found, [path], named=True, may_be_output=not several)
@@ -73,7 +76,7 @@ def find_inputs(arguments: Sequence[str], *, recursive: bool = False) -> Inputs:
             found.missing.append((text, InputError(f"{text}: no such file")))
             continue
         if len(found.sources) == before and not os.path.isfile(text):  # a file is an earlier output, counted as such
-            found.missing.append((text, InputError(f"{text}: no videos there")))
+            found.missing.append((text, InputError(f"{text}: no videos or pictures there")))
     if not found.sources and not found.missing:
         text = arguments[0]
         found.missing.append(
@@ -84,9 +87,9 @@ def find_inputs(arguments: Sequence[str], *, recursive: bool = False) -> Inputs:
     return found
 
 
-def can_be_video(path: Path) -> bool:
+def can_be_input(path: Path) -> bool:
     """Returns whether a file should be tried: by its suffix, or for an unknown one by what FFmpeg finds in it."""
-    if path.suffix.lower() in VIDEO_SUFFIXES:
+    if path.suffix.lower() in VIDEO_SUFFIXES | PICTURE_SUFFIXES | {".gif"}:
         return True
     kind, encoding = _TYPES.guess_type(path.name)
     if encoding is not None or kind not in (None, "application/octet-stream"):
@@ -114,7 +117,7 @@ def _add(
     for path in files:
         if ".segmented" in path.suffixes and not may_be_output:
             found.earlier_outputs.append(str(path))
-        elif named or can_be_video(path):
+        elif named or can_be_input(path):
             found.sources.append(Source(str(path), path.parent.relative_to(beside) if beside is not None else Path()))
         else:
             found.no_videos.append(str(path))

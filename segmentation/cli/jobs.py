@@ -10,13 +10,13 @@ from segmentation.cli.find_inputs import VIDEO_SUFFIXES, Source
 from segmentation.config import Config
 from segmentation.effect import Effect
 from segmentation.errors import ConfigError
-from segmentation.media.containers import CUTOUTS
+from segmentation.media.containers import CUTOUTS, PICTURES
 from segmentation.media.input import is_url
 from segmentation.options import RunOptions
 from segmentation.pipeline.output_paths import default_output
 
 _PATHS = ("/", "./", "../")
-_FILES = VIDEO_SUFFIXES | {".jsonl", ".json", ".png"}  # names with these suffixes are no folders that are to be made
+_FILES = VIDEO_SUFFIXES | {".jsonl", ".json", ".gif", *PICTURES}  # names with these suffixes are no folders that are to be made
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +148,10 @@ def _name_others(job: Job, config: Config, source: Source, *, several: bool, who
 def _suffixes(effect: str, target: Path) -> str:
     """Returns the end of another output's name: its effect, and the suffix of a container that holds the effect."""
     kind = effect.partition(":")[0]
-    alike = kind != "cutout" or target.suffix.lower() in CUTOUTS
-    return f"{kind}{target.suffix if alike else '.mov'}"
+    suffix = target.suffix.lower()
+    if kind != "cutout" or suffix in CUTOUTS:
+        return f"{kind}{target.suffix}"
+    return f"{kind}{'.png' if suffix in PICTURES else '.webp' if suffix == '.gif' else '.mov'}"
 
 
 def effect_and_file(text: str) -> tuple[str, str]:

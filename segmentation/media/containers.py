@@ -1,5 +1,6 @@
 """Codec and muxer options that follow from the suffix of an output file."""
 
+import re
 from pathlib import Path
 
 from segmentation.config import Config
@@ -8,6 +9,9 @@ from segmentation.errors import ConfigError, OutputError
 from segmentation.frames import VideoInfo
 
 CUTOUTS = {".mov": "prores", ".webm": "vp9", ".mkv": "ffv1", ".png": "png"}  # codecs with alpha
+PICTURES = (".png", ".jpg", ".jpeg", ".webp")  # one picture a file
+PICTURE_SUFFIXES = frozenset((*PICTURES, *".jpe .jfif .bmp .tif .tiff .avif .heic .heif .pbm .pgm .ppm .jp2".split()))  # read
+NUMBER = re.compile(r"%(0\d+)?d")  # in the names of numbered pictures, as FFmpeg has it
 EXACT = (
     ".mp4",
     ".m4v",
@@ -16,6 +20,12 @@ EXACT = (
     ".webm",
     ".png",
 )  # these keep every timestamp and rotation, or need none
+
+
+def is_sequence(path: str) -> bool:
+    """Returns whether `path` stands for numbered pictures, such as `frames/%05d.png`, and is no file itself."""
+    name = Path(path)
+    return name.suffix.lower() in PICTURE_SUFFIXES and len(NUMBER.findall(name.name)) == 1 and not name.exists()
 
 
 def codec_for(target: Path, config: Config) -> str:

@@ -32,6 +32,7 @@ _SCRIPTS = {"dash", "imf", "rtp", "rtsp", "sap", "sdp", "vobsub", "avisynth", "v
 _PLAYLISTS = {"concat": {"concat"}, "hls": {"hls", "applehttp"}}  # by kind
 _BEGINNINGS = {b"#EXTM3U": "hls", b"ffconcat": "concat", b"v=0": "sdp", b"# VobSub": "vobsub"}
 _READ = 1024  # bytes of a file in which a playlist shows itself
+_EXIF = ("mjpeg", "png", "apng", "webp", "tiff")  # codecs of pictures that may carry it
 
 
 def is_url(path: str) -> bool:
@@ -145,7 +146,7 @@ def probe(path: str, access: Access | None = None) -> VideoInfo:
             refuse_encrypted_mp4(path)
         _check_length(container, stream, path, access)
         frame = first_frame(container, stream, path, access)
-        matrix = display_matrix(frame)
+        matrix = display_matrix(frame, exif=stream.codec_context.name in _EXIF)
         index = sum(not e.is_discard for e in stream.index_entries) if "mp4" in container.format.name else 0
         time_base = stream.time_base or Fraction(1, 1000)
         length = stream_length(stream, time_base)
@@ -230,15 +231,20 @@ def upright(matrix: tuple[int, ...]) -> int:
     return round(math.degrees(math.atan2(-matrix[1], matrix[4])) / 90) * 90 % 360
 
 
-def display_matrix(frame: VideoFrame) -> tuple[int, ...] | None:
-    """Returns the 3x3 matrix by which players turn or mirror the picture, as 9 integers; `None` if there is none."""
+def display_matrix(frame: VideoFrame, *, exif: bool = False) -> tuple[int, ...] | None:
+    """Returns the 3x3 matrix by which players turn or mirror the picture, as 9 integers; `None` if there is none.
+
+    `exif`: the frame may have EXIF data. PyAV lacks that kind of side data, and crashes later if it is asked for any.
+    """
     try:
-        side_data: Any = frame.side_data.get("DISPLAYMATRIX")
-        return None if side_data is None else tuple(memoryview(bytes(side_data)).cast("i"))
-    except ValueError:  # PyAV lacks another kind of side data on this frame; it states the rotation apart
-        if frame.rotation:
-            cos, sin = (round(f(math.radians(frame.rotation)) * 65536) for f in (math.cos, math.sin))
-            return (cos, -sin, 0, sin, cos, 0, 0, 0, 1 << 30)
+        side_data: Any = None if exif else frame.side_data.get("DISPLAYMATRIX")
+        if side_data is not None:
+            return tuple(memoryview(bytes(side_data)).cast("i"))
+    except ValueError:  # another kind that PyAV lacks
+        exif = True
+    if exif and frame.rotation:
+        cos, sin = (round(f(math.radians(frame.rotation)) * 65536) for f in (math.cos, math.sin))
+        return (cos, -sin, 0, sin, cos, 0, 0, 0, 1 << 30)
     return None
 
 

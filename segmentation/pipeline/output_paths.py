@@ -7,21 +7,31 @@ from pathlib import Path
 from segmentation.config import Config
 from segmentation.effect import Effect
 from segmentation.errors import ConfigError
+from segmentation.media.containers import NUMBER, PICTURE_SUFFIXES, PICTURES, is_sequence
 
 
 def default_output(input: str, config: Config | None = None, *, whole_name: bool = False) -> Path:
     """Returns `<stem>.segmented.mp4` beside the input, `.mkv` for ffv1, `.mov` for cut-outs.
 
+    A picture gets a picture: of the input's suffix if such are written, else .png, as for cut-outs. GIFs get GIFs, and
+    as cut-outs animated WebP. Numbered pictures get a video named as what they have in common.
+
     For an address it is in the current folder. With `whole_name` the input's suffix stays:
     `<stem>.mov.segmented.mp4`.
     """
     config = config or Config()
-    suffix = ".mkv" if config.codec == "ffv1" else ".mp4"
-    if Effect.parse(config.effect).kind == "cutout":
-        suffix = ".mov"
+    cutout = Effect.parse(config.effect).kind == "cutout"
+    suffix = ".mov" if cutout else ".mkv" if config.codec == "ffv1" else ".mp4"
     if input.startswith(("http://", "https://")):
         place = re.split("[?#]", input.partition("://")[2])[0].rstrip("/")
         input = place.rpartition("/")[2] if "/" in place else ""
+    own = Path(input).suffix.lower()
+    if is_sequence(input):
+        return Path(input).parent / f"{NUMBER.sub('', Path(input).stem).strip('._- ') or 'video'}.segmented{suffix}"
+    if own == ".gif":
+        suffix = ".webp" if cutout else own
+    elif own in PICTURE_SUFFIXES:
+        suffix = own if own in PICTURES and not cutout else ".png"
     name = Path(input).name if whole_name else Path(input).stem
     return Path(input).parent / f"{name or 'video'}.segmented{suffix}"
 

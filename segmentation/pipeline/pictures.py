@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
@@ -44,6 +44,18 @@ _TO_RGB = np.float32(255) * _COLOR.yuv_to_rgb(8)  # (3, 4): (Y, U, V, 1) to (R, 
 _TO_YUV = np.linalg.inv(np.vstack([_TO_RGB, [0, 0, 0, 1]]))[:3]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """A picture with effects, and how it came to be."""
+
+    pictures: list[Rgb]  # one for each effect
+    shown: MaskedBatch  # on the host
+    info: VideoInfo
+    classes: tuple[str, ...]  # that a class map tells apart
+    plan: Plan
+    seconds: dict[str, float]  # of each stage
+
+
 class Pictures:
     """Segments each picture as a video of one frame. Several threads may call at once."""
 
@@ -79,25 +91,37 @@ class Pictures:
         with Overlap() as overlap, opencv_threads.one_a_frame(workers):
             return list(overlap.map(lambda picture: self._mask(picture, config), pictures, workers))
 
-    def apply(self, picture: Rgb, config: Config) -> Rgb:
-        """Returns the picture (H, W, 3) with the effect of `config`. Raises as `Segmenter.apply`."""
+    def apply(self, picture: Rgb, config: Config, effects: Sequence[str]) -> Applied:
+        """Returns the picture (H, W, 3) with each effect, by the options of `config`. Raises as `Segmenter.apply`."""
         info, batch = _info(picture), _batch(picture)
         stages, model = self._stages(info, config)
         with stages, ExitStack() as exits:
-            effect = effect_on(config.effect, model.kept)
             with gpu_errors():
                 implementation = stages.plan.postprocess.implementation
-                postprocess = implementation(info, _PIX_FMT, effect, stages.config, stages.gpu)
-                exits.callback(postprocess.close)
-                compositor = Compositor([postprocess], info, _PIX_FMT, stages.config, stages.gpu)
+                postprocessors = []
+                for text in effects:
+                    effect = effect_on(text, model.kept)
+                    postprocessors.append(implementation(info, _PIX_FMT, effect, stages.config, stages.gpu))
+                    exits.callback(postprocessors[-1].close)
+                compositor = Compositor(postprocessors, info, _PIX_FMT, stages.config, stages.gpu)
 
-            def finish(masked: MaskedBatch) -> FrameBatch:
+            def finish(masked: MaskedBatch) -> tuple[list[FrameBatch], MaskedBatch]:
                 with gpu_errors(), stages.turn.of(compositor):
-                    made, _ = compositor(masked.to(compositor.memory, stages.transfer))
-                    return stages.transfer.frames(made[0], "host")
+                    moved = masked.to(compositor.memory, stages.transfer)
+                    made, shown = stages.clock.stage("postprocess", moved.frames, compositor, moved)
+                    on_host = shown.to("host", stages.transfer)
+                    return [stages.transfer.frames(frames, "host") for frames in made], on_host
 
-            made = stages.masks.find_and_finish(batch, finish)
-        return _with_effect(picture, batch.frames[0].planes, made.frames[0].planes)
+            made, shown = stages.masks.find_and_finish(batch, finish)
+            before = batch.frames[0].planes
+            return Applied(
+                pictures=[_with_effect(picture, before, frames.frames[0].planes) for frames in made],
+                shown=shown,
+                info=info,
+                classes=model.kept,
+                plan=stages.plan,
+                seconds=stages.clock.totals(),
+            )
 
     def _mask(self, picture: Rgb, config: Config) -> Mask:
         small = _halved(picture, self._resources.model(_info(picture)))

@@ -13,7 +13,7 @@ class there.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
@@ -27,7 +27,6 @@ from segmentation.atomic_file import PendingFile
 from segmentation.config import Config
 from segmentation.errors import OutputError, one_line
 from segmentation.frames import VideoInfo
-from segmentation.media.muxer import Muxer
 from segmentation.sinks import FinishedBatch, Sink
 
 Mask = NDArray[np.bool_]  # (h, w), upright
@@ -39,7 +38,10 @@ class Results(Sink):
     Raises `OutputError` for whatever is wrong with the file.
     """
 
-    def __init__(self, muxer: Muxer, info: VideoInfo, classes: Sequence[str], config: Config) -> None:
+    def __init__(
+        self, seconds: Callable[[int], Fraction], info: VideoInfo, classes: Sequence[str], config: Config
+    ) -> None:
+        """`seconds` returns when the output shows the frame of a pts."""
         assert config.results is not None
         self.target = Path(config.results)
         self._pending = PendingFile(self.target, overwrite=config.overwrite)
@@ -47,7 +49,7 @@ class Results(Sink):
         turned = info.rotation % 180 != 0
         self._size = (info.height, info.width) if turned else (info.width, info.height)
         self._classes = list(classes)
-        self._seconds = muxer.seconds
+        self._seconds = seconds
         self._rle = config.rle
         self._threshold = config.threshold
         self._finished = False

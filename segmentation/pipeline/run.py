@@ -125,7 +125,7 @@ class Run:
         self._records: list[Sink] = []
         if config.results is not None:
             classes = self._saved.about.classes if self._saved is not None else kept
-            self._records.append(exits.enter_context(Results(self._outputs.main, info, classes, config)))
+            self._records.append(exits.enter_context(Results(self._outputs.main.seconds, info, classes, config)))
         if config.save_masks is not None:
             assert self._model is not None, "Config refuses save_masks with masks"
             self._records.append(exits.enter_context(MaskWriter(info, self._model, config)))

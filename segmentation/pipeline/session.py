@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Unpack, overload
 from segmentation.config import Config
 from segmentation.errors import DeviceMemoryError
 from segmentation.options import FrameOptions, Options, PictureOptions, RunOptions
+from segmentation.media.containers import PICTURES
+from segmentation.media.still import is_still
 from segmentation.pipeline.frame_iterator import MaskedFrame, masked_frames
 from segmentation.pipeline.mask_stages import without_outputs
 from segmentation.pipeline.output_paths import check_names, default_output
+from segmentation.pipeline.picture_run import PictureRun
 from segmentation.pipeline.pictures import Mask, Picture, Pictures, Rgb, as_picture
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.resources import Resources
@@ -54,9 +57,10 @@ class Segmenter:
         progress: Progress | None = None,
         **options: Unpack[RunOptions],
     ) -> Report:
-        """Segments one video and writes the result, or several results with `also`.
+        """Segments one video or picture and writes the result, or several results with `also`.
 
-        `input` is a file or an http(s) address, `output` defaults to `<stem>.segmented.mp4` beside it. Options replace
+        `input` is a file or an http(s) address, `output` defaults to `<stem>.segmented.mp4` beside it, and for a
+        picture's name to a picture. Options replace
         those of the session for this run. Setting `stop` ends the run early, with playable files of the frames so far;
         before the first frame that is an `InputError`. `progress(done, expected)` is called after each batch, on the
         calling thread; `expected` is 0 where the length is unknown. An exception of `progress` ends the run and leaves
@@ -76,6 +80,8 @@ class Segmenter:
         request = Request(
             source=source, target=target, config=config, stop=stop or threading.Event(), progress=progress
         )
+        if target.suffix.lower() in PICTURES and is_still(source):
+            return PictureRun(self._pictures, request)()
         while True:
             try:
                 with tracing(config, source) as trace:
@@ -113,7 +119,8 @@ class Segmenter:
         unknown = options.keys() - PictureOptions.__annotations__.keys()
         if unknown:
             raise TypeError(f"{', '.join(sorted(unknown))}: is no option of apply()")
-        return self._pictures.apply(as_picture(frame, "the picture"), self._pictures.config(**options))
+        config = self._pictures.config(**options)
+        return self._pictures.apply(as_picture(frame, "the picture"), config, [config.effect]).pictures[0]
 
     def frames(self, source: str | Path, **options: Unpack[FrameOptions]) -> Generator[MaskedFrame, None, None]:
         """Returns an iterator over the frames of a video, each with its mask, smoothed and refined as in `run`.

@@ -242,7 +242,7 @@ RECORDS: dict[str, Callable[[VideoInfo, Config], Any]] = {
     "a.mp4": lambda info, config: muxer.Muxer(Path("a.mp4"), info, config),
     "%d.png": lambda info, config: png_sequence.PictureSequence(Path("%d.png"), info, replace(config, effect="cutout")),
     "a.json": lambda info, config: trace.Trace(Path("a.json"), info.path, overwrite=False),
-    "a.jsonl": lambda info, config: results.Results(NOBODY, info, [], replace(config, results="a.jsonl")),
+    "a.jsonl": lambda info, config: results.Results(NOBODY.seconds, info, [], replace(config, results="a.jsonl")),
     "a.mkv": lambda info, config: saved.MaskWriter(info, NOBODY, replace(config, save_masks="a.mkv")),
 }
 

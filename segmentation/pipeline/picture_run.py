@@ -1,0 +1,160 @@
+"""One run of a still picture: read, segmented as `Segmenter.apply` does, and written with each effect."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.atomic_file import PendingFile
+from segmentation.config import Config
+from segmentation.effect import Effect
+from segmentation.errors import ConfigError, InputError, OutputError, hide_secrets, one_line
+from segmentation.media.containers import PICTURES
+from segmentation.media.still import Pixels, Still, encode_still, read_still
+from segmentation.options import PictureOptions
+from segmentation.pipeline.pictures import Applied, Pictures
+from segmentation.pipeline.report import Report
+from segmentation.pipeline.results import Results
+from segmentation.pipeline.run import Request
+from segmentation.sinks import FinishedBatch
+
+log = logging.getLogger(__name__)
+
+_OF_VIDEOS = ("codec", "preset", "smooth", "start", "duration", "max_frames")  # nothing to a picture
+_REFUSED = {
+    "save_masks": "the masks of pictures are pictures; write --also mask:FILE.png",
+    "verify": "compares videos; leave it out for pictures",
+    "trace": "is of the stages of videos; leave it out for pictures",
+}
+
+
+class PictureRun:
+    """Takes one picture through the network, once."""
+
+    def __init__(self, pictures: Pictures, request: Request) -> None:
+        self._pictures, self._request = pictures, request
+        self._source = request.source
+        self._outputs = [(request.config.effect, request.target)]
+        self._outputs += [(effect, Path(path)) for effect, path in request.config.also]
+
+    def __call__(self) -> Report:
+        """Runs. Raises as `segment` does."""
+        begin = time.perf_counter()
+        config = self._checked(self._request.config)
+        options = {name: getattr(config, name) for name in PictureOptions.__annotations__}
+        of_picture = self._pictures.config(**options)  # type: ignore[arg-type]
+        with ExitStack() as exits:
+            files = [self._pending(path, "--also" if i else "-o", exits) for i, (_, path) in enumerate(self._outputs)]
+            still = read_still(self._source)
+            read = time.perf_counter()
+            self._tell(still)
+            applied = self._pictures.apply(still.rgb, of_picture, [effect for effect, _ in self._outputs])
+            masked = time.perf_counter()
+            for file, made, (effect, _) in zip(files, applied.pictures, self._outputs, strict=True):
+                _write(file, _with_alpha(made, still, Effect.parse(effect).kind), config.quality, still.profile)
+            if config.results is not None:
+                _write_results(applied, config)
+            for file in files:
+                file.commit()
+        end = time.perf_counter()
+        if self._request.progress is not None:
+            self._request.progress(1, 1)
+        return Report(
+            input=hide_secrets(self._source),
+            output=str(self._request.target),
+            also=tuple(str(path) for _, path in self._outputs[1:]),
+            frames=1,
+            damaged=0,
+            seconds=round(end - begin, 3),
+            fps=round(1 / (end - begin), 2),
+            plan=applied.plan.names() | {"decode": "opencv", "encode": "opencv"},
+            stages={
+                stage: round(seconds, 3)
+                for stage, seconds in (applied.seconds | {"decode": read - begin, "encode": end - masked}).items()
+            },
+        )
+
+    def _checked(self, config: Config) -> Config:
+        """Returns the options without those of videos alone, which a line names. Raises `ConfigError`, `OutputError`.
+
+        Saved masks are refused by `Pictures.config`.
+        """
+        if self._request.stop.is_set():
+            raise InputError(f"{self._source}: stopped before the first frame; nothing was written")
+        for name, reason in _REFUSED.items():
+            if getattr(config, name):
+                raise ConfigError(f"{name.replace('_', '-')}: {reason}")
+        fields = type(config).__dataclass_fields__
+        useless = [name for name in _OF_VIDEOS if getattr(config, name) != fields[name].default]
+        if useless:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in useless)
+            log.warning("pictures are written without %s", names)
+            config = replace(config, **{name: fields[name].default for name in useless})
+        for effect, path in self._outputs:
+            suffix = path.suffix.lower()
+            if suffix not in PICTURES:
+                raise OutputError(f"{path}: outputs of a picture are pictures too: {', '.join(PICTURES)}")
+            if Effect.parse(effect).kind == "cutout" and suffix in (".jpg", ".jpeg"):
+                raise OutputError(f"{path}: can't hold a cutout's alpha; name a .png or .webp")
+            if suffix != ".png" and (fault := config.misfit("webp" if suffix == ".webp" else "jpeg")):
+                raise ConfigError(f"{path}: {fault}")
+        return config
+
+    def _pending(self, path: Path, option: str, exits: ExitStack) -> PendingFile:
+        file = exits.enter_context(PendingFile(path, overwrite=self._request.config.overwrite))
+        file.check(option)
+        return file
+
+    def _tell(self, still: Still) -> None:
+        """Says what of the picture the outputs lack."""
+        if still.deep:
+            log.warning("%s: 16 bits a sample become 8", self._source)
+        if still.alpha is not None:
+            for effect, path in self._outputs:
+                if path.suffix.lower() in (".jpg", ".jpeg") and Effect.parse(effect).kind != "mask":
+                    log.warning("%s: %s files have no alpha; transparent parts become white", path, path.suffix)
+
+
+def _with_alpha(made: Pixels, still: Still, kind: str) -> Pixels:
+    """Returns the picture with the alpha of the input: as it was, or times that of a cut-out. Masks have none."""
+    if still.alpha is None or kind == "mask":
+        return made
+    alpha = still.alpha
+    if made.shape[2] == 4:
+        alpha = np.rint(made[..., 3] * (alpha / np.float32(255))).astype(np.uint8)
+    rgb = made[..., :3].copy()
+    if kind == "cutout":
+        rgb[alpha == 0] = 0
+    return np.dstack([rgb, alpha])
+
+
+def _write(file: PendingFile, pixels: Pixels, quality: int | None, profile: bytes | None) -> None:
+    """Writes a picture to its temporary file. JPEG has no alpha: transparent parts become white."""
+    if pixels.shape[2] == 4 and file.target.suffix.lower() in (".jpg", ".jpeg"):
+        alpha: NDArray[np.float32] = pixels[..., 3:] / np.float32(255)
+        pixels = np.rint(pixels[..., :3] * alpha + 255 * (1 - alpha)).astype(np.uint8)
+    data = encode_still(pixels, file.target, quality, profile)
+    try:
+        file.path.write_bytes(data)
+    except OSError as exc:
+        raise OutputError(f"{file.target}: cannot be written ({one_line(exc)})") from exc
+
+
+def _write_results(applied: Applied, config: Config) -> None:
+    shown = applied.shown
+    with Results(lambda pts: Fraction(0), applied.info, applied.classes, config) as results:
+        results.write(
+            FinishedBatch(frames=shown.frames, masks=np.asarray(shown.masks), class_map=_array(shown.class_map))
+        )
+        results.finish(None)
+
+
+def _array(class_map: object) -> NDArray[np.uint8] | None:
+    return None if class_map is None else np.asarray(class_map, np.uint8)

@@ -16,7 +16,12 @@ from segmentation.options import RunOptions
 from segmentation.pipeline.output_paths import default_output
 
 _PATHS = ("/", "./", "../")
-_FILES = VIDEO_SUFFIXES | {".jsonl", ".json", ".gif", *PICTURES}  # names with these suffixes are no folders that are to be made
+_FILES = VIDEO_SUFFIXES | {
+    ".jsonl",
+    ".json",
+    ".gif",
+    *PICTURES,
+}  # names with these suffixes are no folders that are to be made
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ from segmentation.frames import VideoInfo
 
 CUTOUTS = {".mov": "prores", ".webm": "vp9", ".mkv": "ffv1", ".png": "png"}  # codecs with alpha
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")  # one picture a file
-PICTURE_SUFFIXES = frozenset((*PICTURES, *".jpe .jfif .bmp .tif .tiff .avif .heic .heif .pbm .pgm .ppm .jp2".split()))  # read
+PICTURE_SUFFIXES = frozenset(
+    (*PICTURES, *".jpe .jfif .bmp .tif .tiff .avif .heic .heif .pbm .pgm .ppm .jp2".split())
+)  # read
 NUMBER = re.compile(r"%(0\d+)?d")  # in the names of numbered pictures, as FFmpeg has it
 EXACT = (
     ".mp4",

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Unpack, overload
 
 from segmentation.config import Config
 from segmentation.errors import DeviceMemoryError
-from segmentation.options import FrameOptions, Options, PictureOptions, RunOptions
 from segmentation.media.containers import PICTURES
 from segmentation.media.still import is_still
+from segmentation.options import FrameOptions, Options, PictureOptions, RunOptions
 from segmentation.pipeline.frame_iterator import MaskedFrame, masked_frames
 from segmentation.pipeline.mask_stages import without_outputs
 from segmentation.pipeline.output_paths import check_names, default_output

@@ -117,8 +117,8 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         type=_quality,
         metavar="N|high",
         help="rate factor, lower is better: h264 and hevc 0 to 51, av1 0 to 63; pictures and mjpeg 1 to 100, higher is "
-        "better; high: h264 16, hevc 11, av1 8, mjpeg 95 (default: h264 25, hevc 18, av1 21, for files about as large as "
-        "the input; mjpeg 90; on NVENC h264 26, hevc 30, av1 32)",
+        "better; high: h264 16, hevc 11, av1 8, mjpeg 95 (default: h264 25, hevc 18, av1 21, for files about as "
+        "large as the input; mjpeg 90; on NVENC h264 26, hevc 30, av1 32)",
     )
     add(
         "--preset",

@@ -250,6 +250,8 @@ def display_matrix(frame: VideoFrame, *, exif: bool = False) -> tuple[int, ...] 
 
 def stream_length(stream: VideoStream, time_base: Fraction) -> Fraction | None:
     """Returns the stream's own length in seconds, which Matroska keeps in a tag; `None` if the container has none."""
+    if stream.container.format.name == "asf":  # each stream of a WMV claims the length of the longest
+        return None
     if stream.duration:
         return stream.duration * time_base
     clock = re.fullmatch(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)", stream.metadata.get("DURATION", ""))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import av
 import av.error
+from av.audio.stream import AudioStream
 from av.container import InputContainer, OutputContainer
 from av.packet import Packet
 from av.stream import Disposition, Stream
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 # that clock wraps around, FFmpeg counts from below 0, and players show nothing before 0.
 _CLOCK_LIMIT = 60
 _OWN_TAGS = {"encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
+_OTHERS = {".mkv": "matroska", ".mov": "mov", ".avi": "avi"}  # formats to propose for streams that have to be left out
 _MATROSKA_STATISTICS = ("BPS", "NUMBER_OF_", "_STATISTICS", "DURATION")
 
 
@@ -55,6 +57,7 @@ class Muxer:
         self._others: dict[int, Stream] = {}
         self._packets: Iterator[Packet[Stream]] = iter(())  # of the other streams
         self._next: Packet[Stream] | None = None
+        self._last_ticks: dict[int, int] = {}  # by stream, of AVI
         self.cut_short = False  # the source's other streams could not be read to the end
         self._finished = False
         self._file = self._pending_file(config.overwrite)
@@ -139,12 +142,17 @@ class Muxer:
             log.warning(left_out + "one video goes out", *which)  # a copy would show the parts that the effect hides
         elif _is_chapters(stream, source) or self._is_timecode(stream):
             pass  # FFmpeg writes these anew, from the chapters and the video's metadata
-        elif not self._can_hold(stream):
-            log.warning(left_out + "%s files can't hold it", *which, self.target.suffix)
+        elif not _can_hold(self.container.format.name, stream):
+            other = next((suffix for suffix, name in _OTHERS.items() if _can_hold(name, stream)), None)
+            advice = f"; {other} files can" if other is not None else ""
+            log.warning(left_out + "%s files can't hold it%s", *which, self.target.suffix, advice)
         else:
             copy = self.container.add_stream_from_template(stream)
             copy.metadata.update(_tags(stream.metadata))
             copy.disposition = stream.disposition
+            if isinstance(copy, AudioStream) and copy.layout.name.endswith(" channels"):
+                # AVI does not say which channels these are. MP4 refuses PCM without an answer, only when all is done.
+                copy.codec_context.layout = f"{copy.layout.nb_channels}c"  # the usual ones, as FFmpeg assumes
             self._others[stream.index] = copy
 
     def write(self, packets: Sequence[Packet[VideoStream]]) -> None:
@@ -194,8 +202,21 @@ class Muxer:
             if seconds is not None and packet.dts * packet.time_base >= seconds:
                 return
             packet.stream = self._others[packet.stream_index]
+            if self.container.format.name == "avi":
+                self._keep_rising(packet)
             self._mux(packet)
             self._next = next(self._packets, None)
+
+    def _keep_rising(self, packet: Packet[Stream]) -> None:
+        """Moves a packet to AVI's next tick if the one before has its tick, as FFmpeg does: AVI refuses equal dts."""
+        unit = packet.stream.time_base
+        assert packet.dts is not None and unit is not None
+        tick = round(packet.dts * packet.time_base / unit)
+        last = self._last_ticks.get(packet.stream_index, tick - 1)
+        if tick <= last:
+            tick = last + 1
+            packet.dts, packet.pts, packet.time_base = tick, tick, unit
+        self._last_ticks[packet.stream_index] = tick
 
     def _mux(self, packet: Packet[VideoStream] | Packet[Stream]) -> None:
         """Muxes one packet, moved to the output's clock."""
@@ -250,20 +271,24 @@ class Muxer:
         """Returns whether FFmpeg makes this track of the video's timecode. A copy would fail at the end."""
         return stream.type == "data" and "timecode" in stream.metadata and self.container.format.name in ("mov", "mp4")
 
-    def _can_hold(self, stream: Stream) -> bool:
-        """Returns whether the output's format takes this stream, found by writing a header to memory."""
-        if stream.type == "attachment" and self.container.format.name != "matroska":
-            return False  # WebM would accept it and write nothing
-        try:
-            with av.open(io.BytesIO(), "w", format=self.container.format.name) as trial:
-                trial.add_stream_from_template(stream)
-                trial.start_encoding()
-                return True
-        except (av.error.FFmpegError, ValueError):
-            return False
-
     def _error(self, exc: BaseException) -> OutputError:
         return OutputError(f"{self.target}: cannot be written ({one_line(exc)})")
+
+
+def _can_hold(format_name: str, stream: Stream) -> bool:
+    """Returns whether a format takes this stream, found by writing a header to memory.
+
+    PyAV refuses what Matroska's muxer would write under a tag of Windows, such as WMA, so AVI alone takes it.
+    """
+    if stream.type == "attachment" and format_name != "matroska":
+        return False  # WebM would accept it and write nothing
+    try:
+        with av.open(io.BytesIO(), "w", format=format_name) as trial:
+            trial.add_stream_from_template(stream)
+            trial.start_encoding()
+            return True
+    except (av.error.FFmpegError, ValueError):
+        return False
 
 
 def _tags(metadata: dict[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Inputs that are refused before any work: they name other files, or can't be decoded without a key."""
+"""Inputs: what is read of them, and which are refused before any work."""
 
 import shutil
 from fractions import Fraction
@@ -10,9 +10,10 @@ from paths import SAMPLE
 from server import serving
 from videos import Synthetic
 
-from segmentation import InputError
+from segmentation import Config, InputError
 from segmentation.access import Access
 from segmentation.media.input import open_input, probe
+from segmentation.stages.decode.pyav import PyAVDecoder
 
 PLAYLIST = "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\n{}\n#EXT-X-ENDLIST\n"
 SDP = "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 96\n"
@@ -140,3 +141,24 @@ def test_encrypted_streams_are_refused(fragmented: bool, tmp_path: Path) -> None
 def test_a_clear_beginning_hides_no_encryption(corpus: Path) -> None:
     with pytest.raises(InputError, match="is encrypted"):
         probe(str(corpus / "bear-640x360-v_frag-cbcs.mp4"))
+
+
+@pytest.mark.parametrize(
+    ("name", "video", "audio"),
+    [
+        ("a.wmv", "wmv2", "wmav2"),
+        ("a.avi", "mpeg4", "mp2"),
+        ("a.flv", "flv1", "aac"),
+        ("a.ts", "mpeg2video", "mp2"),
+        ("a.mpg", "mpeg2video", "mp2"),
+        ("a.mp4", "libx264", "aac"),
+        ("a.mkv", "libx264", "aac"),
+        ("a.ogv", "libvpx", "libopus"),
+        ("a.webm", "libvpx-vp9", "libopus"),
+    ],
+)
+def test_a_video_that_ends_before_its_sound_lacks_no_frames(name: str, video: str, audio: str, tmp_path: Path) -> None:
+    clip = Synthetic(codec=video, audio=audio, audio_bit_rate=128_000, audio_seconds=2).write(tmp_path / name)
+    info = probe(str(clip))
+    decoder = PyAVDecoder(info, info.pix_fmt, Config())
+    assert (sum(len(batch.frames) for batch in decoder), decoder.damaged) == (25, 0)

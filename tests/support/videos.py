@@ -130,6 +130,8 @@ class Synthetic:
     aspect: Fraction | None = None
     rotation: int = 0
     audio: str | None = None  # codec
+    audio_bit_rate: int | None = None  # bits a second
+    audio_seconds: float | None = None  # instead of the video's length
     subtitles: Sequence[tuple[float, float, str]] = ()  # (begin, end, text)
     subtitle_codec: str = "subrip"
     chapters: Sequence[tuple[float, float, str]] = ()
@@ -165,6 +167,8 @@ class Synthetic:
             audio = container.add_stream(self.audio, rate=48000) if self.audio else None
             if audio is not None:
                 audio.metadata.update(self.audio_tags)
+                if self.audio_bit_rate is not None:
+                    audio.bit_rate = self.audio_bit_rate
             subtitle = container.add_mux_stream(self.subtitle_codec) if self.subtitles else None
             if subtitle is not None:
                 subtitle.time_base = Fraction(1, 1000)
@@ -217,7 +221,7 @@ class Synthetic:
         yield from stream.encode()
 
     def _audio(self, stream: Any) -> list[Any]:
-        seconds = float((self.pts[-1] + self.last_duration) * self.time_base)
+        seconds = self.audio_seconds or float((self.pts[-1] + self.last_duration) * self.time_base)
         count = int(48000 * seconds)
         wave = (np.sin(np.arange(count) * 440 * 2 * np.pi / 48000) * 8000).astype(np.int16)
         packets = []

@@ -1,4 +1,4 @@
-"""Streams beside the video that containers treat in ways of their own: timecodes, unknown ones, coarse clocks."""
+"""Streams beside the video, and what containers make of them: timecodes, unknown ones, coarse clocks, Windows' own."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from program import cli
-from videos import Synthetic, packets
+from program import cli, report
+from videos import Synthetic, packets, same_packets
 
 from segmentation import segment
 
@@ -108,3 +108,32 @@ def test_what_begins_when_the_video_ends_is_not_copied(tmp_path: Path, number: i
     clip = Synthetic(codec="libx264", subtitles=lines).write(tmp_path / "clip.mkv")
     segment(clip, tmp_path / "a.mkv", mode="baseline", max_frames=number)
     assert len(packets(tmp_path / "a.mkv", "subtitle")) == (1 if number == 10 else 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "video", "audio", "rate"),
+    [("a.wmv", "wmv2", "wmav2", 128_000), ("a.asf", "wmv1", "wmav1", 128_000), ("a.avi", "mpeg4", "adpcm_ms", None)],
+)
+def test_sound_of_windows_goes_where_it_is_held(
+    name: str, video: str, audio: str, rate: int | None, tmp_path: Path
+) -> None:
+    clip = Synthetic(codec=video, audio=audio, audio_bit_rate=rate).write(tmp_path / name)
+    kept = cli(clip, "-o", tmp_path / "out.avi", "--json")
+    assert report(kept)["frames"] == 25 and "left out" not in kept.stderr
+    assert same_packets(packets(tmp_path / "out.avi", "audio"), packets(clip, "audio"), Fraction(1, 20))
+    left_out = cli(clip, "-o", tmp_path / "out.mkv", "--json")
+    assert report(left_out)["frames"] == 25
+    assert f"(audio {audio}) is left out: .mkv files can't hold it; .avi files can\n" in left_out.stderr
+    with av.open(str(tmp_path / "out.mkv")) as container:
+        assert not container.streams.audio
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv", ".avi"])
+def test_sound_whose_channels_have_no_names(suffix: str, tmp_path: Path) -> None:
+    """AVI does not name them, and MP4 needs names for PCM, but only when all is done."""
+    clip = Synthetic(codec="mpeg4", audio="pcm_s16le").write(tmp_path / "in.avi")
+    with av.open(str(clip)) as container:
+        assert container.streams.audio[0].layout.name == "2 channels"
+    segment(clip, tmp_path / f"out{suffix}", mode="baseline")
+    sound = [b"".join(packet.data for packet in packets(path, "audio")) for path in (clip, tmp_path / f"out{suffix}")]
+    assert sound[0] == sound[1] != b""

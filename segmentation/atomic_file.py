@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from types import TracebackType
+from weakref import WeakSet
 
 from segmentation.errors import OutputError, one_line
+
+_pending: WeakSet[PendingFile] = WeakSet()
 
 
 class PendingFile:
     """Holds the temporary path of one file until `commit` gives the file its name, or `discard` removes it.
 
-    Creating the object writes nothing: the caller creates the file at `path`. As a context manager the object discards
-    a file that was not committed.
+    Making the object writes nothing: `create` makes the file at `path`, for the caller to write. As a context manager
+    the object discards a file that was not committed.
     """
 
     def __init__(self, target: Path, *, overwrite: bool) -> None:
@@ -25,6 +31,8 @@ class PendingFile:
         self._place = target.absolute()  # the current folder may change before the end
         # No process id: containers use the same ones again. Not the whole name: it may be as long as names can be.
         self.path = self._place.with_name(f".{target.stem[:40]}.{token_hex(4)}.part{target.suffix}")
+        self._lock: int | None = None  # descriptor that holds the lock of the temporary file
+        _pending.add(self)
 
     def __enter__(self) -> PendingFile:
         return self
@@ -59,6 +67,31 @@ class PendingFile:
                 f"{target}: exists already; use -y (overwrite=True) to replace it, or {option} to name another"
             )
 
+    def create(self, *, folder: bool = False) -> None:
+        """Makes the temporary file, or `folder`, and removes those that killed processes have left. Raises `OSError`.
+
+        The file is locked while this process lives, so that others can tell it from one that was left.
+        """
+        name, suffix = re.escape(self.target.stem[:40]), re.escape(self.target.suffix)
+        leftover = re.compile(rf"\.{name}\.[0-9a-f]{{8}}\.part{suffix}")
+        with suppress(OSError):  # a folder that can't be read has no leftovers that can be removed
+            for path in [path for path in self.path.parent.iterdir() if leftover.fullmatch(path.name)]:
+                _remove_if_left(path)
+        while True:
+            self.path.mkdir() if folder else self.path.touch(exist_ok=False)
+            self._lock = os.open(self.path, os.O_RDONLY)
+            with suppress(OSError):  # some file systems have no locks, and so no process removes anything there
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+            with suppress(FileNotFoundError):  # another process took it for a leftover before it was locked
+                if os.path.samestat(os.fstat(self._lock), self.path.stat()):
+                    return
+            self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
     def commit(self, *, fragment: bool = False) -> Path:
         """Flushes the file to the disk and gives it the target's name. Returns the target as the user wrote it.
 
@@ -67,6 +100,7 @@ class PendingFile:
         """
         with self.path.open("rb+") as file:
             os.fsync(file.fileno())
+        self._unlock()
         if self.overwrite:
             partial = f".partial{self.target.suffix}" if fragment and self._place.exists() else self.target.suffix
             self.path.replace(self._place.with_suffix(partial))
@@ -86,11 +120,34 @@ class PendingFile:
         """Removes the temporary file, if there is one. After `commit` there is none."""
         with suppress(OSError):  # in a folder that can't be written there is nothing to remove
             self.path.unlink(missing_ok=True)
+        self._unlock()
+
+
+def _remove_if_left(path: Path) -> None:
+    """Removes a temporary file or folder that no living process has locked. Raises `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    except BlockingIOError:  # it is being written
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def discard_all() -> None:
+    """Removes all temporary files of this process, which then has to end."""
+    for pending in list(_pending):
+        pending.discard()
 
 
 def write_atomically(target: Path, data: bytes) -> None:
     """Writes `data` to `target`, replacing it: an interruption leaves the old file or the new one. Raises `OSError`."""
     with PendingFile(target, overwrite=True) as pending:
+        pending.create()
         pending.path.write_bytes(data)
         pending.commit()
 

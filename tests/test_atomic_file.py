@@ -1,9 +1,12 @@
 """Files that appear whole or not at all, and errors quoted in one line."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 from segmentation import OutputError
 from segmentation.atomic_file import PendingFile, write_atomically
@@ -57,6 +60,41 @@ def test_a_name_as_long_as_names_can_be(tmp_path: Path) -> None:
         pending.check("-o")
     with pytest.raises(OutputError, match="cannot be written"):
         PendingFile(tmp_path / ("n" * 252 + ".mkv"), overwrite=True).check("-o")
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from segmentation.atomic_file import PendingFile
+pending = PendingFile(Path(sys.argv[1]), overwrite=True)
+pending.create(folder=len(sys.argv) > 2)
+print(pending.path, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_leftovers_of_killed_processes_alone_are_removed(tmp_path: Path, folder: bool) -> None:
+    target = tmp_path / "a (1).mp4"
+    command = [sys.executable, "-c", WRITER, target, *(["folder"] if folder else [])]
+    writers = [subprocess.Popen(command, cwd=ROOT, stdin=-1, stdout=-1, text=True) for _ in range(2)]
+    paths = [Path(writer.stdout.readline().strip()) for writer in writers if writer.stdout is not None]
+    try:
+        assert all(path.exists() for path in paths)  # each has left the other's alone
+        writers[0].kill()
+        writers[0].wait()
+        others = [tmp_path / name for name in (".a (1).0123abcd.part.mkv", ".b.0123abcd.part.mp4", ".a (1).part.mp4")]
+        for other in others:
+            other.touch()
+        with PendingFile(target, overwrite=True) as pending:
+            pending.create(folder=folder)
+            assert set(tmp_path.iterdir()) == {paths[1], pending.path, *others}
+            if folder:
+                pending.path.rmdir()
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
 
 
 def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The arguments of the command line, and the `Config` that they stand for."""
 
 import argparse
+import threading
 from collections.abc import Sequence
 from typing import cast
 
@@ -48,7 +49,8 @@ def make_parser() -> Parser:
         "INPUT ...",
         "Blurs, replaces or masks everything in a video but the people (or other classes) in it.",
         _EXAMPLES,
-        "0 done, 1 failed, 2 wrong usage, 3 not on this machine, 4 written but incomplete, 129, 130, 143 stopped.",
+        "0 done, 1 failed, 2 wrong usage, 3 not on this machine, 4 written but incomplete, "
+        "124 out of time, 129, 130, 143 stopped.",
     )
     add = parser.add_argument
     add("inputs", nargs="*", metavar="INPUT", help="video files, folders of them, patterns, http(s) addresses")
@@ -56,6 +58,12 @@ def make_parser() -> Parser:
     add("-r", "--recursive", action="store_true", help="search folders in folders too")
     add("--skip-existing", action="store_true", help="leave out inputs whose output exists")
     add("--jobs", type=_count, default=1, metavar="N", help="inputs at a time (default: 1)")
+    add(
+        "--timeout",
+        type=_timeout,
+        metavar="TIME",
+        help="end an input that takes longer, without a file (default: none)",
+    )
     add("-y", "--overwrite", action="store_true", help="overwrite an existing output")
     add("-q", "--quiet", action="store_true", help="print errors only")
     add("-v", "--verbose", action="store_true", help="print assumptions and choices too")
@@ -213,6 +221,12 @@ def _quality(text: str) -> Quality:
         return "high" if text == "high" else int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, or high") from None
+
+
+def _timeout(text: str) -> float:
+    if not 0 < (limit := _time(text)) < threading.TIMEOUT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be more than 0 seconds")
+    return limit
 
 
 def _time(text: str) -> float:

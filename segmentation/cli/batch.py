@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -22,6 +22,13 @@ from segmentation.pipeline.session import Segmenter
 log = logging.getLogger(__name__)
 
 INCOMPLETE = 4  # exit code of a run that wrote its files, but has lost more than 1 % of the frames or a part of them
+
+
+class OutOfTime(SegmentationError):
+    """An input took longer than `--timeout`."""
+
+    exit_code = 124  # as of timeout(1)
+
 
 _Error: TypeAlias = SegmentationError | OSError
 
@@ -56,6 +63,8 @@ class Batch:
     at_a_time: int = 1
     skip_existing: bool = False
     quiet: bool = False
+    timeout: float | None = None  # seconds for each input
+    announced: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self, jobs: Sequence[Job], missing: Sequence[tuple[str, _Error]]) -> list[int]:
         """Runs all jobs, or those before `stop`; returns their exit codes, those of `missing` inputs first."""
@@ -82,14 +91,21 @@ class Batch:
         def run(job: Job) -> Outcome:
             return self._run(job, progress, alone=alone)
 
-        if min(self.at_a_time, len(jobs)) > 1:
-            with closing(in_threads(run, jobs, self.at_a_time, self.stop)) as outcomes:
-                yield from outcomes
-            return
-        for job in jobs:  # on the main thread, which a second signal interrupts
-            if self.stop.is_set():
-                return
-            yield run(job)
+        def late(job: Job) -> Outcome:
+            text = f"{job.source}: was ended after {self.timeout:g} s (--timeout); nothing was written"
+            return Outcome(job.source, error=OutOfTime(text))
+
+        threads = in_threads(
+            run, jobs, self.at_a_time, self.stop, limit=self.timeout, late=late, tick=self._announce_stop
+        )
+        with closing(threads) as outcomes:
+            yield from outcomes
+
+    def _announce_stop(self) -> None:
+        """Says, once, what a signal has begun."""
+        if self.stop.is_set() and not self.announced.is_set() and not self.quiet:
+            self.announced.set()
+            say("segmentation: stopping with the frames so far; another Ctrl-C ends at once and leaves nothing")
 
     def _run(self, job: Job, progress: BatchProgress, *, alone: bool) -> Outcome:
         """Runs one job, unless its files exist and are to be skipped."""

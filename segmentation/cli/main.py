@@ -4,17 +4,23 @@ import argparse
 import gc
 import json
 import logging
+import os
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import NoReturn
 
 from segmentation.access import access_of
+from segmentation.atomic_file import discard_all
 from segmentation.cli.arguments import config_from, parse
 from segmentation.cli.batch import Batch
 from segmentation.cli.console import ConsoleHandler, fail, results_on_stdout, say
 from segmentation.cli.find_inputs import Inputs, find_inputs
 from segmentation.cli.jobs import Job, make_jobs
 from segmentation.cli.signals import finish_on_signals
+from segmentation.cli.workers import stuck
 from segmentation.config import Config
 from segmentation.errors import ConfigError, SegmentationError
 from segmentation.media.input import probe
@@ -24,11 +30,23 @@ from segmentation.pipeline.plan import make_plan
 from segmentation.pipeline.session import Segmenter
 
 
+def command() -> NoReturn:
+    """Runs the command line and ends the process, whatever its threads do."""
+    code = main()
+    if stuck() or any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        discard_all()
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            with suppress(OSError):
+                stream.flush()
+        os._exit(code)  # Python would wait for its threads, and libraries be torn down below them
+    sys.exit(code)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit code.
 
-    0 done, 1 failed, 2 wrong usage, 3 not on this machine, 4 written but incomplete, 129, 130 or 143 stopped by a
-    signal. With several inputs, all are tried and the first code that is not 0 counts.
+    0 done, 1 failed, 2 wrong usage, 3 not on this machine, 4 written but incomplete, 124 out of time, 129, 130 or 143
+    stopped by a signal. With several inputs, all are tried and the first code that is not 0 counts.
     """
     gc.set_threshold(50_000)  # imports make many objects that stay: collecting every 700, the default, slows the start
     options = parse(arguments)
@@ -58,7 +76,8 @@ def _process(
 ) -> int:
     """Processes all jobs, or those before a signal; returns the exit code."""
     codes: list[int] = []
-    with finish_on_signals() as received, suppress(KeyboardInterrupt), Segmenter(config) as segmenter:
+    with finish_on_signals() as received, suppress(KeyboardInterrupt):
+        segmenter = Segmenter(config)
         batch = Batch(
             segmenter=segmenter,
             stop=received.stop,
@@ -66,8 +85,13 @@ def _process(
             at_a_time=options.jobs,
             skip_existing=options.skip_existing,
             quiet=options.quiet,
+            timeout=options.timeout,
         )
-        codes = batch(jobs, inputs.missing)
+        try:
+            codes = batch(jobs, inputs.missing)
+        finally:
+            if not stuck():  # such a thread may hold a lock that closing needs
+                segmenter.close()
     return received.exit_code or next((code for code in codes if code), 0)
 
 

@@ -25,7 +25,7 @@ class Received:
 def finish_on_signals() -> Iterator[Received]:
     """Lets the first signal set `stop`, so that the run finishes its files. A second one raises KeyboardInterrupt.
 
-    A SIGHUP that the process ignores from its start, as under nohup, stays ignored.
+    Signals that the process ignores from its start, as under nohup or in a script's background, stay ignored.
     """
     received = Received()
 
@@ -35,10 +35,7 @@ def finish_on_signals() -> Iterator[Received]:
             raise KeyboardInterrupt
         received.stop.set()
 
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    with _handled(numbers, handle):
+    with _handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), handle):
         yield received
 
 
@@ -57,8 +54,9 @@ def interrupt_on_signals() -> Iterator[Received]:
 
 @contextmanager
 def _handled(numbers: Sequence[int], handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Installs a handler for these signals, and the previous handlers afterwards."""
-    previous = {number: signal.signal(number, handle) for number in numbers}
+    """Installs a handler for those of these signals that are not ignored, and the previous handlers afterwards."""
+    heeded = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, handle) for number in heeded}
     try:
         yield
     finally:

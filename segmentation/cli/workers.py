@@ -1,73 +1,112 @@
-"""Threads of the command line: several inputs at a time."""
+"""Threads of the command line: each input has one, so that the main thread can be interrupted whatever they do."""
 
 import ctypes
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-_POLL = 0.1  # seconds: a signal that reaches another thread than the main one is seen this late
+_POLL = 0.1  # seconds: signals, and items that take too long, are seen this late
 _PATIENCE = 3.0  # seconds for interrupted threads to remove their files
+_NAME = "segmentation-run"
+
+
+class _Task(Generic[T, R]):
+    """One item on its thread."""
+
+    def __init__(self, function: Callable[[T], R], item: T, ended: "queue.SimpleQueue[_Task[T, R]]") -> None:
+        self.item, self.begin = item, time.monotonic()
+        self.results: list[R] = []  # one, or none after a failure
+        self.failure: BaseException | None = None
+
+        def work() -> None:
+            try:
+                self.results.append(function(item))
+            except BaseException as exc:  # raised again by the consumer
+                self.failure = exc
+            ended.put(self)
+
+        # A daemon: one that is stuck in a library does not keep the process from its end.
+        self.thread = threading.Thread(target=work, name=_NAME, daemon=True)
+        self.thread.start()
 
 
 def in_threads(
-    function: Callable[[T], R], items: Sequence[T], count: int, stop: threading.Event
+    function: Callable[[T], R],
+    items: Sequence[T],
+    count: int,
+    stop: threading.Event,
+    *,
+    limit: float | None = None,
+    late: Callable[[T], R] | None = None,
+    tick: Callable[[], None] = lambda: None,
 ) -> Generator[R, None, None]:
     """Yields `function` of each item as it comes, on up to `count` threads; begins no item once `stop` is set.
+
+    An item that takes more than `limit` seconds is interrupted and yields `late` of it. If its thread is stuck in a
+    library, no further item is begun. `tick` is called every tenth of a second.
 
     An exception of `function`, or one in the consuming thread such as KeyboardInterrupt, interrupts all threads. Close
     the iterator for the latter.
     """
-    results: queue.SimpleQueue[R] = queue.SimpleQueue()
-    failures: list[BaseException] = []
-    waiting: queue.SimpleQueue[T] = queue.SimpleQueue()
-    for item in items:
-        waiting.put(item)
-
-    def work() -> None:
-        try:
-            while not stop.is_set():
-                results.put(function(waiting.get_nowait()))
-        except queue.Empty:
-            pass
-        except BaseException as exc:  # raised again by the consumer
-            failures.append(exc)
-
-    # Daemons: one that is stuck in a library does not keep the process from its end.
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(count, len(items)))]
-    for thread in threads:
-        thread.start()
+    ended: queue.SimpleQueue[_Task[T, R]] = queue.SimpleQueue()
+    waiting, running = deque(items), list[_Task[T, R]]()
     try:
-        while not failures and (any(thread.is_alive() for thread in threads) or not results.empty()):
-            yield from _arrived(results)
-        if failures:
-            raise failures[0]
+        while running or waiting:
+            while waiting and len(running) < count and not stop.is_set():
+                running.append(_Task(function, waiting.popleft(), ended))
+            if not running:
+                return
+            tick()
+            for task in _arrived(ended):
+                if task not in running:  # it was interrupted
+                    continue
+                running.remove(task)
+                if task.failure is not None:
+                    raise task.failure
+                yield from task.results
+            overdue = [task for task in running if limit is not None and time.monotonic() - task.begin > limit]
+            for task in overdue:
+                _interrupt([task])
+                running.remove(task)
+                if task.thread.is_alive():
+                    waiting.clear()
+                if late is not None:
+                    yield late(task.item)
     finally:
-        _interrupt(threads)
+        _interrupt(running)
 
 
-def _arrived(results: "queue.SimpleQueue[R]") -> list[R]:
-    """Returns the next result, or none after a while.
+def stuck() -> bool:
+    """Returns whether a thread of `in_threads` still runs, though it was interrupted."""
+    return any(thread.name == _NAME for thread in threading.enumerate())
+
+
+def _arrived(ended: "queue.SimpleQueue[_Task[T, R]]") -> "list[_Task[T, R]]":
+    """Returns the next task that has ended, or none after a while.
 
     Apart from the loop: a signal at a `continue` within `except` passes by the `finally` around it (Python 3.11).
     """
     try:
-        return [results.get(timeout=_POLL)]
+        return [ended.get(timeout=_POLL)]
     except queue.Empty:
         return []
 
 
-def _interrupt(threads: Sequence[threading.Thread]) -> None:
+def _interrupt(tasks: "Sequence[_Task[T, R]]") -> None:
     """Raises KeyboardInterrupt in the threads that still run, as a signal does in the main thread, and waits a bit."""
-    for thread in threads:
-        if thread.is_alive() and thread.ident is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(thread.ident), ctypes.py_object(KeyboardInterrupt)
-            )
-    deadline = time.monotonic() + _PATIENCE
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
+    threads = [task.thread for task in tasks]
+    for _ in range(2):  # one may be lost in a callback of a library
+        for thread in threads:
+            if thread.is_alive() and thread.ident is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(thread.ident), ctypes.py_object(KeyboardInterrupt)
+                )
+        deadline = time.monotonic() + _PATIENCE / 2
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))

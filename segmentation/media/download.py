@@ -18,6 +18,7 @@ from base64 import b64encode
 from contextlib import suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from io import BytesIO
 from typing import BinaryIO, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -56,6 +57,7 @@ class Files:
         self._name, self._access = name, access
         self._remote = name.startswith(("http://", "https://"))
         self._main: HttpFile | None = None
+        self._failed = threading.Event()
 
     @property
     def beginning(self) -> bytes:
@@ -63,10 +65,22 @@ class Files:
         return b"" if self._main is None else self._main.beginning
 
     def __call__(self, url: str, flags: int, options: dict[str, str]) -> HttpFile | BinaryIO:
+        if self._failed.is_set():  # PyAV prints an error that follows another
+            return BytesIO()
+        try:
+            return self._open(url)
+        except OSError as exc:
+            self._failed.set()
+            raise DownloadError(f"names {url}, which cannot be opened ({one_line(exc)})") from exc
+        except DownloadError:
+            self._failed.set()
+            raise
+
+    def _open(self, url: str) -> HttpFile | BinaryIO:
         if url != self._name and not self._access.playlists:
             raise DownloadError("names another file, which is refused")
         if url.startswith(("http://", "https://")):
-            file = HttpFile(url, self._access, named=url == self._name)
+            file = HttpFile(url, self._access, named=url == self._name, failed=self._failed)
             if url == self._name:
                 self._main = file
             return file
@@ -80,9 +94,13 @@ class Files:
 class HttpFile:
     """An address as a file that can be read, and sought where the server sends parts. Raises `DownloadError`."""
 
-    def __init__(self, address: str, access: Access, *, named: bool) -> None:
-        """`named`: the user wrote this very address, so that it may be a private one."""
+    def __init__(self, address: str, access: Access, *, named: bool, failed: threading.Event | None = None) -> None:
+        """`named`: the user wrote this very address, so that it may be a private one.
+
+        `failed` is set by the first error. Afterwards the file seems to have ended.
+        """
         self._address, self._access, self._named = address, access, named
+        self._failed = failed or threading.Event()
         self.beginning = b""  # of the file
         self._position = 0
         self._rest = b""  # of the chunk under way
@@ -112,6 +130,15 @@ class HttpFile:
 
     def read(self, size: int) -> bytes:
         """Returns some bytes, none at the end."""
+        if self._failed.is_set():
+            return b""
+        try:
+            return self._read(size)
+        except DownloadError:
+            self._failed.set()
+            raise
+
+    def _read(self, size: int) -> bytes:
         if self._length is not None and self._position >= self._length:
             return b""
         if not 0 <= self._position - self._at <= _NEAR:
@@ -182,7 +209,7 @@ class _Download:
                     raise DownloadError(f"{missing} from {urlsplit(self._address).hostname} for {patience:g} s")
         except KeyboardInterrupt as exc:
             raise InterruptedDownload("interrupted") from exc
-        if isinstance(item, DownloadError) or item == b"":
+        if item == b"":
             self._put(item)  # for whoever asks again
         if isinstance(item, DownloadError):
             raise item

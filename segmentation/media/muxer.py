@@ -76,7 +76,7 @@ class Muxer:
 
     def _begin(self) -> OutputContainer:
         """Creates the temporary file and opens it for writing."""
-        self._file.path.touch(exist_ok=False)
+        self._file.create()
         return av.open(str(self._file.path), "w", container_options=format_options(self.target, self._info))
 
     def __enter__(self) -> Muxer:

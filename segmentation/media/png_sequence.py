@@ -34,7 +34,7 @@ class PictureSequence(Muxer):
         return _PendingPictures(self.target, overwrite=overwrite)
 
     def _begin(self) -> OutputContainer:
-        self._file.path.mkdir()
+        self._file.create(folder=True)
         folder = str(self._file.path).replace("%", "%%")  # a single % stands for a number in the name alone
         return av.open(f"{folder}/{self.target.name}", "w", format="image2")
 
@@ -72,7 +72,9 @@ class _PendingPictures(PendingFile):
         for picture in pictures:
             picture.replace(self.path.with_name(picture.name).with_suffix(suffix))
         self.path.rmdir()
+        self._unlock()
         return self.target.with_suffix(suffix)
 
     def discard(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
+        self._unlock()

@@ -54,7 +54,8 @@ class Results(Sink):
         self._threshold = config.threshold
         self._finished = False
         try:
-            self._file = self._pending.path.open("x", encoding="utf-8")
+            self._pending.create()
+            self._file = self._pending.path.open("w", encoding="utf-8")
         except BaseException as exc:  # an interrupt too: `__exit__` is not called without an object
             self._pending.discard()
             if isinstance(exc, OSError):

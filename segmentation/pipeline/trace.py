@@ -59,7 +59,8 @@ class Trace:
         self._fault: OSError | None = None
         self._finished = False
         try:
-            self._file: TextIO = self._pending.path.open("x", encoding="utf-8")
+            self._pending.create()
+            self._file: TextIO = self._pending.path.open("w", encoding="utf-8")
             self._file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
         except BaseException as exc:  # an interrupt too: `__exit__` is not called without an object
             self._pending.discard()

@@ -4,6 +4,9 @@ import os
 import shutil
 import signal
 import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,9 @@ from paths import SAMPLE
 
 from segmentation import InputError
 from segmentation.cli import main as module
-from segmentation.cli.signals import finish_on_signals, interrupt_on_signals
+from segmentation.cli.signals import Received, finish_on_signals, interrupt_on_signals
+
+Handling = AbstractContextManager[Received]
 
 
 @pytest.fixture
@@ -60,9 +65,13 @@ def test_a_signal_ends_the_work(
     """The first signal lets the run finish, the second one interrupts it; the next input is not begun."""
 
     def send(stop: threading.Event) -> None:
-        for _ in range(count):
+        os.kill(os.getpid(), number)
+        assert stop.wait(5)
+        time.sleep(0.3)  # which the main thread has for its line
+        if count == 2:
             os.kill(os.getpid(), number)
-        assert stop.is_set()
+            while True:
+                time.sleep(0.01)
 
     monkeypatch.setattr(session, "during", staticmethod(send))
     before = signal.signal(number, signal.SIG_DFL)  # whatever the process that runs the tests ignores
@@ -73,17 +82,21 @@ def test_a_signal_ends_the_work(
         signal.signal(number, before)
     (made,) = session.made
     assert made.closed and len(made.runs) == 1
-    assert ("stopped, 1 frames" in capfd.readouterr().err) == (count == 1)
+    said = capfd.readouterr().err
+    assert ("stopped, 1 frames" in said) == (count == 1) and said.count("another Ctrl-C ends at once") == 1
 
 
-def test_a_closed_terminal_may_be_ignored() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+@pytest.mark.parametrize("handling", [finish_on_signals, interrupt_on_signals])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_signals_may_be_ignored(number: signal.Signals, handling: Callable[[], Handling]) -> None:
+    """As under nohup, and in the background of a script."""
+    before = signal.signal(number, signal.SIG_IGN)
     try:
-        with finish_on_signals() as received:
-            os.kill(os.getpid(), signal.SIGHUP)
+        with handling() as received:
+            os.kill(os.getpid(), number)
         assert received.exit_code is None and not received.stop.is_set()
     finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(number, before)
 
 
 def test_a_build_is_interrupted_at_once() -> None:

@@ -94,6 +94,16 @@ def test_a_playlist_from_the_net_opens_no_file(tmp_path: Path) -> None:
                 probe(f"{server.address}/{name}.m3u8", Access(playlists=True))
 
 
+def test_a_playlist_without_its_files_is_one_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with serving(tmp_path) as server:
+        (tmp_path / "a.m3u8").write_text(PLAYLIST.replace("{}", "none.ts\n#EXTINF:5,\nnone2.ts"))
+        with pytest.raises(InputError, match="no such file on the server"):
+            probe(f"{server.address}/a.m3u8", Access(playlists=True))
+        with pytest.raises(InputError, match=r"names .*none\.ts, which cannot be opened \(No such file or directory\)"):
+            probe(str(tmp_path / "a.m3u8"), Access(playlists=True))
+    assert capfd.readouterr().err == ""
+
+
 def test_a_playlist_leads_to_public_addresses_alone(tmp_path: Path) -> None:
     with serving(tmp_path) as own, serving(tmp_path) as other:
         playlists(tmp_path, a=f"{other.address}/other.ts")

@@ -20,10 +20,7 @@ class FakeSegmenter:
         self.closed = False
         self.made.append(self)
 
-    def __enter__(self) -> "FakeSegmenter":
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         self.closed = True
 
     def run(

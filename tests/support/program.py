@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -45,20 +46,24 @@ class Program(subprocess.Popen[str]):
 
 def start(*arguments: str | Path, cwd: Path | None = None, before: str = "") -> Program:
     """Starts the program, after the statements `before` in the same process, and returns while it runs."""
-    return Program(
-        [*after(before), "-m", "segmentation", *map(str, arguments)],
-        cwd=cwd,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-            "COLUMNS": "500",
-            "TERM": "dumb",
-        },
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may be run in the background
+    try:
+        return Program(
+            [*after(before), "-m", "segmentation", *map(str, arguments)],
+            cwd=cwd,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+                "COLUMNS": "500",
+                "TERM": "dumb",
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager

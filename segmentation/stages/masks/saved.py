@@ -74,7 +74,7 @@ class MaskWriter(Sink):
         self._stream: VideoStream | None = None
         self._finished = False
         try:
-            self._file.path.touch(exist_ok=False)
+            self._file.create()
             # By default FFmpeg moves a video that begins after 0 to 0.
             options = {"avoid_negative_ts": "disabled"}
             self._container = av.open(str(self._file.path), "w", container_options=options)

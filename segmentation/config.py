@@ -254,6 +254,8 @@ class Config:
     def _check_effects(self) -> None:
         for effect, _ in self.also:
             Effect.parse(effect)
+        if self.encode == "pictures":
+            raise ConfigError("encode pictures: follows from the output's suffix, such as .gif; leave out --encode")
         if self._cutout:
             self._check_cutout()
         elif self.encode == "cutout":

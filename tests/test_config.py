@@ -66,7 +66,7 @@ def test_effects_are_read(text: str, effect: Effect) -> None:
         ("start", -0.5, "0 or more"),
         ("start", float("inf"), "0 or more"),
         ("duration", 0.0, "more than 0"),
-        ("quality", 64, "0 (best) to 51"),
+        ("quality", 101, "0 (best) to 51"),
         ("preset", "fastest", "choose ultrafast, superfast"),
         ("preset", "p5", "unknown for h264"),
         ("device", "gpu", "cuda:N"),
@@ -181,7 +181,7 @@ def test_options_stay_as_they_were_checked() -> None:
     [
         ({"codec": "h264", "quality": 52}, "0 (best) to 51"),
         ({"quality": 52, "preset": "fast"}, "0 (best) to 51"),
-        ({"effect": "cutout", "quality": 64}, "vp9 takes 0 (best) to 63"),
+        ({"effect": "cutout", "quality": 101}, "vp9 takes 0 (best) to 63"),
         ({"codec": "av1", "preset": "fast"}, "choose 0, 1, 2"),
         ({"codec": "ffv1", "preset": "fast"}, "ffv1 has none"),
         ({"encode": "nvenc", "preset": "fast"}, "unknown for nvenc: choose p1"),

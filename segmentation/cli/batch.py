@@ -118,7 +118,7 @@ class Batch:
         try:
             job.make_folders()
             report = self.segmenter.run(job.source, job.target, stop=self.stop, progress=advance, **job.options)
-            stopped = self.stop.is_set()
+            stopped = self.stop.is_set() and not report.complete
             if stopped and (self.skip_existing or not alone):
                 report = _as_fragment(report, [path for path in job.written if path not in before])
             return Outcome(job.source, report=report, stopped=stopped)
@@ -138,7 +138,8 @@ class Batch:
             files = ", ".join([report.output, *report.also])
             state = "stopped, " if outcome.stopped else "incomplete, " if code else ""
             if not self.quiet:
-                done = f"{report.frames} frames in {report.seconds:.1f} s ({report.fps:.1f} fps)"
+                frames = f"{report.frames} frame{'s' * (report.frames != 1)}"
+                done = f"{frames} in {report.seconds:.1f} s ({report.fps:.1f} fps)"
                 say(f"{files}: {state}{done}, {_sizes(outcome.source, report)}")
         else:
             log.info("%s: exists already, skipped", outcome.target)

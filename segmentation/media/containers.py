@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from segmentation.config import Config
+from segmentation.config import QUALITY, Config
 from segmentation.effect import Effect
 from segmentation.errors import ConfigError, OutputError
 from segmentation.frames import VideoInfo
@@ -20,7 +20,8 @@ EXACT = (
     ".mov",
     ".mkv",
     ".webm",
-    ".png",
+    *PICTURES,
+    ".gif",
 )  # these keep every timestamp and rotation, or need none
 
 
@@ -30,6 +31,23 @@ def is_sequence(path: str) -> bool:
     return name.suffix.lower() in PICTURE_SUFFIXES and len(NUMBER.findall(name.name)) == 1 and not name.exists()
 
 
+def numbers_of(path: Path) -> list[int]:
+    """Returns the numbers, in order, of the files for which a name such as `%05d.png` stands."""
+    pattern, folder = name_pattern(path.name), path.parent
+    names = {file.name for file in folder.iterdir() if pattern.fullmatch(file.name)} if folder.is_dir() else set()
+    found = {int(match[1]) for name in names if (match := pattern.fullmatch(name))}
+    form = NUMBER.search(path.name)
+    assert form is not None, "is_sequence"
+    before, behind = (path.name[part].replace("%%", "%") for part in (slice(form.start()), slice(form.end(), None)))
+    return sorted(number for number in found if f"{before}{form[0] % number}{behind}" in names)
+
+
+def name_pattern(name: str) -> re.Pattern[str]:
+    """Returns a pattern of the names for which a name such as `%05d.png` stands. Its group is the number."""
+    parts = NUMBER.sub("\0", name).replace("%%", "%").split("\0")
+    return re.compile(r"(\d+)".join(map(re.escape, parts)))
+
+
 def codec_for(target: Path, config: Config) -> str:
     """Returns the codec for a file of this suffix, where the user names none.
 
@@ -37,6 +55,13 @@ def codec_for(target: Path, config: Config) -> str:
     belong to another codec.
     """
     suffix = target.suffix.lower()
+    if of_pictures(target):
+        codec = suffix[1:].replace("jpg", "jpeg")
+        if Effect.parse(config.effect).kind == "cutout" and codec in ("gif", "jpeg"):
+            raise OutputError(f"{target}: can't hold a cutout's alpha; name a .webp, .mov, .webm or FOLDER/%05d.png")
+        if codec in QUALITY and (fault := config.misfit(codec)):
+            raise ConfigError(f"{target}: {fault}")
+        return codec
     if Effect.parse(config.effect).kind != "cutout":
         codec = "av1" if suffix == ".webm" else "h264"
         if fault := config.misfit(codec):
@@ -45,6 +70,11 @@ def codec_for(target: Path, config: Config) -> str:
     if suffix not in CUTOUTS:
         raise OutputError(f"{target}: can't hold a cutout's alpha; name a .mov, .webm or .mkv, or FOLDER/%05d.png")
     return CUTOUTS[suffix]
+
+
+def of_pictures(target: Path) -> bool:
+    """Returns whether a file is a picture, one of several, or an animation, rather than a video."""
+    return target.suffix.lower() in (*PICTURES, ".gif")
 
 
 def format_options(target: Path, info: VideoInfo) -> dict[str, str]:
@@ -57,5 +87,7 @@ def format_options(target: Path, info: VideoInfo) -> dict[str, str]:
             return {"movflags": "+faststart", "movie_timescale": str(clock)}
         case ".mkv":  # AAC from an MP4 begins before 0, and FFmpeg would shift all streams because of that
             return {"avoid_negative_ts": "disabled"}
+        case ".gif" | ".webp":
+            return {"loop": "0"}  # again and again
         case _:
             return {}

@@ -1,5 +1,6 @@
 """Opens inputs with PyAV, chooses the main video stream and reads its properties."""
 
+import logging
 import math
 import os
 import re
@@ -19,8 +20,11 @@ from segmentation.access import Access
 from segmentation.config import MAX_PIXELS
 from segmentation.errors import InputError, one_line
 from segmentation.frames import FORMATS, FULL, Color, VideoInfo
+from segmentation.media.containers import is_sequence, numbers_of
 from segmentation.media.download import DownloadError, Files
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
+
+log = logging.getLogger(__name__)
 
 # swscale's flags where every level counts: chroma for each pixel, rounded rather than cut off.
 EXACT = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
@@ -43,6 +47,8 @@ def is_url(path: str) -> bool:
 def open_input(path: str, access: Access | None = None) -> InputContainer:
     """Opens a file or an http(s) address for reading. Raises `InputError` if that fails, for whatever reason."""
     access = access or Access()
+    if is_sequence(path):
+        return _open_sequence(path)
     url = is_url(path)
     if url and re.search(r"\s", path):  # a line break would add headers to the request
         raise InputError(f"{path.split()[0]}: the address has a space or line break after this; write it as %20")
@@ -79,6 +85,29 @@ def open_input(path: str, access: Access | None = None) -> InputContainer:
         if isinstance(exc, av.error.InvalidDataError):
             text = "is not a video that FFmpeg can read, or its header is cut off or damaged"
             raise InputError(f"{path}: {text}") from exc
+        raise InputError(f"{path}: cannot be opened ({one_line(exc)})") from exc
+
+
+def _open_sequence(path: str) -> InputContainer:
+    """Opens numbered pictures, from the first of them on. Raises `InputError` if there are none, or one is missing."""
+    numbers = numbers_of(Path(path))
+    if not numbers:
+        raise InputError(f"{path}: no such file, and no pictures numbered so")
+    if missing := set(range(numbers[0], numbers[-1])) - set(numbers):
+        raise InputError(f"{path}: number {min(missing)} is missing between {numbers[0]} and {numbers[-1]}")
+    folder = str(Path(path).absolute().parent).replace("%", "%%")  # a single % stands for a number in the name alone
+    options = {
+        **_limits(set()),
+        "protocol_whitelist": "file",
+        "pattern_type": "sequence",
+        "start_number": str(numbers[0]),
+    }
+    try:
+        container: InputContainer = av.open(
+            f"{folder}/{Path(path).name}", "r", format="image2", container_options=options, **_OPEN_OPTIONS
+        )
+        return container
+    except (av.error.FFmpegError, OSError, ValueError) as exc:
         raise InputError(f"{path}: cannot be opened ({one_line(exc)})") from exc
 
 
@@ -152,6 +181,8 @@ def probe(path: str, access: Access | None = None) -> VideoInfo:
         length = stream_length(stream, time_base)
         seconds = float(length or Fraction(container.duration or 0, 1_000_000))
         rate = nominal_rate(stream)
+        if is_sequence(path):
+            log.warning("%s: numbered pictures are read as %g frames a second", path, rate)
         return VideoInfo(
             path=path,
             stream_index=stream.index,

@@ -1,9 +1,13 @@
 """The planes of PyAV's frames as NumPy arrays."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from av.video.frame import VideoFrame
+from numpy.typing import NDArray
 
-from segmentation.frames import Plane
+from segmentation.frames import FORMATS, FULL, LIMITED, Plane, VideoInfo
+from segmentation.media.input import EXACT
 
 
 def plane_view(frame: VideoFrame, index: int, dtype: type[np.uint8] | type[np.uint16]) -> Plane:
@@ -12,3 +16,24 @@ def plane_view(frame: VideoFrame, index: int, dtype: type[np.uint8] | type[np.ui
     samples: Plane = np.frombuffer(plane, dtype)  # type: ignore[call-overload]
     rows = samples.reshape(plane.height, plane.line_size // np.dtype(dtype).itemsize)
     return rows[:, : plane.width]
+
+
+def rgb_of(planes: Sequence[Plane], pix_fmt: str, info: VideoInfo) -> NDArray[np.uint8]:
+    """Returns a frame upright as (H, W, 3) RGB, by the video's own matrix and range, or (H, W, 4) with a fourth plane.
+
+    HDR is not mapped to SDR. Where alpha is 0 the picture is black.
+    """
+    layout, color, cutout = FORMATS[pix_fmt], info.color, len(planes) == 4
+    picture = VideoFrame(info.width, info.height, layout.name.replace("yuv", "yuva") if cutout else layout.name)
+    for i, plane in enumerate(planes):
+        plane_view(picture, i, layout.dtype)[:] = plane
+    rgb = picture.reformat(
+        format="rgba" if cutout else "rgb24",
+        src_colorspace=color.swscale,
+        src_color_range=FULL if color.range == FULL else LIMITED,
+        dst_color_range=FULL,
+        interpolation=EXACT,
+    ).to_ndarray()
+    if cutout:
+        rgb[planes[3] == 0] = 0  # subsampled chroma brings colors of neighbors
+    return np.ascontiguousarray(np.rot90(rgb, info.rotation // 90), np.uint8)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.errors import InputError, OutputError, one_line
+from segmentation.media.containers import is_sequence
 from segmentation.media.input import check_size, is_url, open_input, video_stream
 
 Pixels = NDArray[np.uint8]  # (H, W, 3) RGB, or (H, W, 4) with straight alpha
@@ -39,6 +40,8 @@ class Still:
 
 def is_still(path: str) -> bool:
     """Returns whether a file or an address is one picture rather than a video or an animation. Raises `InputError`."""
+    if is_sequence(path):
+        return False
     with open_input(path) as container:
         name = container.format.name
         if name == "image2" or name.endswith("_pipe"):

@@ -9,16 +9,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-import numpy as np
-from av.video.frame import VideoFrame
-
 from segmentation.access import access_of
 from segmentation.config import Config
 from segmentation.errors import InputError
-from segmentation.frames import FORMATS, FULL, LIMITED, MaskedBatch, Planes, VideoInfo
+from segmentation.frames import FORMATS, MaskedBatch, Planes, VideoInfo
 from segmentation.gpu.errors import gpu_errors
-from segmentation.media.input import EXACT, probe, working_format
-from segmentation.media.planes import plane_view
+from segmentation.media.input import probe, working_format
+from segmentation.media.planes import rgb_of
 from segmentation.pipeline.mask_stages import MaskStages
 from segmentation.pipeline.pictures import Mask, Rgb, enlarged
 from segmentation.pipeline.plan import Plan, make_plan, with_stage
@@ -44,18 +41,7 @@ class MaskedFrame:
     @cached_property
     def image(self) -> Rgb:
         """The picture (H, W, 3) uint8 RGB, by the video's own matrix and range. HDR is not mapped to SDR."""
-        info, layout, color = self._info, FORMATS[self._pix_fmt], self._info.color
-        picture = VideoFrame(info.width, info.height, layout.name)
-        for i, plane in enumerate(self._planes):
-            plane_view(picture, i, layout.dtype)[:] = plane
-        rgb = picture.reformat(
-            format="rgb24",
-            src_colorspace=color.swscale,
-            src_color_range=FULL if color.range == FULL else LIMITED,
-            dst_color_range=FULL,
-            interpolation=EXACT,
-        ).to_ndarray()
-        return np.ascontiguousarray(np.rot90(rgb, info.rotation // 90), np.uint8)
+        return rgb_of(self._planes, self._pix_fmt, self._info)
 
     @cached_property
     def mask(self) -> Mask:

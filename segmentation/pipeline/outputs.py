@@ -17,7 +17,7 @@ from types import TracebackType
 from segmentation.effect import effect_on
 from segmentation.frames import FrameBatch, Transfer, VideoInfo
 from segmentation.media.muxer import Muxer
-from segmentation.media.png_sequence import open_output
+from segmentation.media.picture_sequence import open_output
 from segmentation.pipeline.plan import OutputPlan, Plan
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.timing import StageClock

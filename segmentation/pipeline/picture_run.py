@@ -49,7 +49,7 @@ class PictureRun:
         begin = time.perf_counter()
         config = self._checked(self._request.config)
         options = {name: getattr(config, name) for name in PictureOptions.__annotations__}
-        of_picture = self._pictures.config(**options)  # type: ignore[arg-type]
+        of_picture = self._pictures.config(**options)
         with ExitStack() as exits:
             files = [self._pending(path, "--also" if i else "-o", exits) for i, (_, path) in enumerate(self._outputs)]
             still = read_still(self._source)
@@ -94,9 +94,8 @@ class PictureRun:
         fields = type(config).__dataclass_fields__
         useless = [name for name in _OF_VIDEOS if getattr(config, name) != fields[name].default]
         if useless:
-            names = ", ".join(f"--{name.replace('_', '-')}" for name in useless)
-            log.warning("pictures are written without %s", names)
-            config = replace(config, **{name: fields[name].default for name in useless})
+            log.warning("pictures are written without %s", ", ".join(f"--{name.replace('_', '-')}" for name in useless))
+            config = replace(config, codec=None, preset=None)
         for effect, path in self._outputs:
             suffix = path.suffix.lower()
             if suffix not in PICTURES:
@@ -138,7 +137,7 @@ def _with_alpha(made: Pixels, still: Still, kind: str) -> Pixels:
 def _write(file: PendingFile, pixels: Pixels, quality: int | None, profile: bytes | None) -> None:
     """Writes a picture to its temporary file. JPEG has no alpha: transparent parts become white."""
     if pixels.shape[2] == 4 and file.target.suffix.lower() in (".jpg", ".jpeg"):
-        alpha: NDArray[np.float32] = pixels[..., 3:] / np.float32(255)
+        alpha = pixels[..., 3:] / np.float32(255)
         pixels = np.rint(pixels[..., :3] * alpha + 255 * (1 - alpha)).astype(np.uint8)
     data = encode_still(pixels, file.target, quality, profile)
     try:

@@ -16,12 +16,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from av import VideoFormat
+
 from segmentation.config import STAGES, Config
 from segmentation.effect import Effect
 from segmentation.errors import BackendError, ConfigError, LacksEngine, UnknownOperator, did_you_mean, one_line
 from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.discovery import device_index, enter_context, find_gpu, require_torch, require_video_libraries
-from segmentation.media.containers import codec_for
+from segmentation.media.containers import CUTOUTS, codec_for, of_pictures
 from segmentation.media.input import working_format
 from segmentation.models.model import ENGINE, Model
 from segmentation.stages import Stage
@@ -63,6 +65,7 @@ IMPLEMENTATIONS = {
         "x264-segments": "segmentation.stages.encode.segments:SegmentEncoder",
         "nvenc": "segmentation.stages.encode.nvenc:NvencEncoder",
         "jpeg": "segmentation.stages.encode.jpeg:JpegEncoder",
+        "pictures": "segmentation.stages.encode.pictures:PicturesEncoder",
         "cutout": "segmentation.stages.encode.cutout:CutoutEncoder",
     },
 }
@@ -231,14 +234,19 @@ def without_operator(plan: Plan, exc: UnknownOperator, config: Config, info: Vid
 
 def _with_outputs(plan: Plan, config: Config, info: VideoInfo, target: Path) -> Plan:
     """The plan with its outputs, and with the pixel format that all of them take."""
-    outputs = [OutputPlan(path=target, option="-o", config=config, encode=plan.encode)]
-    for effect, path in config.also:
+    outputs = []
+    for option, effect, path in [("-o", config.effect, target), *(("--also", e, Path(p)) for e, p in config.also)]:
         own = _with_effect(config, effect)
-        alike = _is_cutout(effect) == _is_cutout(config.effect)
-        encode = plan.encode if alike else _choose("encode", _TABLES[_mode(own)]["encode"], own, info)
-        outputs.append(OutputPlan(path=Path(path), option="--also", config=own, encode=encode))
+        if of_pictures(path) and not (_is_cutout(effect) and path.suffix.lower() in CUTOUTS):
+            own = _without_codec(own, path, option)
+            encode = _choose("encode", ("pictures",), own, info)
+        elif _is_cutout(effect) == _is_cutout(config.effect):
+            encode = plan.encode
+        else:
+            encode = _choose("encode", _TABLES[_mode(own)]["encode"], own, info)
+        outputs.append(OutputPlan(path=path, option=option, config=own, encode=encode))
     pix_fmt = _pixel_format(outputs, info)
-    plan = replace(plan, outputs=tuple(outputs), pix_fmt=pix_fmt)
+    plan = replace(plan, encode=outputs[0].encode, outputs=tuple(outputs), pix_fmt=pix_fmt)
     if plan.decode.on_gpu and pix_fmt != _plain(info.pix_fmt):
         log.warning("%s: pyav decodes it, because NVDEC converts nothing", info.path)
         plan = with_stage(plan, "decode", "pyav", config, info)
@@ -251,7 +259,10 @@ def _pixel_format(outputs: Sequence[OutputPlan], info: VideoInfo) -> str:
     known = [out.encode.implementation.formats(codec) for out, codec in zip(outputs, codecs, strict=True)]
     pix_fmt = working_format(info.pix_fmt, tuple(f for f in known[0] if all(f in other for other in known)))
     if pix_fmt != _plain(info.pix_fmt):
-        log.warning("%s: %s is converted to %s", info.path, info.pix_fmt, pix_fmt)
+        layout = VideoFormat(info.pix_fmt, 8, 8)
+        alpha = any(part.is_alpha for part in layout.components)
+        without = f", {'transparent parts are white' if layout.is_rgb else 'without its alpha'}" if alpha else ""
+        log.warning("%s: %s is converted to %s%s", info.path, info.pix_fmt, pix_fmt, without)
     elif "h264" in codecs and pix_fmt != "yuv420p":
         log.warning("%s: %s is kept; some players show H.264 in 8-bit 4:2:0 only", info.path, info.pix_fmt)
     return pix_fmt
@@ -275,6 +286,16 @@ def _with_effect(config: Config, effect: str) -> Config:
     return replace(config, effect=effect)
 
 
+def _without_codec(config: Config, path: Path, option: str) -> Config:
+    """The options of an output whose suffix decides the codec. Raises `ConfigError` where the main output is it."""
+    if option == "-o":
+        for name in ("codec", "preset", "verify", "encode"):
+            if getattr(config, name):
+                raise ConfigError(f"{name} {getattr(config, name)}: {path.suffix} files have none; leave out --{name}")
+        return config
+    return replace(config, codec=None, preset=None, encode=None, quality=None, verify=False)
+
+
 def _enter_context(config: Config) -> None:
     with suppress(BackendError):  # raised again where a stage is chosen
         enter_context(device_index(config))
@@ -292,7 +313,7 @@ def _choose(
     stage: str, candidates: tuple[str, ...], config: Config, info: VideoInfo | None, model: Model | None = None
 ) -> Choice[Any]:
     wanted: str | None = getattr(config, stage)
-    if stage == "encode" and Effect.parse(config.effect).kind == "cutout":
+    if stage == "encode" and candidates != ("pictures",) and Effect.parse(config.effect).kind == "cutout":
         wanted = "cutout"  # the one that encodes alpha
     known = IMPLEMENTATIONS[stage]
     if wanted is not None and wanted not in known:

@@ -15,7 +15,7 @@ from videos import Synthetic
 
 from segmentation import Config, ConfigError, InputError
 from segmentation.cli import progress
-from segmentation.cli.find_inputs import can_be_video, find_inputs
+from segmentation.cli.find_inputs import can_be_input, find_inputs
 from segmentation.cli.jobs import make_jobs
 from segmentation.cli.main import main
 
@@ -52,7 +52,7 @@ def test_folders_are_searched_as_deep_as_asked(here: Path) -> None:
     assert found("in", "in/b.mp4", "./in/b.mp4") == ["in/a.MOV", "in/b.mp4"]  # each once
 
 
-def test_whatever_can_be_a_video_is_tried(here: Path) -> None:
+def test_whatever_can_be_a_video_or_picture_is_tried(here: Path) -> None:
     """Known suffixes are trusted, so that a damaged video fails with a message; unknown ones are looked into."""
     touch("in/broken.vob", "in/photo.jpg", "in/notes.txt", "in/sound.mp3", "in/old.zip", "in/random", "in/dump.bin")
     Path("in/list.x").write_text("#EXTM3U\nclip.mp4\n")
@@ -61,10 +61,25 @@ def test_whatever_can_be_a_video_is_tried(here: Path) -> None:
     shutil.copy(SAMPLE, "in/clip.download")
     Synthetic(codec="png", size=(16, 16), pts=range(1), pix_fmt="rgb24", format="image2").write(Path("in/picture.x"))
     inputs = find_inputs(["in"])
-    assert [source.path for source in inputs.sources] == ["in/broken.vob", "in/clip.download", "in/nameless"]
-    assert len(inputs.no_videos) == 9
-    assert inputs.left_out == "left out 9 (not a video: art.nfo, dump.bin, list.x and 6 more)"
-    assert not can_be_video(Path("nowhere"))
+    expected = ["in/broken.vob", "in/clip.download", "in/nameless", "in/photo.jpg"]
+    assert [source.path for source in inputs.sources] == expected
+    assert len(inputs.no_videos) == 8
+    assert inputs.left_out == "left out 8 (no video or picture: art.nfo, dump.bin, list.x and 5 more)"
+    assert not can_be_input(Path("nowhere"))
+
+
+def test_pictures_get_pictures(here: Path) -> None:
+    touch("a.jpg", "a.png", "b.HEIC", "c.gif", "f/001.png", "f/002.png", "v.mp4", "f/shot_1.jpg")
+    assert targets("a.jpg", "a.png", "v.mp4") == ["a.segmented.jpg", "a.segmented.png", "v.segmented.mp4"]
+    assert targets("b.HEIC", "c.gif", output="o/") == ["o/b.segmented.png", "o/c.segmented.gif"]
+    assert targets("f/%03d.png", "f/shot_%d.jpg") == ["f/video.segmented.mp4", "f/shot.segmented.mp4"]
+    cutouts = make_jobs(find_inputs(["a.jpg", "a.png", "c.gif"]).sources, None, Config(effect="cutout"))
+    assert [str(job.target) for job in cutouts] == ["a.jpg.segmented.png", "a.png.segmented.png", "c.segmented.webp"]
+    also = make_jobs(find_inputs(["a.jpg", "c.gif"]).sources, "o", Config(also=[("cutout", "o"), ("mask", "o")]))
+    assert [path.name for job in also for path in job.written] == [
+        *("a.segmented.jpg", "a.segmented.cutout.png", "a.segmented.mask.jpg"),
+        *("c.segmented.gif", "c.segmented.cutout.webp", "c.segmented.mask.gif"),
+    ]
 
 
 def test_outputs_of_earlier_runs_are_left_out_of_several_inputs(here: Path) -> None:
@@ -111,7 +126,7 @@ def test_a_batch_goes_on_where_it_was_interrupted(
     monkeypatch.setattr(session, "during", staticmethod(stop_second))
     main(["*.mp4"])
     err = capfd.readouterr().err
-    assert "b.segmented.partial.mp4: stopped, 1 frames" in err and "1 done, 1 stopped, 1 not begun: 2 frames" in err
+    assert "b.segmented.partial.mp4: stopped, 1 frame" in err and "1 done, 1 stopped, 1 not begun: 2 frames" in err
     assert sorted(p.name for p in here.glob("*.segmented.*")) == ["a.segmented.mp4", "b.segmented.partial.mp4"]
     monkeypatch.setattr(session, "during", staticmethod(lambda stop: None))
     assert main(["*.mp4", "--skip-existing", "--json"]) == 0
@@ -140,7 +155,7 @@ def test_each_input_has_a_line_and_the_end_a_summary(
     assert {"input": "nowhere.mp4", "error": "nowhere.mp4: no such file", "exit_code": 1} in lines
     assert {"input": "in/a.mp4", "error": "in/a.mp4: is broken", "exit_code": 1} in lines
     assert len(lines) == 3 and sum("frames" in line for line in lines) == 1
-    assert "left out 1 (not a video: notes.txt)" in err
+    assert "left out 1 (no video or picture: notes.txt)" in err
     assert "1 done, 2 failed: 1 frames in " in err
     assert "\nfailed: in/a.mp4: is broken" in err and "\nfailed: nowhere.mp4: no such file" in err
 

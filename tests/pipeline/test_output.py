@@ -26,7 +26,7 @@ from videos import Synthetic, packets, same_packets, same_times, times, video_in
 
 from segmentation import Config, OutputError, atomic_file, segment
 from segmentation.frames import VideoInfo
-from segmentation.media import muxer, png_sequence
+from segmentation.media import muxer, picture_sequence
 from segmentation.pipeline import results, trace
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 from segmentation.stages.decode.pyav import PyAVDecoder
@@ -217,7 +217,7 @@ def test_the_second_signal_ends_at_once(corpus: Path, tmp_path: Path) -> None:
 def interrupted(call: Callable[[], object], at: int) -> bool:
     """Calls it, interrupted when the `at`-th call from the modules of outputs returns: that is when Python looks for
     signals. Returns whether it came so far. What takes back is not interrupted."""
-    ours = {module.__file__ for module in (atomic_file, saved, muxer, results, png_sequence, trace)}
+    ours = {module.__file__ for module in (atomic_file, saved, muxer, results, picture_sequence, trace)}
     calls = itertools.count()
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
@@ -240,7 +240,9 @@ def interrupted(call: Callable[[], object], at: int) -> bool:
 NOBODY: Any = SimpleNamespace(seconds=None)  # who is asked only when there are frames
 RECORDS: dict[str, Callable[[VideoInfo, Config], Any]] = {
     "a.mp4": lambda info, config: muxer.Muxer(Path("a.mp4"), info, config),
-    "%d.png": lambda info, config: png_sequence.PictureSequence(Path("%d.png"), info, replace(config, effect="cutout")),
+    "%d.png": lambda info, config: picture_sequence.PictureSequence(
+        Path("%d.png"), info, replace(config, effect="cutout")
+    ),
     "a.json": lambda info, config: trace.Trace(Path("a.json"), info.path, overwrite=False),
     "a.jsonl": lambda info, config: results.Results(NOBODY.seconds, info, [], replace(config, results="a.jsonl")),
     "a.mkv": lambda info, config: saved.MaskWriter(info, NOBODY, replace(config, save_masks="a.mkv")),

@@ -38,5 +38,14 @@ class FakeSegmenter:
         progress(1, 2)
         Path(target).write_bytes(b"v")
         return Report(
-            input=source, output=str(target), also=(), frames=1, damaged=0, seconds=1.0, fps=1.0, plan={}, stages={}
+            input=source,
+            output=str(target),
+            also=(),
+            frames=1,
+            damaged=0,
+            complete=not stop.is_set(),
+            seconds=1.0,
+            fps=1.0,
+            plan={},
+            stages={},
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import av
 import av.error
+import numpy as np
 from av.container import InputContainer
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
@@ -142,6 +143,8 @@ class PyAVDecoder(Decoder):
                 "%s: the picture's size changes to %dx%d on the way; kept at %dx%d",
                 *(info.path, frame.width, frame.height, info.width, info.height),
             )
+        if frame.format.is_rgb and any(c.is_alpha for c in frame.format.components):
+            frame = _on_white(frame)
         same_size = (frame.width, frame.height) == (info.width, info.height)
         if frame.format.name.replace("yuvj", "yuv") != layout.name or not same_size:
             span = FULL if info.color.range == FULL else 1
@@ -154,3 +157,10 @@ class PyAVDecoder(Decoder):
             )
         y, u, v = (plane_view(frame, i, layout.dtype) for i in range(3))
         return y, u, v
+
+
+def _on_white(frame: VideoFrame) -> VideoFrame:
+    """Returns an RGB frame with alpha before white, without alpha: colors of transparent pixels mean nothing."""
+    pixels = frame.to_ndarray(format="rgba")
+    alpha = pixels[..., 3:] / np.float32(255)
+    return VideoFrame.from_ndarray(np.rint(pixels[..., :3] * alpha + 255 * (1 - alpha)).astype(np.uint8), "rgb24")

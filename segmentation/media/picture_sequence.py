@@ -1,6 +1,5 @@
 """A folder of numbered pictures as output. They appear together, when the last one is complete."""
 
-import re
 import shutil
 from pathlib import Path
 
@@ -12,25 +11,26 @@ from segmentation.atomic_file import PendingFile
 from segmentation.config import Config
 from segmentation.errors import OutputError
 from segmentation.frames import VideoInfo
+from segmentation.media.containers import NUMBER, PICTURES, name_pattern
 from segmentation.media.muxer import Muxer
-
-_NUMBER = re.compile(r"%(0\d+)?d")
 
 
 def open_output(target: Path, info: VideoInfo, config: Config, option: str = "-o") -> Muxer:
-    """Opens `target` for writing: one file, or with a name that ends in .png a picture a frame. Raises `OutputError`.
+    """Opens `target` for writing: one file, or by its suffix a picture for each frame. Raises `OutputError`.
+
+    A .webp without a place for numbers is an animation.
 
     `option` is the one that names the target.
     """
-    return (PictureSequence if target.suffix.lower() == ".png" else Muxer)(target, info, config, option)
+    suffix = target.suffix.lower()
+    several = suffix in PICTURES and (suffix != ".webp" or NUMBER.search(target.name) is not None)
+    return (PictureSequence if several else Muxer)(target, info, config, option)
 
 
 class PictureSequence(Muxer):
-    """Writes `FOLDER/%05d.png`, numbered from 1, and no other stream of the source: each is named in a warning."""
+    """Writes `FOLDER/%05d.png`, .jpg or .webp, numbered from 1. The source's other streams are left out with a line."""
 
     def _pending_file(self, overwrite: bool) -> PendingFile:
-        if self.codec != "png":
-            raise OutputError(f"{self.target}: pictures are written of --effect cutout only; name a video file")
         return _PendingPictures(self.target, overwrite=overwrite)
 
     def _begin(self) -> OutputContainer:
@@ -52,12 +52,12 @@ class _PendingPictures(PendingFile):
 
     def check(self, option: str) -> None:
         folder, name = self.target.parent, self.target.name
-        if len(_NUMBER.findall(name)) != 1:
-            raise OutputError(f"{self.target}: needs a place for the number, such as {folder / '%05d.png'}")
+        if len(NUMBER.findall(name)) != 1:
+            several = folder / f"%05d{self.target.suffix}"
+            raise OutputError(f"{self.target}: holds one picture, and this is no single one; name {several} or a video")
         if not folder.is_dir():
             raise OutputError(f"{self.target}: the folder {folder} does not exist")
-        parts = _NUMBER.sub("\0", name).replace("%%", "%").split("\0")
-        known = re.compile(r"\d+".join(map(re.escape, parts)))
+        known = name_pattern(name)
         there = sorted(path.name for path in folder.iterdir() if known.fullmatch(path.name))
         if there and not self.overwrite:
             raise OutputError(
@@ -68,7 +68,7 @@ class _PendingPictures(PendingFile):
     def commit(self, *, fragment: bool = False) -> Path:
         pictures = sorted(self.path.iterdir())
         replaces = any(self.path.with_name(picture.name).exists() for picture in pictures)
-        suffix = ".partial.png" if fragment and replaces else self.target.suffix
+        suffix = f".partial{self.target.suffix}" if fragment and replaces else self.target.suffix
         for picture in pictures:
             picture.replace(self.path.with_name(picture.name).with_suffix(suffix))
         self.path.rmdir()

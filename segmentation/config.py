@@ -141,9 +141,9 @@ class Config:
 
     quality: Quality | None = None
     """Constant rate factor of the codec: 0 to 51 for h264 and hevc, 0 to 63 for av1. Lower is better; 0 is lossless
-    for h264 and hevc. For mjpeg 1 to 100, higher is better. `high` is h264 16, hevc 11, av1 8, mjpeg 95; on NVENC h264
-    19, hevc 23, av1 22. Default: h264 25, hevc 18, av1 21, mjpeg 90; on NVENC h264 26, hevc 30, av1 32. With it
-    files are about as large as their inputs."""
+    for h264 and hevc. For mjpeg, and for JPEG and WebP pictures, 1 to 100, higher is better. `high` is h264 16, hevc
+    11, av1 8, mjpeg 95, pictures 97; on NVENC h264 19, hevc 23, av1 22. Default: h264 25, hevc 18, av1 21, mjpeg 90,
+    pictures 92; on NVENC h264 26, hevc 30, av1 32. With it files are about as large as their inputs."""
 
     preset: str | None = None
     """The codec library's name for speed against size: `ultrafast` to `placebo` for h264 and hevc, `0` to `13` for

@@ -17,7 +17,8 @@ from segmentation.pipeline.plan import IMPLEMENTATIONS
 _EXAMPLES = (
     "segmentation input.mp4                                  writes input.segmented.mp4 beside it",
     "segmentation input.mp4 -o out.mkv --effect color:#00b140",
-    "segmentation videos/ -r -o results/ --skip-existing     all videos in videos/ and its folders",
+    "segmentation videos/ -r -o results/ --skip-existing     all videos and pictures in videos/ and its folders",
+    "segmentation photo.jpg --effect cutout                  writes photo.segmented.png beside it",
     "segmentation input.mp4 --start 1:30 --duration 10 --also mask:mask.mkv",
 )
 
@@ -47,14 +48,18 @@ def make_parser() -> Parser:
     parser = new_parser(
         "segmentation",
         "INPUT ...",
-        "Blurs, replaces or masks everything in a video but the people (or other classes) in it.",
+        "Blurs, replaces or masks everything in a video or picture but the people (or other classes) in it.",
         _EXAMPLES,
         "0 done, 1 failed, 2 wrong usage, 3 not on this machine, 4 written but incomplete, "
         "124 out of time, 129, 130, 143 stopped.",
     )
     add = parser.add_argument
-    add("inputs", nargs="*", metavar="INPUT", help="video files, folders of them, patterns, http(s) addresses")
-    add("-o", "--output", help="output file, or a folder for several inputs (default: INPUT.segmented.mp4 beside it)")
+    add("inputs", nargs="*", metavar="INPUT", help="videos, pictures, folders of them, patterns, http(s) addresses")
+    add(
+        "-o",
+        "--output",
+        help="output file, or a folder for several inputs (default: INPUT.segmented.mp4, or a picture, beside it)",
+    )
     add("-r", "--recursive", action="store_true", help="search folders in folders too")
     add("--skip-existing", action="store_true", help="leave out inputs whose output exists")
     add("--jobs", type=_count, default=1, metavar="N", help="inputs at a time (default: 1)")
@@ -126,7 +131,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         metavar="N|high",
         help="rate factor, lower is better: h264 and hevc 0 to 51, av1 0 to 63; pictures and mjpeg 1 to 100, higher is "
         "better; high: h264 16, hevc 11, av1 8, mjpeg 95 (default: h264 25, hevc 18, av1 21, for files about as "
-        "large as the input; mjpeg 90; on NVENC h264 26, hevc 30, av1 32)",
+        "large as the input; pictures 92, mjpeg 90; on NVENC h264 26, hevc 30, av1 32)",
     )
     add(
         "--preset",

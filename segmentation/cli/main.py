@@ -98,7 +98,9 @@ def _process(
 def _inputs(options: argparse.Namespace) -> Inputs:
     """Returns the inputs that the arguments stand for. Raises `ConfigError` if there are no arguments."""
     if not options.inputs:
-        raise ConfigError("no input: name a video, a folder, a pattern or an http(s) address; --help shows the options")
+        raise ConfigError(
+            "no input: name a video, a picture, a folder, a pattern or an http(s) address; --help shows the options"
+        )
     return find_inputs(options.inputs, recursive=options.recursive)
 
 

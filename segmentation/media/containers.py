@@ -62,6 +62,8 @@ def codec_for(target: Path, config: Config) -> str:
         if codec in QUALITY and (fault := config.misfit(codec)):
             raise ConfigError(f"{target}: {fault}")
         return codec
+    if suffix in PICTURE_SUFFIXES:
+        raise OutputError(f"{target}: pictures are written as .png, .jpg, .jpeg or .webp")
     if Effect.parse(config.effect).kind != "cutout":
         codec = "av1" if suffix == ".webm" else "h264"
         if fault := config.misfit(codec):

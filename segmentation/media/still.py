@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from segmentation.errors import InputError, OutputError, one_line
 from segmentation.media.containers import is_sequence
 from segmentation.media.input import check_size, is_url, open_input, video_stream
+from segmentation.options import Quality
+from segmentation.rate_factor import RateFactor
 
 Pixels = NDArray[np.uint8]  # (H, W, 3) RGB, or (H, W, 4) with straight alpha
 
-QUALITY = 92  # of JPEG and WebP, as ImageMagick's default
+QUALITY = RateFactor(92, 97)  # of JPEG and WebP, by default as ImageMagick
 LOSSLESS_WEBP = 101  # OpenCV's quality above the scale
 _HEIF = ("avif", "mif1", "heic", "heix", "heim", "heis")  # major brands of single pictures
 _ORIENTATION = 0x0112  # EXIF's tag
@@ -73,17 +75,17 @@ def read_still(path: str) -> Still:
     return _still(found, about)
 
 
-def encode_still(pixels: Pixels, target: Path, quality: int | None, profile: bytes | None = None) -> bytes:
-    """Returns a picture as a file of the suffix of `target`. `quality` is 1 to 100, at 100 WebP is lossless.
+def encode_still(pixels: Pixels, target: Path, quality: Quality | None, profile: bytes | None = None) -> bytes:
+    """Returns a picture as a file of the suffix of `target`. `quality` is 1 to 100 or "high"; at 100 WebP is lossless.
 
     Raises `OutputError` if the format can't hold the picture.
     """
     suffix = target.suffix.lower()
-    quality = QUALITY if quality is None else quality
+    number = QUALITY.of(quality)
     options = {
         ".png": [],
-        ".webp": [cv2.IMWRITE_WEBP_QUALITY, LOSSLESS_WEBP if quality == 100 else quality],
-    }.get(suffix, [cv2.IMWRITE_JPEG_QUALITY, quality])
+        ".webp": [cv2.IMWRITE_WEBP_QUALITY, LOSSLESS_WEBP if number == 100 else number],
+    }.get(suffix, [cv2.IMWRITE_JPEG_QUALITY, number])
     if suffix in (".jpg", ".jpeg"):
         options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444]
     stored = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR if pixels.shape[2] == 3 else cv2.COLOR_RGBA2BGRA)

@@ -18,7 +18,7 @@ from segmentation.effect import Effect
 from segmentation.errors import ConfigError, InputError, OutputError, hide_secrets, one_line
 from segmentation.media.containers import PICTURES
 from segmentation.media.still import Pixels, Still, encode_still, read_still
-from segmentation.options import PictureOptions
+from segmentation.options import PictureOptions, Quality
 from segmentation.pipeline.pictures import Applied, Pictures
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.results import Results
@@ -134,7 +134,7 @@ def _with_alpha(made: Pixels, still: Still, kind: str) -> Pixels:
     return np.dstack([rgb, alpha])
 
 
-def _write(file: PendingFile, pixels: Pixels, quality: int | None, profile: bytes | None) -> None:
+def _write(file: PendingFile, pixels: Pixels, quality: Quality | None, profile: bytes | None) -> None:
     """Writes a picture to its temporary file. JPEG has no alpha: transparent parts become white."""
     if pixels.shape[2] == 4 and file.target.suffix.lower() in (".jpg", ".jpeg"):
         alpha = pixels[..., 3:] / np.float32(255)

@@ -83,7 +83,7 @@ def test_a_signal_ends_the_work(
     (made,) = session.made
     assert made.closed and len(made.runs) == 1
     said = capfd.readouterr().err
-    assert ("stopped, 1 frames" in said) == (count == 1) and said.count("another Ctrl-C ends at once") == 1
+    assert ("stopped, 1 frame " in said) == (count == 1) and said.count("another Ctrl-C ends at once") == 1
 
 
 @pytest.mark.parametrize("handling", [finish_on_signals, interrupt_on_signals])

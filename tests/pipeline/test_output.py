@@ -157,7 +157,7 @@ def test_full_disk(limit: int, suffix: str, corpus: Path, tmp_path: Path) -> Non
         ("out.wav", (), "can't hold h264; mp4 and mkv hold it"),
         ("out.webm", ("--codec", "h264"), "can't hold h264; mp4 and mkv hold it"),
         ("out.webm", ("--codec", "ffv1"), "can't hold ffv1; mkv holds it"),
-        ("out.gif", (), "can't hold h264"),
+        ("out.tiff", (), "pictures are written as .png, .jpg, .jpeg or .webp"),
     ],
 )
 def test_unwritable_container(name: str, options: tuple[str, ...], fragment: str, clip: Path) -> None:

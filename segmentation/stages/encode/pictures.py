@@ -63,7 +63,7 @@ class PicturesEncoder(Encoder):
         library, stored = _LIBRARIES[muxer.codec]
         turned = info.rotation % 180 != 0
         self._size = (info.height, info.width) if turned else (info.width, info.height)
-        quality = QUALITY if config.quality is None else config.quality
+        quality = QUALITY.of(config.quality)
         options = {"quality": str(quality), "lossless": str(int(quality == 100))} if muxer.codec == "webp" else {}
         self._stream = muxer.add_video(library, info, options)
         context = self._stream.codec_context

@@ -23,6 +23,7 @@ from segmentation.frames import FORMATS, FULL, Color, VideoInfo
 from segmentation.media.containers import is_sequence, numbers_of
 from segmentation.media.download import DownloadError, Files
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
+from segmentation.media.webp import is_animated_webp, open_animated_webp
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ def open_input(path: str, access: Access | None = None) -> InputContainer:
     if is_sequence(path):
         return _open_sequence(path)
     url = is_url(path)
+    if not url and is_animated_webp(path):
+        return open_animated_webp(path)
     if url and re.search(r"\s", path):  # a line break would add headers to the request
         raise InputError(f"{path.split()[0]}: the address has a space or line break after this; write it as %20")
     # An absolute path can't be mistaken for a protocol ("a:b.mp4") or an option ("-video.mp4").

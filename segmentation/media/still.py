@@ -57,8 +57,6 @@ def read_still(path: str) -> Still:
         stream = video_stream(container, path)
         check_size(stream.width, stream.height, path)
         data = bytes(next(container.demux(stream))) if is_url(path) else Path(path).read_bytes()
-    if data[8:16] == b"WEBPVP8X" and data[20] & 2:
-        raise InputError(f"{path}: is an animated WebP, which FFmpeg can't decode; make it a GIF or a video")
     if data.startswith(b"\x89PNG") and not all(_png_chunks(data)):  # libpng would print lines of its own
         raise InputError(f"{path}: is damaged or cut off")
     try:

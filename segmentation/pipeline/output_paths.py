@@ -8,13 +8,14 @@ from segmentation.config import Config
 from segmentation.effect import Effect
 from segmentation.errors import ConfigError
 from segmentation.media.containers import NUMBER, PICTURE_SUFFIXES, PICTURES, is_sequence
+from segmentation.media.webp import is_animated_webp
 
 
 def default_output(input: str, config: Config | None = None, *, whole_name: bool = False) -> Path:
     """Returns `<stem>.segmented.mp4` beside the input, `.mkv` for ffv1, `.mov` for cut-outs.
 
     A picture gets a picture: of the input's suffix if such are written, else .png, as for cut-outs. GIFs get GIFs, and
-    as cut-outs animated WebP. Numbered pictures get a video named as what they have in common.
+    as cut-outs WebP; so does animated WebP. Numbered pictures get a video named as what they have in common.
 
     For an address it is in the current folder. With `whole_name` the input's suffix stays:
     `<stem>.mov.segmented.mp4`.
@@ -28,7 +29,7 @@ def default_output(input: str, config: Config | None = None, *, whole_name: bool
     own = Path(input).suffix.lower()
     if is_sequence(input):
         return Path(input).parent / f"{NUMBER.sub('', Path(input).stem).strip('._- ') or 'video'}.segmented{suffix}"
-    if own == ".gif":
+    if own == ".gif" or (own == ".webp" and is_animated_webp(input)):
         suffix = ".webp" if cutout else own
     elif own in PICTURE_SUFFIXES:
         suffix = own if own in PICTURES and not cutout else ".png"

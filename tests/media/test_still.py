@@ -103,5 +103,5 @@ def test_pictures_that_a_format_cannot_hold() -> None:
 
 def test_videos_and_animations_are_no_stills(tmp_path: Path) -> None:
     frames = [photos.photo(61, 40)] * 2
-    assert not is_still(str(SAMPLE)) and not is_still(str(photos.write_gif(tmp_path / "a.gif", frames, [50, 50])))
+    assert not is_still(str(SAMPLE)) and not is_still(str(photos.write_animation(tmp_path / "a.gif", frames, [50, 50])))
     assert not is_still(str(tmp_path / "%d.png")) and is_still(str(photos.PHOTO))

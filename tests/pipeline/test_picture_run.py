@@ -149,3 +149,18 @@ def test_the_default_name(tmp_path: Path) -> None:
     done = report(cli(source, "--json", "-q"))
     assert done["output"] == str(tmp_path / "a.segmented.jpg") and Path(done["output"]).is_file()
     assert done["plan"]["encode"] == "opencv" and done["frames"] == 1
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp"])
+def test_exif_does_not_end_a_video_of_one_picture(tmp_path: Path, suffix: str) -> None:
+    source = photos.write(tmp_path / f"a{suffix}", photos.photo(64, 48), orientation=6)
+    assert report(cli(source, "-o", tmp_path / "a.mkv", "--json", "-q"))["frames"] == 1
+
+
+def test_only_the_named_file_is_opened(segmenter: Segmenter, tmp_path: Path) -> None:
+    """A name with a percent sign is itself where such a file exists."""
+    for number in (1, 2):
+        photos.write(tmp_path / f"{number}.png", photos.photo(64, 48))
+    source = photos.write(tmp_path / "%d.png", photos.photo(61, 40))
+    done = segmenter.run(source, tmp_path / "out%d.png")
+    assert done.frames == 1 and photos.read(tmp_path / "out%d.png").shape == (40, 61, 3)

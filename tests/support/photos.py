@@ -56,8 +56,8 @@ def animation(path: Path) -> tuple[list[NDArray[np.uint8]], list[int], int]:
     return list(found.frames), [int(duration) for duration in found.durations], int(found.loop_count)
 
 
-def write_gif(path: Path, frames: list[NDArray[np.uint8]], durations: list[int]) -> Path:
-    """Writes RGB frames (H, W, 3), each shown for so many milliseconds."""
+def write_animation(path: Path, frames: list[NDArray[np.uint8]], durations: list[int]) -> Path:
+    """Writes a GIF or WebP of RGB frames (H, W, 3), each shown for so many milliseconds."""
     made = cv2.Animation()
     made.frames = [np.ascontiguousarray(frame[..., ::-1]) for frame in frames]
     made.durations = np.array(durations, np.int32)

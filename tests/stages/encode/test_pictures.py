@@ -20,7 +20,7 @@ DURATIONS = [50, 100, 150, 70, 2000]  # milliseconds
 def gif(tmp_path: Path) -> Path:
     picture = photos.photo(151, 101)
     frames = [np.roll(picture, 10 * i, axis=1) for i in range(len(DURATIONS))]
-    return photos.write_gif(tmp_path / "in.gif", frames, DURATIONS)
+    return photos.write_animation(tmp_path / "in.gif", frames, DURATIONS)
 
 
 @pytest.mark.parametrize("suffix", [".gif", ".webp"])
@@ -42,7 +42,7 @@ def test_an_animation_shows_the_pictures(gif: Path, tmp_path: Path, suffix: str)
 
 def test_frames_that_are_alike_are_shown_as_long(tmp_path: Path) -> None:
     """WebP joins them, and the last one's time is that of all that were joined."""
-    gif = photos.write_gif(tmp_path / "in.gif", [photos.photo(151, 101)] * 4, [50, 100, 150, 70])
+    gif = photos.write_animation(tmp_path / "in.gif", [photos.photo(151, 101)] * 4, [50, 100, 150, 70])
     segment(gif, tmp_path / "out.webp", also=[("blur", tmp_path / "out.gif")], smooth=0, **OPTIONS)
     assert sum(photos.animation(tmp_path / "out.gif")[1]) == 370
     frames, durations, _ = photos.animation(tmp_path / "out.webp")

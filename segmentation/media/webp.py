@@ -1,0 +1,62 @@
+"""Animated WebP as input. FFmpeg can't decode it, so OpenCV does, and FFmpeg gets it as a lossless video in memory."""
+
+from fractions import Fraction
+from io import BytesIO
+from itertools import accumulate
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+from av.codec.context import Flags
+from av.container import InputContainer
+from av.video.frame import VideoFrame
+
+from segmentation.errors import InputError, one_line
+
+_TICK = Fraction(1, 1000)  # WebP's and Matroska's
+_MOST_BYTES = 1 << 31  # of all frames, which OpenCV decodes at once
+
+
+def is_animated_webp(path: str) -> bool:
+    """Returns whether a file is an animated WebP."""
+    try:
+        with Path(path).open("rb") as file:
+            header = file.read(21)
+    except OSError:  # reported where the file is opened
+        return False
+    return header[:4] == b"RIFF" and header[8:16] == b"WEBPVP8X" and len(header) == 21 and bool(header[20] & 2)
+
+
+def open_animated_webp(path: str) -> InputContainer:
+    """Returns the animation as a Matroska file with FFV1, each frame at its time. Raises `InputError`."""
+    data = np.fromfile(path, np.uint8)
+    if 8 + int.from_bytes(data[4:8].tobytes(), "little") > len(data):  # OpenCV would print lines of its own
+        raise InputError(f"{path}: is cut off")
+    width, height = (1 + int.from_bytes(data[at : at + 3].tobytes(), "little") for at in (24, 27))
+    size = width * height * 4 * data.tobytes().count(b"ANMF")
+    if size > _MOST_BYTES:
+        raise InputError(f"{path}: its frames of {width}x{height} take {size >> 20} MiB; make it a video or a GIF")
+    try:
+        done, found = cv2.imdecodeanimation(data)
+    except cv2.error as exc:
+        raise InputError(f"{path}: can't be read ({one_line(exc)})") from exc
+    if not done or not len(found.frames):
+        raise InputError(f"{path}: is damaged or cut off")
+    durations = [max(1, int(duration)) for duration in found.durations]
+    file = BytesIO()
+    with av.open(file, "w", format="matroska") as container:
+        rate = Fraction(1000 * len(durations), sum(durations)).limit_denominator(1000)
+        stream = container.add_stream("ffv1", rate=rate, options={"level": "3"})
+        context = stream.codec_context
+        context.width, context.height, context.pix_fmt, context.time_base = width, height, "bgra", _TICK
+        context.flags |= Flags.frame_duration
+        for pixels, duration, end in zip(found.frames, durations, accumulate(durations), strict=True):
+            layout = "bgra" if pixels.shape[2] == 4 else "bgr24"
+            frame = VideoFrame.from_ndarray(np.ascontiguousarray(pixels, np.uint8), layout)
+            frame.pts, frame.duration, frame.time_base = end - duration, duration, _TICK
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    file.seek(0)
+    opened: InputContainer = av.open(file, "r")
+    return opened

@@ -28,6 +28,8 @@ EXACT = (
 def is_sequence(path: str) -> bool:
     """Returns whether `path` stands for numbered pictures, such as `frames/%05d.png`, and is no file itself."""
     name = Path(path)
+    if "://" in path:
+        return False
     return name.suffix.lower() in PICTURE_SUFFIXES and len(NUMBER.findall(name.name)) == 1 and not name.exists()
 
 

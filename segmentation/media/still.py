@@ -80,12 +80,14 @@ def encode_still(pixels: Pixels, target: Path, quality: Quality | None, profile:
     """
     suffix = target.suffix.lower()
     number = QUALITY.of(quality)
-    options = {
-        ".png": [],
-        ".webp": [cv2.IMWRITE_WEBP_QUALITY, LOSSLESS_WEBP if number == 100 else number],
-    }.get(suffix, [cv2.IMWRITE_JPEG_QUALITY, number])
-    if suffix in (".jpg", ".jpeg"):
-        options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444]
+    match suffix:
+        case ".png":
+            options = [cv2.IMWRITE_PNG_COMPRESSION, 3]  # a quarter smaller than by default
+        case ".webp":
+            options = [cv2.IMWRITE_WEBP_QUALITY, LOSSLESS_WEBP if number == 100 else number]
+        case _:
+            options = [cv2.IMWRITE_JPEG_QUALITY, number]
+            options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444]
     stored = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR if pixels.shape[2] == 3 else cv2.COLOR_RGBA2BGRA)
     kinds = [] if profile is None else [cv2.IMAGE_METADATA_ICCP]
     chunks: list[Any] = [] if profile is None else [np.frombuffer(profile, np.uint8)]

@@ -38,7 +38,7 @@ def open_animated_webp(path: str) -> InputContainer:
     if size > _MOST_BYTES:
         raise InputError(f"{path}: its frames of {width}x{height} take {size >> 20} MiB; make it a video or a GIF")
     try:
-        done, found = cv2.imdecodeanimation(data)
+        done, found = cv2.imdecodeanimation(data[np.newaxis])  # OpenCV 4 wants a row
     except cv2.error as exc:
         raise InputError(f"{path}: can't be read ({one_line(exc)})") from exc
     if not done or not len(found.frames):

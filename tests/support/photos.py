@@ -51,7 +51,7 @@ def read(path: Path) -> NDArray[np.uint8]:
 
 def animation(path: Path) -> tuple[list[NDArray[np.uint8]], list[int], int]:
     """The frames of a GIF or WebP, BGR or BGRA, how many milliseconds each is shown, and how often all; 0: forever."""
-    done, found = cv2.imdecodeanimation(np.fromfile(path, np.uint8))
+    done, found = cv2.imdecodeanimation(np.fromfile(path, np.uint8)[np.newaxis])
     assert done
     return list(found.frames), [int(duration) for duration in found.durations], int(found.loop_count)
 

@@ -164,7 +164,7 @@ class Batch:
         frames = sum(report.frames for report in reports)
         size = sum(_size(path) for report in reports for path in (report.output, *report.also))
         parts = [f"{count} {what}" for what, count in counts.items() if count or what == "done"]
-        say(f"{', '.join(parts)}: {frames} frames in {seconds:.1f} s ({frames / seconds:.1f} fps), {size / 1e6:.1f} MB")
+        say(f"{', '.join(parts)}: {frames} frames in {seconds:.1f} s ({frames / seconds:.1f} fps), {_megabytes(size)}")
         for error in failed:
             say(f"failed: {failure(error)[0]}")
 

@@ -1,11 +1,22 @@
 """Runs the command line."""
 
 import signal
+import sys
 
-# While libraries are imported there is nothing to finish: Ctrl-C ends the process, without a traceback.
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from segmentation.cli.main import command
+def start() -> None:
+    """Imports the program and runs it, then ends the process."""
+    # While libraries are imported there is nothing to finish: Ctrl-C ends the process, without a traceback.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        from segmentation.cli.main import command
+    except (ImportError, MemoryError) as exc:  # a package is missing, or there is no memory for one
+        text = " ".join(str(exc).split())
+        print(f"segmentation: error: a library can't be loaded ({text or 'memory is full'})", file=sys.stderr)
+        sys.exit(3)
+    command()
 
-command()
+
+if __name__ == "__main__":
+    start()

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from segmentation.cli.console import fail, failure, say
+from segmentation.cli.console import exhausted, fail, failure, say
 from segmentation.cli.jobs import Job
 from segmentation.cli.progress import BatchProgress
 from segmentation.cli.workers import in_threads
@@ -124,6 +124,8 @@ class Batch:
             return Outcome(job.source, report=report, stopped=stopped)
         except (SegmentationError, OSError) as exc:
             return Outcome(job.source, error=exc)
+        except (MemoryError, RuntimeError) as exc:
+            return Outcome(job.source, error=exhausted(exc, job.source))
         finally:
             end()
 

@@ -17,6 +17,7 @@ from segmentation.cli.signals import interrupt_on_signals
 from segmentation.config import Config
 from segmentation.errors import BackendError, ConfigError, SegmentationError, printable
 from segmentation.gpu.discovery import find_gpu
+from segmentation.installation import install
 from segmentation.models.model import BUILT_IN, load_model
 from segmentation.tensorrt.variant import TITLES, choose, installed
 
@@ -133,8 +134,8 @@ def _exported(options: argparse.Namespace) -> Path:
 def _install(package: str | None) -> str:
     """Returns the advice that installs a missing package."""
     if package in ("onnx", "platformdirs"):
-        return "pip install 'video-segmentation[rtx]' or 'video-segmentation[tensorrt]'"
-    return "pip install 'video-segmentation[gpu]'"
+        return f"{install('rtx')}, or {install('tensorrt')}"
+    return install("gpu")
 
 
 def _fail(error: SegmentationError) -> int:

@@ -51,6 +51,13 @@ def failure(error: SegmentationError | OSError) -> tuple[str, int]:
     return f"{error.filename or 'a file'}: {error.strerror or error}", 1
 
 
+def exhausted(exc: MemoryError | RuntimeError, source: str) -> SegmentationError:
+    """Returns the error of a machine that has no memory or thread left. Raises any other `RuntimeError` again."""
+    if isinstance(exc, RuntimeError) and "start new thread" not in str(exc):
+        raise exc
+    return SegmentationError(f"{source}: memory or threads are used up; free some, or raise ulimit -v and ulimit -u")
+
+
 @contextmanager
 def results_on_stdout() -> Iterator[Callable[[str], None]]:
     """Yields a function that prints one result on stdout, and raises `OutputError` if that fails.

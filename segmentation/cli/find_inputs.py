@@ -10,7 +10,7 @@ from pathlib import Path
 import av
 import av.error
 
-from segmentation.errors import InputError
+from segmentation.errors import InputError, one_line
 from segmentation.media.containers import PICTURE_SUFFIXES, is_sequence
 from segmentation.media.input import is_url, open_input, video_stream
 
@@ -60,6 +60,9 @@ def find_inputs(arguments: Sequence[str], *, recursive: bool = False) -> Inputs:
         path = Path(text)
         if is_url(text):
             found.sources.append(Source(text))
+        elif os.path.isdir(text) and not os.access(text, os.R_OK | os.X_OK):
+            found.missing.append((text, InputError(f"{text}: the folder may not be read; check its permissions")))
+            continue
         elif os.path.isdir(text):
             _add(found, _files(path, recursive=recursive), beside=path)
         elif glob.has_magic(text) and not os.path.exists(text):
@@ -69,11 +72,11 @@ def find_inputs(arguments: Sequence[str], *, recursive: bool = False) -> Inputs:
             _add(found, (match for match in matches if match.is_file() and not _hidden(match)), named=named)
         elif is_sequence(text):
             found.sources.append(Source(text))
-        elif os.path.isfile(text):
+        elif os.path.exists(text):  # a pipe is refused when it is opened
             several = len(arguments) > 1  # a shell's `*.mp4` names earlier outputs too
             _add(found, [path], named=True, may_be_output=not several)
         else:
-            found.missing.append((text, InputError(f"{text}: no such file")))
+            found.missing.append((text, _absence(text)))
             continue
         if len(found.sources) == before and not os.path.isfile(text):  # a file is an earlier output, counted as such
             found.missing.append((text, InputError(f"{text}: no videos or pictures there")))
@@ -85,6 +88,18 @@ def find_inputs(arguments: Sequence[str], *, recursive: bool = False) -> Inputs:
     once = {s.path if is_url(s.path) else os.path.abspath(s.path): s for s in reversed(found.sources)}
     found.sources = list(reversed(once.values()))
     return found
+
+
+def _absence(path: str) -> InputError:
+    """Returns the reason why there is nothing at `path`."""
+    try:
+        os.stat(path)
+    except PermissionError:
+        return InputError(f"{path}: a folder on the way may not be searched; check its permissions")
+    except (OSError, ValueError) as exc:
+        if not isinstance(exc, FileNotFoundError | NotADirectoryError):
+            return InputError(f"{path}: cannot be opened ({one_line(exc)})")
+    return InputError(f"{path}: no such file")
 
 
 def can_be_input(path: Path) -> bool:

@@ -16,7 +16,7 @@ from segmentation.access import access_of
 from segmentation.atomic_file import discard_all
 from segmentation.cli.arguments import config_from, parse
 from segmentation.cli.batch import Batch
-from segmentation.cli.console import ConsoleHandler, fail, results_on_stdout, say
+from segmentation.cli.console import ConsoleHandler, exhausted, fail, results_on_stdout, say
 from segmentation.cli.find_inputs import Inputs, find_inputs
 from segmentation.cli.jobs import Job, make_jobs
 from segmentation.cli.signals import finish_on_signals
@@ -64,7 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return fail(exc)
         if inputs.left_out and not options.quiet:
             say(f"segmentation: {inputs.left_out}")
-        return _process(jobs, inputs, config, options, print_result)
+        try:
+            return _process(jobs, inputs, config, options, print_result)
+        except (MemoryError, RuntimeError) as exc:
+            return fail(exhausted(exc, "this process"))
 
 
 def _process(

@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import re
+import stat
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -126,8 +127,10 @@ def _limits(kinds: set[str]) -> dict[str, str]:
 
 def _on_disk(path: str) -> str | None:
     """Returns the kind of a playlist or script on the disk. Raises `InputError` for what can't be a video."""
-    if not Path(path).is_file():
-        return None
+    if stat.S_ISDIR(os.stat(path).st_mode):
+        raise IsADirectoryError
+    if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its writer
+        raise InputError(f"{path}: is a pipe or a device; copy its content to a file, and name that")
     with Path(path).open("rb") as file:
         beginning = file.read(_READ)
     if not beginning:

@@ -8,6 +8,7 @@ meaning (labels, normalization, channel order, activation) comes from options, e
 """
 
 import logging
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict, cast
@@ -138,6 +139,8 @@ def open_session(path: Path, options: ort.SessionOptions | None = None) -> ort.I
         known = ", ".join(BUILT_IN)
         proposal = did_you_mean(str(path), BUILT_IN)
         raise ModelError(f"{path}: no such model; give an .onnx file or a built-in name ({known}){proposal}")
+    if not os.access(path, os.R_OK):
+        raise ModelError(f"{path}: may not be read; check its permissions")
     return open_file(path, options)
 
 

@@ -23,6 +23,7 @@ from segmentation.effect import Effect
 from segmentation.errors import BackendError, ConfigError, LacksEngine, UnknownOperator, did_you_mean, one_line
 from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.discovery import device_index, enter_context, find_gpu, require_torch, require_video_libraries
+from segmentation.installation import install
 from segmentation.media.containers import CUTOUTS, codec_for, of_pictures
 from segmentation.media.input import working_format
 from segmentation.models.model import ENGINE, Model
@@ -359,7 +360,7 @@ def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) ->
     try:
         implementation: type[Stage] = getattr(import_module(module), attribute)
     except ModuleNotFoundError as exc:
-        raise BackendError(f"the package {exc.name} is not installed; pip install 'video-segmentation[gpu]'") from exc
+        raise BackendError(f"the package {exc.name} is not installed; {install('gpu')}") from exc
     except Exception as exc:  # other errors of loading a GPU library have no common class
         raise BackendError(f"{module} can't be loaded ({one_line(exc)})") from exc
     if name in _ON_GPU:

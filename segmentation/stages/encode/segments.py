@@ -18,6 +18,7 @@ from av.packet import Packet
 from segmentation.config import Config
 from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
+from segmentation.installation import core_count
 from segmentation.media.muxer import Muxer
 from segmentation.shared_memory import Block, SharedPlanes, planes_size
 from segmentation.stages.decode.timestamps import expected
@@ -94,7 +95,7 @@ class SegmentEncoder(PyAVEncoder):
             super().__init__(muxer, info, pix_fmt, config, gpu)
             return
         frame_bytes = FORMATS[pix_fmt].frame_bytes(info.width, info.height)
-        cores, outputs = len(os.sched_getaffinity(0)), 1 + len(config.also)  # outputs of one run share the memory
+        cores, outputs = core_count(), 1 + len(config.also)  # outputs of one run share the memory
         layout = self._layout = Layout.of(frame_bytes * outputs, float(info.rate), cores, expected(info, config))
         options = _segment_options(muxer.codec, layout)
         super().__init__(muxer, info, pix_fmt, config, gpu, threads=layout.threads, options=options)
@@ -125,7 +126,7 @@ class SegmentEncoder(PyAVEncoder):
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
-        cores = len(os.sched_getaffinity(0))
+        cores = core_count()
         how = f"segments on {cores} cores" if (config.codec or "h264") in _SEGMENTED else "one encoder"
         return f"{PyAVEncoder.describe(config)}, {how}"
 

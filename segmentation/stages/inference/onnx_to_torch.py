@@ -15,6 +15,7 @@ from torch.fx import GraphModule
 from segmentation.atomic_file import write_atomically
 from segmentation.cache import engine_folder
 from segmentation.errors import BackendError, UnknownOperator, one_line
+from segmentation.installation import install
 from segmentation.models.model import Model
 from segmentation.models.scores import LEAST_SPAN
 from segmentation.stages.inference.recorded import UnrecordableError, load, record, store
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 Scores: TypeAlias = torch.Tensor | Sequence[torch.Tensor]  # (N, C, h, w), in a list with auxiliary outputs behind
 
 _FORMAT = 1  # of the cached files
-_INSTALL = "pip install 'video-segmentation[gpu]'"
+_INSTALL = install("gpu")
 
 
 def cached_network(

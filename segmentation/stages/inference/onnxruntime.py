@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.frames import Memory, VideoInfo
+from segmentation.installation import core_count
 from segmentation.models.model import Model, open_session
 from segmentation.models.scores import likeliest, probabilities
 from segmentation.models.tensor_form import Runner
@@ -30,7 +30,7 @@ class OnnxRuntimeInference(Inference):
 
     def __init__(self, model: Model, config: Config, gpu: Gpu | None = None, preloaded: object = None) -> None:
         options = ort.SessionOptions()
-        cores = len(os.sched_getaffinity(0))
+        cores = core_count()
         if model.form.recurrent:  # a frame needs the states that the frame before has left
             self.workers = 1
             options.intra_op_num_threads = cores

@@ -8,7 +8,6 @@ input's clock, in Matroska's milliseconds. The tag `SEGMENTATION_MASKS` describe
 from __future__ import annotations  # PyAV's types are generic for type checkers only
 
 import json
-import os
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -29,6 +28,7 @@ from segmentation.atomic_file import PendingFile
 from segmentation.config import Config
 from segmentation.errors import ConfigError, InputError, OutputError, one_line
 from segmentation.frames import FULL, FrameBatch, Memory, VideoInfo
+from segmentation.installation import core_count
 from segmentation.media.input import open_input
 from segmentation.models.model import Model
 from segmentation.sinks import FinishedBatch, Sink
@@ -166,7 +166,7 @@ class MaskReader:
                 raise InputError(f"{self._path}: holds masks {of}; that of {info.path} is {wanted}")
         self._shift = Fraction(self.about.shift)
         self._masks: Iterator[tuple[int, Mask]] | None = None
-        self.workers = min(len(os.sched_getaffinity(0)), _MOST_WORKERS)  # for postprocess on the host
+        self.workers = min(core_count(), _MOST_WORKERS)  # for postprocess on the host
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:

@@ -5,7 +5,6 @@ however long the video is.
 """
 
 import math
-import os
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -25,10 +24,11 @@ from segmentation.config import MAX_PIXELS, Config
 from segmentation.effect import Effect
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, PixelFormat, Plane, Planes, VideoInfo
+from segmentation.installation import core_count
 from segmentation.media.input import EXACT, decoder_options, open_input, probe
 from segmentation.media.planes import plane_view
 
-MOST_WORKERS = len(os.sched_getaffinity(0))  # threads that work on frames at once
+MOST_WORKERS = core_count()  # threads that work on frames at once
 _MOST_PICTURES = 64  # decoded, in memory
 
 

@@ -1,0 +1,29 @@
+"""Where this package comes from, for advice on how to install its extras, and the machine's cores."""
+
+import json
+import os
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+_NAME = "video-segmentation"
+
+
+def install(extra: str) -> str:
+    """Returns the command that adds an extra to this installation: the package is in no index."""
+    checkout = Path(__file__).parent.parent
+    if (checkout / "pyproject.toml").is_file():
+        return f"pip install '{checkout}[{extra}]'"
+    try:
+        origin = json.loads(distribution(_NAME).read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        origin = {}
+    url = origin.get("url", "git+URL")
+    source = f"{origin['vcs_info']['vcs']}+{url}" if "vcs_info" in origin else url
+    return f"pip install '{_NAME}[{extra}] @ {source}'"
+
+
+def core_count() -> int:
+    """Returns the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # macOS

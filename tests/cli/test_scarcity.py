@@ -1,0 +1,94 @@
+"""Where something is missing: memory, space on the disk, permissions. One true line each, and nothing left."""
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from paths import ROOT, SAMPLE
+from program import TIMEOUT, cli
+
+# Root may read and write everything, unless this is taken from it.
+_RIGHTS = "-dac_override,-dac_read_search"
+MERE = ["setpriv", f"--bounding-set={_RIGHTS}", f"--inh-caps={_RIGHTS}"] if os.geteuid() == 0 else []
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Iterator[Path]:
+    """A folder with a video, a file and folders that may not be used."""
+    for name in ("clip.mp4", "secret.mp4"):
+        (tmp_path / name).write_bytes(SAMPLE.read_bytes())
+    for name in ("closed", "full"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "secret.mp4").chmod(0)
+    (tmp_path / "closed").chmod(0)
+    (tmp_path / "full").chmod(0o555)
+    yield tmp_path
+    (tmp_path / "closed").chmod(0o755)
+    (tmp_path / "full").chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("secret.mp4", "secret.mp4: may not be read; check its permissions"),
+        ("closed/a.mp4", "closed/a.mp4: a folder on the way may not be searched; check its permissions"),
+        ("closed", "closed: the folder may not be read; check its permissions"),
+        ("clip.mp4 -o full/a.mp4", "full/a.mp4: cannot be written (Permission denied)"),
+        ("clip.mp4 -o full/new/", "full/new: Permission denied"),
+        ("clip.mp4 --results full/a.jsonl", "full/a.jsonl: cannot be written (Permission denied)"),
+        ("clip.mp4 --model secret.mp4", "secret.mp4: may not be read; check its permissions"),
+        ("clip.mp4 --masks secret.mp4", "secret.mp4: may not be read; check its permissions"),
+    ],
+)
+def test_what_may_not_be_used_is_named(closed: Path, arguments: str, said: str) -> None:
+    before = sorted(path.name for path in closed.iterdir())
+    command = [*MERE, sys.executable, "-m", "segmentation", *arguments.split(), "--max-frames", "3"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=closed, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+    assert (done.returncode, done.stderr) == (1, f"segmentation: error: {said}\n")
+    assert sorted(path.name for path in closed.iterdir()) == before
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.mp4")
+    for arguments in ((tmp_path / "pipe.mp4",), (SAMPLE, "--masks", tmp_path / "pipe.mp4")):
+        done = cli(*arguments, "-o", tmp_path / "a.mp4")
+        assert done.returncode == 1 and f"{tmp_path}/pipe.mp4: is a pipe or a device; copy" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+def test_a_full_disk(tmp_path: Path) -> None:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "none", tmp_path], capture_output=True).returncode:
+        pytest.skip("no disk can be mounted here")
+    try:
+        done = cli(SAMPLE, "-o", tmp_path / "a.mp4")
+        assert done.returncode == 1 and f"{tmp_path}/a.mp4: cannot be written (No space left on device)" in done.stderr
+        assert not list(tmp_path.iterdir())
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
+def test_little_memory_is_one_line() -> None:
+    """So little that a library can't be loaded."""
+    command = [sys.executable, "-m", "segmentation", "--version"]
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))
+
+    done = subprocess.run(command, cwd=ROOT, preexec_fn=limit, capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == 3 and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("segmentation: error: a library can't be loaded (")
+
+
+def test_a_machine_without_another_thread(tmp_path: Path) -> None:
+    without = "import runpy, sys, threading; sys.argv = ['x', *sys.argv[1:]]; import segmentation.cli.main"
+    refuse = 'threading._start_new_thread = lambda *_: (_ for _ in ()).throw(RuntimeError("can\'t start new thread"))'
+    run = "runpy.run_module('segmentation', run_name='__main__')"
+    command = [sys.executable, "-c", f"{without}; {refuse}; {run}", str(SAMPLE), "-o", str(tmp_path / "a.mp4")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == 1 and "memory or threads are used up; free some, or raise ulimit" in done.stderr
+    assert "Traceback" not in done.stderr

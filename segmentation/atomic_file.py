@@ -28,9 +28,9 @@ class PendingFile:
         """`target` may be relative: its folder is the one that is current now. `overwrite` lets it be replaced."""
         self.target = target  # as the user wrote it, for messages
         self.overwrite = overwrite
-        self._place = target.absolute()  # the current folder may change before the end
+        self.place = target.absolute()  # the current folder may change before the end
         # No process id: containers use the same ones again. Not the whole name: it may be as long as names can be.
-        self.path = self._place.with_name(f".{target.stem[:40]}.{token_hex(4)}.part{target.suffix}")
+        self.path = self.place.with_name(f".{target.stem[:40]}.{token_hex(4)}.part{target.suffix}")
         self._lock: int | None = None  # descriptor that holds the lock of the temporary file
         _pending.add(self)
 
@@ -102,17 +102,17 @@ class PendingFile:
             os.fsync(file.fileno())
         self._unlock()
         if self.overwrite:
-            partial = f".partial{self.target.suffix}" if fragment and self._place.exists() else self.target.suffix
-            self.path.replace(self._place.with_suffix(partial))
+            partial = f".partial{self.target.suffix}" if fragment and self.place.exists() else self.target.suffix
+            self.place = self.path.replace(self.place.with_suffix(partial))
             return self.target.with_suffix(partial)
         try:  # unlike a rename, a link never replaces a file that has come into being meanwhile
-            os.link(self.path, self._place)
+            os.link(self.path, self.place)
         except FileExistsError:
             raise OutputError(
                 f"{self.target}: came into being in the meantime; use -y (overwrite=True) to replace it"
             ) from None
         except OSError:  # no hard links on this file system
-            self.path.rename(self._place)
+            self.path.rename(self.place)
         self.path.unlink(missing_ok=True)
         return self.target
 

@@ -5,13 +5,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import get_args
+from typing import TextIO, get_args
 
 from segmentation.effect import Effect, number
 from segmentation.errors import ConfigError, did_you_mean
 from segmentation.model_types import TYPES
 from segmentation.option_types import fitted
-from segmentation.options import Activation, Allowed, ChannelOrder, Codec, Mode, Quality
+from segmentation.options import Activation, Allowed, ChannelOrder, Codec, Format, Mode, Quality
 
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
 DEFAULT_SMOOTH = 0.5
@@ -23,6 +23,7 @@ QUALITY |= {"jpeg": (100, 1), "webp": (100, 1)}  # of pictures
 CODECS: tuple[str, ...] = get_args(Codec)  # to choose from; vp9 is for cut-outs only
 _X26X = ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", "placebo")
 PRESETS = {"h264": _X26X, "hevc": _X26X, "av1": tuple(map(str, range(14))), "ffv1": (), "mjpeg": ()}
+UNCOMPRESSED = ("y4m", "rawvideo")  # formats without a codec
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
 NVENC_PRESETS = ("p1", "p2", "p3", "p4", "p5", "p6", "p7")
 
@@ -139,6 +140,10 @@ class Config:
     """Codec of the video: `h264`, `hevc`, `av1`, `ffv1` or `mjpeg`. `mjpeg` and `encode="jpeg"` imply each other.
     Default: `h264`, and `av1` in .webm; that of a cut-out follows from its suffix."""
 
+    format: Format | None = None
+    """Container of an output that is a pipe or a file object: `matroska`, `mpegts`, `nut`, `y4m` or `rawvideo`. The
+    last two hold no sound. A file's follows from its suffix. Default: `matroska`."""
+
     quality: Quality | None = None
     """Constant rate factor of the codec: 0 to 51 for h264 and hevc, 0 to 63 for av1. Lower is better; 0 is lossless
     for h264 and hevc. For mjpeg, and for JPEG and WebP pictures, 1 to 100, higher is better. `high` is h264 16, hevc
@@ -157,8 +162,9 @@ class Config:
     verify: bool = False
     """Decode the output afterwards and compare it with the input. Default: False."""
 
-    results: str | Path | None = None
-    """A file that gets one JSON object per frame: the found classes with area and box. Default: None."""
+    results: str | Path | TextIO | None = None
+    """A file, a named pipe or a file object for text that gets one JSON object per frame: the found classes with area
+    and box. Default: None."""
 
     rle: bool = False
     """Add each mask to the results, as COCO's run lengths. Default: False."""
@@ -205,6 +211,8 @@ class Config:
         self._check_effects()
         _choice("mode", self.mode, get_args(Mode))
         _choice("codec", self.codec, (None, *CODECS))
+        _choice("format", self.format, (None, *get_args(Format)))
+        self._check_format()
         self._check_jpeg()
         self._check_edge()
         self._check_stretch()
@@ -271,6 +279,13 @@ class Config:
             raise ConfigError(f"encode {self.encode!r}: can't encode alpha; leave out --encode")
         if self.verify:
             raise ConfigError("verify: can't check a cutout, whose layout is not the input's; leave out --verify")
+
+    def _check_format(self) -> None:
+        """Refuses options that say how uncompressed video is to be compressed."""
+        if self.format in UNCOMPRESSED:
+            for name in ("codec", "quality", "preset"):
+                if (value := getattr(self, name)) is not None:
+                    raise ConfigError(f"{name} {value!r}: {self.format} is not compressed; leave out --{name}")
 
     def _check_jpeg(self) -> None:
         """Completes or refuses the pair of codec and encoder: the GPU's JPEG encoder is the only one of its codec."""

@@ -1,7 +1,8 @@
 """Errors that users can act on; any other exception that surfaces is a bug.
 
     SegmentationError
-        ConfigError, InputError, OutputError
+        ConfigError, InputError
+        OutputError: ReaderGone
         ModelError: UnknownOperator
         EngineError
         BackendError: LacksEngine
@@ -72,6 +73,12 @@ class DeviceMemoryError(DeviceError):
 
 class OutputError(SegmentationError):
     """The output cannot be written."""
+
+
+class ReaderGone(OutputError):
+    """The reader of an output has closed the pipe. That is the usual end before programs such as `head`."""
+
+    exit_code = 141  # as of programs that SIGPIPE ends
 
 
 def one_line(error: BaseException | str) -> str:

@@ -19,6 +19,7 @@ from segmentation.access import Access
 if TYPE_CHECKING:  # machines without a GPU may lack PyTorch
     import torch
 
+    from segmentation.byte_source import ByteSource
     from segmentation.gpu.driver import Event
     from segmentation.shared_memory import BlockPool, SharedPlanes
 
@@ -155,6 +156,12 @@ class VideoInfo:
     rotation: int  # degrees counter-clockwise that stored frames must be turned to stand upright: 0, 90, 180, 270
     interlaced: bool
     access: Access = field(default_factory=Access)  # within which the input is opened again
+    stream: ByteSource | None = None  # the bytes, where `path` is a name for messages
+
+    @property
+    def source(self) -> str | ByteSource:
+        """What `open_input` takes."""
+        return self.stream or self.path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from os import PathLike, fspath
 from pathlib import Path
 from types import UnionType
+from typing import TextIO
 
 import numpy as np
 
@@ -66,6 +67,10 @@ def _quality(value: object) -> object:
     return value if value == "high" else _whole(value)
 
 
+def _file_or_object(value: object) -> object:
+    return value if callable(getattr(value, "write", None)) else _file(value)
+
+
 def _items(value: object) -> tuple[object, ...]:
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):  # text has items, but is one value
         raise TypeError
@@ -89,6 +94,7 @@ _KINDS: dict[type | UnionType, tuple[Read, str]] = {
     float: (_number, "a number"),
     str: (_text, "text"),
     str | Path: (_file, "the name of a file"),
+    str | Path | TextIO: (_file_or_object, "the name of a file, or a file object for text"),
     tuple[str, ...]: (_several(_text), "a list of texts"),
     tuple[float, ...]: (_several(_number), "a list of numbers"),
     tuple[int, int]: (_pair(_whole, _whole), "two whole numbers, height and width"),

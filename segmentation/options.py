@@ -5,9 +5,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Literal, TextIO, TypedDict
 
 Mode = Literal["auto", "baseline", "optimized"]
+Format = Literal["matroska", "mpegts", "nut", "y4m", "rawvideo"]
 Codec = Literal["h264", "hevc", "av1", "ffv1", "mjpeg"]
 ChannelOrder = Literal["rgb", "bgr"]
 Allowed = Literal["playlists", "private"]
@@ -52,13 +53,14 @@ class RunOptions(PictureOptions, total=False):
     max_pixels: int
     max_duration: float | None
     codec: Codec | None
+    format: Format | None
     quality: Quality | None
     preset: str | None
     overwrite: bool
     strict: bool
     trace: str | Path | None
     verify: bool
-    results: str | Path | None
+    results: str | Path | TextIO | None
     rle: bool
     save_masks: str | Path | None
 

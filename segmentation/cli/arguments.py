@@ -3,7 +3,7 @@
 import argparse
 import threading
 from collections.abc import Sequence
-from typing import cast
+from typing import cast, get_args
 
 from segmentation.cli.jobs import effect_and_file
 from segmentation.cli.parser import Parser, new_parser, parse_all
@@ -11,7 +11,7 @@ from segmentation.config import ACTIVATIONS, CODECS, MAX_PIXELS, STAGES, Config,
 from segmentation.effect import CHOICES
 from segmentation.errors import ConfigError
 from segmentation.model_types import TYPES
-from segmentation.options import Options, Quality
+from segmentation.options import Format, Options, Quality
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 
 _EXAMPLES = (
@@ -19,6 +19,7 @@ _EXAMPLES = (
     "segmentation input.mp4 -o out.mkv --effect color:#00b140",
     "segmentation videos/ -r -o results/ --skip-existing     all videos and pictures in videos/ and its folders",
     "segmentation photo.jpg --effect cutout                  writes photo.segmented.png beside it",
+    "ffmpeg -i in.mp4 -f matroska - | segmentation - -o - | ffplay -",
     "segmentation input.mp4 --start 1:30 --duration 10 --also mask:mask.mkv",
 )
 
@@ -54,11 +55,17 @@ def make_parser() -> Parser:
         "124 out of time, 129, 130, 143 stopped.",
     )
     add = parser.add_argument
-    add("inputs", nargs="*", metavar="INPUT", help="videos, pictures, folders of them, patterns, http(s) addresses")
+    add(
+        "inputs",
+        nargs="*",
+        metavar="INPUT",
+        help="videos, pictures, folders of them, patterns, http(s) addresses, - (standard input)",
+    )
     add(
         "-o",
         "--output",
-        help="output file, or a folder for several inputs (default: INPUT.segmented.mp4, or a picture, beside it)",
+        help="output file, - for standard output, a folder for several inputs (default: INPUT.segmented.mp4; of a picture "
+        "a picture)",
     )
     add("-r", "--recursive", action="store_true", help="search folders in folders too")
     add("--skip-existing", action="store_true", help="leave out inputs whose output exists")
@@ -124,6 +131,7 @@ def _add_effect(parser: argparse.ArgumentParser) -> None:
 def _add_output(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the codec and of the other files that a run writes."""
     add = parser.add_argument_group("output").add_argument
+    add("--format", choices=get_args(Format), help="container of an output that is a pipe (default: matroska)")
     add("--codec", choices=CODECS, help="the video's codec (default: h264; av1 in .webm)")
     add(
         "--quality",

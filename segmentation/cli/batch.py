@@ -5,15 +5,16 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from segmentation.cli.console import exhausted, fail, failure, say
+from segmentation.cli.console import Stdout, exhausted, fail, failure, say
 from segmentation.cli.jobs import Job
 from segmentation.cli.progress import BatchProgress
+from segmentation.cli.standard_streams import STANDARD, lines_out, video_in, video_out
 from segmentation.cli.workers import in_threads
 from segmentation.errors import SegmentationError, hide_secrets
 from segmentation.pipeline.report import Report
@@ -59,7 +60,8 @@ class Batch:
 
     segmenter: Segmenter
     stop: threading.Event  # ends the runs under way, with playable files
-    print_result: Callable[[str], None] | None  # for `--json`
+    stdout: Stdout
+    json: bool = False
     at_a_time: int = 1
     skip_existing: bool = False
     quiet: bool = False
@@ -117,7 +119,11 @@ class Batch:
         before = {path for path in job.written if os.path.exists(path)}
         try:
             job.make_folders()
-            report = self.segmenter.run(job.source, job.target, stop=self.stop, progress=advance, **job.options)
+            source, target = video_in(job.source), video_out(job.target, self.segmenter.config, self.stdout)
+            options = job.options
+            if str(options.get("results")) == STANDARD:
+                options = options | {"results": lines_out(self.stdout)}
+            report = self.segmenter.run(source, target, stop=self.stop, progress=advance, **options)
             stopped = self.stop.is_set() and not report.complete
             if stopped and (self.skip_existing or not alone):
                 report = _as_fragment(report, [path for path in job.written if path not in before])
@@ -145,9 +151,9 @@ class Batch:
                 say(f"{files}: {state}{done}, {_sizes(outcome.source, report)}")
         else:
             log.info("%s: exists already, skipped", outcome.target)
-        if self.print_result is not None:
+        if self.json:
             try:
-                self.print_result(outcome.as_json())
+                self.stdout.print(outcome.as_json())
             except SegmentationError as exc:
                 return code or fail(exc)
         return code

@@ -3,12 +3,14 @@
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import BinaryIO, TextIO
 
 from rich.console import Console
 
-from segmentation.errors import OutputError, SegmentationError, printable
+from segmentation.errors import OutputError, ReaderGone, SegmentationError, printable
 
 console = Console(stderr=True, highlight=False, emoji=False)  # file names may hold rich's emoji codes
 
@@ -38,9 +40,10 @@ def say(line: str) -> None:
 
 
 def fail(error: SegmentationError | OSError) -> int:
-    """Writes an error in one line on stderr; returns the exit code."""
+    """Writes an error in one line on stderr; returns the exit code. A closed pipe is the reader's wish, no error."""
     message, code = failure(error)
-    say(f"segmentation: error: {message}")
+    if not isinstance(error, ReaderGone):
+        say(f"segmentation: error: {message}")
     return code
 
 
@@ -58,30 +61,48 @@ def exhausted(exc: MemoryError | RuntimeError, source: str) -> SegmentationError
     return SegmentationError(f"{source}: memory or threads are used up; free some, or raise ulimit -v and ulimit -u")
 
 
+@dataclass(frozen=True, slots=True)
+class Stdout:
+    """Holds the process's standard output, None where the parent process has closed it."""
+
+    file: TextIO | None
+
+    def print(self, text: str) -> None:
+        """Prints one result. Raises `OutputError` if that fails."""
+        if self.file is None:
+            return
+        try:
+            print("\n".join(map(printable, text.splitlines())), file=self.file, flush=True)
+        except BrokenPipeError as exc:
+            raise ReaderGone("standard output: its reader has closed it") from exc
+        except OSError as exc:
+            raise OutputError(f"standard output: cannot be written ({exc.strerror})") from exc
+
+    def binary(self) -> BinaryIO:
+        """Returns the file for bytes. Raises `OutputError`."""
+        if self.file is None:
+            raise OutputError("standard output: is closed")
+        return self.file.buffer
+
+
 @contextmanager
-def results_on_stdout() -> Iterator[Callable[[str], None]]:
-    """Yields a function that prints one result on stdout, and raises `OutputError` if that fails.
+def results_on_stdout() -> Iterator[Stdout]:
+    """Yields the process's standard output.
 
     Meanwhile file descriptor 1 leads to stderr: GPU libraries print to the process's stdout, where only results belong.
     """
     if sys.stdout is None:  # closed by the parent process
-        yield lambda text: None
+        yield Stdout(None)
         return
     sys.stdout.flush()
     saved = os.dup(1)
     # A failed flush leaves text in a file object's buffer: this object, unlike sys.stdout, is closed here.
     stdout = open(saved, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)  # noqa: SIM115
 
-    def print_result(text: str) -> None:
-        try:
-            print("\n".join(map(printable, text.splitlines())), file=stdout, flush=True)
-        except OSError as exc:
-            raise OutputError(f"standard output: cannot be written ({exc.strerror})") from exc
-
     with suppress(OSError):  # a closed stderr
         os.dup2(2, 1)
     try:
-        yield print_result
+        yield Stdout(stdout)
     finally:
         with suppress(OSError):
             sys.stdout.flush()

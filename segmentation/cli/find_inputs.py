@@ -10,6 +10,8 @@ from pathlib import Path
 import av
 import av.error
 
+from segmentation.byte_source import is_fifo
+from segmentation.cli.standard_streams import is_stdin
 from segmentation.errors import InputError, one_line
 from segmentation.media.containers import PICTURE_SUFFIXES, is_sequence
 from segmentation.media.input import is_url, open_input, video_stream
@@ -58,7 +60,7 @@ def find_inputs(arguments: Sequence[str], *, recursive: bool = False) -> Inputs:
     for text in arguments:
         before = len(found.sources)
         path = Path(text)
-        if is_url(text):
+        if is_url(text) or is_stdin(text) or is_fifo(path):
             found.sources.append(Source(text))
         elif os.path.isdir(text) and not os.access(text, os.R_OK | os.X_OK):
             found.missing.append((text, InputError(f"{text}: the folder may not be read; check its permissions")))

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from segmentation.byte_source import is_fifo
 from segmentation.cli.find_inputs import VIDEO_SUFFIXES, Source
+from segmentation.cli.standard_streams import STANDARD
 from segmentation.config import Config
 from segmentation.effect import Effect
 from segmentation.errors import ConfigError
@@ -38,12 +40,13 @@ class Job:
         """Returns the files that this run writes."""
         others = (self.options.get("results"), self.options.get("save_masks"))
         also = [Path(path) for _, path in self.options.get("also", ())]
-        return [self.target, *also, *(Path(path) for path in others if path)]
+        paths = [self.target, *also, *(Path(str(path)) for path in others if path)]
+        return [path for path in paths if str(path) != STANDARD and not is_fifo(path)]
 
     @property
     def done(self) -> bool:
         """Returns whether all files of this run exist. Files only come into being complete."""
-        return all(os.path.lexists(path) for path in self.written)
+        return bool(self.written) and all(os.path.lexists(path) for path in self.written)
 
     def make_folders(self) -> None:
         """Makes the folders that are missing. Raises `OSError`."""
@@ -57,6 +60,8 @@ def make_jobs(sources: Sequence[Source], output: str | None, config: Config) -> 
     Raises `ConfigError` if two jobs have a file in common.
     """
     several = len(sources) > 1
+    if several and STANDARD in (output, config.results):
+        raise ConfigError("-: several inputs can't share standard output; name a folder")
     folder = output is not None and _is_folder("output", output, several=several)
     if config.trace is not None and several:
         raise ConfigError(f"--trace {config.trace}: one file for one input; trace them apart")
@@ -113,6 +118,8 @@ def _identity(path: str | Path) -> tuple[int, int] | None:
 
 def _is_folder(option: str, path: str | Path, *, several: bool) -> bool:
     """Returns whether an option names a folder, or one that is to be made for several inputs. Raises `ConfigError`."""
+    if str(path) == STANDARD:
+        return False
     if os.path.isdir(path) or str(path).endswith("/"):
         return True
     if several and (os.path.lexists(path) or Path(path).suffix.lower() in _FILES):
@@ -140,6 +147,7 @@ def _name_others(job: Job, config: Config, source: Source, *, several: bool, who
     # One name, so that --masks finds the file of --save-masks.
     masks = f"{default_output(source.path, whole_name=whole).stem}.masks.mkv"
     if config.results is not None:
+        assert isinstance(config.results, str | Path), "the command has no file objects"
         options["results"] = within("results", config.results, f"{target.stem}.jsonl")
     if config.save_masks is not None:
         options["save_masks"] = within("save-masks", config.save_masks, masks)

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import NoReturn
@@ -16,10 +16,11 @@ from segmentation.access import access_of
 from segmentation.atomic_file import discard_all
 from segmentation.cli.arguments import config_from, parse
 from segmentation.cli.batch import Batch
-from segmentation.cli.console import ConsoleHandler, exhausted, fail, results_on_stdout, say
+from segmentation.cli.console import ConsoleHandler, Stdout, exhausted, fail, results_on_stdout, say
 from segmentation.cli.find_inputs import Inputs, find_inputs
 from segmentation.cli.jobs import Job, make_jobs
 from segmentation.cli.signals import finish_on_signals
+from segmentation.cli.standard_streams import check_stdout
 from segmentation.cli.workers import stuck
 from segmentation.config import Config
 from segmentation.errors import ConfigError, SegmentationError
@@ -52,12 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     level = logging.ERROR if options.quiet else logging.INFO if options.verbose else logging.WARNING
     logging.basicConfig(level=level, handlers=[ConsoleHandler()], force=True)
-    with results_on_stdout() as print_result:
+    with results_on_stdout() as stdout:
         try:
             config = config_from(options)
             if options.plan:
-                print_result(_plan(config, options))
+                stdout.print(_plan(config, options))
                 return 0
+            check_stdout(options.output, config, json=options.json)
             inputs = _inputs(options)
             jobs = make_jobs(inputs.sources, options.output, config)
         except (SegmentationError, OSError) as exc:
@@ -65,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if inputs.left_out and not options.quiet:
             say(f"segmentation: {inputs.left_out}")
         try:
-            return _process(jobs, inputs, config, options, print_result)
+            return _process(jobs, inputs, config, options, stdout)
         except (MemoryError, RuntimeError) as exc:
             return fail(exhausted(exc, "this process"))
 
@@ -75,7 +77,7 @@ def _process(
     inputs: Inputs,
     config: Config,
     options: argparse.Namespace,
-    print_result: Callable[[str], None],
+    stdout: Stdout,
 ) -> int:
     """Processes all jobs, or those before a signal; returns the exit code."""
     codes: list[int] = []
@@ -84,7 +86,8 @@ def _process(
         batch = Batch(
             segmenter=segmenter,
             stop=received.stop,
-            print_result=print_result if options.json else None,
+            stdout=stdout,
+            json=options.json,
             at_a_time=options.jobs,
             skip_existing=options.skip_existing,
             quiet=options.quiet,

@@ -3,10 +3,11 @@
 import re
 from pathlib import Path
 
-from segmentation.config import QUALITY, Config
+from segmentation.config import QUALITY, UNCOMPRESSED, Config
 from segmentation.effect import Effect
 from segmentation.errors import ConfigError, OutputError
 from segmentation.frames import VideoInfo
+from segmentation.output_stream import OutputStream, Target
 
 CUTOUTS = {".mov": "prores", ".webm": "vp9", ".mkv": "ffv1", ".png": "png"}  # codecs with alpha
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")  # one picture a file
@@ -50,14 +51,14 @@ def name_pattern(name: str) -> re.Pattern[str]:
     return re.compile(r"(\d+)".join(map(re.escape, parts)))
 
 
-def codec_for(target: Path, config: Config) -> str:
+def codec_for(target: Target, config: Config) -> str:
     """Returns the codec for a file of this suffix, where the user names none.
 
     Raises `OutputError` if the file is to hold a cutout and can't hold alpha. Raises `ConfigError` if quality or preset
     belong to another codec.
     """
     suffix = target.suffix.lower()
-    if of_pictures(target):
+    if isinstance(target, Path) and of_pictures(target):
         codec = suffix[1:].replace("jpg", "jpeg")
         if Effect.parse(config.effect).kind == "cutout" and codec in ("gif", "jpeg"):
             raise OutputError(f"{target}: can't hold a cutout's alpha; name a .webp, .mov, .webm or FOLDER/%05d.png")
@@ -67,6 +68,8 @@ def codec_for(target: Path, config: Config) -> str:
     if suffix in PICTURE_SUFFIXES:
         raise OutputError(f"{target}: pictures are written as .png, .jpg, .jpeg or .webp")
     if Effect.parse(config.effect).kind != "cutout":
+        if isinstance(target, OutputStream) and target.format in UNCOMPRESSED:
+            return "rawvideo"
         codec = "av1" if suffix == ".webm" else "h264"
         if fault := config.misfit(codec):
             raise ConfigError(f"{target}: {fault}")
@@ -81,9 +84,9 @@ def of_pictures(target: Path) -> bool:
     return target.suffix.lower() in (*PICTURES, ".gif")
 
 
-def format_options(target: Path, info: VideoInfo) -> dict[str, str]:
+def format_options(suffix: str, info: VideoInfo) -> dict[str, str]:
     """Returns options for the format's muxer with which every timestamp stays as it is."""
-    match target.suffix.lower():
+    match suffix.lower():
         case ".mp4" | ".mov" | ".m4v":
             # The movie's clock states where a stream begins: its ticks have to meet the video's.
             ticks = info.time_base.denominator

@@ -4,9 +4,11 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 
 import struct
 from collections.abc import Iterator
+from io import RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from segmentation.byte_source import ByteSource, source_name
 from segmentation.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,17 +26,23 @@ def refuse_encrypted(packet: Packet[VideoStream], path: str) -> None:
         raise _error(path)
 
 
-def refuse_encrypted_mp4(path: str) -> None:
-    """Raises `InputError` if an MP4 on the disk has encrypted streams. Its first packets may be clear all the same."""
+def refuse_encrypted_mp4(source: str | ByteSource) -> None:
+    """Raises `InputError` if an MP4 has encrypted streams. Its first packets may be clear all the same.
+
+    A pipe is not searched: its packets alone are looked at.
+    """
+    name = source_name(source)
+    if isinstance(source, ByteSource) and not source.seekable:
+        return
     try:
-        with Path(path).open("rb") as file:
+        with Path(source).open("rb") if isinstance(source, str) else source.open() as file:
             if any(kind in _ENCRYPTED for kind in _sample_entries(file)):
-                raise _error(path)
+                raise _error(name)
     except (OSError, struct.error):
         return  # FFmpeg has opened the file, and says what is wrong with it
 
 
-def _sample_entries(file: BinaryIO) -> Iterator[bytes]:
+def _sample_entries(file: BinaryIO | RawIOBase) -> Iterator[bytes]:
     """Yields the types of the sample entries and of all boxes on the way to them."""
     file.seek(0, 2)
     open_boxes = [(0, file.tell())]  # (position of the next box, end of the box around it)
@@ -45,10 +53,10 @@ def _sample_entries(file: BinaryIO) -> Iterator[bytes]:
             return
         begin, limit = open_boxes.pop()
         file.seek(begin)
-        size, kind = struct.unpack(">I4s", file.read(8))
+        size, kind = struct.unpack(">I4s", file.read(8) or b"")
         header = 8
         if size == 1:  # the size follows, in 64 bits
-            header, size = 16, struct.unpack(">Q", file.read(8))[0]
+            header, size = 16, struct.unpack(">Q", file.read(8) or b"")[0]
         end = min(begin + size, limit) if size >= header else limit  # 0: up to the end
         yield kind
         open_boxes.append((end, limit))

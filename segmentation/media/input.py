@@ -18,6 +18,7 @@ from av.video.reformatter import Interpolation
 from av.video.stream import VideoStream
 
 from segmentation.access import Access
+from segmentation.byte_source import ByteSource, source_name
 from segmentation.config import MAX_PIXELS
 from segmentation.errors import InputError, one_line
 from segmentation.frames import FORMATS, FULL, Color, VideoInfo
@@ -46,9 +47,14 @@ def is_url(path: str) -> bool:
     return path.startswith(("http://", "https://"))
 
 
-def open_input(path: str, access: Access | None = None) -> InputContainer:
-    """Opens a file or an http(s) address for reading. Raises `InputError` if that fails, for whatever reason."""
-    access = access or Access()
+def open_input(source: str | ByteSource, access: Access | None = None) -> InputContainer:
+    """Opens a file, an http(s) address or a source of bytes for reading, at its beginning.
+
+    Raises `InputError` if that fails, for whatever reason.
+    """
+    if isinstance(source, ByteSource):
+        return _open_bytes(source)
+    path, access = source, access or Access()
     if is_sequence(path):
         return _open_sequence(path)
     url = is_url(path)
@@ -90,6 +96,22 @@ def open_input(path: str, access: Access | None = None) -> InputContainer:
             text = "is not a video that FFmpeg can read, or its header is cut off or damaged"
             raise InputError(f"{path}: {text}") from exc
         raise InputError(f"{path}: cannot be opened ({one_line(exc)})") from exc
+
+
+def _open_bytes(source: ByteSource) -> InputContainer:
+    options = _limits(set())
+    try:
+        reader = source.open()
+        # Without a time limit: the program before a pipe may take long to begin.
+        container: InputContainer = av.open(reader, "r", container_options=options, **_OPEN_OPTIONS)
+        return container
+    except av.error.EOFError as exc:
+        raise InputError(f"{source.name}: holds no bytes, or ends before a video begins") from exc
+    except (av.error.FFmpegError, OSError, ValueError, TypeError) as exc:
+        if isinstance(exc, av.error.InvalidDataError):
+            pipe = "" if source.seekable else "; an MP4 in a pipe needs its index at its beginning (+faststart)"
+            raise InputError(f"{source.name}: is not a video that FFmpeg can read, or is damaged{pipe}") from exc
+        raise InputError(f"{source.name}: cannot be opened ({one_line(exc)})") from exc
 
 
 def _open_sequence(path: str) -> InputContainer:
@@ -172,13 +194,13 @@ def decoder_options(access: Access) -> dict[str, str]:
     return {"max_pixels": str(min(MAX_PIXELS, 2 * access.max_pixels + (1 << 16)))}
 
 
-def probe(path: str, access: Access | None = None) -> VideoInfo:
-    """Describes the main video of `path`, from the container and the first frame. Raises `InputError`."""
-    access = access or Access()
-    with open_input(path, access) as container:
+def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
+    """Describes the main video of `source`, from the container and the first frame. Raises `InputError`."""
+    path, access = source_name(source), access or Access()
+    with open_input(source, access) as container:
         stream = video_stream(container, path, access)
-        if not is_url(path) and "mp4" in container.format.name:
-            refuse_encrypted_mp4(path)
+        if "mp4" in container.format.name and not is_url(path):
+            refuse_encrypted_mp4(source)
         _check_length(container, stream, path, access)
         frame = first_frame(container, stream, path, access)
         matrix = display_matrix(frame, exif=stream.codec_context.name in _EXIF)
@@ -208,6 +230,7 @@ def probe(path: str, access: Access | None = None) -> VideoInfo:
             rotation=upright(matrix) if matrix else 0,
             interlaced=frame.interlaced_frame,
             access=access,
+            stream=None if isinstance(source, str) else source,
         )
 
 

@@ -20,11 +20,12 @@ from av.video.stream import VideoStream
 
 from segmentation.atomic_file import PendingFile
 from segmentation.config import Config
-from segmentation.errors import OutputError, one_line
+from segmentation.errors import OutputError, ReaderGone, one_line
 from segmentation.frames import VideoInfo
 from segmentation.media.containers import EXACT, codec_for, format_options
 from segmentation.media.download import InterruptedDownload
 from segmentation.media.input import open_input
+from segmentation.output_stream import Target
 
 if TYPE_CHECKING:
     from av.container.core import Chapter
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 # Seconds. A container that begins later runs on a broadcast clock, which no player of files expects. Shortly before
 # that clock wraps around, FFmpeg counts from below 0, and players show nothing before 0.
 _CLOCK_LIMIT = 60
+_LATENESS = Fraction(1)  # seconds by which MPEG-TS has sound behind the video that is shown at the same time
 _OWN_TAGS = {"encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
 _OTHERS = {".mkv": "matroska", ".mov": "mov", ".avi": "avi"}  # formats to propose for streams that have to be left out
 _MATROSKA_STATISTICS = ("BPS", "NUMBER_OF_", "_STATISTICS", "DURATION")
@@ -46,9 +48,11 @@ class Muxer:
     pass them on. Their packets are copied untouched. All methods raise `OutputError` if the output can't be written.
     """
 
-    def __init__(self, target: Path, info: VideoInfo, config: Config, option: str = "-o") -> None:
+    _file: PendingFile
+
+    def __init__(self, target: Target, info: VideoInfo, config: Config, option: str = "-o") -> None:
         """Creates a temporary file beside `target`. `option` is the one that names the target."""
-        self.target, self.place = target, target.absolute()  # the current folder may change before the end
+        self.target = target
         self.codec: str = config.codec or codec_for(target, config)
         self._info = info
         # Seconds on the source's clock that become 0 in the output. Without `start` all timestamps stay as they are.
@@ -60,24 +64,42 @@ class Muxer:
         self._last_ticks: dict[int, int] = {}  # by stream, of AVI
         self.cut_short = False  # the source's other streams could not be read to the end
         self._finished = False
-        self._file = self._pending_file(config.overwrite)
-        self._file.check(option)
+        self._prepare(config.overwrite, option)
         try:
             self.container = self._begin()
         except BaseException as exc:  # an interrupt too: `__exit__` is not called without an object
-            self._file.discard()
+            self._discard()
             if isinstance(exc, (av.error.FFmpegError, OSError, ValueError)):
                 raise self._error(exc) from exc
             raise
 
+    @property
+    def place(self) -> Path:
+        """The file, as an absolute path: the current folder may change before the end."""
+        return self._file.place
+
+    def _prepare(self, overwrite: bool, option: str) -> None:
+        """Tests before any work whether the target may and can be written."""
+        self._file = self._pending_file(overwrite)
+        self._file.check(option)
+
     def _pending_file(self, overwrite: bool) -> PendingFile:
         """Returns the file that `finish` commits."""
+        assert isinstance(self.target, Path)
         return PendingFile(self.target, overwrite=overwrite)
 
     def _begin(self) -> OutputContainer:
         """Creates the temporary file and opens it for writing."""
         self._file.create()
-        return av.open(str(self._file.path), "w", container_options=format_options(self.target, self._info))
+        return av.open(str(self._file.path), "w", container_options=format_options(self.target.suffix, self._info))
+
+    def _commit(self, *, fragment: bool) -> None:
+        """Gives the complete file its name."""
+        self.target = self._file.commit(fragment=fragment)
+
+    def _discard(self) -> None:
+        """Removes the file that is not complete."""
+        self._file.discard()
 
     def __enter__(self) -> Muxer:
         return self
@@ -87,13 +109,17 @@ class Muxer:
     ) -> None:
         if not self._finished:
             # Removed before it is closed: closing may move the index of a large file to its beginning.
-            self._file.discard()
+            self._discard()
             try:
                 self.container.close()
-            except (av.error.FFmpegError, OSError) as exc:
-                log.debug("closing %s: %s", self._file.path, exc)
+            except (av.error.FFmpegError, OSError, ValueError) as exc:
+                log.debug("closing %s: %s", self.target, exc)
+        self._close_source()
+
+    def _close_source(self) -> None:
         if self._source is not None:
             self._source.close()
+        self._source, self._packets = None, iter(())  # a pipe keeps its bytes for all who still refer to them
 
     def add_video(self, codec: str, info: VideoInfo, options: dict[str, str]) -> VideoStream:
         """Adds the stream for the encoder's packets. The caller sets size, format and color on its codec context."""
@@ -111,7 +137,7 @@ class Muxer:
         """Takes over the source's other streams, chapters and metadata, up to `end` seconds on the source's clock."""
         if self.target.suffix.lower() not in EXACT:
             log.warning("%s: %s files don't keep all timestamps and rotations", self.target, self.target.suffix)
-        source = self._source = open_input(self._info.path, self._info.access)
+        source = self._source = open_input(self._info.source, self._info.access)
         start = self.shift if self.shift else None
         first = source.streams[self._info.stream_index].start_time or 0
         if start is None and (self._info.start > _CLOCK_LIMIT or first < 0):
@@ -123,10 +149,14 @@ class Muxer:
         self.container.metadata.update(_tags(source.metadata))
         self.container.set_chapters(_chapters(source, self.shift, end))
         streams = [s for s in source.streams if s.index in self._others and s.type != "attachment"]
-        if streams:
+        if not streams:
+            self._close_source()
+        else:
             # A seek would lose subtitles that begin before `start` and are shown after it.
-            if start is not None and not any(s.type == "subtitle" for s in streams):
+            if start is not None and not self._once and not any(s.type == "subtitle" for s in streams):
                 _seek(source, start)
+            if self._once:
+                streams.append(source.streams[self._info.stream_index])
             self._packets = self._read(streams, start, end)
             self._next = next(self._packets, None)
 
@@ -142,8 +172,9 @@ class Muxer:
             log.warning(left_out + "one video goes out", *which)  # a copy would show the parts that the effect hides
         elif _is_chapters(stream, source) or self._is_timecode(stream):
             pass  # FFmpeg writes these anew, from the chapters and the video's metadata
-        elif not _can_hold(self.container.format.name, stream):
-            other = next((suffix for suffix, name in _OTHERS.items() if _can_hold(name, stream)), None)
+        elif not self._can_hold(stream):
+            holds = (suffix for suffix, name in _OTHERS.items() if _format_holds(name, stream, io.BytesIO()))
+            other = next(holds, None)
             advice = f"; {other} files can" if other is not None else ""
             log.warning(left_out + "%s files can't hold it%s", *which, self.target.suffix, advice)
         else:
@@ -185,26 +216,30 @@ class Muxer:
 
         The rest ends at `end` seconds on the source's clock; `None` is the source's end.
         """
-        self._copy_until(end)
+        self._copy_until(end, _LATENESS)
         try:
             self.container.close()
-            self.target = self._file.commit(fragment=fragment)
-            self.place = self.place.with_name(self.target.name)
+            self._commit(fragment=fragment)
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
         self._finished = True
 
-    def _copy_until(self, seconds: Fraction | None) -> None:
-        """Muxes the other streams' packets with dts before `seconds` on the source's clock; `None`: all of them."""
+    def _copy_until(self, seconds: Fraction | None, lateness: Fraction = Fraction(0)) -> None:
+        """Muxes the other streams' packets with dts before `seconds` on the source's clock; `None`: all of them.
+
+        A pipe is read up to its video packet of `seconds` and `lateness`: what comes later may take long to arrive.
+        """
         while self._next is not None:
             packet = self._next
             assert packet.dts is not None
-            if seconds is not None and packet.dts * packet.time_base >= seconds:
+            copy = self._others.get(packet.stream_index)
+            if seconds is not None and packet.dts * packet.time_base >= seconds + (lateness if copy is None else 0):
                 return
-            packet.stream = self._others[packet.stream_index]
-            if self.container.format.name == "avi":
-                self._keep_rising(packet)
-            self._mux(packet)
+            if copy is not None:
+                packet.stream = copy
+                if self.container.format.name == "avi":
+                    self._keep_rising(packet)
+                self._mux(packet)
             self._next = next(self._packets, None)
 
     def _keep_rising(self, packet: Packet[Stream]) -> None:
@@ -235,13 +270,17 @@ class Muxer:
         """Yields the other streams' packets within [start, end) seconds, their dts rising, without damaged ones."""
         assert self._source is not None
         last: dict[int, int] = {}
+        video = self._info.stream_index
         dropped = 0
         try:
             for packet in self._source.demux(streams):
                 if packet.dts is None:
                     packet.dts = packet.pts
                 if packet.dts is None:  # the empty packet that ends a stream, or one without any time
-                    dropped += bool(packet.size)
+                    dropped += bool(packet.size) and packet.stream_index != video
+                    continue
+                if packet.stream_index == video:  # of a pipe, see `_copy_until`
+                    yield packet
                     continue
                 before = last.get(packet.stream_index, packet.dts - 1)
                 # Equal dts are sound for subtitles that begin together, and for short audio packets in Matroska,
@@ -267,23 +306,38 @@ class Muxer:
         if dropped:
             log.warning("%s: %d damaged packets of its other streams are left out", self._info.path, dropped)
 
+    @property
+    def _once(self) -> bool:
+        """Whether the source is a pipe."""
+        return self._info.stream is not None and not self._info.stream.seekable
+
     def _is_timecode(self, stream: Stream) -> bool:
         """Returns whether FFmpeg makes this track of the video's timecode. A copy would fail at the end."""
         return stream.type == "data" and "timecode" in stream.metadata and self.container.format.name in ("mov", "mp4")
 
+    def _can_hold(self, stream: Stream) -> bool:
+        """Returns whether the output's format takes this stream."""
+        return _format_holds(self.container.format.name, stream, self._trial())
+
+    def _trial(self) -> io.BytesIO:
+        """Returns a file in memory that can be sought if the output can."""
+        return io.BytesIO()
+
     def _error(self, exc: BaseException) -> OutputError:
+        if isinstance(exc, BrokenPipeError):
+            return ReaderGone(f"{self.target}: its reader has closed it")
         return OutputError(f"{self.target}: cannot be written ({one_line(exc)})")
 
 
-def _can_hold(format_name: str, stream: Stream) -> bool:
-    """Returns whether a format takes this stream, found by writing a header to memory.
+def _format_holds(format_name: str, stream: Stream, file: io.BytesIO) -> bool:
+    """Returns whether a format takes this stream, found by writing a header to `file`, in memory.
 
     PyAV refuses what Matroska's muxer would write under a tag of Windows, such as WMA, so AVI alone takes it.
     """
     if stream.type == "attachment" and format_name != "matroska":
         return False  # WebM would accept it and write nothing
     try:
-        with av.open(io.BytesIO(), "w", format=format_name) as trial:
+        with av.open(file, "w", format=format_name) as trial:
             trial.add_stream_from_template(stream)
             trial.start_encoding()
             return True

@@ -13,15 +13,19 @@ from segmentation.errors import OutputError
 from segmentation.frames import VideoInfo
 from segmentation.media.containers import NUMBER, PICTURES, name_pattern
 from segmentation.media.muxer import Muxer
+from segmentation.media.stream_muxer import StreamMuxer
+from segmentation.output_stream import OutputStream, Target
 
 
-def open_output(target: Path, info: VideoInfo, config: Config, option: str = "-o") -> Muxer:
-    """Opens `target` for writing: one file, or by its suffix a picture for each frame. Raises `OutputError`.
+def open_output(target: Target, info: VideoInfo, config: Config, option: str = "-o") -> Muxer:
+    """Opens `target` for writing: a stream, one file, or by its suffix a picture for each frame. Raises `OutputError`.
 
     A .webp without a place for numbers is an animation.
 
-    `option` is the one that names the target.
+    `option` is the one that names the target. Raises `OutputError`.
     """
+    if isinstance(target, OutputStream):
+        return StreamMuxer(target, info, config, option)
     suffix = target.suffix.lower()
     several = suffix in PICTURES and (suffix != ".webp" or NUMBER.search(target.name) is not None)
     return (PictureSequence if several else Muxer)(target, info, config, option)
@@ -31,12 +35,13 @@ class PictureSequence(Muxer):
     """Writes `FOLDER/%05d.png`, .jpg or .webp, numbered from 1. The source's other streams are left out with a line."""
 
     def _pending_file(self, overwrite: bool) -> PendingFile:
+        assert isinstance(self.target, Path)
         return _PendingPictures(self.target, overwrite=overwrite)
 
     def _begin(self) -> OutputContainer:
         self._file.create(folder=True)
         folder = str(self._file.path).replace("%", "%%")  # a single % stands for a number in the name alone
-        return av.open(f"{folder}/{self.target.name}", "w", format="image2")
+        return av.open(f"{folder}/{self._file.target.name}", "w", format="image2")
 
     def _can_hold(self, stream: Stream) -> bool:
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Generator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from segmentation.access import access_of
+from segmentation.byte_source import Input, opened_source
 from segmentation.config import Config
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, MaskedBatch, Planes, VideoInfo
@@ -49,17 +51,22 @@ class MaskedFrame:
         return enlarged(self._small_mask, upright_size(self._info))
 
 
-def masked_frames(resources: Resources, source: str, config: Config) -> Generator[MaskedFrame, None, None]:
-    """Yields the frames of `source`. Everything is opened at the first frame, and closed with the generator.
+def masked_frames(resources: Resources, given: Input, config: Config) -> Generator[MaskedFrame, None, None]:
+    """Yields the frames of `given`. Everything is opened at the first frame, and closed with the generator.
 
     Raises as `Segmenter.frames`.
     """
-    info = probe(source, access_of(config))
-    model = resources.model(info)
-    plan = make_plan(config, info, model=model)
-    plan, pix_fmt = _with_format(plan, config, info)
     with ExitStack() as exits:
+        source = exits.enter_context(opened_source(given, threading.Event()))
+        info = probe(source, access_of(config))
+        if info.stream is not None:
+            info.stream.expect(1)
+        model = resources.model(info)
+        plan = make_plan(config, info, model=model)
+        plan, pix_fmt = _with_format(plan, config, info)
         overlap = exits.enter_context(Overlap())
+        if info.stream is not None:
+            exits.callback(info.stream.end)  # before the threads are waited for
         stages = exits.enter_context(MaskStages(resources, plan, model, info, pix_fmt, config))
         exits.enter_context(opencv_threads.one_a_frame(stages.masks.workers))
         with gpu_errors():
@@ -70,7 +77,7 @@ def masked_frames(resources: Resources, source: str, config: Config) -> Generato
         for batch in overlap(stages.masks.finished(decoded, stages.on_host, overlap), "masked"):
             yield from _frames(batch, info, pix_fmt)
         if decoder.damaged:
-            text = f"{source}: {decoder.damaged} frames are damaged or missing"
+            text = f"{info.path}: {decoder.damaged} frames are damaged or missing"
             if config.strict:
                 raise InputError(text)
             log.warning("%s", text)

@@ -113,6 +113,7 @@ def without_outputs(config: Config) -> Config:
         config,
         also=(),
         codec=None,
+        format=None,
         quality=None,
         preset=None,
         encode=None,

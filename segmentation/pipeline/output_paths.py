@@ -4,11 +4,13 @@ import os
 import re
 from pathlib import Path
 
+from segmentation.byte_source import ByteSource, is_fifo
 from segmentation.config import Config
 from segmentation.effect import Effect
 from segmentation.errors import ConfigError
 from segmentation.media.containers import NUMBER, PICTURE_SUFFIXES, PICTURES, is_sequence
 from segmentation.media.webp import is_animated_webp
+from segmentation.output_stream import OutputStream, Target
 
 
 def default_output(input: str, config: Config | None = None, *, whole_name: bool = False) -> Path:
@@ -17,7 +19,8 @@ def default_output(input: str, config: Config | None = None, *, whole_name: bool
     A picture gets a picture: of the input's suffix if such are written, else .png, as for cut-outs. GIFs get GIFs, and
     as cut-outs WebP; so does animated WebP. Numbered pictures get a video named as what they have in common.
 
-    For an address it is in the current folder. With `whole_name` the input's suffix stays:
+    For an address it is in the current folder, and for standard input `stdin.segmented.mp4` there. With `whole_name`
+    the input's suffix stays:
     `<stem>.mov.segmented.mp4`.
     """
     config = config or Config()
@@ -26,6 +29,8 @@ def default_output(input: str, config: Config | None = None, *, whole_name: bool
     if input.startswith(("http://", "https://")):
         place = re.split("[?#]", input.partition("://")[2])[0].rstrip("/")
         input = place.rpartition("/")[2] if "/" in place else ""
+    elif input in ("-", "/dev/stdin"):
+        input = "stdin"
     own = Path(input).suffix.lower()
     if is_sequence(input):
         return Path(input).parent / f"{NUMBER.sub('', Path(input).stem).strip('._- ') or 'video'}.segmented{suffix}"
@@ -37,11 +42,22 @@ def default_output(input: str, config: Config | None = None, *, whole_name: bool
     return Path(input).parent / f"{name or 'video'}.segmented{suffix}"
 
 
-def check_names(source: str, target: Path, config: Config) -> None:
+def check_streams(source: str | ByteSource, target: Target, config: Config) -> None:
+    """Raises `ConfigError` for options that a pipe can't have: what it held can't be read again."""
+    if not config.verify:
+        return
+    if isinstance(source, ByteSource) and not source.seekable:
+        raise ConfigError(f"verify: would read {source.name} a second time, and it can be read only once")
+    if isinstance(target, OutputStream) or any(is_fifo(path) for _, path in config.also):
+        raise ConfigError("verify: reads outputs after the run, and pipes and file objects can't be; name files")
+
+
+def check_names(source: str | None, target: Target, config: Config) -> None:
     """Raises `ConfigError` if two of the files to be written are one, or one of them is read."""
-    named = [("-o", target), *(("--also", Path(path)) for _, path in config.also)]
+    named = [("-o", target)] if isinstance(target, Path) else []
+    named += [("--also", Path(path)) for _, path in config.also]
     others = {"--results": config.results, "--save-masks": config.save_masks, "--trace": config.trace}
-    named += [(option, Path(path)) for option, path in others.items() if path is not None]
+    named += [(option, Path(path)) for option, path in others.items() if isinstance(path, str | Path)]
     reads = [(source, "the input itself"), (config.masks, "what --masks reads")]
     reads.append((Effect.parse(config.effect).file, "what --effect reads"))
     reads += [(Effect.parse(effect).file, "what --also reads") for effect, _ in config.also]

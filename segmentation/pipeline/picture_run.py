@@ -38,10 +38,11 @@ _REFUSED = {
 class PictureRun:
     """Takes one picture through the network, once."""
 
-    def __init__(self, pictures: Pictures, request: Request) -> None:
+    def __init__(self, pictures: Pictures, source: str, target: Path, request: Request) -> None:
+        """`source` and `target` are those of `request`."""
         self._pictures, self._request = pictures, request
-        self._source = request.source
-        self._outputs = [(request.config.effect, request.target)]
+        self._source, self._target = source, target
+        self._outputs = [(request.config.effect, target)]
         self._outputs += [(effect, Path(path)) for effect, path in request.config.also]
 
     def __call__(self) -> Report:
@@ -68,7 +69,7 @@ class PictureRun:
             self._request.progress(1, 1)
         return Report(
             input=hide_secrets(self._source),
-            output=str(self._request.target),
+            output=str(self._target),
             also=tuple(str(path) for _, path in self._outputs[1:]),
             frames=1,
             damaged=0,

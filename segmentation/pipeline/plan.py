@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from av import VideoFormat
 
-from segmentation.config import STAGES, Config
+from segmentation.config import STAGES, UNCOMPRESSED, Config
 from segmentation.effect import Effect
 from segmentation.errors import BackendError, ConfigError, LacksEngine, UnknownOperator, did_you_mean, one_line
 from segmentation.frames import Memory, VideoInfo
@@ -27,6 +27,7 @@ from segmentation.installation import install
 from segmentation.media.containers import CUTOUTS, codec_for, of_pictures
 from segmentation.media.input import working_format
 from segmentation.models.model import ENGINE, Model
+from segmentation.output_stream import OutputStream, Target, as_target
 from segmentation.stages import Stage
 from segmentation.stages.decode import Decoder
 from segmentation.stages.encode import Encoder
@@ -119,7 +120,7 @@ class Choice(Generic[S]):
 class OutputPlan:
     """One video to write."""
 
-    path: Path
+    path: Target
     option: str  # that names it: "-o" or "--also"
     config: Config  # with the effect of this output, and the options that go with it
     encode: Choice[Encoder]
@@ -178,7 +179,7 @@ class Plan:
 def make_plan(
     config: Config,
     info: VideoInfo | None = None,
-    target: Path | None = None,
+    target: Target | None = None,
     *,
     model: Model | None = None,
     begin: Callable[[type[Inference]], None] | None = None,
@@ -233,25 +234,47 @@ def without_operator(plan: Plan, exc: UnknownOperator, config: Config, info: Vid
     return with_stage(plan, "infer", "onnxruntime", config, info)
 
 
-def _with_outputs(plan: Plan, config: Config, info: VideoInfo, target: Path) -> Plan:
+def _of_pictures(target: Path, effect: str) -> bool:
+    """Whether a file is written as pictures. Cut-outs have encoders with alpha for some of these suffixes."""
+    return of_pictures(target) and not (_is_cutout(effect) and target.suffix.lower() in CUTOUTS)
+
+
+def _with_outputs(plan: Plan, config: Config, info: VideoInfo, target: Target) -> Plan:
     """The plan with its outputs, and with the pixel format that all of them take."""
     outputs = []
     for option, effect, path in [("-o", config.effect, target), *(("--also", e, Path(p)) for e, p in config.also)]:
         own = _with_effect(config, effect)
-        if of_pictures(path) and not (_is_cutout(effect) and path.suffix.lower() in CUTOUTS):
-            own = _without_codec(own, path, option)
+        own_target = path if option == "-o" else as_target(path, replace(own, format=None))
+        if isinstance(own_target, Path) and _of_pictures(own_target, effect):
+            own = _without_codec(own, own_target, option)
             encode = _choose("encode", ("pictures",), own, info)
         elif _is_cutout(effect) == _is_cutout(config.effect):
             encode = plan.encode
         else:
             encode = _choose("encode", _TABLES[_mode(own)]["encode"], own, info)
-        outputs.append(OutputPlan(path=path, option=option, config=own, encode=encode))
+        outputs.append(OutputPlan(path=own_target, option=option, config=own, encode=encode))
+    outputs = [_streaming(output, info) for output in outputs]
     pix_fmt = _pixel_format(outputs, info)
     plan = replace(plan, encode=outputs[0].encode, outputs=tuple(outputs), pix_fmt=pix_fmt)
     if plan.decode.on_gpu and pix_fmt != _plain(info.pix_fmt):
         log.warning("%s: pyav decodes it, because NVDEC converts nothing", info.path)
         plan = with_stage(plan, "decode", "pyav", config, info)
     return plan
+
+
+def _streaming(output: OutputPlan, info: VideoInfo) -> OutputPlan:
+    """The output with an encoder whose packets follow the frames closely, where it is a stream.
+
+    Encoders of segments put out nothing for seconds, and encoders on a GPU don't know uncompressed video.
+    """
+    if not isinstance(output.path, OutputStream) or _is_cutout(output.config.effect):
+        return output
+    wanted = output.config.encode
+    if output.path.format in UNCOMPRESSED and wanted not in (None, "x264"):
+        raise ConfigError(f"encode {wanted!r}: {output.path.format} is not compressed; leave out --encode")
+    if wanted is not None:
+        return output
+    return replace(output, encode=_choose("encode", ("x264",), output.config, info))
 
 
 def _pixel_format(outputs: Sequence[OutputPlan], info: VideoInfo) -> str:
@@ -351,6 +374,8 @@ def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) ->
     if name in _ON_GPU:
         device_index(config)
     if name == "nvdec":
+        if info is not None and info.stream is not None:
+            raise LacksEngine(f"NVDEC's demuxers read files, and {info.path} is none")
         require_video_libraries()
     if name == "nvenc":
         nvenc_engine(config)

@@ -18,14 +18,16 @@ from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
+from typing import TextIO
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.atomic_file import PendingFile
+from segmentation.byte_source import is_fifo, name_of
 from segmentation.config import Config
-from segmentation.errors import OutputError, one_line
+from segmentation.errors import OutputError, ReaderGone, one_line
 from segmentation.frames import VideoInfo
 from segmentation.sinks import FinishedBatch, Sink
 
@@ -42,10 +44,14 @@ class Results(Sink):
         self, seconds: Callable[[int], Fraction], info: VideoInfo, classes: Sequence[str], config: Config
     ) -> None:
         """`seconds` returns when the output shows the frame of a pts."""
-        assert config.results is not None
-        self.target = Path(config.results)
-        self._pending = PendingFile(self.target, overwrite=config.overwrite)
-        self._pending.check("--results")
+        given = config.results
+        assert given is not None
+        self._name = given if isinstance(given, str | Path) else name_of(given)
+        self._pending: PendingFile | None = None  # of a file that appears when it is complete
+        if isinstance(given, str | Path) and not is_fifo(given):
+            self._pending = PendingFile(Path(given), overwrite=config.overwrite)
+            self._pending.check("--results")
+        self._own = isinstance(given, str | Path)
         turned = info.rotation % 180 != 0
         self._size = (info.height, info.width) if turned else (info.width, info.height)
         self._classes = list(classes)
@@ -53,11 +59,17 @@ class Results(Sink):
         self._rle = config.rle
         self._threshold = config.threshold
         self._finished = False
+        self._file: TextIO
         try:
-            self._pending.create()
-            self._file = self._pending.path.open("w", encoding="utf-8")
+            if not isinstance(given, str | Path):
+                self._file = given
+            elif self._pending is None:
+                self._file = open(given, "w", encoding="utf-8")  # noqa: SIM115
+            else:
+                self._pending.create()
+                self._file = self._pending.path.open("w", encoding="utf-8")
         except BaseException as exc:  # an interrupt too: `__exit__` is not called without an object
-            self._pending.discard()
+            self._discard()
             if isinstance(exc, OSError):
                 raise self._error(exc) from exc
             raise
@@ -67,9 +79,9 @@ class Results(Sink):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if not self._finished:
-            self._pending.discard()
+            self._discard()
             with suppress(OSError):  # what was still to be written is not wanted any more
-                self._file.close()
+                self._close()
 
     def write(self, batch: FinishedBatch) -> None:
         """Writes the lines of one batch."""
@@ -89,6 +101,8 @@ class Results(Sink):
             lines.append(json.dumps(line) + "\n")
         try:
             self._file.writelines(lines)
+            if self._pending is None:
+                self._file.flush()  # for the program that reads it
         except OSError as exc:
             raise self._error(exc) from exc
 
@@ -103,14 +117,26 @@ class Results(Sink):
     def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
         """Puts the file in its place."""
         try:
-            self._file.close()
-            self._pending.commit(fragment=fragment)
+            self._close()
+            if self._pending is not None:
+                self._pending.commit(fragment=fragment)
         except OSError as exc:
             raise self._error(exc) from exc
         self._finished = True
 
+    def _close(self) -> None:
+        """Closes the file, unless it is the caller's."""
+        if self._own:
+            self._file.close()
+
+    def _discard(self) -> None:
+        if self._pending is not None:
+            self._pending.discard()
+
     def _error(self, exc: BaseException) -> OutputError:
-        return OutputError(f"{self.target}: cannot be written ({one_line(exc)})")
+        if isinstance(exc, BrokenPipeError):
+            return ReaderGone(f"{self._name}: its reader has closed it")
+        return OutputError(f"{self._name}: cannot be written ({one_line(exc)})")
 
 
 def measured(found: Mask, width: int, height: int) -> dict[str, object]:

@@ -10,19 +10,20 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.access import access_of
+from segmentation.byte_source import ByteSource, source_name
 from segmentation.config import Config
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError, hide_secrets
 from segmentation.frames import Array, Frame, MaskedBatch, Memory, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.media.input import probe
 from segmentation.models.model import Model
+from segmentation.output_stream import Target
 from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.mask_source import MaskSource, NetworkMasks, SavedMasks, make_smoothing
 from segmentation.pipeline.mask_stages import load_network, make_transfer
@@ -53,8 +54,8 @@ Progress = Callable[[int, int], None]  # (frames done, frames expected or 0)
 class Request:
     """The arguments of one run."""
 
-    source: str
-    target: Path
+    source: str | ByteSource
+    target: Target
     config: Config
     stop: threading.Event  # ends the run early
     progress: Progress | None
@@ -65,7 +66,8 @@ class Run:
 
     def __init__(self, resources: Resources, request: Request, trace: Trace | None) -> None:
         self._resources, self._request, self._trace = resources, request, trace
-        self._source, self._config = request.source, request.config
+        self._config = request.config
+        self._source = source_name(request.source)
         self._frames = 0  # written
         self._last: Frame | None = None
         self._fault: DeviceError | None = None  # of the GPU, after the first frames were written
@@ -98,7 +100,7 @@ class Run:
     def _open(self) -> None:
         """Opens the input, chooses the stages, and opens the outputs."""
         resources, config = self._resources, self._config
-        self._info = info = probe(self._source, access_of(config, self._request.stop))
+        self._info = info = probe(self._request.source, access_of(config, self._request.stop))
         self._end = _end(info, config)
         self._saved = MaskReader(info, config) if config.masks is not None else None
         self._model: Model | None = resources.model(info) if self._saved is None else None
@@ -115,7 +117,11 @@ class Run:
         self._plan = plan = plan.with_batch_size(batch_size)
         self._clock = StageClock(self._gpu, self._trace)
         self._outputs = self._exits.enter_context(Outputs(info, plan, self._clock))
+        if info.stream is not None:  # the decoder reads it, and each muxer
+            info.stream.expect(1 + len(plan.outputs))
         self._overlap = self._exits.enter_context(Overlap(watch=None if self._trace is None else self._trace.depth))
+        if info.stream is not None:
+            self._exits.callback(info.stream.end)  # before the threads are waited for
 
     def _build(self) -> None:
         """Builds sinks and stages. Decoding begins at once, while the network is still being loaded."""
@@ -274,7 +280,8 @@ class Run:
     @property
     def _can_halve(self) -> bool:
         """Whether another attempt could take fewer frames at a time."""
-        return self._config.batch_size != 1 and (self._model is None or self._model.batch is None)
+        again = self._info.stream is None or self._info.stream.seekable
+        return again and self._config.batch_size != 1 and (self._model is None or self._model.batch is None)
 
 
 def _end(info: VideoInfo, config: Config) -> Fraction | None:

@@ -2,19 +2,20 @@
 
 import threading
 from dataclasses import replace
-from pathlib import Path
 from typing import Unpack
 
+from segmentation.byte_source import Input
 from segmentation.config import Config
 from segmentation.options import Options
+from segmentation.output_stream import Output
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.run import Progress
 from segmentation.pipeline.session import Segmenter
 
 
 def segment(
-    input: str | Path,
-    output: str | Path | None = None,
+    input: Input,
+    output: Output | None = None,
     config: Config | None = None,
     *,
     stop: threading.Event | None = None,

@@ -8,14 +8,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Unpack, overload
 
+from segmentation.byte_source import ByteSource, Input, opened_source, source_name
 from segmentation.config import Config
-from segmentation.errors import DeviceMemoryError
+from segmentation.errors import ConfigError, DeviceMemoryError
 from segmentation.media.containers import PICTURES
 from segmentation.media.still import is_still
 from segmentation.options import FrameOptions, Options, PictureOptions, RunOptions
+from segmentation.output_stream import Output, OutputStream, as_target
 from segmentation.pipeline.frame_iterator import MaskedFrame, masked_frames
 from segmentation.pipeline.mask_stages import without_outputs
-from segmentation.pipeline.output_paths import check_names, default_output
+from segmentation.pipeline.output_paths import check_names, check_streams, default_output
 from segmentation.pipeline.picture_run import PictureRun
 from segmentation.pipeline.pictures import Mask, Picture, Pictures, Rgb, as_picture
 from segmentation.pipeline.report import Report
@@ -50,8 +52,8 @@ class Segmenter:
 
     def run(
         self,
-        input: str | Path,
-        output: str | Path | None = None,
+        input: Input,
+        output: Output | OutputStream | None = None,
         *,
         stop: threading.Event | None = None,
         progress: Progress | None = None,
@@ -59,12 +61,12 @@ class Segmenter:
     ) -> Report:
         """Segments one video or picture and writes the result, or several results with `also`.
 
-        `input` is a file or an http(s) address, `output` defaults to `<stem>.segmented.mp4` beside it, and for a
-        picture's name to a picture. Options replace
-        those of the session for this run. Setting `stop` ends the run early, with playable files of the frames so far;
-        before the first frame that is an `InputError`. `progress(done, expected)` is called after each batch, on the
-        calling thread; `expected` is 0 where the length is unknown. An exception of `progress` ends the run and leaves
-        no file.
+        `input` is a file, an http(s) address, a named pipe, the bytes of a video, or a file object opened with "rb",
+        which need not be seekable. `output` is a file, a named pipe or a file object opened with "wb", and defaults to
+        `<stem>.segmented.mp4` beside the input, and for a picture's name to a picture. Options replace those of the
+        session for this run. Setting `stop` ends the run early, with playable files of the frames so far; before the
+        first frame that is an `InputError`. `progress(done, expected)` is called after each batch, on the calling
+        thread; `expected` is 0 where the length is unknown. An exception of `progress` ends the run and leaves no file.
 
         Raises `ConfigError`, `InputError`, `ModelError`, `EngineError`, `BackendError` or `OutputError`. Then only
         complete outputs are left. Raises `DeviceError` if the GPU fails on the way. Then the frames before are in
@@ -74,23 +76,31 @@ class Segmenter:
         if unknown:
             raise TypeError(f"{', '.join(sorted(unknown))}: belongs to the whole session; give it to Segmenter()")
         config = replace(self.config, **options)
-        source = str(input)
-        target = Path(output) if output is not None else default_output(source, config)
-        check_names(source, target, config)
-        request = Request(
-            source=source, target=target, config=config, stop=stop or threading.Event(), progress=progress
-        )
-        if target.suffix.lower() in PICTURES and is_still(source):
-            return PictureRun(self._pictures, request)()
+        stop = stop or threading.Event()
+        if output is None and not isinstance(input, str | Path):
+            raise ConfigError("output: name a file or give a file object; a default exists for files alone")
+        target = as_target(output if output is not None else default_output(str(input), config), config)
+        check_names(str(input) if isinstance(input, str | Path) else None, target, config)
+        with opened_source(input, stop) as source:
+            check_streams(source, target, config)
+            return self._run(Request(source=source, target=target, config=config, stop=stop, progress=progress))
+
+    def _run(self, request: Request) -> Report:
+        """Runs, again with smaller batches where the GPU's memory is full."""
+        source, target, config = request.source, request.target, request.config
+        if isinstance(source, str) and isinstance(target, Path) and target.suffix.lower() in PICTURES:
+            if is_still(source):
+                return PictureRun(self._pictures, source, target, request)()
         while True:
             try:
-                with tracing(config, source) as trace:
+                with tracing(config, source_name(source)) as trace:
                     return Run(self._resources, request, trace)()
             except BaseException as exc:
                 forget(exc)
-                if not isinstance(exc, DeviceMemoryError):
+                once = isinstance(source, ByteSource) and not source.seekable
+                if once or not isinstance(exc, DeviceMemoryError):
                     raise
-                halve_batch(self._resources, config, source, exc)
+                halve_batch(self._resources, config, source_name(source), exc)
 
     @overload
     def masks(self, frames: Picture, *, refine: bool | None = None) -> Mask: ...
@@ -122,10 +132,10 @@ class Segmenter:
         config = self._pictures.config(**options)
         return self._pictures.apply(as_picture(frame, "the picture"), config, [config.effect]).pictures[0]
 
-    def frames(self, source: str | Path, **options: Unpack[FrameOptions]) -> Generator[MaskedFrame, None, None]:
+    def frames(self, source: Input, **options: Unpack[FrameOptions]) -> Generator[MaskedFrame, None, None]:
         """Returns an iterator over the frames of a video, each with its mask, smoothed and refined as in `run`.
 
-        `source` is a file or an http(s) address. It is opened at the first frame, and read a few batches ahead of the
+        `source` is what `run` takes as its input. It is opened at the first frame, and read a few batches ahead of the
         loop, on threads that end with the iteration or with the iterator's `close()`. Options replace those of the
         session. A video without a frame in the wanted stretch yields nothing.
 
@@ -136,7 +146,7 @@ class Segmenter:
         if unknown:
             raise TypeError(f"{', '.join(sorted(unknown))}: is no option of frames()")
         config = replace(without_outputs(self.config), effect="blur", **options)
-        return masked_frames(self._resources, str(source), config)
+        return masked_frames(self._resources, source, config)
 
     def close(self) -> None:
         """Frees the session's resources. No run may be under way."""

@@ -17,6 +17,7 @@ import cv2
 import numpy as np
 
 from segmentation.access import Access
+from segmentation.byte_source import ByteSource
 from segmentation.config import Config
 from segmentation.effect import Effect
 from segmentation.errors import InputError, OutputError
@@ -53,7 +54,8 @@ class OutputVerifier(Sink):
 
     def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, decoder: str) -> None:
         # Absolute: the file is opened again after the run, and the current folder may have changed.
-        self._info = info if is_url(info.path) else replace(info, path=str(Path(info.path).absolute()))
+        named = info.stream is None and not is_url(info.path)
+        self._info = replace(info, path=str(Path(info.path).absolute())) if named else info
         self._muxer, self._pix_fmt, self._config = muxer, pix_fmt, config
         self._decoded_alike = decoder == "pyav" or info.codec not in ROUNDED
         self._ticks = array("q")  # of the output
@@ -166,7 +168,7 @@ class OutputVerifier(Sink):
     def _check_sound(self, end: Fraction | None) -> None:
         """Every audio stream must end where the input's does, or where the video was cut."""
         shift = self._muxer.shift
-        given = _sound_ends(self._info.path, shift, end, self._info.access)
+        given = _sound_ends(self._info.source, shift, end, self._info.access)
         copied = _sound_ends(str(self._muxer.place), None, None)
         if len(given) != len(copied):  # the container can't hold them all, as the muxer has warned
             return
@@ -205,13 +207,13 @@ def _turn(matrix: tuple[int, ...] | None) -> tuple[int, ...]:
 
 
 def _sound_ends(
-    path: str, after: Fraction | None, until: Fraction | None, access: Access | None = None
+    source: str | ByteSource, after: Fraction | None, until: Fraction | None, access: Access | None = None
 ) -> list[tuple[Fraction, Fraction] | None]:
     """(end, longest packet) of each audio stream in seconds; `None` for a stream without packets in the stretch.
 
     Only packets count that end after `after` and begin before `until`.
     """
-    with open_input(path, access) as container:
+    with open_input(source, access) as container:
         ends: dict[int, tuple[Fraction, Fraction] | None] = {stream.index: None for stream in container.streams.audio}
         for packet in container.demux(*container.streams.audio) if ends else ():
             if packet.pts is None or packet.time_base is None:

@@ -84,12 +84,13 @@ class PyAVDecoder(Decoder):
 
     def _sought(self, first: int | None) -> Iterator[tuple[VideoFrame, int | None]]:
         """Yields frames and pts from the keyframe before `first`, or from the beginning if no seek leads there."""
-        with open_input(self.info.path, self.info.access) as container:
+        seekable = self.info.stream is None or self.info.stream.seekable
+        with open_input(self.info.source, self.info.access) as container:
             stream = container.streams[self.info.stream_index]
             assert isinstance(stream, VideoStream)
             stream.thread_type = "AUTO"
             stream.codec_context.options = decoder_options(self.info.access)
-            if first is None:
+            if first is None or not seekable:
                 yield from self._decode(container, stream)
                 return
             try:

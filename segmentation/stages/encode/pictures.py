@@ -6,6 +6,7 @@ They are RGB, upright, and shown again and again where they are animations. A cu
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import av
@@ -54,8 +55,10 @@ class PicturesEncoder(Encoder):
         *,
         service: EncoderService | None = None,
     ) -> None:
-        self._info, self._pix_fmt, self._target, self._quality = info, pix_fmt, muxer.target, config.quality
+        self._info, self._pix_fmt, self._quality = info, pix_fmt, config.quality
         self._separate = isinstance(muxer, PictureSequence)  # a file for each frame
+        assert isinstance(muxer.target, Path), "pipes hold no pictures"
+        self._target = muxer.target
         self._first: int | None = None  # pts
         self._length = 0  # ticks from the first frame to the end of the last
         self._step = round(1 / info.rate / info.time_base)  # of a frame whose duration is unknown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import av
@@ -50,7 +51,7 @@ class PyAVEncoder(Encoder):
         # Chroma samples cover whole pixels only. So a subsampled picture of odd size gets its last row or column twice.
         self._settings = CodecSettings(
             library=codec.library,
-            info=info,
+            info=replace(info, stream=None),  # the settings go to other processes
             pix_fmt=pix_fmt,
             width=info.width if codec.any_size else round_up(info.width, layout.shift_x),
             height=info.height if codec.any_size else round_up(info.height, layout.shift_y),

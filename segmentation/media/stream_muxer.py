@@ -1,0 +1,69 @@
+"""Writes a pipe or a file object: packets go out as they come, and nothing is sought."""
+
+from __future__ import annotations
+
+import io
+import logging
+from contextlib import suppress
+
+import av
+from av.container import OutputContainer
+from av.stream import Stream
+
+from segmentation.config import UNCOMPRESSED, Config
+from segmentation.errors import OutputError
+from segmentation.frames import VideoInfo
+from segmentation.media.containers import format_options
+from segmentation.media.muxer import Muxer
+from segmentation.output_stream import OutputStream
+
+log = logging.getLogger(__name__)
+
+_CODECS = {"mpegts": ("h264", "hevc")}  # of the others, FFmpeg writes data that nobody can read
+_OPTIONS = {
+    "flush_packets": "1",
+    # Microseconds: with subtitles, which come rarely, the muxer would wait 10 s for the next one.
+    "max_interleave_delta": "1000000",
+}
+_OPTIONS_OF = {
+    "matroska": {"cluster_time_limit": "100"},  # milliseconds that are gathered before they are written
+    "y4m": {"strict": "-1"},  # 10 bits, which the format's first description did not have
+}
+
+
+class StreamMuxer(Muxer):
+    """See `Muxer`. What was written before an error stays written."""
+
+    def __init__(self, stream: OutputStream, info: VideoInfo, config: Config, option: str = "-o") -> None:
+        self._stream = stream
+        super().__init__(stream, info, config, option)
+
+    def _prepare(self, overwrite: bool, option: str) -> None:
+        known = _CODECS.get(self._stream.format)
+        if known is not None and self.codec not in known:
+            raise OutputError(f"{self._stream}: {self._stream.format} holds {' and '.join(known)}, not {self.codec}")
+
+    def _begin(self) -> OutputContainer:
+        stream = self._stream
+        options = format_options(stream.suffix, self._info) | _OPTIONS | _OPTIONS_OF.get(stream.format, {})
+        stream.open()
+        name = "yuv4mpegpipe" if stream.format == "y4m" else stream.format
+        return av.open(stream, "w", format=name, container_options=options)
+
+    def _can_hold(self, stream: Stream) -> bool:
+        return self._stream.format not in UNCOMPRESSED and super()._can_hold(stream)
+
+    def _trial(self) -> io.BytesIO:
+        return _Unseekable()  # where Matroska takes AAC of MPEG-TS only with a header that MPEG-TS lacks
+
+    def _commit(self, *, fragment: bool) -> None:
+        self._stream.close()
+
+    def _discard(self) -> None:
+        with suppress(OSError):  # the reader has gone
+            self._stream.close()
+
+
+class _Unseekable(io.BytesIO):
+    def seekable(self) -> bool:
+        return False

@@ -1,0 +1,72 @@
+"""Outputs that are written from their beginning to their end, and never sought: pipes and file objects."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import BinaryIO, TypeAlias, get_args
+
+from segmentation.byte_source import is_fifo, name_of
+from segmentation.config import Config
+from segmentation.errors import ConfigError
+from segmentation.options import Format
+
+Output: TypeAlias = str | Path | BinaryIO
+
+SUFFIXES: dict[Format, str] = dict(zip(get_args(Format), (".mkv", ".ts", ".nut", ".y4m", ".yuv"), strict=True))
+_FORMATS = {suffix: name for name, suffix in SUFFIXES.items()}
+
+
+class OutputStream:
+    """A pipe or a file object, with the format of what is written to it."""
+
+    def __init__(self, name: str, file: BinaryIO | None, format: Format) -> None:
+        """Without `file`, `name` is a named pipe."""
+        self.name, self.format = name, format
+        self.suffix = SUFFIXES[format]  # of files of this format
+        self._file = file
+        self._own = file is None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def open(self) -> None:
+        """Opens a named pipe, which waits for its reader. Raises `OSError`."""
+        if self._own:
+            self._file = open(self.name, "wb")  # noqa: SIM115
+
+    def write(self, data: bytes) -> int:
+        """Writes all of `data` at once. PyAV calls it."""
+        assert self._file is not None
+        rest = memoryview(data)
+        while rest:
+            written = self._file.write(rest)
+            rest = rest[len(rest) if written is None else written :]  # raw files may take a part
+        if (flush := getattr(self._file, "flush", None)) is not None:
+            flush()
+        return len(data)
+
+    def close(self) -> None:
+        """Closes a named pipe. The caller's file object stays open. Raises `OSError`."""
+        if self._own and self._file is not None:
+            self._file.close()
+
+
+Target: TypeAlias = Path | OutputStream
+
+
+def as_target(output: Output | OutputStream, config: Config) -> Target:
+    """Returns the file or stream that `output` stands for. Raises `ConfigError` if it can be neither."""
+    if isinstance(output, OutputStream):
+        return output
+    if isinstance(output, str | Path):
+        path = Path(output)
+        if is_fifo(path):
+            return OutputStream(str(output), None, config.format or _FORMATS.get(path.suffix.lower(), "matroska"))
+        if config.format is not None:
+            raise ConfigError(f"format {config.format!r}: is for pipes; the format of {path} follows from its suffix")
+        return path
+    if isinstance(output, io.TextIOBase) or not callable(getattr(output, "write", None)):
+        kind = type(output).__name__
+        raise ConfigError(f"output: is of type {kind}; give a file's name, or a file object opened with 'wb'")
+    return OutputStream(name_of(output), output, config.format or "matroska")

@@ -76,6 +76,8 @@ def codec_for(target: Target, config: Config) -> str:
         return codec
     if suffix not in CUTOUTS:
         raise OutputError(f"{target}: can't hold a cutout's alpha; name a .mov, .webm or .mkv, or FOLDER/%05d.png")
+    if CUTOUTS[suffix] == "vp9" and (fault := config.misfit("vp9")):
+        raise ConfigError(f"{target}: {fault}")
     return CUTOUTS[suffix]
 
 

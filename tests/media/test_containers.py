@@ -27,6 +27,8 @@ def test_the_codec_follows_from_the_suffix(name: str, effect: str, codec: str) -
 @pytest.mark.parametrize(
     ("name", "options", "error", "line"),
     [
+        ("a.webm", {"effect": "cutout", "quality": 64}, ConfigError, "a.webm: quality 64: vp9 takes 0 (best) to 63"),
+        ("a.bmp", {}, OutputError, "a.bmp: pictures are written as .png, .jpg, .jpeg or .webp"),
         ("a.mp4", {"effect": "cutout"}, OutputError, "a.mp4: can't hold a cutout's alpha"),
         ("a.webm", {"preset": "superfast"}, ConfigError, "a.webm: preset 'superfast' is unknown for av1"),
         ("a.mp4", {"quality": 63}, ConfigError, "a.mp4: quality 63: h264 takes 0 (best) to 51"),

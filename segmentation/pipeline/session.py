@@ -88,8 +88,8 @@ class Segmenter:
     def _run(self, request: Request) -> Report:
         """Runs, again with smaller batches where the GPU's memory is full."""
         source, target, config = request.source, request.target, request.config
-        if isinstance(source, str) and isinstance(target, Path) and target.suffix.lower() in PICTURES:
-            if is_still(source):
+        match source, target:
+            case str(), Path() if target.suffix.lower() in PICTURES and is_still(source):
                 return PictureRun(self._pictures, source, target, request)()
         while True:
             try:

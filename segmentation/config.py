@@ -1,6 +1,5 @@
 """Every option, once. The command line and `segment()` both build a `Config`, which checks itself on creation."""
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -16,6 +15,7 @@ from segmentation.options import Activation, Allowed, ChannelOrder, Codec, Forma
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
 DEFAULT_SMOOTH = 0.5
 MAX_PIXELS = 16384 * 8192  # of a frame; 8K has a quarter of that, so larger claims are damage or an attack
+_FARTHEST = 1e6  # of means and deviations: beyond, pictures would overflow float16 or float32
 _LONGEST = 1_000_000_000  # seconds, 30 years: times beyond overflow the clocks of containers
 # By codec, best to worst: constant rate factors, but for mjpeg JPEG's own quality.
 QUALITY = {"h264": (0, 51), "hevc": (0, 51), "av1": (0, 63), "ffv1": (0, 0), "mjpeg": (100, 1), "vp9": (0, 63)}
@@ -81,10 +81,11 @@ class Config:
     """Names of the output's channels, one each. Default: the model's own, see `models.model`."""
 
     mean: tuple[float, ...] | None = None
-    """Three numbers that are subtracted from red, green and blue in 0..1. Default: the model's own, else 0."""
+    """Three numbers that are subtracted from red, green and blue in 0..1, each -1e6 to 1e6. Default: the model's own,
+    else 0."""
 
     std: tuple[float, ...] | None = None
-    """Three numbers above 0 by which the difference to `mean` is divided. Default: the model's own, else 1."""
+    """Three numbers, each 1e-6 to 1e6, by which the difference to `mean` is divided. Default: the model's own, else 1."""
 
     channel_order: ChannelOrder | None = None
     """Order of the input's channels: `rgb` or `bgr`. Default: the model's own, else `rgb`."""
@@ -348,10 +349,10 @@ class Config:
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None and len(values) != 3:
                 raise ConfigError(f"{name} {values}: must be three numbers, for red, green and blue")
-        if self.std is not None and not all(0 < v < math.inf for v in self.std):
-            raise ConfigError(f"std {self.std}: must be above 0")
-        if self.mean is not None and not all(map(math.isfinite, self.mean)):
-            raise ConfigError(f"mean {self.mean}: must be numbers")
+        if self.std is not None and not all(1 / _FARTHEST <= v <= _FARTHEST for v in self.std):
+            raise ConfigError(f"std {self.std}: must be above 0, {1 / _FARTHEST:g} to {_FARTHEST:g}")
+        if self.mean is not None and not all(-_FARTHEST <= v <= _FARTHEST for v in self.mean):
+            raise ConfigError(f"mean {self.mean}: must be numbers from {-_FARTHEST:g} to {_FARTHEST:g}")
         if self.input_size is not None and not all(8 <= v <= 8192 for v in self.input_size):
             raise ConfigError(f"input size {self.input_size}: height and width must lie in 8 to 8192")
 

@@ -18,7 +18,7 @@ KEYS = (
 )
 _MOST_BYTES = 16 << 20  # of a .json; that of an engine has some kilobytes
 _MOST_LABELS = 4096  # the largest data sets of segmentation have fewer; a layer of masks is made for each
-_LONGEST_LABEL = 200
+_LONGEST_LABEL = _LONGEST_NAME = 200
 _MOST_SIDE, _MOST_BATCH = 8192, 1024  # pixels as for --input-size, pictures
 
 
@@ -47,6 +47,9 @@ def checked(stated: Mapping[str, object], path: Path) -> Meaning:
     if not isinstance(meaning.get("model_output", 0), str | int) or isinstance(meaning.get("model_output"), bool):
         said = reprlib.repr(meaning["model_output"])
         raise ModelError(f"{path}: its model_output is {said}; a name or a number is needed")
+    output = meaning.get("model_output")
+    if isinstance(output, str) and len(output) > _LONGEST_NAME:
+        raise ModelError(f"{path}: its model_output has more than {_LONGEST_NAME} characters")
     if "model_inputs" in meaning:
         meaning["model_inputs"] = _numbers(meaning["model_inputs"], path)
     return meaning
@@ -85,7 +88,9 @@ def _numbers(said: object, path: Path) -> dict[str, tuple[float, ...]]:
             str(name): tuple(float(v) for v in (value if isinstance(value, list | tuple) else [value]))
             for name, value in said.items()
         }
-        if not all(math.isfinite(v) for value in values.values() for v in value):
+        if any(len(name) > _LONGEST_NAME for name in values) or not all(
+            math.isfinite(v) for value in values.values() for v in value
+        ):
             raise ValueError
     except (TypeError, ValueError, OverflowError) as exc:
         text = reprlib.repr(said)

@@ -21,6 +21,11 @@ WRONG = [
     ("std", "[NaN, 1, 1]", "must be above 0"),
     ("std", "[-1, 1, 1]", "must be above 0"),
     ("std", "[1, 1]", "three numbers"),
+    ("std", "[1e-300, 1, 1]", "1e-06 to 1e+06"),
+    ("std", "[1e300, 1, 1]", "1e-06 to 1e+06"),
+    ("mean", "[1e300, 0, 0]", "from -1e+06 to 1e+06"),
+    ("model_inputs", json.dumps({"x" * 100_000: 1}), "names and numbers"),
+    ("model_output", f"9{'9' * 400}", "has no output"),
     ("mean", "[Infinity, 0, 0]", "must be numbers"),
     ("mean", f"[1{'0' * 400}, 0, 0]", "a list of numbers"),
     ("mean", '["0.5", "0.5", "0.5"]', "a list of numbers"),
@@ -61,6 +66,12 @@ def test_wrong_values_are_one_line(key: str, value: str, said: str, tmp_path: Pa
 )
 def test_unknown_words_are_one_line(metadata: dict[str, str], said: str, tmp_path: Path) -> None:
     assert said in refused(make_model(tmp_path / "m.onnx", RED, metadata=metadata))
+
+
+def test_a_long_name_is_not_quoted(tmp_path: Path) -> None:
+    assert "more than 200 characters" in refused(
+        make_model(tmp_path / "m.onnx", RED, metadata={"model_output": "x" * 10**6})
+    )
 
 
 def test_a_huge_json_is_not_read(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ class Config:
     else 0."""
 
     std: tuple[float, ...] | None = None
-    """Three numbers, each 1e-6 to 1e6, by which the difference to `mean` is divided. Default: the model's own, else 1."""
+    """Three numbers, 1e-6 to 1e6, by which the difference to `mean` is divided. Default: the model's own, else 1."""
 
     channel_order: ChannelOrder | None = None
     """Order of the input's channels: `rgb` or `bgr`. Default: the model's own, else `rgb`."""

@@ -47,8 +47,7 @@ def checked(stated: Mapping[str, object], path: Path) -> Meaning:
     if not isinstance(meaning.get("model_output", 0), str | int) or isinstance(meaning.get("model_output"), bool):
         said = reprlib.repr(meaning["model_output"])
         raise ModelError(f"{path}: its model_output is {said}; a name or a number is needed")
-    output = meaning.get("model_output")
-    if isinstance(output, str) and len(output) > _LONGEST_NAME:
+    if len(str(meaning.get("model_output", ""))) > _LONGEST_NAME:
         raise ModelError(f"{path}: its model_output has more than {_LONGEST_NAME} characters")
     if "model_inputs" in meaning:
         meaning["model_inputs"] = _numbers(meaning["model_inputs"], path)

@@ -25,7 +25,7 @@ WRONG = [
     ("std", "[1e300, 1, 1]", "1e-06 to 1e+06"),
     ("mean", "[1e300, 0, 0]", "from -1e+06 to 1e+06"),
     ("model_inputs", json.dumps({"x" * 100_000: 1}), "names and numbers"),
-    ("model_output", f"9{'9' * 400}", "has no output"),
+    ("model_output", f"9{'9' * 400}", "more than 200 characters"),
     ("mean", "[Infinity, 0, 0]", "must be numbers"),
     ("mean", f"[1{'0' * 400}, 0, 0]", "a list of numbers"),
     ("mean", '["0.5", "0.5", "0.5"]', "a list of numbers"),

@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from paths import ROOT, SHARED
+from paths import ROOT, SAMPLE, SHARED
+from videos import repeated
 
 import segmentation  # noqa: F401 - before any test imports onnxruntime: switches its telemetry off
 
@@ -26,11 +27,17 @@ def _has_gpu() -> bool:
 
 @pytest.fixture(scope="session")
 def corpus() -> Path:
-    """The folder of real videos, which lies beside the repository, not in it."""
+    """The folder of real videos, which lies beside the repository, not in it. CONTRIBUTING.md lists what it is for."""
     folder = SHARED / "corpus"
     if not folder.is_dir():
         pytest.skip(f"the real videos are not here: {os.path.relpath(folder, ROOT)} is missing")
     return folder
+
+
+@pytest.fixture(scope="session")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A video of somebody, twice the sample: 300 frames of 640x360 in ten seconds, H.264 with B-frames, and AAC."""
+    return repeated(SAMPLE, tmp_path_factory.mktemp("people") / "people.mp4", 2)
 
 
 @pytest.fixture

@@ -97,10 +97,10 @@ def test_a_report_that_nobody_gets_is_an_error(tmp_path: Path, line: str, why: s
 
 
 @pytest.mark.parametrize("ignored", [False, True])
-def test_a_closed_terminal_finishes_the_file(corpus: Path, tmp_path: Path, ignored: bool) -> None:
+def test_a_closed_terminal_finishes_the_file(people: Path, tmp_path: Path, ignored: bool) -> None:
     target = tmp_path / "a.mp4"
     arguments = (
-        corpus / "nasa_13013.mp4",
+        people,
         "-o",
         target,
         "--effect",

@@ -1,6 +1,7 @@
 """FFmpeg's own view of a file: frames, times and packets. And small videos to be made."""
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -142,10 +143,11 @@ class Synthetic:
     second_video: bool = False
     clock: float = 0.0  # seconds at which everything begins
     format: str | None = None
+    container_options: dict[str, str] = field(default_factory=dict)
 
     def write(self, path: Path) -> Path:
         """Makes the file."""
-        with av.open(str(path), "w", format=self.format) as container:
+        with av.open(str(path), "w", format=self.format, container_options=self.container_options) as container:
             video = container.add_stream(self.codec, rate=round(1 / self.time_base), options=self.options)
             assert isinstance(video, av.VideoStream)
             first = self.frames[0] if self.frames is not None else None
@@ -212,9 +214,14 @@ class Synthetic:
                 frame = self.frames[number].reformat(format=self.pix_fmt)
             else:
                 frame = av.VideoFrame(*self.size, self.pix_fmt)
+                deep = frame.format.components[0].bits > 8
                 for plane in frame.planes:
-                    ramp = np.add.outer(np.arange(plane.height) * 2, np.arange(plane.line_size) * 3) + number * 5
-                    plane.update(((ramp + noise.integers(0, 9, ramp.shape)) % 200 + 20).astype(np.uint8).tobytes())
+                    width = plane.line_size // 2 if deep else plane.line_size
+                    ramp = np.add.outer(np.arange(plane.height) * 2, np.arange(width) * 3) + number * 5
+                    levels = (ramp + noise.integers(0, 9, ramp.shape)) % 200 + 20
+                    plane.update(
+                        (levels * 4).astype(np.uint16).tobytes() if deep else levels.astype(np.uint8).tobytes()
+                    )
             frame.pts, frame.time_base, frame.duration = pts, self.time_base, end - pts
             frame.pict_type = 0
             yield from stream.encode(frame)
@@ -239,6 +246,24 @@ class Synthetic:
         packet.pts = packet.dts = round(begin * 1000)
         packet.duration = round((end - begin) * 1000)
         return packet
+
+
+def repeated(source: Path, target: Path, count: int) -> Path:
+    """Makes a video of the packets of another one, several times after each other. Sound that overlaps is left out."""
+    with av.open(str(target), "w") as to, av.open(str(source)) as container:
+        copies = {stream.index: to.add_stream_from_template(stream) for stream in container.streams}
+        length, last = Fraction(container.duration or 0, 1_000_000), dict.fromkeys(copies, -math.inf)
+        packets = [packet for packet in container.demux() if packet.size]
+        for number, packet in itertools.product(range(count), packets):
+            copy, unit = av.Packet(bytes(packet)), packet.time_base
+            shift = round(number * length / unit)
+            copy.pts, copy.dts, copy.time_base = packet.pts + shift, packet.dts + shift, unit
+            copy.duration, copy.is_keyframe = packet.duration, packet.is_keyframe
+            copy.stream = copies[packet.stream_index]
+            if copy.dts > last[packet.stream_index]:
+                last[packet.stream_index] = copy.dts
+                to.mux(copy)
+    return target
 
 
 def real_frames(path: Path, count: int, *, size: tuple[int, int], pix_fmt: str) -> list[av.VideoFrame]:

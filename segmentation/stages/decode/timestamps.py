@@ -20,19 +20,28 @@ class Timeline:
         self.first = self._ticks(config.start) if config.start else None
         self.end = None if config.duration is None else self._ticks(config.start + config.duration)
         self._step = max(1, round(1 / info.rate / info.time_base))
-        self._last: int | None = None
+        self._last: int | None = None  # of the frames as they are placed
+        self._latest: int | None = None  # of the frames' own pts
 
     def place(self, pts: int | None) -> int:
-        """Returns the next frame's pts: its own if that rises, else the last one plus a nominal frame's length."""
-        if pts is None or (self._last is not None and pts <= self._last):
-            pts = self._step + self._last if self._last is not None else self._ticks(0)
-        self._last = pts
-        return pts
+        """Returns the next frame's pts: its own if that rises, else the last one plus a nominal frame's length.
+
+        After damage decoders put out old frames between new ones. The new ones, which find their times taken, come half
+        a frame after the last one until their own times are free again: sound and picture stay together.
+        """
+        placed = self._ticks(0) if pts is None else pts
+        if self._last is not None and (pts is None or pts <= self._last):
+            catches_up = pts is not None and self._latest is not None and pts > self._latest
+            placed = self._last + (max(1, self._step // 2) if catches_up else self._step)
+        self._last = placed
+        if pts is not None and (self._latest is None or pts > self._latest):
+            self._latest = pts
+        return placed
 
     def passed(self, pts: int | None) -> None:
         """Takes the pts of the last frame before the wanted stretch, where frames are left out without being placed."""
         if pts is not None and (self._last is None or pts > self._last):
-            self._last = pts
+            self._last = self._latest = pts
 
     def over(self, pts: int) -> bool:
         """Returns whether the wanted stretch ends before `pts`."""

@@ -170,9 +170,9 @@ def test_codecs_that_fill_the_cores_themselves_are_not_cut(codec: Literal["av1",
     assert codec == "av1" or equal(tmp_path / "out.mkv", frames, info)
 
 
-def test_in_the_pipeline_with_sound(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_the_pipeline_with_sound(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(IMPLEMENTATIONS["encode"], "cut", "segmentation.stages.encode.segments:SegmentEncoder")
-    source, target = corpus / "04_coffee.mp4", tmp_path / "out.mp4"
+    source, target = people, tmp_path / "out.mp4"
     report = segment(source, target, max_frames=50, encode="cut")
     assert report.frames == 50 and report.plan["encode"] == "cut"
     assert same_times(times(target), times(source, limit=50), Fraction(1, 90_000))

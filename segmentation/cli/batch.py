@@ -148,7 +148,7 @@ class Batch:
             if not self.quiet:
                 frames = f"{report.frames} frame{'s' * (report.frames != 1)}"
                 done = f"{frames} in {report.seconds:.1f} s ({report.fps:.1f} fps)"
-                say(f"{files}: {state}{done}, {_sizes(outcome.source, report)}")
+                say(f"{files}: {state}{done}{_sizes(outcome.source, report)}")
         else:
             log.info("%s: exists already, skipped", outcome.target)
         if self.json:
@@ -195,9 +195,11 @@ def _as_fragment(report: Report, written: Sequence[Path]) -> Report:
 
 
 def _sizes(source: str, report: Report) -> str:
-    """Returns the sizes of the outputs, and of the input if it is a file."""
-    written = _megabytes(sum(_size(path) for path in (report.output, *report.also)))
-    return f"{written} (input: {_megabytes(_size(source))})" if os.path.isfile(source) else written
+    """Returns the size of the outputs and that of the input, if they are files."""
+    written = sum(_size(path) for path in (report.output, *report.also))
+    if not written:
+        return ""
+    return f", {_megabytes(written)}" + (f" (input: {_megabytes(_size(source))})" if os.path.isfile(source) else "")
 
 
 def _megabytes(size: int) -> str:

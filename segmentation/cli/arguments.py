@@ -52,7 +52,7 @@ def make_parser() -> Parser:
         "Blurs, replaces or masks everything in a video or picture but the people (or other classes) in it.",
         _EXAMPLES,
         "0 done, 1 failed, 2 wrong usage, 3 not on this machine, 4 written but incomplete, "
-        "124 out of time, 129, 130, 143 stopped.",
+        "124 out of time, 129, 130, 143 stopped, 141 pipe closed by its reader.",
     )
     add = parser.add_argument
     add(

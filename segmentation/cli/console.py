@@ -73,8 +73,6 @@ class Stdout:
             return
         try:
             print("\n".join(map(printable, text.splitlines())), file=self.file, flush=True)
-        except BrokenPipeError as exc:
-            raise ReaderGone("standard output: its reader has closed it") from exc
         except OSError as exc:
             raise OutputError(f"standard output: cannot be written ({exc.strerror})") from exc
 

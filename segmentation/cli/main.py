@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit code.
 
     0 done, 1 failed, 2 wrong usage, 3 not on this machine, 4 written but incomplete, 124 out of time, 129, 130 or 143
-    stopped by a signal. With several inputs, all are tried and the first code that is not 0 counts.
+    stopped by a signal, 141 the reader of a pipe has closed it. With several inputs, all are tried and the first code
+    that is not 0 counts.
     """
     gc.set_threshold(50_000)  # imports make many objects that stay: collecting every 700, the default, slows the start
     options = parse(arguments)

@@ -86,9 +86,9 @@ def of_pictures(target: Path) -> bool:
     return target.suffix.lower() in (*PICTURES, ".gif")
 
 
-def format_options(suffix: str, info: VideoInfo) -> dict[str, str]:
+def format_options(target: Target, info: VideoInfo) -> dict[str, str]:
     """Returns options for the format's muxer with which every timestamp stays as it is."""
-    match suffix.lower():
+    match target.suffix.lower():
         case ".mp4" | ".mov" | ".m4v":
             # The movie's clock states where a stream begins: its ticks have to meet the video's.
             ticks = info.time_base.denominator

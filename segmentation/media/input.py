@@ -109,8 +109,7 @@ def _open_bytes(source: ByteSource) -> InputContainer:
         raise InputError(f"{source.name}: holds no bytes, or ends before a video begins") from exc
     except (av.error.FFmpegError, OSError, ValueError, TypeError) as exc:
         if isinstance(exc, av.error.InvalidDataError):
-            pipe = "" if source.seekable else "; an MP4 in a pipe needs its index at its beginning (+faststart)"
-            raise InputError(f"{source.name}: is not a video that FFmpeg can read, or is damaged{pipe}") from exc
+            raise InputError(f"{source.name}: is not a video that FFmpeg can read, or is damaged") from exc
         raise InputError(f"{source.name}: cannot be opened ({one_line(exc)})") from exc
 
 
@@ -202,7 +201,13 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
         if "mp4" in container.format.name and not is_url(path):
             refuse_encrypted_mp4(source)
         _check_length(container, stream, path, access)
-        frame = first_frame(container, stream, path, access)
+        try:
+            frame = first_frame(container, stream, path, access)
+        except InputError as exc:
+            if isinstance(source, ByteSource) and not source.seekable and "mp4" in container.format.name:
+                hint = "in a pipe an MP4 needs its index at its beginning (ffmpeg -movflags +faststart)"
+                raise InputError(f"{exc}; {hint}") from exc
+            raise
         matrix = display_matrix(frame, exif=stream.codec_context.name in _EXIF)
         index = sum(not e.is_discard for e in stream.index_entries) if "mp4" in container.format.name else 0
         time_base = stream.time_base or Fraction(1, 1000)

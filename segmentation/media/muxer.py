@@ -91,7 +91,7 @@ class Muxer:
     def _begin(self) -> OutputContainer:
         """Creates the temporary file and opens it for writing."""
         self._file.create()
-        return av.open(str(self._file.path), "w", container_options=format_options(self.target.suffix, self._info))
+        return av.open(str(self._file.path), "w", container_options=format_options(self.target, self._info))
 
     def _commit(self, *, fragment: bool) -> None:
         """Gives the complete file its name."""

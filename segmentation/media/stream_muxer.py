@@ -45,7 +45,7 @@ class StreamMuxer(Muxer):
 
     def _begin(self) -> OutputContainer:
         stream = self._stream
-        options = format_options(stream.suffix, self._info) | _OPTIONS | _OPTIONS_OF.get(stream.format, {})
+        options = format_options(stream, self._info) | _OPTIONS | _OPTIONS_OF.get(stream.format, {})
         stream.open()
         name = "yuv4mpegpipe" if stream.format == "y4m" else stream.format
         return av.open(stream, "w", format=name, container_options=options)

@@ -1,0 +1,98 @@
+"""Bytes and file objects as the input and the output of runs and iterators."""
+
+import io
+from itertools import islice
+from pathlib import Path
+from pipes import Once
+
+import pytest
+from paths import SAMPLE
+from program import run_tool
+from videos import packets, pictures, same_packets, times
+
+from segmentation import ConfigError, InputError, Segmenter, segment
+from segmentation.options import Format
+
+
+def pixels(path: Path) -> list[bytes]:
+    return [b"".join(plane.tobytes() for plane in picture.planes) for picture in pictures(path)]
+
+
+@pytest.mark.parametrize("kind", ["bytes", "file", "once"])
+def test_an_input_that_has_no_name(kind: str, tmp_path: Path) -> None:
+    """It comes out as the file does, with sound."""
+    segment(SAMPLE, tmp_path / "file.mkv", max_frames=6)
+    with SAMPLE.open("rb") as file:
+        given = {"bytes": SAMPLE.read_bytes(), "file": file, "once": Once(file)}[kind]
+        report = segment(given, tmp_path / "out.mkv", max_frames=6)  # type: ignore[arg-type]
+        assert not file.closed
+    assert report.frames == 6 and report.complete
+    assert pixels(tmp_path / "out.mkv") == pixels(tmp_path / "file.mkv")
+    sounds = [packets(tmp_path / name, "audio") for name in ("out.mkv", "file.mkv")]
+    assert sounds[0] and same_packets(*sounds)
+
+
+def test_what_can_be_sought_is_verified_and_sought(tmp_path: Path) -> None:
+    report = segment(SAMPLE.read_bytes(), tmp_path / "out.mp4", start=3, max_frames=4, verify=True)
+    assert report.verified is not None and report.verified.frames == 4 and len(times(tmp_path / "out.mp4")) == 4
+
+
+@pytest.mark.parametrize("format", ["matroska", "mpegts", "nut", "y4m"])
+def test_an_output_that_has_no_name(format: Format, tmp_path: Path) -> None:
+    out = io.BytesIO()
+    report = segment(SAMPLE, out, format=format, max_frames=6)
+    assert report.output == "<stream>" and not out.closed
+    (tmp_path / "out").write_bytes(out.getvalue())
+    assert len(times(tmp_path / "out")) == 6
+
+
+def test_a_raw_file_that_takes_a_part_of_each_write() -> None:
+    class Little(io.BytesIO):
+        def write(self, data: object) -> int:  # type: ignore[override]
+            return super().write(bytes(data)[:100])  # type: ignore[call-overload]
+
+    little, whole = Little(), io.BytesIO()
+    for out in (little, whole):
+        segment(SAMPLE, out, format="rawvideo", max_frames=2)
+    assert little.getvalue() == whole.getvalue() and len(whole.getvalue()) == 2 * 640 * 360 * 3 // 2
+
+
+def test_results_in_a_file_object(tmp_path: Path) -> None:
+    lines = io.StringIO()
+    segment(SAMPLE, tmp_path / "out.mp4", results=lines, max_frames=3)
+    assert len(lines.getvalue().splitlines()) == 3
+
+
+def test_frames_of_what_has_no_name() -> None:
+    with Segmenter(device="cpu") as segmenter, SAMPLE.open("rb") as file:
+        named = list(segmenter.frames(SAMPLE, max_frames=4))
+        for given in (SAMPLE.read_bytes(), file):
+            other = list(segmenter.frames(given, max_frames=4))
+            assert [frame.time for frame in other] == [frame.time for frame in named]
+            assert all((a.mask == b.mask).all() for a, b in zip(named, other, strict=True))
+        file.seek(0)
+        frames = segmenter.frames(Once(file))  # type: ignore[arg-type]
+        assert len(list(islice(frames, 4))) == 4
+        frames.close()
+
+
+def test_what_is_no_video_and_no_file(tmp_path: Path) -> None:
+    text = (tmp_path / "text").open("w+")
+    with Segmenter() as segmenter, text:
+        with pytest.raises(ConfigError, match="input: is of type TextIOWrapper; give"):
+            segmenter.run(text, tmp_path / "a.mp4")  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="output: is of type TextIOWrapper; give"):
+            segmenter.run(SAMPLE, text)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="output: name a file"):
+            segmenter.run(b"")
+        with pytest.raises(InputError, match="<bytes>: "):
+            segmenter.run(b"no video", tmp_path / "a.mp4")
+        with pytest.raises(ConfigError, match="verify: would read"):
+            segmenter.run(Once(SAMPLE.open("rb")), tmp_path / "a.mp4", verify=True)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="follows from its suffix"):
+            segmenter.run(SAMPLE, tmp_path / "a.mp4", format="nut")
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_the_sample_program_runs() -> None:
+    assert run_tool("samples/file_objects.py", SAMPLE).endswith("bytes of Matroska\n")

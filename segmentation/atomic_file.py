@@ -88,9 +88,9 @@ class PendingFile:
             self._unlock()
 
     def _unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        lock, self._lock = self._lock, None  # first, since an interrupt may come behind any line
+        if lock is not None:
+            os.close(lock)
 
     def commit(self, *, fragment: bool = False) -> Path:
         """Flushes the file to the disk and gives it the target's name. Returns the target as the user wrote it.

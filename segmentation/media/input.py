@@ -14,7 +14,6 @@ import av.error
 from av.container import InputContainer
 from av.stream import Disposition
 from av.video.frame import VideoFrame
-from av.video.reformatter import Interpolation
 from av.video.stream import VideoStream
 
 from segmentation.access import Access
@@ -29,8 +28,6 @@ from segmentation.media.webp import is_animated_webp, open_animated_webp
 
 log = logging.getLogger(__name__)
 
-# swscale's flags where every level counts: chroma for each pixel, rounded rather than cut off.
-EXACT = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
 SMPTE170M = 6  # the matrix BT.601, as H.273 numbers it
 _TIMEOUT = (20.0, 60.0)  # seconds to open and to read
 _OPEN_OPTIONS: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.partition(".")[0]) < 19 else {}

@@ -4,10 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 from av.video.frame import VideoFrame
+from av.video.reformatter import Interpolation
 from numpy.typing import NDArray
 
 from segmentation.frames import FORMATS, FULL, LIMITED, Plane, VideoInfo
-from segmentation.media.input import EXACT
+
+# swscale's flags where every level counts: chroma for each pixel, rounded rather than cut off.
+EXACT = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
 
 
 def plane_view(frame: VideoFrame, index: int, dtype: type[np.uint8] | type[np.uint16]) -> Plane:

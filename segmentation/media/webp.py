@@ -20,6 +20,8 @@ _MOST_BYTES = 1 << 31  # of all frames, which OpenCV decodes at once
 
 def is_animated_webp(path: str) -> bool:
     """Returns whether a file is an animated WebP."""
+    if not Path(path).is_file():  # opening a pipe would wait for its writer
+        return False
     try:
         with Path(path).open("rb") as file:
             header = file.read(21)

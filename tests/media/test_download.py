@@ -85,7 +85,7 @@ def test_no_server(tmp_path: Path) -> None:
 
 def test_silence_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "CONNECT", 0.5)
-    refused = pytest.raises(InputError, match=r"no answer from 127\.0\.0\.1\S* for 0\.5 s")
+    refused = pytest.raises(InputError, match=r"no answer from \S.* for 0\.5 s")
     with socket.create_server(("127.0.0.1", 0)) as silent, refused:
         probe(f"http://127.0.0.1:{silent.getsockname()[1]}/a.mp4")
 

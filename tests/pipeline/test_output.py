@@ -141,7 +141,7 @@ def test_a_folder_that_takes_no_files(clip: Path) -> None:
 @pytest.mark.parametrize("limit", [0, 3_000, 100_000])
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
 def test_full_disk(limit: int, suffix: str, people: Path, tmp_path: Path) -> None:
-    arguments = (people, "--max-frames", "60", "-o", tmp_path / f"out{suffix}")
+    arguments = (people, "--max-frames", "60", "--quality", "high", "-o", tmp_path / f"out{suffix}")
     with start(*arguments, before=file_limit(limit)) as process:
         stdout, stderr = process.communicate(timeout=TIMEOUT)
     fails(subprocess.CompletedProcess([], process.returncode, stdout, stderr), "cannot be written (")
@@ -186,11 +186,12 @@ def test_the_suffix_decides_what_a_codec_takes(
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
 def test_a_signal_leaves_a_playable_file(number: int, code: int, suffix: str, people: Path, tmp_path: Path) -> None:
     source, target = people, tmp_path / f"out{suffix}"
-    with running(tmp_path, source, "-o", target) as process:
+    with running(tmp_path, source, "-o", target, "--quality", "high") as process:
         process.send_signal(number)
         _, stderr = process.communicate(timeout=TIMEOUT)
     assert process.returncode == code, stderr
-    assert stderr.startswith(str(target)) and "stopped, " in stderr and len(stderr.splitlines()) == 1
+    advice, said = stderr.splitlines()
+    assert "another Ctrl-C ends at once" in advice and said.startswith(f"{target}: stopped, ")
     after = times(target)
     assert 0 < len(after) < 300 and f"stopped, {len(after)} frames" in stderr
     assert same_times(after, times(source, limit=len(after)), Fraction(1, 1000))
@@ -210,7 +211,7 @@ def test_the_second_signal_ends_at_once(people: Path, tmp_path: Path) -> None:
         begin = time.monotonic()
         _, stderr = process.communicate(timeout=TIMEOUT)
         assert time.monotonic() - begin < 2
-    assert process.returncode == 130 and stderr == "" and not names(tmp_path)
+    assert process.returncode == 130 and len(stderr.splitlines()) <= 1 and not names(tmp_path)
 
 
 def interrupted(call: Callable[[], object], at: int) -> bool:
@@ -412,7 +413,7 @@ def test_http_with_the_index_at_the_end(people: Path, tmp_path: Path) -> None:
 def test_http_errors_are_one_line(tmp_path: Path) -> None:
     with served(partial(Plain, directory=str(tmp_path))) as address:
         fails(cli(f"{address}/none.mp4", cwd=tmp_path), "none.mp4: no such file")
-    fails(cli(f"{address}/gone.mp4", cwd=tmp_path), "gone.mp4: cannot be opened (Connection refused)")
+    fails(cli(f"{address}/gone.mp4", cwd=tmp_path), "refuses the connection; does a server run there?")
     assert not names(tmp_path)
 
 

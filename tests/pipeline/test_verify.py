@@ -140,7 +140,9 @@ def other(patch: Patch, **changes: Any) -> None:
 
 def soundless(patch: Patch) -> None:
     copy = Muxer._copy_until
-    patch.setattr(Muxer, "_copy_until", lambda self, seconds: copy(self, min(seconds or Fraction(1), Fraction(1, 10))))
+    patch.setattr(
+        Muxer, "_copy_until", lambda self, seconds, *_: copy(self, min(seconds or Fraction(1), Fraction(1, 10)))
+    )
 
 
 @pytest.mark.parametrize(

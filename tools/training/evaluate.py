@@ -47,8 +47,7 @@ from truth import HERE, KINDS, PERSON, THRESHOLD, UNSURE, read_table, vote
 
 from segmentation.config import Config
 from segmentation.frames import LIMITED, Color, Frame, FrameBatch, VideoInfo
-from segmentation.media.input import EXACT
-from segmentation.media.planes import plane_view
+from segmentation.media.planes import EXACT, plane_view
 from segmentation.models.input_size import nearest_size, sizes_of
 from segmentation.models.model import BUILT_IN, Model, load_model, open_session
 from segmentation.models.tensor_form import Runner

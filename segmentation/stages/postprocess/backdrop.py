@@ -25,8 +25,8 @@ from segmentation.effect import Effect
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, PixelFormat, Plane, Planes, VideoInfo
 from segmentation.installation import core_count
-from segmentation.media.input import EXACT, decoder_options, open_input, probe
-from segmentation.media.planes import plane_view
+from segmentation.media.input import decoder_options, open_input, probe
+from segmentation.media.planes import EXACT, plane_view
 
 MOST_WORKERS = core_count()  # threads that work on frames at once
 _MOST_PICTURES = 64  # decoded, in memory

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from segmentation.effect import Effect
 from segmentation.frames import FORMATS, FULL, LIMITED, Color, Plane, Planes, VideoInfo
-from segmentation.media.input import EXACT
-from segmentation.media.planes import plane_view
+from segmentation.media.planes import EXACT, plane_view
 from segmentation.stages.postprocess.backdrop import subsampled
 
 Rgb = tuple[int, int, int]

@@ -5,6 +5,7 @@ import gc
 import json
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ from segmentation.pipeline.session import Segmenter
 def command() -> NoReturn:
     """Runs the command line and ends the process, whatever its threads do."""
     code = main()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is written; a late Ctrl-C would change the exit code
     if stuck() or any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         discard_all()
         for stream in filter(None, (sys.stdout, sys.stderr)):

@@ -124,7 +124,7 @@ def test_a_stalled_download_ends_at_the_first_signal(server: Server, tmp_path: P
 
 
 def test_nothing_is_left_after_the_second_signal(tmp_path: Path) -> None:
-    with running(tmp_path, SAMPLE, "-o", tmp_path / "a.mp4") as process:
+    with running(tmp_path, SAMPLE, "-o", tmp_path / "a.mp4", "--quality", "high") as process:
         for _ in range(2):
             process.send_signal(signal.SIGINT)
             time.sleep(0.3)

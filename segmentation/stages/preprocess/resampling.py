@@ -30,13 +30,18 @@ def shrink_steps(shape: tuple[int, int], size: tuple[int, int]) -> list[tuple[st
     return steps
 
 
-@lru_cache(maxsize=16)  # making them takes about 10 ms, and the next file mostly has the same size
 def shrinking(shape: tuple[int, int], size: tuple[int, int]) -> tuple[Table, Table]:
     """Returns two tables that do the same as `shrink_steps`: for the columns of a plane (h, w), and for its rows.
 
-    `size` is the (width, height) after. The weights of a row belong to successive samples, from the first on. Later
-    calls return the same tables, which nobody may write to.
+    `size` is the (width, height) after. The weights of a row belong to successive samples, from the first on. Callers
+    may write to the tables: the kept ones are copied.
     """
+    across, down = _kept_tables(shape, size)
+    return across.copy(), down.copy()
+
+
+@lru_cache(maxsize=16)  # making them takes about 10 ms, and the next file mostly has the same size
+def _kept_tables(shape: tuple[int, int], size: tuple[int, int]) -> tuple[Table, Table]:
     steps = shrink_steps(shape, size)
     across, down = (_along(shape[1 - axis], [(kind, after[axis]) for kind, after in steps]) for axis in (0, 1))
     return _table(across), _table(down)

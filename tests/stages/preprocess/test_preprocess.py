@@ -146,3 +146,10 @@ def test_frames_stand_upright_also_mirrored(matrix: tuple[int, ...], turn: int) 
         across, down = (matrix[i] * (2 * x - 1) + matrix[i + 2] * (2 * y - 1) for i in (0, 1))
         shown[(down + 1) // 2, (across + 1) // 2] = stored[y, x]
     assert sorted(np.rot90(stored, turn // 90)[0]) == sorted(shown[0])
+
+
+def test_tables_that_a_caller_changes_are_not_kept() -> None:
+    before = [table.copy() for table in shrinking((90, 160), (40, 24))]
+    for table in shrinking((90, 160), (40, 24)):
+        table /= 255
+    assert all(map(np.array_equal, shrinking((90, 160), (40, 24)), before))

@@ -529,9 +529,11 @@ def test_doubt_is_left_out_of_the_loss(train: ModuleType) -> None:
 
 def test_all_weights_learn_and_those_of_the_blocks_slower(train: ModuleType) -> None:
     network = train.Network(train.SIZES["person"])
-    blocks, others = train.groups(network, 1.0)
+    classes = train.nn.Conv2d(4, 21, 1)
+    blocks, others = train.groups(network, classes, 1.0)
     learned = [id(p) for part in (blocks, others) for p in part["params"]]
-    assert len(set(learned)) == len(learned) and set(learned) == {id(p) for p in network.parameters()}
+    wanted = {id(p) for module in (network, classes) for p in module.parameters()}
+    assert len(set(learned)) == len(learned) and set(learned) == wanted
     assert blocks["peak"] < others["peak"] == 1
 
 

@@ -1,7 +1,6 @@
-"""Where this package comes from, for advice on how to install its extras, and the machine's cores."""
+"""Where this package comes from, for advice on how to install its extras."""
 
 import json
-import os
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -20,10 +19,3 @@ def install(extra: str) -> str:
     url = origin.get("url", "git+URL")
     source = f"{origin['vcs_info']['vcs']}+{url}" if "vcs_info" in origin else url
     return f"pip install '{_NAME}[{extra}] @ {source}'"
-
-
-def core_count() -> int:
-    """Returns the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1  # macOS

@@ -10,8 +10,8 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from segmentation.config import Config
+from segmentation.cores import core_count
 from segmentation.frames import Memory, VideoInfo
-from segmentation.installation import core_count
 from segmentation.models.model import Model, open_session
 from segmentation.models.scores import likeliest, probabilities
 from segmentation.models.tensor_form import Runner

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from segmentation.atomic_file import PendingFile
 from segmentation.config import Config
+from segmentation.cores import core_count
 from segmentation.errors import ConfigError, InputError, OutputError, one_line
 from segmentation.frames import FULL, FrameBatch, Memory, VideoInfo
-from segmentation.installation import core_count
 from segmentation.media.input import open_input
 from segmentation.models.model import Model
 from segmentation.sinks import FinishedBatch, Sink

@@ -21,10 +21,10 @@ from av.video.stream import VideoStream
 
 from segmentation.access import Access
 from segmentation.config import MAX_PIXELS, Config
+from segmentation.cores import core_count
 from segmentation.effect import Effect
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, PixelFormat, Plane, Planes, VideoInfo
-from segmentation.installation import core_count
 from segmentation.media.input import decoder_options, open_input, probe
 from segmentation.media.planes import EXACT, plane_view
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from segmentation.config import MAX_PIXELS, Config
+from segmentation.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +33,9 @@ def access_of(config: Config, stop: threading.Event | None = None) -> Access:
         max_duration=None if config.max_duration is None else Fraction(config.max_duration),
         stop=stop or threading.Event(),
     )
+
+
+def check_size(width: int, height: int, path: str, most: int) -> None:
+    """Raises `InputError` for a size (pixels) beyond the limit, before memory is taken for a frame."""
+    if width * height > most:
+        raise InputError(f"{path}: claims {width}x{height} pixels; more than {most} are refused")

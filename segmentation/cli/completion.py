@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from segmentation.config import PRESETS, STAGES
 from segmentation.effect import KINDS
 from segmentation.errors import BackendError
+from segmentation.installation import install
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 
 SHELLS = ("bash", "zsh", "fish")
@@ -63,9 +64,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
     try:
         import shtab
     except ModuleNotFoundError as exc:
-        raise BackendError(
-            "completion scripts need the package shtab; pip install 'video-segmentation[completion]'"
-        ) from exc
+        raise BackendError(f"completion scripts need the package shtab; {install('completion')}") from exc
     functions = []
     for action in parser._actions:
         option = action.option_strings[-1] if action.option_strings else ""

@@ -74,7 +74,7 @@ def find_inputs(arguments: Sequence[str], *, recursive: bool = False) -> Inputs:
             _add(found, (match for match in matches if match.is_file() and not _hidden(match)), named=named)
         elif is_sequence(text):
             found.sources.append(Source(text))
-        elif os.path.exists(text):  # a pipe is refused when it is opened
+        elif os.path.exists(text):  # a device is refused when it is opened
             several = len(arguments) > 1  # a shell's `*.mp4` names earlier outputs too
             _add(found, [path], named=True, may_be_output=not several)
         else:

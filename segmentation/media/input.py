@@ -16,7 +16,7 @@ from av.stream import Disposition
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from segmentation.access import Access
+from segmentation.access import Access, check_size
 from segmentation.byte_source import ByteSource, source_name
 from segmentation.config import MAX_PIXELS
 from segmentation.errors import InputError, one_line
@@ -56,7 +56,7 @@ def open_input(source: str | ByteSource, access: Access | None = None) -> InputC
         return _open_sequence(path)
     url = is_url(path)
     if not url and is_animated_webp(path):
-        return open_animated_webp(path)
+        return open_animated_webp(path, access.max_pixels)
     if url and re.search(r"\s", path):  # a line break would add headers to the request
         raise InputError(f"{path.split()[0]}: the address has a space or line break after this; write it as %20")
     # An absolute path can't be mistaken for a protocol ("a:b.mp4") or an option ("-video.mp4").
@@ -174,12 +174,6 @@ def video_stream(container: InputContainer, path: str, access: Access | None = N
         raise InputError(f"{path}: its video codec is unknown to this FFmpeg")
     check_size(stream.width, stream.height, path, (access or Access()).max_pixels)
     return stream
-
-
-def check_size(width: int, height: int, path: str, most: int = MAX_PIXELS) -> None:
-    """Raises `InputError` for a size (pixels) beyond the limit, before memory is taken for a frame."""
-    if width * height > most:
-        raise InputError(f"{path}: claims {width}x{height} pixels; more than {most} are refused")
 
 
 def decoder_options(access: Access) -> dict[str, str]:

@@ -14,9 +14,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from segmentation.access import Access
 from segmentation.errors import InputError, OutputError, one_line
 from segmentation.media.containers import is_sequence
-from segmentation.media.input import check_size, is_url, open_input, video_stream
+from segmentation.media.input import is_url, open_input, video_stream
 from segmentation.options import Quality
 from segmentation.rate_factor import RateFactor
 
@@ -40,23 +41,22 @@ class Still:
     deep: bool  # whether it had more than 8 bits
 
 
-def is_still(path: str) -> bool:
+def is_still(path: str, access: Access | None = None) -> bool:
     """Returns whether a file or an address is one picture rather than a video or an animation. Raises `InputError`."""
     if is_sequence(path):
         return False
-    with open_input(path) as container:
+    with open_input(path, access) as container:
         name = container.format.name
         if name == "image2" or name.endswith("_pipe"):
             return True
         return container.metadata.get("major_brand", "").strip() in _HEIF
 
 
-def read_still(path: str) -> Still:
-    """Reads a picture. Raises `InputError` if it is broken, cut off, or of a kind that can't be read here."""
-    with open_input(path) as container:
-        stream = video_stream(container, path)
-        check_size(stream.width, stream.height, path)
-        data = bytes(next(container.demux(stream))) if is_url(path) else Path(path).read_bytes()
+def read_still(path: str, access: Access | None = None) -> Still:
+    """Reads a picture. Raises `InputError` if it is broken, cut off, too large, or of an unknown kind."""
+    with open_input(path, access) as container:
+        video_stream(container, path, access)  # checks the size before OpenCV takes memory for it
+        data = bytes(next(container.demux(video=0))) if is_url(path) else Path(path).read_bytes()
     if data.startswith(b"\x89PNG") and not all(_png_chunks(data)):  # libpng would print lines of its own
         raise InputError(f"{path}: is damaged or cut off")
     try:

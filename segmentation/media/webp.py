@@ -12,6 +12,7 @@ from av.codec.context import Flags
 from av.container import InputContainer
 from av.video.frame import VideoFrame
 
+from segmentation.access import check_size
 from segmentation.errors import InputError, one_line
 
 _TICK = Fraction(1, 1000)  # WebP's and Matroska's
@@ -30,8 +31,11 @@ def is_animated_webp(path: str) -> bool:
     return header[:4] == b"RIFF" and header[8:16] == b"WEBPVP8X" and len(header) == 21 and bool(header[20] & 2)
 
 
-def open_animated_webp(path: str) -> InputContainer:
-    """Returns the animation as a Matroska file with FFV1, each frame at its time. Raises `InputError`."""
+def open_animated_webp(path: str, max_pixels: int) -> InputContainer:
+    """Returns the animation as a Matroska file with FFV1, each frame at its time.
+
+    Raises `InputError`, also for frames of more than `max_pixels`.
+    """
     data = np.fromfile(path, np.uint8)
     if 8 + int.from_bytes(data[4:8].tobytes(), "little") > len(data):  # OpenCV would print lines of its own
         raise InputError(f"{path}: is cut off")
@@ -39,6 +43,7 @@ def open_animated_webp(path: str) -> InputContainer:
     size = width * height * 4 * data.tobytes().count(b"ANMF")
     if size > _MOST_BYTES:
         raise InputError(f"{path}: its frames of {width}x{height} take {size >> 20} MiB; make it a video or a GIF")
+    check_size(width, height, path, max_pixels)
     try:
         done, found = cv2.imdecodeanimation(data[np.newaxis])  # OpenCV 4 wants a row
     except cv2.error as exc:

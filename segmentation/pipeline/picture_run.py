@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from segmentation.access import Access
 from segmentation.atomic_file import PendingFile
 from segmentation.config import Config
 from segmentation.effect import Effect
@@ -38,10 +39,10 @@ _REFUSED = {
 class PictureRun:
     """Takes one picture through the network, once."""
 
-    def __init__(self, pictures: Pictures, source: str, target: Path, request: Request) -> None:
-        """`source` and `target` are those of `request`."""
+    def __init__(self, pictures: Pictures, source: str, target: Path, access: Access, request: Request) -> None:
+        """`source` and `target` are those of `request`, `access` has its limits."""
         self._pictures, self._request = pictures, request
-        self._source, self._target = source, target
+        self._source, self._target, self._access = source, target, access
         self._outputs = [(request.config.effect, target)]
         self._outputs += [(effect, Path(path)) for effect, path in request.config.also]
 
@@ -53,7 +54,7 @@ class PictureRun:
         of_picture = self._pictures.config(**options)
         with ExitStack() as exits:
             files = [self._pending(path, "--also" if i else "-o", exits) for i, (_, path) in enumerate(self._outputs)]
-            still = read_still(self._source)
+            still = read_still(self._source, self._access)
             read = time.perf_counter()
             self._tell(still)
             applied = self._pictures.apply(still.rgb, of_picture, [effect for effect, _ in self._outputs])
@@ -142,6 +143,7 @@ def _write(file: PendingFile, pixels: Pixels, quality: Quality | None, profile: 
         pixels = np.rint(pixels[..., :3] * alpha + 255 * (1 - alpha)).astype(np.uint8)
     data = encode_still(pixels, file.target, quality, profile)
     try:
+        file.create()
         file.path.write_bytes(data)
     except OSError as exc:
         raise OutputError(f"{file.target}: cannot be written ({one_line(exc)})") from exc

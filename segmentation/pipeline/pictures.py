@@ -15,12 +15,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.config import Config
+from segmentation.access import check_size
+from segmentation.config import MAX_PIXELS, Config
 from segmentation.effect import effect_on
 from segmentation.errors import InputError, one_line
 from segmentation.frames import FULL, Color, Frame, FrameBatch, MaskedBatch, Plane, VideoInfo
 from segmentation.gpu.errors import gpu_errors
-from segmentation.media.input import SMPTE170M, check_size
+from segmentation.media.input import SMPTE170M
 from segmentation.models.model import Model
 from segmentation.options import PictureOptions
 from segmentation.pipeline.compositor import Compositor
@@ -148,7 +149,7 @@ def as_picture(picture: Picture, name: str) -> Rgb:
     array = _on_host(picture, name)
     if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
         raise InputError(f"{name}: has shape {array.shape} and type {array.dtype}; (H, W, 3) uint8 RGB is needed")
-    check_size(array.shape[1], array.shape[0], name)
+    check_size(array.shape[1], array.shape[0], name, MAX_PIXELS)
     return np.ascontiguousarray(array)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Unpack, overload
 
+from segmentation.access import access_of
 from segmentation.byte_source import ByteSource, Input, opened_source, source_name
 from segmentation.config import Config
 from segmentation.errors import ConfigError, DeviceMemoryError
@@ -89,8 +90,10 @@ class Segmenter:
         """Runs, again with smaller batches where the GPU's memory is full."""
         source, target, config = request.source, request.target, request.config
         match source, target:
-            case str(), Path() if target.suffix.lower() in PICTURES and is_still(source):
-                return PictureRun(self._pictures, source, target, request)()
+            case str(), Path() if target.suffix.lower() in PICTURES:
+                access = access_of(config, request.stop)
+                if is_still(source, access):
+                    return PictureRun(self._pictures, source, target, access, request)()
         while True:
             try:
                 with tracing(config, source_name(source)) as trace:

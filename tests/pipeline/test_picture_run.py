@@ -164,3 +164,17 @@ def test_only_the_named_file_is_opened(segmenter: Segmenter, tmp_path: Path) -> 
     source = photos.write(tmp_path / "%d.png", photos.photo(61, 40))
     done = segmenter.run(source, tmp_path / "out%d.png")
     assert done.frames == 1 and photos.read(tmp_path / "out%d.png").shape == (40, 61, 3)
+
+
+def test_limits_hold_for_pictures(segmenter: Segmenter, tmp_path: Path) -> None:
+    photos.write_animation(tmp_path / "a.webp", [np.full((40, 50, 3), level, np.uint8) for level in (9, 99)], [50, 50])
+    for source in (photos.PHOTO, tmp_path / "a.webp"):
+        with Segmenter(max_pixels=1000) as limited, pytest.raises(InputError, match="more than 1000 are refused"):
+            limited.run(source, tmp_path / "b.webp")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.webp"}
+
+
+def test_leftovers_of_a_killed_run_are_removed(segmenter: Segmenter, tmp_path: Path) -> None:
+    (tmp_path / ".a.0123abcd.part.png").write_bytes(b"half")
+    segmenter.run(photos.PHOTO, tmp_path / "a.png")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]

@@ -154,9 +154,12 @@ class VideoInfo:
     sample_aspect_ratio: Fraction | None
     display_matrix: tuple[int, ...] | None  # FFmpeg's AV_PKT_DATA_DISPLAYMATRIX, 9 integers
     rotation: int  # degrees counter-clockwise that stored frames must be turned to stand upright: 0, 90, 180, 270
-    interlaced: bool
+    interlaced: bool  # whether frames may consist of two fields
     access: Access = field(default_factory=Access)  # within which the input is opened again
     stream: ByteSource | None = None  # the bytes, where `path` is a name for messages
+    extradata: bytes | None = None  # parameter sets that the container stores apart from the packets
+    timed: bool = True  # whether the first packet has a pts
+    decoding_times: bool = False  # whether pts are decoding times of frames that are shown in another order, as in AVI
 
     @property
     def source(self) -> str | ByteSource:

@@ -1,5 +1,7 @@
 """Opens inputs with PyAV, chooses the main video stream and reads its properties."""
 
+from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+
 import logging
 import math
 import os
@@ -12,6 +14,7 @@ from typing import Any
 import av
 import av.error
 from av.container import InputContainer
+from av.packet import Packet
 from av.stream import Disposition
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
@@ -24,6 +27,8 @@ from segmentation.frames import FORMATS, FULL, Color, VideoInfo
 from segmentation.media.containers import is_sequence, numbers_of
 from segmentation.media.download import DownloadError, Files
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
+from segmentation.media.interlacing import may_interlace
+from segmentation.media.start_codes import bitstream_filter, filtered
 from segmentation.media.webp import is_animated_webp, open_animated_webp
 
 log = logging.getLogger(__name__)
@@ -192,14 +197,17 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
         if "mp4" in container.format.name and not is_url(path):
             refuse_encrypted_mp4(source)
         _check_length(container, stream, path, access)
+        extradata = stream.codec_context.extradata
+        decoding_times = container.format.name == "avi" and stream.has_b_frames
         try:
-            frame = first_frame(container, stream, path, access)
+            first, frame = first_packet_and_frame(container, stream, path, access)
         except InputError as exc:
             if isinstance(source, ByteSource) and not source.seekable and "mp4" in container.format.name:
                 hint = "in a pipe an MP4 needs its index at its beginning (ffmpeg -movflags +faststart)"
                 raise InputError(f"{exc}; {hint}") from exc
             raise
-        matrix = display_matrix(frame, exif=stream.codec_context.name in _EXIF)
+        codec = stream.codec_context.name
+        matrix = display_matrix(frame, exif=codec in _EXIF)
         index = sum(not e.is_discard for e in stream.index_entries) if "mp4" in container.format.name else 0
         time_base = stream.time_base or Fraction(1, 1000)
         length = stream_length(stream, time_base)
@@ -213,7 +221,7 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
             width=frame.width,
             height=frame.height,
             pix_fmt=frame.format.name,
-            codec=stream.codec_context.name,
+            codec=codec,
             color=color_of(frame),
             time_base=time_base,
             rate=rate,
@@ -224,9 +232,12 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
             sample_aspect_ratio=stream.sample_aspect_ratio or None,
             display_matrix=matrix,
             rotation=upright(matrix) if matrix else 0,
-            interlaced=frame.interlaced_frame,
+            interlaced=frame.interlaced_frame or (first is not None and may_interlace(codec, bytes(first))),
             access=access,
             stream=None if isinstance(source, str) else source,
+            extradata=extradata,
+            timed=first is None or first.pts is not None,
+            decoding_times=decoding_times,
         )
 
 
@@ -246,20 +257,29 @@ def too_long(path: str, most: Fraction, fault: str = "goes on longer than it say
     return InputError(f"{path}: {fault}; at most {float(most):g} s are allowed (--max-duration)")
 
 
-def first_frame(container: InputContainer, stream: VideoStream, path: str, access: Access) -> VideoFrame:
-    """Returns the first frame that can be decoded, skipping damaged packets. Raises `InputError` if there is none."""
+def first_packet_and_frame(
+    container: InputContainer, stream: VideoStream, path: str, access: Access
+) -> tuple[Packet[VideoStream] | None, VideoFrame]:
+    """Returns the first packet, see `start_codes`, and the first frame that can be decoded, skipping damaged packets.
+
+    The packet is `None` if all are damaged up to that frame. Raises `InputError` if there is no frame.
+    """
     stream.thread_type = "SLICE"  # frame threads would decode a second of video to return one frame
     stream.codec_context.options = decoder_options(access)
+    filters = bitstream_filter(stream)
+    first: Packet[VideoStream] | None = None
     try:
         for packet in container.demux(stream):
             refuse_encrypted(packet, path)
             try:
                 frames = packet.decode()
             except av.error.FFmpegError:
-                continue
+                frames = []
+            if first is None and packet.size:
+                first = next(iter(filtered(packet, filters, path)), None)
             if frames:
                 check_size(frames[0].width, frames[0].height, path, access.max_pixels)
-                return frames[0]
+                return first, frames[0]
     except av.error.FFmpegError as exc:
         raise InputError(f"{path}: cannot be read ({one_line(exc)})") from exc
     raise InputError(f"{path}: holds no frame that can be decoded")

@@ -17,6 +17,11 @@ from segmentation.frames import Memory
 T = TypeVar("T")
 R = TypeVar("R")
 
+
+class _End:
+    """Follows the last item in a queue."""
+
+
 _POLL = 0.05  # seconds between checks whether the context was left
 _PATIENCE = 1.0  # seconds: a thread that is stuck in a read does not hold up the end for longer
 
@@ -53,13 +58,13 @@ class Overlap:
             failures.clear()
 
     def __call__(self, source: Iterable[T], name: str = "") -> Generator[T, None, None]:
-        items: queue.Queue[T] = queue.Queue(self._depth)
+        items: queue.Queue[T | _End] = queue.Queue(self._depth)
         failures: list[BaseException] = []
         self._failures.append(failures)
         thread = threading.Thread(target=self._work, args=(source, name, items, failures), daemon=True)
         thread.start()
         self._threads.append(thread)
-        return self._consume(thread, name, items, failures)
+        return self._consume(name, items, failures)
 
     def map(self, function: Callable[[T], R], source: Iterable[T], workers: int) -> Generator[R, None, None]:
         """Yields `function` of each item, in order, calling it from up to `workers` threads at once.
@@ -78,36 +83,45 @@ class Overlap:
         while pending:
             yield pending.popleft().result()
 
-    def _work(self, source: Iterable[T], name: str, items: "queue.Queue[T]", failures: list[BaseException]) -> None:
+    def _work(
+        self, source: Iterable[T], name: str, items: "queue.Queue[T | _End]", failures: list[BaseException]
+    ) -> None:
         try:
             for item in source:
-                while not self._closed.is_set():
-                    try:
-                        items.put(item, timeout=_POLL)
-                        self._report(name, items)
-                        break
-                    except queue.Full:
-                        continue
-                if self._closed.is_set():
+                if not self._put(item, name, items):
                     return
         except BaseException as exc:  # raised again by the consumer
             if not self._closed.is_set():
                 failures.append(exc)
+        self._put(_End(), name, items)
+
+    def _put(self, item: T | _End, name: str, items: "queue.Queue[T | _End]") -> bool:
+        """Waits until there is room in the queue. Returns whether there was before the context was left."""
+        while not self._closed.is_set():
+            try:
+                items.put(item, timeout=_POLL)
+            except queue.Full:
+                continue
+            self._report(name, items)
+            return True
+        return False
 
     def _consume(
-        self, thread: threading.Thread, name: str, items: "queue.Queue[T]", failures: list[BaseException]
+        self, name: str, items: "queue.Queue[T | _End]", failures: list[BaseException]
     ) -> Generator[T, None, None]:
-        while not self._closed.is_set() and (thread.is_alive() or not items.empty()):
+        while not self._closed.is_set():
             try:
                 item = items.get(timeout=_POLL)
             except queue.Empty:
                 continue
+            if isinstance(item, _End):
+                break
             self._report(name, items)
             yield item
         if failures:
             raise failures.pop()
 
-    def _report(self, name: str, items: "queue.Queue[T]") -> None:
+    def _report(self, name: str, items: "queue.Queue[T | _End]") -> None:
         if self._watch is not None:
             self._watch(name, items.qsize())
 

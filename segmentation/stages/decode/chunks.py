@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 import av.error
-from av.bitstream import BitStreamFilterContext
 from av.packet import Packet
 from av.video.stream import VideoStream
 
@@ -23,6 +22,7 @@ from segmentation.errors import one_line
 from segmentation.frames import VideoInfo
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import open_input
+from segmentation.media.start_codes import bitstream_filter, filtered
 
 if TYPE_CHECKING:
     VideoPacket: TypeAlias = Packet[VideoStream]
@@ -33,7 +33,6 @@ _MOST_WAITING = 600  # packets of one chunk that wait for its decoder: the reade
 _POLL = 0.05  # seconds between looks at whether decoding has been stopped
 _H264_IDR = 5  # nal_unit_type, H.264 table 7-1
 _HEVC_IRAP, _HEVC_IDR = range(16, 24), range(19, 21)  # nal_unit_type, H.265 table 7-1
-_REPEATED = ("h264", "hevc", "mpeg2video", "mpeg4")  # codecs whose extradata decoders must find in the stream itself
 
 BatchT = TypeVar("BatchT")
 
@@ -170,12 +169,12 @@ def read(info: VideoInfo, first: int | None, cut_short: Callable[[], None] = lam
         assert isinstance(stream, VideoStream)
         if sought is not None:
             container.seek(sought, stream=stream)
-        filters = _filter(stream)
+        filters = bitstream_filter(stream)
         try:
             for packet in container.demux(stream):
                 refuse_encrypted(packet, info.path)
                 if packet.size:
-                    yield from _filtered(packet, filters, info.path)
+                    yield from filtered(packet, filters, info.path)
         except av.error.FFmpegError as exc:
             log.warning("%s: reading ended early: %s", info.path, one_line(exc))
             cut_short()
@@ -197,15 +196,6 @@ def _leads_before(info: VideoInfo, first: int) -> bool:
     if found is None or found.pts is None or found.is_discard:  # packets of another entry of the edit list are hidden
         return False
     return found.is_keyframe and found.pts <= first
-
-
-def _filtered(packet: VideoPacket, filters: BitStreamFilterContext | None, path: str) -> list[VideoPacket]:
-    """Returns the packets that the filters make of a packet: none if it is damaged."""
-    try:
-        return [packet] if filters is None else filters.filter(packet)
-    except av.error.FFmpegError as exc:
-        log.info("%s: packet at pts %s is damaged: %s", path, packet.pts, exc)
-        return []
 
 
 def exact_keyframe(codec: str) -> Callable[[VideoPacket], bool]:
@@ -253,12 +243,3 @@ def _nal_bytes(packet: VideoPacket) -> Iterator[int]:
     while 0 <= at < len(data) - 3:
         yield data[at + 3]
         at = data.find(b"\0\0\1", at + 3)
-
-
-def _filter(stream: VideoStream) -> BitStreamFilterContext | None:
-    """Returns the filters that put into the packets all that their container stores apart; `None` if nothing is."""
-    codec, extradata = stream.codec_context.name, stream.codec_context.extradata
-    if codec in ("h264", "hevc") and extradata and extradata[0] == 1:
-        # The first filter puts the parameter sets before IDR pictures only, and H.264 may begin with another keyframe.
-        return BitStreamFilterContext(f"{codec}_mp4toannexb,dump_extra", stream)
-    return BitStreamFilterContext("dump_extra", stream) if codec in _REPEATED and extradata else None

@@ -18,7 +18,6 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import PyNvVideoCodec as nvc
-from av.video.stream import VideoStream
 from numpy import int64, uint64
 
 from segmentation.config import Config
@@ -27,7 +26,6 @@ from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, Memory, Vide
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.driver import Event
 from segmentation.gpu.plane_pool import DevicePlanes, PlanePool
-from segmentation.media.input import open_input
 from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.chunk_queue import ChunkQueue
 from segmentation.stages.decode.chunks import Chunk, begins_anew, chunks, exact_keyframe, is_hidden, read, whole
@@ -82,17 +80,12 @@ class NvdecDecoder(Decoder):
         self._limit = config.max_frames
         self._timeline = Timeline(info, config)
         self._threads: list[threading.Thread] = []
-        with open_input(info.path, info.access) as container:
-            stream = container.streams[info.stream_index]
-            assert isinstance(stream, VideoStream)
-            self._stored_in_decoding_order = container.format.name == "avi" and stream.has_b_frames
-            extradata = stream.codec_context.extradata
-        self._decoders = 1 if self._stored_in_decoding_order else max(LEAST_DECODERS, self._engines)
+        self._decoders = 1 if info.decoding_times else max(LEAST_DECODERS, self._engines)
         batch_bytes = self._layout.frame_bytes(info.width, info.height) * self._batch_size
         most = min(AHEAD, gpu.free_bytes() // 4) // batch_bytes
         self._queue: ChunkQueue[_DecodedBatch] = ChunkQueue(most, self._batch_size, self._decoders)
         self._session_pool = sessions
-        stream_format = StreamFormat(gpu.index, info.codec, info.width, info.height, info.pix_fmt, extradata)
+        stream_format = StreamFormat(gpu.index, info.codec, info.width, info.height, info.pix_fmt, info.extradata)
         idle = None if sessions is None else sessions.take(stream_format)
         # A session waits for the copy of each picture, and so for all earlier work on its stream. On the stages' stream
         # the decoders would wait for the stages.
@@ -182,7 +175,7 @@ class NvdecDecoder(Decoder):
         there = read(self.info, self._timeline.first, self._reading_failed)
         packets = takewhile(lambda _: not self._queue.closed.is_set(), there)
         cut: Iterator[Chunk[_DecodedBatch]]
-        if self._stored_in_decoding_order:  # times don't tell which chunk a frame belongs to
+        if self.info.decoding_times:  # times don't tell which chunk a frame belongs to
             cut = whole(packets, self._queue.closed)
         else:
             cut = chunks(packets, exact_keyframe(self.info.codec), LEAST_CHUNK, self._queue.closed)

@@ -7,8 +7,6 @@ from segmentation.config import Config
 from segmentation.errors import BackendError, LacksEngine
 from segmentation.frames import FORMATS, VideoInfo
 from segmentation.gpu.discovery import NVCUVID, device_index, enter_context
-from segmentation.stages.decode.chunks import read
-from segmentation.stages.decode.interlacing import may_interlace
 
 NVDEC_CODECS = {  # FFmpeg's name of a decoder: PyNvVideoCodec's name of the codec
     "h264": "H264",
@@ -95,10 +93,9 @@ def nvdec_engines(config: Config, info: VideoInfo | None) -> int:
     video = f"{info.codec} {info.pix_fmt} of {info.width}x{info.height}"
     caps = _caps_for(info, index, video)
     _check_size(info, caps, video)
-    first = next(read(info, None), None)
-    if info.interlaced or (first is not None and may_interlace(info.codec, bytes(first))):
+    if info.interlaced:
         raise LacksEngine(f"NVDEC would mix the fields of interlaced frames, and this is {video}")
-    if config.start and first is not None and first.pts is None:
+    if config.start and not info.timed:
         raise LacksEngine(f"several decoders find --start by timestamps, and this is {video} without any")
     return caps.engines
 

@@ -107,7 +107,7 @@ class PyAVDecoder(Decoder):
 
     def _decode(self, container: InputContainer, stream: VideoStream) -> Iterator[tuple[VideoFrame, int | None]]:
         """Yields frames with their pts. Decodes packet by packet, so that a bad packet costs its own frame alone."""
-        reorder = Reorder() if container.format.name == "avi" and stream.has_b_frames else None
+        reorder = Reorder() if self.info.decoding_times else None
         frames = lost = broken = 0
         end = Fraction(0)
         try:

@@ -10,7 +10,7 @@ from segmentation.effect import Effect, number
 from segmentation.errors import ConfigError, did_you_mean
 from segmentation.model_types import TYPES
 from segmentation.option_types import fitted
-from segmentation.options import Activation, Allowed, ChannelOrder, Codec, Format, Mode, Quality
+from segmentation.options import Activation, Allowed, ChannelOrder, Codec, Format, Mode, Network, Quality
 
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
 DEFAULT_SMOOTH = 0.5
@@ -71,8 +71,9 @@ class Config:
 
     # Model: `models`
 
-    model: str | Path = "person"
-    """The built-in model's name, or the path of an .onnx or .engine file. Default: `person`, which is built in."""
+    model: str | Path | Network = "person"
+    """The built-in model's name, the path of an .onnx or .engine file, or a function that takes pictures (N, 3, H, W)
+    float32 and returns scores (N, h, w) or (N, C, h, w). Default: `person`, which is built in."""
 
     classes: tuple[str, ...] | None = None
     """Labels to keep, of the model's. Default: `person` if the model has that label, else all but `background`."""
@@ -237,6 +238,13 @@ class Config:
         return values
 
     @property
+    def model_name(self) -> str:
+        """Returns the name of the model in messages: a file's, or that of a function."""
+        if not callable(self.model):
+            return str(self.model)
+        return f"function {getattr(self.model, '__qualname__', type(self.model).__qualname__)}"
+
+    @property
     def smoothing_strength(self) -> float:
         """Returns `smooth`, or its default: saved masks were smoothed when they were found."""
         by_default = DEFAULT_SMOOTH if self.masks is None else 0.0
@@ -342,6 +350,11 @@ class Config:
                 raise ConfigError(f"masks {self.masks}: the masks are found already; leave out {option}, or --masks")
 
     def _check_model(self) -> None:
+        for name in ("model_type", "model_output", "model_inputs"):
+            if callable(self.model) and getattr(self, name):
+                raise ConfigError(
+                    f"{name.replace('_', ' ')}: {self.model_name} is a function, not a file; leave it out"
+                )
         _choice("channel order", self.channel_order, (None, *get_args(ChannelOrder)))
         _choice("activation", self.activation, (None, *ACTIVATIONS))
         _choice("model type", self.model_type, (None, *TYPES))

@@ -12,7 +12,7 @@ from typing import TextIO
 import numpy as np
 
 from segmentation.errors import ConfigError
-from segmentation.options import Quality
+from segmentation.options import Network, Quality
 
 Read = Callable[[object], object]  # raises TypeError, ValueError or OverflowError for a value of another kind
 
@@ -71,6 +71,10 @@ def _file_or_object(value: object) -> object:
     return value if callable(getattr(value, "write", None)) else _file(value)
 
 
+def _file_or_function(value: object) -> object:
+    return value if callable(value) else _file(value)
+
+
 def _items(value: object) -> tuple[object, ...]:
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):  # text has items, but is one value
         raise TypeError
@@ -94,6 +98,7 @@ _KINDS: dict[type | UnionType, tuple[Read, str]] = {
     float: (_number, "a number"),
     str: (_text, "text"),
     str | Path: (_file, "the name of a file"),
+    str | Path | Network: (_file_or_function, "the name of a file, or a function"),
     str | Path | TextIO: (_file_or_object, "the name of a file, or a file object for text"),
     tuple[str, ...]: (_several(_text), "a list of texts"),
     tuple[float, ...]: (_several(_number), "a list of numbers"),

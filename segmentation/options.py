@@ -3,9 +3,15 @@
 `segmentation.config.Config` has the same names and types, with the defaults and the checks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, TextIO, TypedDict
+from typing import Any, Literal, TextIO, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Pictures (N, 3, H, W) float32 to scores (N, h, w) or (N, C, h, w), an array or a tensor.
+Network = Callable[[NDArray[np.float32]], Any]
 
 Mode = Literal["auto", "baseline", "optimized"]
 Format = Literal["matroska", "mpegts", "nut", "y4m", "rawvideo"]
@@ -68,7 +74,7 @@ class RunOptions(PictureOptions, total=False):
 class Options(RunOptions, total=False):
     """All options: the keywords of `segment()` and of `Segmenter()`."""
 
-    model: str | Path
+    model: str | Path | Network
     classes: tuple[str, ...] | None
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None

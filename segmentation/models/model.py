@@ -9,7 +9,7 @@ meaning (labels, normalization, channel order, activation) comes from options, e
 
 import logging
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypedDict, cast
 
@@ -21,6 +21,7 @@ from segmentation.config import Config
 from segmentation.errors import ModelError, did_you_mean, one_line
 from segmentation.frames import VideoInfo
 from segmentation.model_types import TYPES, VOC, Meaning, recognized
+from segmentation.models.function import scores_of
 from segmentation.models.input_size import DEFAULT, Size, choose_size, nearest_size, sizes_of
 from segmentation.models.metadata import check_input, checked
 from segmentation.models.onnx_file import described, find_inputs, find_output, takes_channels_last
@@ -36,6 +37,7 @@ from segmentation.models.tensor_form import (
     is_picture,
     to_scores,
 )
+from segmentation.options import Network
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +73,7 @@ class Model:
     keep: tuple[int, ...]  # output channels whose classes are kept
     form: Form = Form()  # of the file's tensors  # noqa: RUF009
     sizes: tuple[Size, ...] = ()  # (height, width) at which the network may be run, where there are several
+    function: Network | None = field(default=None, compare=False)  # that is called in place of a file
 
     def for_video(self, info: VideoInfo) -> "Model":
         """Returns the model at the size whose shape is nearest to the video's."""
@@ -91,6 +94,8 @@ def load_model(config: Config, info: VideoInfo | None = None) -> Model:
     Of several input sizes, the model has the one whose shape is nearest to that of the video `info`; without a video
     the first. Raises `ModelError`, and `EngineError` for an engine that is refused.
     """
+    if callable(config.model):
+        return _load_function(config.model, config)
     path = BUILT_IN.get(str(config.model), Path(config.model))
     if path.suffix == ENGINE:
         return _load_engine(path, config)
@@ -133,6 +138,25 @@ def load_model(config: Config, info: VideoInfo | None = None) -> Model:
     )
 
 
+def _load_function(function: Network, config: Config) -> Model:
+    """Finds the meaning of a function's scores by a call with noise. Raises `ModelError`."""
+    path = Path(config.model_name)
+    meaning: Meaning = _options(config)
+    _assume(meaning, Form(), config, path)
+    height, width = sizes_of(meaning["input_size"], path)[0]
+    scores = scores_of(function, _noise((1, 3, height, width)), path)
+    return Model(
+        **_meaning_of_output(meaning, scores, config, path),
+        input_name="pictures",
+        output_name="scores",
+        dtype=np.float32,
+        batch=None,
+        height=height,
+        width=width,
+        function=function,
+    )
+
+
 def open_session(path: Path, options: ort.SessionOptions | None = None) -> ort.InferenceSession:
     """Opens an ONNX Runtime session on the CPU. Raises `ModelError`."""
     if not path.is_file():
@@ -151,7 +175,7 @@ def _type(config: Config, session: ort.InferenceSession) -> Meaning:
     name = recognized(session.get_inputs(), session.get_outputs())
     if name is None:
         return {}
-    log.info("model %s is of the type %s, by the names and shapes of its inputs and outputs", config.model, name)
+    log.info("model %s is of the type %s, by the names and shapes of its inputs and outputs", config.model_name, name)
     return TYPES[name]
 
 
@@ -177,7 +201,7 @@ def _assume(meaning: Meaning, form: Form, config: Config, path: Path) -> None:
         if name not in meaning:
             meaning[name] = value
             if name != "input_size":
-                log.info("model %s does not say its %s: %s is assumed", config.model, name, value)
+                log.info("model %s does not say its %s: %s is assumed", config.model_name, name, value)
 
 
 def _dimensions(source: ort.NodeArg, form: Form) -> tuple[int | None, int | None, int | None]:
@@ -237,12 +261,14 @@ def _meaning_of_output(meaning: Meaning, scores: NDArray[np.float32], config: Co
     """Completes the meaning by that of the output, guessed from `scores` (N, C, h, w). Raises `ModelError`."""
     if "activation" not in meaning:
         meaning["activation"] = _guess_activation(scores)
-        log.info("model %s does not say its activation: %s is still to be applied", config.model, meaning["activation"])
+        log.info(
+            "model %s does not say its activation: %s is still to be applied", config.model_name, meaning["activation"]
+        )
     channels = scores.shape[1]
     if "labels" not in meaning:
         labels = _LABELS.get(channels) or tuple(f"class{i}" for i in range(channels))
         meaning["labels"] = labels
-        log.info("model %s does not say its labels: assumed %s", config.model, ", ".join(labels))
+        log.info("model %s does not say its labels: assumed %s", config.model_name, ", ".join(labels))
     return _checked(meaning, channels, config, path)
 
 
@@ -252,14 +278,14 @@ def _checked(meaning: Meaning, channels: int, config: Config, path: Path) -> _Ch
     if len(labels) != channels:
         raise ModelError(f"{path}: {len(labels)} labels for {channels} output channels; give --labels, one for each")
     return {
-        "name": str(config.model),
+        "name": config.model_name,
         "path": path,
         "mean": cast(tuple[float, float, float], meaning["mean"]),
         "std": cast(tuple[float, float, float], meaning["std"]),
         "channel_order": str(meaning["channel_order"]),
         "labels": labels,
         "activation": str(meaning["activation"]),
-        "keep": _kept(labels, config.classes, str(config.model)),
+        "keep": _kept(labels, config.classes, config.model_name),
     }
 
 
@@ -267,11 +293,15 @@ def _probe(
     runner: Runner, shape: tuple[int, ...], dtype: type[np.float32 | np.float16], path: Path
 ) -> NDArray[np.generic]:
     """Returns the file's output for noise of this shape. Raises `ModelError` if the file does not run."""
-    noise: NDArray[np.floating] = np.random.default_rng(0).random(shape).astype(dtype)
     try:
-        return runner.raw(noise)
+        return runner.raw(_noise(shape).astype(dtype))
     except Exception as exc:  # ONNX Runtime's exceptions have no common base
         raise ModelError(f"{path}: does not run on input {shape} ({one_line(exc)})") from exc
+
+
+def _noise(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Returns values in 0..1, the same each time."""
+    return np.random.default_rng(0).random(shape).astype(np.float32)
 
 
 def _guess_activation(scores: NDArray[np.float32]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -18,9 +17,10 @@ from numpy.typing import NDArray
 from segmentation.access import check_size
 from segmentation.config import MAX_PIXELS, Config
 from segmentation.effect import effect_on
-from segmentation.errors import InputError, one_line
+from segmentation.errors import InputError
 from segmentation.frames import FULL, Color, Frame, FrameBatch, MaskedBatch, Plane, VideoInfo
 from segmentation.gpu.errors import gpu_errors
+from segmentation.host_array import on_host
 from segmentation.media.input import SMPTE170M
 from segmentation.models.model import Model
 from segmentation.options import PictureOptions
@@ -77,7 +77,7 @@ class Pictures:
         """Returns masks as `Segmenter.masks`, and raises likewise. `config` is one of `Pictures.config`."""
         if isinstance(frames, list | tuple):
             return self._each([as_picture(frame, f"picture {i}") for i, frame in enumerate(frames)], config)
-        array = _on_host(frames, "the pictures")
+        array = _array(frames, "the pictures")
         if array.ndim != 4:
             return self._mask(as_picture(array, "the picture"), config)
         found = self._each([as_picture(frame, f"picture {i}") for i, frame in enumerate(array)], config)
@@ -146,28 +146,24 @@ def as_picture(picture: Picture, name: str) -> Rgb:
 
     Takes NumPy arrays, PyTorch's tensors on any device, and arrays on the host that speak DLPack. Raises `InputError`.
     """
-    array = _on_host(picture, name)
+    array = _array(picture, name)
     if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
         raise InputError(f"{name}: has shape {array.shape} and type {array.dtype}; (H, W, 3) uint8 RGB is needed")
     check_size(array.shape[1], array.shape[0], name, MAX_PIXELS)
     return np.ascontiguousarray(array)
 
 
+def _array(pictures: Picture, name: str) -> NDArray[Any]:
+    """Returns `pictures` as an array on the host. Raises `InputError`."""
+    try:
+        return on_host(pictures)
+    except TypeError as exc:
+        raise InputError(f"{name}: {exc}") from exc
+
+
 def enlarged(mask: Mask, size: tuple[int, int]) -> Mask:
     """Returns a mask (h, w) at `size` (width, height), bilinear."""
     return np.asarray(shrink(mask, size), np.float32)
-
-
-def _on_host(array: Any, name: str) -> NDArray[Any]:
-    """Returns the array, or a copy of a tensor, as an array of NumPy. Raises `InputError` for anything else."""
-    torch = sys.modules.get("torch")  # whoever has a tensor has imported it
-    if isinstance(array, np.ndarray):
-        return array
-    try:
-        return np.from_dlpack(array.detach().cpu() if torch and isinstance(array, torch.Tensor) else array)
-    except (AttributeError, TypeError, ValueError, RuntimeError, BufferError) as exc:
-        kind = type(array).__name__
-        raise InputError(f"{name}: a {kind} is no array on the host and no tensor ({one_line(exc)})") from exc
 
 
 def _info(picture: Rgb) -> VideoInfo:

@@ -53,6 +53,7 @@ IMPLEMENTATIONS = {
         "cuda": "segmentation.stages.preprocess.cuda:CudaPreprocessor",
     },
     "infer": {
+        "function": "segmentation.stages.inference.function:FunctionInference",
         "onnxruntime": "segmentation.stages.inference.onnxruntime:OnnxRuntimeInference",
         "torch": "segmentation.stages.inference.torch:TorchInference",
         "torch-fp16": "segmentation.stages.inference.torch_fp16:TorchFp16Inference",
@@ -343,7 +344,11 @@ def _choose(
     if wanted is not None and wanted not in known:
         raise ConfigError(f"--{stage} {wanted}: choose from {', '.join(known)}{did_you_mean(wanted, known)}")
     candidates = (wanted,) if wanted is not None else candidates
-    if stage == "infer" and str(config.model).endswith(ENGINE):
+    if stage == "infer" and callable(config.model):
+        if wanted not in (None, "function"):
+            raise ConfigError(f"--infer {wanted}: can't run a {config.model_name}; leave it out")
+        candidates = ("function",)
+    elif stage == "infer" and str(config.model).endswith(ENGINE):
         if wanted not in (None, "tensorrt"):
             raise ConfigError(
                 f"--infer {wanted}: can't run the engine {config.model}; use --infer tensorrt or the ONNX"

@@ -1,0 +1,24 @@
+"""Arrays of other libraries as NumPy's."""
+
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.errors import one_line
+
+
+def on_host(array: Any) -> NDArray[Any]:
+    """Returns an array, or a copy of a tensor on whatever device, as an array of NumPy.
+
+    Takes NumPy arrays, PyTorch's tensors, and arrays on the host that speak DLPack. Raises `TypeError` for the rest.
+    """
+    torch = sys.modules.get("torch")  # whoever has a tensor has imported it
+    if isinstance(array, np.ndarray):
+        return array
+    try:
+        return np.from_dlpack(array.detach().cpu() if torch and isinstance(array, torch.Tensor) else array)
+    except (AttributeError, TypeError, ValueError, RuntimeError, BufferError) as exc:
+        kind = type(array).__name__
+        raise TypeError(f"a {kind} is no array on the host and no tensor ({one_line(exc)})") from exc

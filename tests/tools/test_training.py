@@ -347,7 +347,11 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def pictures(train: ModuleType, rows: list[dict[str, Any]], seed: int) -> Any:
-    return train.Pictures(rows, train.torch.device("cpu"), seed)
+    def things(rgb: Any) -> Any:
+        """Finds what is drawn before the background, as DeepLab does in photographs."""
+        return (rgb[:, :1] > 0.6).float()
+
+    return train.Pictures(rows, train.torch.device("cpu"), seed, things)
 
 
 def drawn_weights(train: ModuleType, blocks: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -378,11 +382,11 @@ def test_shares_name_groups_that_there_are(train: ModuleType, shared: Path) -> N
 def test_people_in_pictures_are_found_for_pasting(train: ModuleType, rows: list[dict[str, Any]]) -> None:
     store = pictures(train, rows, 1)
     assert (list(store.with_people), list(store.without)) == ([0, 1, 2], [3, 4])
-    assert list(store.of_picture) == [0, 1, 2] and not store.edges.any()
+    assert list(store.people.pictures) == [0, 1, 2] and not store.people.cut.any()
     for number in range(3):
         person = drawn(*((150, 200), (200, 140))[number % 2], seed=number)[1]
         (top, left), (bottom, right) = (f(np.argwhere(person), axis=0) / person.shape for f in (np.min, np.max))
-        assert store.boxes[number] == pytest.approx([left, top, right, bottom], abs=0.03)
+        assert store.people.boxes[number] == pytest.approx([left, top, right, bottom], abs=0.03)
 
 
 def test_new_pictures_are_drawn_by_the_seed(train: ModuleType, rows: list[dict[str, Any]]) -> None:
@@ -403,7 +407,7 @@ def test_who_is_pasted_is_marked_where_they_are_seen(train: ModuleType, rows: li
     below[:, 2], below[:, 4] = 0.5, 1  # blue, known to be nobody
     layers = below.clone()
     some = np.array([1, 2, 4, 5, 6, 7, 9, 11])
-    store.paste(layers, some, store.people(len(some), 64, 96))
+    store.paste(layers, some, store.people)
     untouched = [number for number in range(12) if number not in some]
     assert layers[untouched].equal(below[untouched])
     changed, marked = (layers[:, :3] != below[:, :3]).any(1), layers[:, 3]
@@ -414,13 +418,24 @@ def test_who_is_pasted_is_marked_where_they_are_seen(train: ModuleType, rows: li
     assert layers[:, 4][marked > 0.99].mean() > 0.98 and layers.min() >= 0 and layers.max() <= 1
 
 
+def test_animals_and_things_are_pasted_as_nobody(train: ModuleType, rows: list[dict[str, Any]]) -> None:
+    store = pictures(train, rows, 3)
+    assert set(store.objects.pictures) == {3, 4}
+    layers = train.torch.zeros(12, 5, 64, 96)
+    layers[:, 3], layers[:, 4] = 1, 0.5  # people everywhere, and not for certain
+    store.paste(layers, np.arange(12), store.objects)
+    seen = layers[:, 0] > 0.5  # they are red
+    assert seen.float().mean() > 0.02
+    assert (layers[:, 3][seen] < 0.1).float().mean() > 0.9 and (layers[:, 4][seen] == 1).float().mean() > 0.9
+
+
 def test_doubt_is_pasted_as_doubt(train: ModuleType, rows: list[dict[str, Any]]) -> None:
     torch = train.torch
     layers = torch.zeros(1, 5, 16, 16)
     layers[:, 4] = 1
     person = torch.ones(1, 5, 16, 16)
     person[..., :8], person[:, 3, :, :8], person[:, 4, :, :8] = 0.5, 0.5, 0
-    pictures(train, rows, 1).paste(layers, np.array([0]), person)
+    pictures(train, rows, 1).put(layers, np.array([0]), person, person=1.0)
     assert not layers[0, 4, :, :8].any() and (layers[0, 4, :, 8:] == 1).all() and (layers[0, 3, :, 8:] == 1).all()
 
 

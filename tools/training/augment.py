@@ -1,11 +1,15 @@
-"""Makes training pictures new on the GPU: crops, people pasted at all sizes, things before them, light, lens, codec.
+"""Makes training pictures new on the GPU: crops, people pasted at all sizes, animals and things beside and before them,
+light, lens, codec.
 
 All pictures lie in GPU memory as squares of 512, 256 and 128 pixels, each in the upper left corner with its longer side
-filled. A layer has five channels: RGB, how much a place is a person, and whether that is known (0: doubt).
+filled. A layer has five channels: RGB, how much a place is a person, and whether that is known (0: doubt). In pictures
+of nobody the fourth channel is how much a place is an animal or a thing, to be pasted: whatever is pasted would else
+be a person.
 """
 
 import math
 import re
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +46,8 @@ NOBODY_SHARES = {
     "person-walking.mp4": 1.0, "street-nobody.mp4": 0.8,
 }  # fmt: skip
 SIGNING = 0.16  # of each clip of one who signs
+OBJECTS = 0.25, 0.08  # of the pictures onto which an animal or a thing is pasted: behind people, before them
+PIECES = 0.14  # of the pictures onto which a piece of another picture is pasted
 # Bodies from head to foot: drawn more often for pasting.
 BODIES = re.compile(
     r"person-walking|squat|pose\.|walking-group|photos-jetson|detectron|tears|paris|bicycle|scenes-gov|tfjs"
@@ -55,7 +61,7 @@ def share(name: str) -> float:
 
 @dataclass
 class Cutout:
-    """Connected people in a picture: where, as parts of its width and height, and whether its edges cut them."""
+    """People, or a thing, connected in a picture: where, in parts of its size, and whether its edges cut them."""
 
     picture: int
     box: tuple[float, float, float, float]  # left, top, right, bottom
@@ -63,7 +69,7 @@ class Cutout:
 
 
 def cutouts(index: int, target: np.ndarray) -> list[Cutout]:
-    """The people of a picture that are certain enough to be pasted."""
+    """What is shown in a picture and certain enough to be pasted."""
     sure, doubt = (target > 0.6 * CERTAIN) & (target != DOUBT), target == DOUBT
     count, labels, stats, _ = cv2.connectedComponentsWithStats((sure | doubt).astype(np.uint8))
     height, width = target.shape
@@ -79,14 +85,36 @@ def cutouts(index: int, target: np.ndarray) -> list[Cutout]:
     return found
 
 
-class Pictures:
-    """The pictures of `rows`, see `data.read`, on a GPU, and new ones made of them. Draws by `seed`."""
+class Cutouts:
+    """Cut-outs to draw from, each as often as its weight says."""
 
-    def __init__(self, rows: list[dict[str, Any]], device: torch.device, seed: int) -> None:
+    def __init__(self, found: Sequence[Cutout], weights: np.ndarray) -> None:
+        self.weights = _normal(weights)
+        self.boxes = np.array([c.box for c in found], np.float32)
+        self.cut = np.array([c.cut for c in found])
+        self.pictures = np.array([c.picture for c in found])
+
+
+class Pictures:
+    """The pictures of `rows`, see `data.read`, on a GPU, and new ones made of them. Draws by `seed`.
+
+    `things` finds how much each place of pictures (N, 3, 512, 512) in 0..1 is an animal or a thing: (N, 1, 512, 512).
+    """
+
+    def __init__(
+        self,
+        rows: list[dict[str, Any]],
+        device: torch.device,
+        seed: int,
+        things: Callable[[Tensor], Tensor],
+    ) -> None:
         self.device = device
         self.dtype = torch.half if device.type == "cuda" else torch.float
         self.random = np.random.default_rng(seed)
         torch.manual_seed(seed)
+        self.luma = torch.tensor([0.299, 0.587, 0.114], device=device).view(1, 3, 1, 1)
+        weights = torch.tensor([1.0, 4, 6, 4, 1], device=device)
+        self.soft = (weights[:, None] * weights / 256).expand(3, 1, 5, 5)
         squares = [np.empty((len(rows), 5, side, side), np.uint8) for side in SIDES]
         with ThreadPoolExecutor(16) as pool:
             found = list(pool.map(lambda i: _kept(rows[i], [store[i] for store in squares]), range(len(rows))))
@@ -104,19 +132,34 @@ class Pictures:
         empty = [names[i] for i in self.without]
         nobody = np.array([NOBODY_SHARES.get(key, 0.4) / empty.count(key) for key in empty])
         self.without_weights = _normal(nobody)
-        self.cutouts = [c for i in self.with_people for c in cutouts(i, targets[i])]
-        whole = np.array([1.0 + 2.0 * (not c.cut[3]) for c in self.cutouts])
-        bodies = np.array([2.0 if BODIES.search(rows[c.picture]["name"]) else 1.0 for c in self.cutouts])
-        self.cutout_weights = _normal(weights[[c.picture for c in self.cutouts]] * whole * bodies)
-        self.boxes = np.array([c.box for c in self.cutouts], np.float32)
-        self.edges = np.array([c.cut for c in self.cutouts])
-        self.of_picture = np.array([c.picture for c in self.cutouts])
+        found = [c for i in self.with_people for c in cutouts(i, targets[i])]
+        whole = np.array([1.0 + 2.0 * (not c.cut[3]) for c in found])
+        bodies = np.array([2.0 if BODIES.search(rows[c.picture]["name"]) else 1.0 for c in found])
+        self.people = Cutouts(found, weights[[c.picture for c in found]] * whole * bodies)
         centers = {}
-        for cutout in self.cutouts:
+        for cutout in found:
             centers.setdefault(cutout.picture, cutout.box)
         self.interest = np.array([centers.get(i, (0.0, 0.0, 1.0, 1.0)) for i in range(len(rows))], np.float32)
+        found = list(self._things(things))
+        weight = dict(zip(self.without, self.without_weights, strict=True))
+        self.objects = Cutouts(found, np.array([weight[c.picture] for c in found]))
+
+    def _things(self, find: Callable[[Tensor], Tensor]) -> Iterator[Cutout]:
+        """Puts what `find` finds in pictures of nobody into their fourth channel; yields what can be pasted."""
+        for index in torch.from_numpy(self.without).to(self.device).split(32):
+            cover = (find(self.store[0][index, :3].float() / 255) * 255).round().byte()
+            for store, side in zip(self.store, SIDES, strict=True):
+                smaller = F.interpolate(cover.float(), (side, side), mode="area").byte()
+                store[index, 3] = smaller[:, 0]
+            for i, square in zip(index.tolist(), cover[:, 0].cpu().numpy(), strict=True):
+                height, width = self.sizes[i].astype(int)
+                yield from cutouts(i, (square[:height, :width] * (CERTAIN / 255)).astype(np.uint8))
 
     # ------------------------------------------------------------------------------------------------- geometry
+
+    def there(self, array: np.ndarray) -> Tensor:
+        """A copy on the GPU, which is not waited for."""
+        return torch.from_numpy(array).to(self.device, non_blocking=True)
 
     def warp(
         self, level: int, index: np.ndarray, matrix: np.ndarray, height: int, width: int, *, mirror: bool, fine: bool
@@ -124,16 +167,16 @@ class Pictures:
         """Layers (n, 5, height, width) in 0..1 of pictures `index`: `matrix` (n, 2, 3) takes (x, y, 1), in -1..1 of the
         target, to parts of the picture's width and height. Outside, pictures are mirrored, or nothing."""
         many = 2 if fine else 1
-        theta = torch.from_numpy(matrix.astype(np.float32)).to(self.device, non_blocking=True)
+        theta = self.there(matrix.astype(np.float32))
         place = F.affine_grid(theta, [len(index), 1, many * height, many * width], align_corners=False)
         outside = None
         if mirror:
             place = 1 - (place % 2 - 1).abs()
         else:
             outside = ((place < 0) | (place > 1)).any(-1)[:, None]
-        part = torch.from_numpy((self.sizes[index][:, ::-1] / SIDES[0]).copy()).to(self.device)
+        part = self.there((self.sizes[index][:, ::-1] / SIDES[0]).copy())
         grid = place * part[:, None, None] * 2 - 1
-        source = self.store[level][torch.from_numpy(index).to(self.device)].to(self.dtype).div_(255)
+        source = self.store[level][self.there(index)].to(self.dtype).div_(255)
         layers = F.grid_sample(source, grid.to(self.dtype), mode="bilinear", padding_mode="border", align_corners=False)
         if outside is not None:
             layers[:, 3:4].masked_fill_(outside, 0)
@@ -167,9 +210,10 @@ class Pictures:
             free = random.uniform(lower, np.maximum(1 - lower, lower))
             aim = random.uniform(box[:, axis], box[:, axis + 2])
             center.append(np.clip(np.where(at_person, aim, free), lower, np.maximum(1 - lower, lower)))
-        return self.warp(
-            0, index, self._matrix(np.stack(center, 1), wide, high, size, 0.07), height, width, mirror=True, fine=True
-        )
+        matrix = self._matrix(np.stack(center, 1), wide, high, size, 0.07)
+        layers = self.warp(0, index, matrix, height, width, mirror=True, fine=True)
+        layers[:, 3:4].masked_fill_(self.there(empty).view(-1, 1, 1, 1), 0)
+        return layers
 
     def _matrix(
         self, center: np.ndarray, wide: np.ndarray, high: np.ndarray, size: np.ndarray, turn: float
@@ -189,11 +233,11 @@ class Pictures:
         matrix[:, :, 2] = center
         return matrix
 
-    def people(self, n: int, height: int, width: int) -> Tensor:
-        """People to be pasted, sorted by size: layers (n, 5, ...), of which the fourth is their opacity."""
+    def drawn(self, cutouts: Cutouts, n: int, height: int, width: int) -> Tensor:
+        """Some of the cut-outs at new places: layers (n, 5, ...), of which the fourth is their opacity."""
         random = self.random
-        which = random.choice(len(self.cutouts), n, p=self.cutout_weights)
-        index, box, cut = self.of_picture[which], self.boxes[which], self.edges[which]
+        which = random.choice(len(cutouts.weights), n, p=cutouts.weights)
+        index, box, cut = cutouts.pictures[which], cutouts.boxes[which], cutouts.cut[which]
         size = self.sizes[index]
         box_height, box_width = (box[:, 3] - box[:, 1]) * size[:, 0], (box[:, 2] - box[:, 0]) * size[:, 1]
         # As a part of the frame's height; the half of the draws for those who stand, larger for those who are cut off.
@@ -226,10 +270,8 @@ class Pictures:
         for number in range(len(SIDES)):
             some = np.flatnonzero(level == number)
             if len(some):
-                result[torch.from_numpy(some).to(self.device)] = self.warp(
-                    number, index[some], matrix[some], height, width, mirror=False, fine=False
-                )
-        # Only who is in the box: others may stand beside them.
+                part = self.warp(number, index[some], matrix[some], height, width, mirror=False, fine=False)
+                result[self.there(some)] = part
         return result
 
     # ------------------------------------------------------------------------------------------------- colors
@@ -243,9 +285,7 @@ class Pictures:
     def recolor(self, rgb: Tensor, strength: float) -> Tensor:
         """Other exposure, contrast, saturation, white balance and gamma: (n, 3, ...) in 0..1."""
         n = len(rgb)
-        luma = (rgb * torch.tensor([0.299, 0.587, 0.114], device=self.device, dtype=rgb.dtype).view(1, 3, 1, 1)).sum(
-            1, keepdim=True
-        )
+        luma = (rgb * self.luma).sum(1, keepdim=True)
         rgb = luma + (rgb - luma) * self.uniform(n, 1 - 0.8 * strength, 1 + 0.6 * strength)
         middle = rgb.mean((1, 2, 3), keepdim=True)
         gain = torch.exp(
@@ -255,12 +295,17 @@ class Pictures:
         rgb = (middle + (rgb - middle) * self.uniform(n, 1 - 0.45 * strength, 1 + 0.45 * strength)) * gain
         return rgb.clamp(1e-3, 1) ** torch.exp(0.3 * strength * torch.randn(n, 1, 1, 1, device=self.device))
 
-    def paste(self, layers: Tensor, some: np.ndarray, person: Tensor) -> None:
-        """Pastes `person` (m, 5, ...) onto the layers numbered `some`, in their light by a part."""
+    def paste(self, layers: Tensor, some: np.ndarray, cutouts: Cutouts) -> None:
+        """Pastes one of the cut-outs onto each of the layers numbered `some`."""
+        drawn = self.drawn(cutouts, len(some), *layers.shape[2:])
+        self.put(layers, some, drawn, person=float(cutouts is self.people))
+
+    def put(self, layers: Tensor, some: np.ndarray, drawn: Tensor, person: float) -> None:
+        """Puts `drawn` (m, 5, ...) onto the layers numbered `some`, in their light by a part, as a `person` or not."""
         n = len(some)
-        at = torch.from_numpy(some).to(self.device)
+        at = self.there(some)
         below = layers[at]
-        rgb, cover, known = person[:, :3].float(), person[:, 3:4].float(), person[:, 4:].float()
+        rgb, cover, known = drawn[:, :3].float(), drawn[:, 3:4].float(), drawn[:, 4:].float()
         low = self.uniform(n, 0.1, 0.45)
         alpha = ((cover - low) / (0.9 - low)).clamp(0, 1)
         rgb = self.recolor(rgb, 0.5)
@@ -269,17 +314,21 @@ class Pictures:
         there = (below[:, :3] * alpha).sum((1, 2, 3), keepdim=True) / total
         rgb = rgb * (1 + self.uniform(n, -0.2, 0.7).clamp(min=0) * ((there + 0.05) / (own + 0.05) - 1)).clamp(0.3, 2.2)
         layers[at, :3] = torch.lerp(below[:, :3], rgb.clamp(0, 1), alpha)
-        layers[at, 3:4] = torch.lerp(below[:, 3:4], torch.ones_like(alpha), alpha)
+        layers[at, 3:4] = torch.lerp(below[:, 3:4], torch.full_like(alpha, person), alpha)
         layers[at, 4:] = torch.where(
             known < 0.9,
             torch.zeros_like(known),
             torch.lerp(below[:, 4:], torch.ones_like(alpha), (alpha > 0.5).float()),
         )
 
-    def things(self, layers: Tensor, some: np.ndarray, height: int, width: int) -> None:
+    def some(self, n: int, share: float) -> np.ndarray:
+        """Numbers of that share of `n` layers."""
+        return self.random.permutation(n)[: max(1, round(n * share))]
+
+    def pieces(self, layers: Tensor, some: np.ndarray, height: int, width: int) -> None:
         """Pieces of pictures of nobody before what is there: round, angular or shapeless."""
         n = len(some)
-        at = torch.from_numpy(some).to(self.device)
+        at = self.there(some)
         piece = self.ground(n, height, width, 1.0).float()
         x = torch.linspace(-1, 1, width, device=self.device).view(1, 1, 1, -1) - self.uniform(n, -1, 1)
         y = torch.linspace(-1, 1, height, device=self.device).view(1, 1, -1, 1) - self.uniform(n, -1, 1)
@@ -302,7 +351,7 @@ class Pictures:
         n, _, height, width = rgb.shape
 
         def of(probability: float) -> tuple[Tensor, int]:
-            some = torch.randperm(n)[: max(1, round(n * probability))].to(self.device)
+            some = torch.randperm(n, device=self.device)[: max(1, round(n * probability))]
             return some, len(some)
 
         some, m = of(0.35)
@@ -315,10 +364,8 @@ class Pictures:
         dark = rgb[some] ** self.uniform(m, 1.1, 2.2) * self.uniform(m, 0.15, 0.7)
         rgb[some] = dark + torch.randn_like(dark) * self.uniform(m, 0, 0.04)
         some, m = of(0.3)
-        kernel = torch.tensor([1.0, 4, 6, 4, 1], device=self.device)
-        kernel = (kernel[:, None] * kernel / 256).expand(3, 1, 5, 5)
-        soft = F.conv2d(rgb[some], kernel, padding=2, groups=3)
-        softer = F.conv2d(soft, kernel, padding=4, dilation=2, groups=3)
+        soft = F.conv2d(rgb[some], self.soft, padding=2, groups=3)
+        softer = F.conv2d(soft, self.soft, padding=4, dilation=2, groups=3)
         rgb[some] = torch.lerp(soft, softer, self.uniform(m, 0, 1))
         for shape in ((1, 9), (9, 1)):
             some, m = of(0.04)
@@ -360,11 +407,13 @@ class Pictures:
                 self.random.choice(7, n - half, p=[0.2, 0.3, 0.22, 0.12, 0.08, 0.05, 0.03]),
             ]
         )
+        behind, before = OBJECTS
+        self.paste(layers, self.some(n, behind), self.objects)
         for number in range(counts.max()):
-            some = np.flatnonzero(counts > number)
-            self.paste(layers, some, self.people(len(some), height, width))
+            self.paste(layers, np.flatnonzero(counts > number), self.people)
             if number == 0:
-                self.things(layers, self.random.permutation(n)[: max(1, n // 7)], height, width)
+                self.pieces(layers, self.some(n, PIECES), height, width)
+        self.paste(layers, self.some(n, before), self.objects)
         return self.damage(layers[:, :3]), layers[:, 3:4], (layers[:, 4:] > 0.97).float()
 
 

@@ -40,6 +40,9 @@ _OPEN_OPTIONS: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__versio
 _SCRIPTS = {"dash", "imf", "rtp", "rtsp", "sap", "sdp", "vobsub", "avisynth", "vapoursynth"}
 _PLAYLISTS = {"concat": {"concat"}, "hls": {"hls", "applehttp"}}  # by kind
 _BEGINNINGS = {b"#EXTM3U": "hls", b"ffconcat": "concat", b"v=0": "sdp", b"# VobSub": "vobsub"}
+_MP4 = b"ftyp"  # follows the length of the first box of an MP4 or MOV
+# FFmpeg would decode up to 20 frames at each opening to learn what an MP4's header tells, or the first frame.
+_NO_ANALYSIS = {"skip_frame": "all"}
 _READ = 1024  # bytes of a file in which a playlist shows itself
 _EXIF = ("mjpeg", "png", "apng", "webp", "tiff")  # codecs of pictures that may carry it
 
@@ -70,14 +73,16 @@ def open_input(source: str | ByteSource, access: Access | None = None) -> InputC
     possible = {"hls"} if url else set(_PLAYLISTS)
     allowed = possible if access.playlists else set()
     files: Files | None = None
-    kind: str | None = None  # of playlist or script
+    beginning = b""
     try:
-        kind = None if url else _on_disk(path)
+        beginning = b"" if url else _beginning(path)
+        kind = _kind(beginning)  # of playlist or script
         files = Files(name, access) if url or kind in allowed - {"concat"} else None
         options = _limits(allowed if url else allowed & {str(kind)})
         options["protocol_whitelist"] = "file" if files is None else "none"
+        analysis = _NO_ANALYSIS if beginning[4:8] == _MP4 else {}
         container: InputContainer = av.open(
-            name, "r", timeout=_TIMEOUT, container_options=options, io_open=files, **_OPEN_OPTIONS
+            name, "r", timeout=_TIMEOUT, options=analysis, container_options=options, io_open=files, **_OPEN_OPTIONS
         )
         return container
     except DownloadError as exc:
@@ -89,7 +94,7 @@ def open_input(source: str | ByteSource, access: Access | None = None) -> InputC
     except IsADirectoryError as exc:
         raise InputError(f"{path}: is a folder, not a video") from exc
     except (av.error.FFmpegError, OSError, ValueError) as exc:
-        kind = _kind(files.beginning) if url and files is not None else kind
+        kind = _kind(files.beginning if url and files is not None else beginning)
         if kind is not None and kind not in allowed:
             remedy = ", or allow it with --allow playlists" if kind in possible else ""
             text = "is a playlist or script that names other files; give the video itself"
@@ -148,8 +153,8 @@ def _limits(kinds: set[str]) -> dict[str, str]:
     }
 
 
-def _on_disk(path: str) -> str | None:
-    """Returns the kind of a playlist or script on the disk. Raises `InputError` for what can't be a video."""
+def _beginning(path: str) -> bytes:
+    """Returns the first bytes of a file. Raises `InputError` for what can't be a video."""
     if stat.S_ISDIR(os.stat(path).st_mode):
         raise IsADirectoryError
     if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its writer
@@ -158,7 +163,7 @@ def _on_disk(path: str) -> str | None:
         beginning = file.read(_READ)
     if not beginning:
         raise InputError(f"{path}: the file is empty")
-    return _kind(beginning)
+    return beginning
 
 
 def _kind(beginning: bytes) -> str | None:
@@ -229,7 +234,7 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
             frames=index or stream.frames or round(seconds * rate),
             frames_exact=bool(index),
             end=None if length is None else (stream.start_time or 0) * time_base + length,
-            sample_aspect_ratio=stream.sample_aspect_ratio or None,
+            sample_aspect_ratio=stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio or None,
             display_matrix=matrix,
             rotation=upright(matrix) if matrix else 0,
             interlaced=frame.interlaced_frame or (first is not None and may_interlace(codec, bytes(first))),

@@ -407,7 +407,7 @@ def test_who_is_pasted_is_marked_where_they_are_seen(train: ModuleType, rows: li
     below[:, 2], below[:, 4] = 0.5, 1  # blue, known to be nobody
     layers = below.clone()
     some = np.array([1, 2, 4, 5, 6, 7, 9, 11])
-    store.paste(layers, some, store.people)
+    store.put(layers, some, store.drawn(store.people, len(some), 64, 96), person=1)
     untouched = [number for number in range(12) if number not in some]
     assert layers[untouched].equal(below[untouched])
     changed, marked = (layers[:, :3] != below[:, :3]).any(1), layers[:, 3]
@@ -423,7 +423,7 @@ def test_animals_and_things_are_pasted_as_nobody(train: ModuleType, rows: list[d
     assert set(store.objects.pictures) == {3, 4}
     layers = train.torch.zeros(12, 5, 64, 96)
     layers[:, 3], layers[:, 4] = 1, 0.5  # people everywhere, and not for certain
-    store.paste(layers, np.arange(12), store.objects)
+    store.put(layers, np.arange(12), store.drawn(store.objects, 12, 64, 96), person=0)
     seen = layers[:, 0] > 0.5  # they are red
     assert seen.float().mean() > 0.02
     assert (layers[:, 3][seen] < 0.1).float().mean() > 0.9 and (layers[:, 4][seen] == 1).float().mean() > 0.9
@@ -435,7 +435,7 @@ def test_doubt_is_pasted_as_doubt(train: ModuleType, rows: list[dict[str, Any]])
     layers[:, 4] = 1
     person = torch.ones(1, 5, 16, 16)
     person[..., :8], person[:, 3, :, :8], person[:, 4, :, :8] = 0.5, 0.5, 0
-    pictures(train, rows, 1).put(layers, np.array([0]), person, person=1.0)
+    pictures(train, rows, 1).put(layers, np.array([0]), person, person=1)
     assert not layers[0, 4, :, :8].any() and (layers[0, 4, :, 8:] == 1).all() and (layers[0, 3, :, 8:] == 1).all()
 
 

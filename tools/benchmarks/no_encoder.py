@@ -3,6 +3,7 @@
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 from collections import deque
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from av.packet import Packet
@@ -19,7 +20,7 @@ _AHEAD = 2  # batches whose work may be queued on the GPU: with a real encoder t
 
 
 class NoEncoder(Encoder):
-    """See `segmentation.stages.encode`. Encodes the first batch, so that the file is valid, and drops the others."""
+    """See `segmentation.stages.encode`. Encodes the first frame, so that the file is valid, and drops the others."""
 
     memory: ClassVar[Literal["cuda"]] = "cuda"
 
@@ -41,7 +42,10 @@ class NoEncoder(Encoder):
         return PyAVEncoder.formats(codec)
 
     def encode(self, batch: FrameBatch) -> list[Packet[Any]]:
-        packets = [] if self._begun else self._encoder.encode(self._move.frames(batch, "host"))
+        packets = []
+        if not self._begun:
+            first = replace(batch, frames=batch.frames[:1])
+            packets = self._encoder.encode(self._move.frames(first, "host"))
         self._begun = True
         self._queued.append(self._gpu.record_event())
         if len(self._queued) > _AHEAD:

@@ -46,7 +46,7 @@ NOBODY_SHARES = {
     "person-walking.mp4": 1.0, "street-nobody.mp4": 0.8,
 }  # fmt: skip
 SIGNING = 0.16  # of each clip of one who signs
-OBJECTS = 0.25, 0.08  # of the pictures onto which an animal or a thing is pasted: behind people, before them
+OBJECTS = 0.2, 0.06  # of the pictures onto which an animal or a thing is pasted: behind people, before them
 PIECES = 0.14  # of the pictures onto which a piece of another picture is pasted
 # Bodies from head to foot: drawn more often for pasting.
 BODIES = re.compile(
@@ -295,12 +295,7 @@ class Pictures:
         rgb = (middle + (rgb - middle) * self.uniform(n, 1 - 0.45 * strength, 1 + 0.45 * strength)) * gain
         return rgb.clamp(1e-3, 1) ** torch.exp(0.3 * strength * torch.randn(n, 1, 1, 1, device=self.device))
 
-    def paste(self, layers: Tensor, some: np.ndarray, cutouts: Cutouts) -> None:
-        """Pastes one of the cut-outs onto each of the layers numbered `some`."""
-        drawn = self.drawn(cutouts, len(some), *layers.shape[2:])
-        self.put(layers, some, drawn, person=float(cutouts is self.people))
-
-    def put(self, layers: Tensor, some: np.ndarray, drawn: Tensor, person: float) -> None:
+    def put(self, layers: Tensor, some: np.ndarray, drawn: Tensor, person: int) -> None:
         """Puts `drawn` (m, 5, ...) onto the layers numbered `some`, in their light by a part, as a `person` or not."""
         n = len(some)
         at = self.there(some)
@@ -314,7 +309,7 @@ class Pictures:
         there = (below[:, :3] * alpha).sum((1, 2, 3), keepdim=True) / total
         rgb = rgb * (1 + self.uniform(n, -0.2, 0.7).clamp(min=0) * ((there + 0.05) / (own + 0.05) - 1)).clamp(0.3, 2.2)
         layers[at, :3] = torch.lerp(below[:, :3], rgb.clamp(0, 1), alpha)
-        layers[at, 3:4] = torch.lerp(below[:, 3:4], torch.full_like(alpha, person), alpha)
+        layers[at, 3:4] = torch.lerp(below[:, 3:4], torch.full_like(alpha, float(person)), alpha)
         layers[at, 4:] = torch.where(
             known < 0.9,
             torch.zeros_like(known),
@@ -407,13 +402,17 @@ class Pictures:
                 self.random.choice(7, n - half, p=[0.2, 0.3, 0.22, 0.12, 0.08, 0.05, 0.03]),
             ]
         )
-        behind, before = OBJECTS
-        self.paste(layers, self.some(n, behind), self.objects)
+        behind, before = (self.some(n, share) for share in OBJECTS)
+        objects = self.drawn(self.objects, len(behind) + len(before), height, width)
+        people = self.drawn(self.people, counts.sum(), height, width)
+        self.put(layers, behind, objects[: len(behind)], person=0)
         for number in range(counts.max()):
-            self.paste(layers, np.flatnonzero(counts > number), self.people)
+            some = np.flatnonzero(counts > number)
+            self.put(layers, some, people[: len(some)], person=1)
+            people = people[len(some) :]
             if number == 0:
                 self.pieces(layers, self.some(n, PIECES), height, width)
-        self.paste(layers, self.some(n, before), self.objects)
+        self.put(layers, before, objects[len(behind) :], person=0)
         return self.damage(layers[:, :3]), layers[:, 3:4], (layers[:, 4:] > 0.97).float()
 
 

@@ -1,7 +1,8 @@
 """Reads http(s) addresses as files. A thread fetches ahead, so that waiting ends with a signal and has a limit.
 
-FFmpeg's own client follows redirects and playlists to any address. Here each connection's real peer is checked, after
-the name was looked up, so that a name whose address changes in between leads nowhere either.
+FFmpeg's own client follows redirects and playlists to any address. Here `urllib.request` makes the requests, and each
+connection's real peer is checked, after the name was looked up, so that a name whose address changes in between leads
+nowhere either. urllib3 and requests need subclasses for this check too, and neither reads ahead nor seeks.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ import ipaddress
 import queue
 import socket
 import ssl
+import string
 import threading
 import time
 import weakref
 from base64 import b64encode
+from collections.abc import Callable
 from contextlib import suppress
-from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, responses
 from io import BytesIO
-from typing import BinaryIO, NamedTuple
-from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from typing import BinaryIO
+from urllib.error import URLError
+from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
+from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, Request, UnknownHandler
 
 import av.error
 
@@ -34,8 +38,6 @@ _POLL = 0.1  # seconds between looks at `Access.stop`
 _CHUNK, _AHEAD = 1 << 16, 32  # bytes of a read, and reads ahead
 _NEAR = 1 << 20  # bytes that are read over rather than asked for anew
 _MOST_REDIRECTS = 8
-_REDIRECTS = {301, 302, 303, 307, 308}
-_PRINTABLE = "".join(map(chr, range(33, 127)))
 
 
 class DownloadError(av.error.FFmpegError):
@@ -55,23 +57,14 @@ class Files:
     def __init__(self, name: str, access: Access) -> None:
         """`name` is the input's: an address, or the absolute path of a file."""
         self._name, self._access = name, access
-        self._remote = name.startswith(("http://", "https://"))
-        self._main: HttpFile | None = None
         self._failed = threading.Event()
-
-    @property
-    def beginning(self) -> bytes:
-        """The first bytes of the input, if it is an address."""
-        return b"" if self._main is None else self._main.beginning
+        self.beginning = b""  # of the input, if it is an address
 
     def __call__(self, url: str, flags: int, options: dict[str, str]) -> HttpFile | BinaryIO:
         if self._failed.is_set():  # PyAV prints an error that follows another
             return BytesIO()
         try:
             return self._open(url)
-        except OSError as exc:
-            self._failed.set()
-            raise DownloadError(f"names {url}, which cannot be opened ({one_line(exc)})") from exc
         except DownloadError:
             self._failed.set()
             raise
@@ -82,13 +75,16 @@ class Files:
         if url.startswith(("http://", "https://")):
             file = HttpFile(url, self._access, named=url == self._name, failed=self._failed)
             if url == self._name:
-                self._main = file
+                self.beginning = file.beginning
             return file
         if url.startswith("crypto"):
             raise DownloadError("is an encrypted playlist, which is not supported")
-        if self._remote:
+        if self._name.startswith(("http://", "https://")):
             raise DownloadError("is a playlist that names something other than http(s) addresses, which is refused")
-        return open(url.removeprefix("file:"), "rb")
+        try:
+            return open(url.removeprefix("file:"), "rb")
+        except OSError as exc:
+            raise DownloadError(f"names {url}, which cannot be opened ({one_line(exc)})") from exc
 
 
 class HttpFile:
@@ -99,20 +95,17 @@ class HttpFile:
 
         `failed` is set by the first error. Afterwards the file seems to have ended.
         """
-        self._address, self._access, self._named = address, access, named
+        self._ask = partial(_Download, address, access, named)
         self._failed = failed or threading.Event()
-        self.beginning = b""  # of the file
         self._position = 0
-        self._rest = b""  # of the chunk under way
         self._begin(0)
-        self._length = self._answer.length
-        self._parts = self._answer.parts and self._length is not None
+        self._length, self._parts = self._download.length, self._download.parts
+        self.beginning = self._chunk[:1024]  # of the file
 
     def _begin(self, first: int) -> None:
-        self._download = _Download(self._address, first, self._access, named=self._named)
-        self._close = weakref.finalize(self, self._download.close)
-        self._answer = self._download.answer()
-        self._at = first  # position of the next byte that the download yields
+        self._download = self._ask(first)
+        self._close = weakref.finalize(self, self._download.closed.set)
+        self._at, self._chunk = first, self._download.take()
 
     def seekable(self) -> bool:
         return self._parts
@@ -144,59 +137,35 @@ class HttpFile:
         if not 0 <= self._position - self._at <= _NEAR:
             self.close()
             self._begin(self._position)
-            self._rest = b""
-        while not self._rest or self._at < self._position:
-            self._rest = self._rest or self._download.take(STALL)
-            if not self._rest:
+        while self._position >= self._at + len(self._chunk):
+            self._at += len(self._chunk)
+            self._chunk = self._download.take()
+            if not self._chunk:
+                self._length = self._at
                 return b""
-            passed = min(len(self._rest), self._position - self._at)
-            self._rest = self._rest[passed:]
-            self._at += passed
-        data, self._rest = self._rest[:size], self._rest[size:]
-        if not self._position:
-            self.beginning = data[:1024]
-        self._at += len(data)
-        self._position = self._at
+        first = self._position - self._at
+        data = self._chunk[first : first + size]
+        self._position += len(data)
         return data
 
     def close(self) -> None:
         self._close()
 
 
-class _Answer(NamedTuple):
-    length: int | None  # of the whole file
-    parts: bool  # whether the server sends parts of the file
-
-
 class _Download:
     """One request, made and answered on a thread of its own."""
 
-    def __init__(self, address: str, first: int, access: Access, *, named: bool) -> None:
-        self._address, self._first, self._access, self._named = address, first, access, named
-        self._items: queue.Queue[_Answer | bytes | DownloadError] = queue.Queue(_AHEAD)
-        self._closed = threading.Event()
-        self._socket: socket.socket | None = None
+    def __init__(self, address: str, access: Access, named: bool, first: int) -> None:
+        self._address, self._access, self._named, self._first = address, access, named, first
+        self.length: int | None = None  # of the whole file
+        self.parts = False  # whether the server sends parts of the file
+        self._missing, self._patience = "answer", CONNECT
+        self._items: queue.Queue[bytes | DownloadError] = queue.Queue(_AHEAD)
+        self.closed = threading.Event()
         threading.Thread(target=self._work, daemon=True).start()
 
-    def answer(self) -> _Answer:
-        """Waits for the server's answer."""
-        answer = self._next(CONNECT, "no answer")
-        assert isinstance(answer, _Answer)
-        return answer
-
-    def take(self, patience: float) -> bytes:
+    def take(self) -> bytes:
         """Waits for bytes; returns none at the end."""
-        data = self._next(patience, "no data")
-        assert isinstance(data, bytes)
-        return data
-
-    def close(self) -> None:
-        self._closed.set()
-        if self._socket is not None:
-            with suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-
-    def _next(self, patience: float, missing: str) -> _Answer | bytes:
         begin = time.monotonic()
         try:
             while True:
@@ -205,85 +174,95 @@ class _Download:
                     break
                 if self._access.stop.is_set():
                     raise DownloadError("stopped while waiting for data")
-                if time.monotonic() - begin > patience:
-                    raise DownloadError(f"{missing} from {urlsplit(self._address).hostname} for {patience:g} s")
+                if time.monotonic() - begin > self._patience:
+                    host = urlsplit(self._address).hostname
+                    raise DownloadError(f"no {self._missing} from {host} for {self._patience:g} s")
         except KeyboardInterrupt as exc:
             raise InterruptedDownload("interrupted") from exc
-        if item == b"":
-            self._put(item)  # for whoever asks again
         if isinstance(item, DownloadError):
             raise item
         return item
 
-    def _put(self, item: _Answer | bytes | DownloadError) -> None:
-        while not self._closed.is_set():
+    def _put(self, item: bytes | DownloadError) -> None:
+        while not self.closed.is_set():
             with suppress(queue.Full):
                 return self._items.put(item, timeout=_POLL)
 
     def _work(self) -> None:
-        connection: HTTPConnection | None = None
         try:
-            connection, response = self._follow()
-            answer, left = _described(response, self._first)
-            self._put(answer)
-            while data := response.read1(_CHUNK):
-                self._put(data)
-                left = None if left is None else left - len(data)
-                if self._closed.is_set():
-                    return
-            if left:
-                raise DownloadError(f"the connection broke off {left} bytes before the end")
+            with self._follow() as response:
+                self._describe(response)
+                while not self.closed.is_set() and (data := response.read1(_CHUNK)):
+                    self._put(data)
+            if response.length:
+                raise DownloadError(f"the connection broke off {response.length} bytes before the end")
             self._put(b"")
         except DownloadError as exc:
             self._put(exc)
         except (OSError, HTTPException, ValueError) as exc:
             self._put(DownloadError(_reason(exc)))
-        finally:
-            if connection is not None:
-                connection.close()
 
-    def _follow(self) -> tuple[HTTPConnection, HTTPResponse]:
+    def _follow(self) -> HTTPResponse:
         """Asks for the file, and for that to which the answer redirects."""
-        address, named = self._address, self._named
+        opener, address = _opener(self._check), self._address
         for _ in range(_MOST_REDIRECTS + 1):
-            parts = urlsplit(address)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise DownloadError("is redirected to what is no http(s) address")
-            connection = self._connect(parts, named=named)
-            connection.request("GET", _target(parts), headers=_headers(parts, self._first))
-            response = connection.getresponse()
-            place = response.getheader("Location")
-            if response.status not in _REDIRECTS or not place:
-                connection.sock.settimeout(STALL) if connection.sock else None
-                return connection, response
-            connection.close()
-            address, named = urljoin(address, place), False
+            request = _request(address, self._first)
+            try:
+                response: HTTPResponse = opener.open(request, timeout=2 * STALL)  # `take` gives up before
+            except URLError as exc:
+                raise DownloadError(_reason(exc.reason, request.host)) from exc
+            place = response.headers["Location"]
+            if response.status not in (301, 302, 303, 307, 308) or not place:
+                return response
+            response.close()
+            address = urljoin(address, place)
         raise DownloadError(f"is redirected more than {_MOST_REDIRECTS} times")
 
-    def _connect(self, parts: SplitResult, *, named: bool) -> HTTPConnection:
-        """Connects to an address's server, or to the proxy that the environment names. Refuses private addresses."""
-        assert parts.hostname is not None
-        host, port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
-        proxy = None if proxy_bypass(host) else _proxy(parts.scheme)
-        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        place = (host, port) if proxy is None else (proxy.hostname or "", proxy.port or 80)
-        connection = kind(*place, timeout=CONNECT)
-        if proxy is not None and kind is HTTPSConnection:
-            connection.set_tunnel(host, port)
-        try:
-            connection.connect()
-        except OSError as exc:
-            raise DownloadError(_reason(exc, f"{place[0]}:{place[1]}")) from exc
-        self._socket = connection.sock
+    def _check(self, connection: HTTPConnection) -> None:
+        """Refuses a connection to a private address, unless it is allowed or that of the server that was named."""
         peer: tuple[str, int] = connection.sock.getpeername()[:2]
-        if named and not self._access.named:
+        if self._named and not self._access.named:
             self._access.named.add(peer)
         if not (self._access.private or peer in self._access.named or _is_public(peer[0])):
-            connection.close()
-            raise DownloadError(
-                f"leads to the private address {peer[0]} ({host}), which is refused; allow it with --allow private"
-            )
-        return connection
+            place = f"the private address {peer[0]} ({connection.host})"
+            raise DownloadError(f"leads to {place}, which is refused; allow it with --allow private")
+
+    def _describe(self, response: HTTPResponse) -> None:
+        """Takes the file's properties from the answer. Raises `DownloadError` for an answer without the file."""
+        if response.status not in (200, 206):
+            raise DownloadError(_refusal(response.status))
+        if response.status == 200 and self._first:
+            raise DownloadError("the server sends the whole file where a part was asked for")
+        if response.length is not None:
+            self.length = self._first + response.length
+            self.parts = response.status == 206 or response.headers.get("Accept-Ranges", "").lower() == "bytes"
+        self._missing, self._patience = "data", STALL
+
+
+def _opener(check: Callable[[HTTPConnection], None]) -> OpenerDirector:
+    """Returns an opener that uses the environment's proxies. It calls `check` before a request is sent."""
+
+    class Connection(HTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            check(self)
+
+    class SecureConnection(Connection, HTTPSConnection):
+        pass
+
+    class Handler(HTTPSHandler):
+        http_request = HTTPSHandler.https_request
+
+        def http_open(self, request: Request) -> HTTPResponse:
+            return self.do_open(Connection, request)
+
+        def https_open(self, request: Request) -> HTTPResponse:
+            return self.do_open(SecureConnection, request)
+
+    opener = OpenerDirector()  # `build_opener` would follow redirects by itself, and open file: and ftp:
+    for handler in (ProxyHandler(), Handler(), UnknownHandler()):
+        opener.add_handler(handler)
+    return opener
 
 
 def _is_public(ip: str) -> bool:
@@ -292,43 +271,22 @@ def _is_public(ip: str) -> bool:
     return (mapped or address).is_global and not (mapped or address).is_multicast
 
 
-def _proxy(scheme: str) -> SplitResult | None:
-    proxy = getproxies().get(scheme)
-    return urlsplit(proxy if "://" in proxy else f"http://{proxy}") if proxy else None
-
-
-def _target(parts: SplitResult) -> str:
-    """Returns what is asked for: the whole address from a proxy, else path and query."""
-    path = quote(parts.path or "/", safe=_PRINTABLE) + (
-        f"?{quote(parts.query, safe=_PRINTABLE)}" if parts.query else ""
-    )
-    proxied = parts.scheme == "http" and _proxy("http") is not None and not proxy_bypass(parts.hostname or "")
-    return f"http://{parts.netloc.rpartition('@')[2]}{path}" if proxied else path
-
-
-def _headers(parts: SplitResult, first: int) -> dict[str, str]:
+def _request(address: str, first: int) -> Request:
+    """Returns the request for the bytes from `first` on. User and password become a header."""
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise DownloadError("is redirected to what is no http(s) address")
+    host = parts.netloc.rpartition("@")[2].encode("idna").decode()
+    plain = urlunsplit((parts.scheme, host, parts.path, parts.query, ""))
     headers = {"User-Agent": f"segmentation/{__version__}", "Range": f"bytes={first}-", "Accept": "*/*"}
     if parts.username is not None:
         secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         headers["Authorization"] = f"Basic {b64encode(secret.encode()).decode()}"
-    return headers
-
-
-def _described(response: HTTPResponse, first: int) -> tuple[_Answer, int | None]:
-    """Returns the answer, and how many bytes are to come. Raises `DownloadError` for one without the file."""
-    status = response.status
-    if status not in (200, 206):
-        raise DownloadError(_refusal(status))
-    left = response.length
-    if status == 200 and first:
-        raise DownloadError("the server sends the whole file where a part was asked for")
-    length = None if left is None else first + left
-    ranges = status == 206 or response.getheader("Accept-Ranges", "").lower() == "bytes"
-    return _Answer(length, ranges), left
+    return Request(quote(plain, safe=string.punctuation), headers=headers)
 
 
 def _refusal(status: int) -> str:
-    phrase = f"{status} {HTTPStatus(status).phrase}" if status in HTTPStatus._value2member_map_ else str(status)
+    phrase = f"{status} {responses.get(status, '')}".rstrip()
     if status in (404, 410):
         return f"no such file on the server ({phrase})"
     if status == 401:
@@ -338,14 +296,12 @@ def _refusal(status: int) -> str:
     return f"the server answers {phrase}" + ("; try again later" if status in (429, 500, 502, 503, 504) else "")
 
 
-def _reason(exc: Exception, place: str = "the server") -> str:
+def _reason(exc: BaseException | str, place: str = "the server") -> str:
     """Says in words what went wrong with a connection to `place`."""
     if isinstance(exc, socket.gaierror):
-        return f"the name {place.rpartition(':')[0]} can't be found (DNS); check its spelling and the network"
+        return f"the name {urlsplit(f'//{place}').hostname} can't be found (DNS); check its spelling and the network"
     if isinstance(exc, ConnectionRefusedError):
         return f"{place} refuses the connection; does a server run there?"
-    if isinstance(exc, TimeoutError):
-        return f"no answer from {place} for {CONNECT:g} s"
     if isinstance(exc, ssl.SSLCertVerificationError):
         return f"the certificate of {place} is not valid ({exc.verify_message})"
     return f"{place}: {one_line(exc)}"

@@ -1,9 +1,13 @@
 """Addresses: what is read, where redirects and playlists may lead, and how waiting ends."""
 
+import re
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,23 @@ from segmentation.media.download import DownloadError, HttpFile, _is_public
 from segmentation.media.input import open_input, probe
 
 DATA = bytes(range(256)) * 20_000  # 5 MB
+CERTIFICATE = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgYICGr3T2ZmJQ7Xg6
+rNrKc/Z+Ttuugk61BG96wVdc9V6hRANCAASGNV/bvYyUtbYLmPyOlHNGwUD8WMFX
+L3D0Dv9ehzZlozhjoQCi2D1KgueGlAYGGUEpUZqS9f7/XKAj5c2Bh3KS
+-----END PRIVATE KEY-----
+-----BEGIN CERTIFICATE-----
+MIIBazCCARKgAwIBAgIBATAKBggqhkjOPQQDAjAUMRIwEAYDVQQDDAlsb2NhbGhv
+c3QwIBcNMjUwMTAxMDAwMDAwWhgPMjEyNTAxMDEwMDAwMDBaMBQxEjAQBgNVBAMM
+CWxvY2FsaG9zdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABIY1X9u9jJS1tguY
+/I6Uc0bBQPxYwVcvcPQO/16HNmWjOGOhAKLYPUqC54aUBgYZQSlRmpL1/v9coCPl
+zYGHcpKjUzBRMA8GA1UdEQQIMAaHBH8AAAEwDwYDVR0TAQH/BAUwAwEB/zAdBgNV
+HQ4EFgQU5TAjyMzsqZfsq3bw3zps8DAiNVkwDgYDVR0PAQH/BAQDAgKEMAoGCCqG
+SM49BAMCA0cAMEQCICqo7Ajlt6w6jmgOexjmbw/uMqENnaXmlgfuQBUbDr+bAiBe
+qGVtQ8H0rJLJ7EA46k7sY9xDj02W3k+8Whafz5O9PQ==
+-----END CERTIFICATE-----
+"""  # signed by itself, for 127.0.0.1, until 2125
 
 
 @pytest.fixture
@@ -92,6 +113,7 @@ def test_silence_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_stall_ends_with_the_limit_or_the_signal(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "STALL", 0.5)
+    monkeypatch.setattr(download, "CONNECT", 0.4)  # limits the wait for the answer alone
     file = opened(f"{server.address}/stall/100000/data")
     with pytest.raises(DownloadError, match=r"no data from 127\.0\.0\.1 for 0\.5 s"):
         while file.read(1 << 16):
@@ -154,10 +176,99 @@ def test_user_and_password_are_sent_to_their_server_alone(server: Server, tmp_pa
         assert "Authorization" not in other.asked[0][1]
 
 
+@contextmanager
+def serving_tls(folder: Path) -> Iterator[str]:
+    """An https server in the folder `tls` of `folder`. Yields its address."""
+    (folder / "tls").mkdir()
+    (folder / "tls" / "a.mp4").write_bytes(SAMPLE.read_bytes())
+    (folder / "both.pem").write_text(CERTIFICATE)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "both.pem")
+    with serving(folder / "tls") as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        yield f"https://127.0.0.1:{server.server_port}"
+        assert all("Proxy-Authorization" not in headers for _, headers in server.asked)
+
+
+def test_certificates_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving_tls(tmp_path) as address:
+        with pytest.raises(InputError, match=r"the certificate of 127\.0\.0\.1:\d+ is not valid \(self.signed"):
+            probe(f"{address}/a.mp4")
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "both.pem"))
+        assert probe(f"{address}/a.mp4").width == 640
+
+
+def test_redirects_into_private_space_need_leave_with_tls_too(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "both.pem"))
+    with serving_tls(tmp_path) as address:
+        with pytest.raises(InputError, match=r"leads to the private address 127\.0\.0\.1 .*--allow private$"):
+            probe(f"{server.address}/to/{address}/a.mp4")
+        assert probe(f"{server.address}/to/{address}/a.mp4", Access(private=True)).width == 640
+
+
 def test_a_proxy_is_used(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", server.address)
     assert probe("http://videos.example/a.mp4").width == 640
     assert server.asked[0][0] == "http://videos.example/a.mp4"
+
+
+def test_a_proxy_gets_its_password(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"http://u:p@{server.address[7:]}")
+    assert probe("http://bücher.example/a.mp4").width == 640
+    path, headers = server.asked[0]
+    assert path == "http://xn--bcher-kva.example/a.mp4" and headers["Proxy-Authorization"] == "Basic dTpw"
+
+
+def test_a_proxy_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:1")
+    with pytest.raises(InputError, match=r"127\.0\.0\.1:1: unknown url type: socks5"):
+        probe("http://videos.example/a.mp4")
+
+
+class Tunnel(BaseHTTPRequestHandler):
+    """A proxy for https that leads to one server, whatever is asked for."""
+
+    port = 0
+    asked: list[str]
+
+    def do_CONNECT(self) -> None:
+        self.asked.append(f"{self.path} {self.headers['Proxy-Authorization']}")
+        with socket.create_connection(("127.0.0.1", self.port)) as far:
+            self.send_response(200)
+            self.end_headers()
+            back = threading.Thread(target=relay, args=(far, self.connection))
+            back.start()
+            relay(self.connection, far)
+            back.join()
+
+    def log_message(self, format: str, *values: object) -> None:
+        pass
+
+
+def relay(source: socket.socket, target: socket.socket) -> None:
+    try:
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        source.close()
+
+
+def test_a_proxy_is_used_with_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "both.pem"))
+    with serving_tls(tmp_path) as address, ThreadingHTTPServer(("127.0.0.1", 0), Tunnel) as proxy:
+        port = int(re.sub(r".*:", "", address))
+        monkeypatch.setattr(Tunnel, "port", port)
+        monkeypatch.setattr(Tunnel, "asked", [], raising=False)
+        proxy.daemon_threads = True
+        threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True).start()
+        monkeypatch.setenv("https_proxy", f"http://u:p@127.0.0.1:{proxy.server_port}")
+        monkeypatch.setenv("no_proxy", "")
+        assert probe(f"{address}/a.mp4").width == 640
+        assert Tunnel.asked[0] == f"127.0.0.1:{port} Basic dTpw"
+        proxy.shutdown()
 
 
 def test_letters_of_any_kind_may_stand_in_an_address(server: Server) -> None:

@@ -53,11 +53,11 @@ IMPLEMENTATIONS = {
         "cuda": "segmentation.stages.preprocess.cuda:CudaPreprocessor",
     },
     "infer": {
-        "function": "segmentation.stages.inference.function:FunctionInference",
         "onnxruntime": "segmentation.stages.inference.onnxruntime:OnnxRuntimeInference",
         "torch": "segmentation.stages.inference.torch:TorchInference",
         "torch-fp16": "segmentation.stages.inference.torch_fp16:TorchFp16Inference",
         "tensorrt": "segmentation.stages.inference.tensorrt:TensorRTInference",
+        "function": "segmentation.stages.inference.function:FunctionInference",
     },
     "postprocess": {
         "opencv": "segmentation.stages.postprocess.opencv:OpenCVPostprocessor",

@@ -4,7 +4,7 @@ import threading
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from segmentation.config import MAX_PIXELS, Config
+from segmentation.config import MAX_PIXELS, Config, exact
 from segmentation.errors import InputError
 
 
@@ -30,7 +30,7 @@ def access_of(config: Config, stop: threading.Event | None = None) -> Access:
         playlists="playlists" in config.allow,
         private="private" in config.allow,
         max_pixels=config.max_pixels,
-        max_duration=None if config.max_duration is None else Fraction(config.max_duration),
+        max_duration=None if config.max_duration is None else exact(config.max_duration),
         stop=stop or threading.Event(),
     )
 

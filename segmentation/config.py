@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from fractions import Fraction
 from pathlib import Path
 from typing import TextIO, get_args
 
@@ -368,6 +369,11 @@ class Config:
             raise ConfigError(f"mean {self.mean}: must be numbers from {-_FARTHEST:g} to {_FARTHEST:g}")
         if self.input_size is not None and not all(8 <= v <= 8192 for v in self.input_size):
             raise ConfigError(f"input size {self.input_size}: height and width must lie in 8 to 8192")
+
+
+def exact(value: float) -> Fraction:
+    """Returns the decimal number as which a float is written: 0.08 is 2/25, not a little more, as in binary digits."""
+    return value if isinstance(value, Fraction) else Fraction(repr(value))
 
 
 def seconds(text: str) -> float:

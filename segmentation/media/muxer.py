@@ -19,7 +19,7 @@ from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
 from segmentation.atomic_file import PendingFile
-from segmentation.config import Config
+from segmentation.config import Config, exact
 from segmentation.errors import OutputError, ReaderGone, one_line
 from segmentation.frames import VideoInfo
 from segmentation.media.containers import EXACT, codec_for, format_options
@@ -56,7 +56,7 @@ class Muxer:
         self.codec: str = config.codec or codec_for(target, config)
         self._info = info
         # Seconds on the source's clock that become 0 in the output. Without `start` all timestamps stay as they are.
-        self.shift = info.start + Fraction(config.start) if config.start else Fraction(0)
+        self.shift = info.start + exact(config.start) if config.start else Fraction(0)
         self._source: InputContainer | None = None
         self._others: dict[int, Stream] = {}
         self._packets: Iterator[Packet[Stream]] = iter(())  # of the other streams

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from segmentation.access import access_of
 from segmentation.byte_source import ByteSource, source_name
-from segmentation.config import Config
+from segmentation.config import Config, exact
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError, hide_secrets
 from segmentation.frames import Array, Frame, MaskedBatch, Memory, VideoInfo
 from segmentation.gpu.errors import gpu_errors
@@ -288,7 +288,7 @@ def _end(info: VideoInfo, config: Config) -> Fraction | None:
     """Where the wanted stretch ends, in seconds on the source's clock."""
     if config.duration is None:
         return None
-    return info.start + Fraction(config.start) + Fraction(config.duration)
+    return info.start + exact(config.start) + exact(config.duration)
 
 
 def _quantizer(memory: Memory, gpu: Gpu | None) -> Callable[[Array], tuple[Array, Array]]:

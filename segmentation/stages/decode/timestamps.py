@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from segmentation.config import Config
+from segmentation.config import Config, exact
 from segmentation.frames import FrameBatch, VideoInfo
 from segmentation.media.input import too_long
 
@@ -17,8 +17,8 @@ class Timeline:
 
     def __init__(self, info: VideoInfo, config: Config) -> None:
         self._info = info
-        self.first = self._ticks(config.start) if config.start else None
-        self.end = None if config.duration is None else self._ticks(config.start + config.duration)
+        self.first = self._ticks(exact(config.start)) if config.start else None
+        self.end = None if config.duration is None else self._ticks(exact(config.start) + exact(config.duration))
         self._step = max(1, round(1 / info.rate / info.time_base))
         self._last: int | None = None  # of the frames as they are placed
         self._latest: int | None = None  # of the frames' own pts
@@ -29,7 +29,7 @@ class Timeline:
         After damage decoders put out old frames between new ones. The new ones, which find their times taken, come half
         a frame after the last one until their own times are free again: sound and picture stay together.
         """
-        placed = self._ticks(0) if pts is None else pts
+        placed = self._ticks(Fraction(0)) if pts is None else pts
         if self._last is not None and (pts is None or pts <= self._last):
             catches_up = pts is not None and self._latest is not None and pts > self._latest
             placed = self._last + (max(1, self._step // 2) if catches_up else self._step)
@@ -51,9 +51,9 @@ class Timeline:
         """Returns whether the wanted stretch has begun at `pts`."""
         return self.first is None or pts >= self.first
 
-    def _ticks(self, seconds: float) -> int:
+    def _ticks(self, seconds: Fraction) -> int:
         """Returns the first pts at or after this many seconds from the container's start."""
-        return -int(-(self._info.start + Fraction(seconds)) / self._info.time_base // 1)
+        return -int(-(self._info.start + seconds) / self._info.time_base // 1)
 
 
 class Reorder:

@@ -20,7 +20,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from segmentation.access import Access
-from segmentation.config import MAX_PIXELS, Config
+from segmentation.config import MAX_PIXELS, Config, exact
 from segmentation.cores import core_count
 from segmentation.effect import Effect
 from segmentation.errors import InputError
@@ -74,7 +74,7 @@ class Backdrop:
         assert effect.file is not None
         self._file = str(Path(effect.file).absolute())  # opened again later, when the current folder may be another
         self._fit = _Fit(info, self._own, pix_fmt, contain=effect.contain)
-        self._begin = info.start + Fraction(config.start)
+        self._begin = info.start + exact(config.start)
         self._lock = threading.Lock()
         apart = (workers - 1) * (config.batch_size or 1) * self._own.rate / info.rate
         self._recent: deque[_Shown] = deque(maxlen=min(_MOST_PICTURES, 3 + math.ceil(apart)))

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 from paths import SAMPLE
+from videos import video_info
 
 from segmentation import Config, InputError
 from segmentation.access import access_of
 from segmentation.media.input import probe
 from segmentation.stages.decode.pyav import PyAVDecoder
-from segmentation.stages.decode.timestamps import within_limit
+from segmentation.stages.decode.timestamps import Timeline, within_limit
 
 
 @pytest.mark.parametrize(("most", "frames"), [(10, 300), (6, 180)])
@@ -26,3 +27,12 @@ def test_an_input_that_goes_on_longer_than_it_says_is_refused(tmp_path: Path, mo
         next(batches)
     with pytest.raises(InputError if frames < 300 else StopIteration):
         next(batches)
+
+
+@pytest.mark.parametrize("number", range(1, 40))
+def test_a_stretch_begins_and_ends_with_the_frame_at_the_decimal_time(number: int) -> None:
+    """At 25 frames a second frame n is shown at 0.04 n seconds, which most floats miss by a little."""
+    info = video_info(rate=Fraction(25), time_base=Fraction(1, 12_800))
+    timeline = Timeline(info, Config(start=number * 4 / 100, duration=0.12))
+    assert timeline.begun(number * 512) and not timeline.begun(number * 512 - 1)
+    assert timeline.over((number + 3) * 512) and not timeline.over((number + 3) * 512 - 1)

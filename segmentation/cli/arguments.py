@@ -5,7 +5,7 @@ import threading
 from collections.abc import Sequence
 from typing import cast, get_args
 
-from segmentation.cli.jobs import effect_and_file
+from segmentation.cli.jobs import JOBS_ON_GPU, effect_and_file
 from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.config import ACTIVATIONS, CODECS, MAX_PIXELS, STAGES, Config, seconds
 from segmentation.effect import CHOICES
@@ -69,7 +69,12 @@ def make_parser() -> Parser:
     )
     add("-r", "--recursive", action="store_true", help="search folders in folders too")
     add("--skip-existing", action="store_true", help="leave out inputs whose output exists")
-    add("--jobs", type=_count, default=1, metavar="N", help="inputs at a time (default: 1)")
+    add(
+        "--jobs",
+        type=_jobs,
+        metavar="N|auto",
+        help=f"inputs at a time (default: auto, {JOBS_ON_GPU} with a GPU, else 1)",
+    )
     add(
         "--timeout",
         type=_timeout,
@@ -223,9 +228,11 @@ def picture_size(text: str) -> tuple[int, int]:
     return int(height), int(width)
 
 
-def _count(text: str) -> int:
+def _jobs(text: str) -> int | None:
+    if text == "auto":
+        return None
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r}: give 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r}: give 1 or more, or auto")
     return int(text)
 
 

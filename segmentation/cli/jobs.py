@@ -16,7 +16,11 @@ from segmentation.media.containers import CUTOUTS, PICTURES
 from segmentation.media.input import is_url
 from segmentation.options import RunOptions
 from segmentation.pipeline.output_paths import default_output
+from segmentation.pipeline.plan import may_use_gpu
 
+# With a GPU, half of a short clip's time goes into opening it and waiting for its last frames. On the CPU one input
+# fills all cores. More jobs take more memory: each holds up to 2 GB of frames for the encoders.
+JOBS_ON_GPU = 2
 _PATHS = ("/", "./", "../")
 _FILES = VIDEO_SUFFIXES | {
     ".jsonl",
@@ -52,6 +56,11 @@ class Job:
         """Makes the folders that are missing. Raises `OSError`."""
         for folder in self.folders:
             folder.mkdir(parents=True, exist_ok=True)
+
+
+def jobs_at_a_time(config: Config) -> int:
+    """Returns how many inputs are processed at a time unless the user says so."""
+    return JOBS_ON_GPU if may_use_gpu(config) else 1
 
 
 def make_jobs(sources: Sequence[Source], output: str | None, config: Config) -> list[Job]:

@@ -19,7 +19,7 @@ from segmentation.cli.arguments import config_from, parse
 from segmentation.cli.batch import Batch
 from segmentation.cli.console import ConsoleHandler, Stdout, exhausted, fail, results_on_stdout, say
 from segmentation.cli.find_inputs import Inputs, find_inputs
-from segmentation.cli.jobs import Job, make_jobs
+from segmentation.cli.jobs import Job, jobs_at_a_time, make_jobs
 from segmentation.cli.signals import finish_on_signals
 from segmentation.cli.standard_streams import check_stdout
 from segmentation.cli.workers import stuck
@@ -91,7 +91,7 @@ def _process(
             stop=received.stop,
             stdout=stdout,
             json=options.json,
-            at_a_time=options.jobs,
+            at_a_time=options.jobs or jobs_at_a_time(config),
             skip_existing=options.skip_existing,
             quiet=options.quiet,
             timeout=options.timeout,

@@ -326,6 +326,14 @@ def _enter_context(config: Config) -> None:
         enter_context(device_index(config))
 
 
+def may_use_gpu(config: Config) -> bool:
+    """Returns whether stages on a GPU are candidates, and there is one."""
+    try:
+        return _mode(config) != "baseline" and find_gpu() is not None
+    except BackendError:  # raised again where a stage is chosen
+        return False
+
+
 def _mode(config: Config) -> str:
     """The table to choose from: without a GPU, `auto` is the baseline. Raises `BackendError` if `device` is missing."""
     if config.device not in (None, "cpu"):

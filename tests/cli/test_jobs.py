@@ -5,6 +5,7 @@ import shutil
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_session import FakeSegmenter
@@ -12,8 +13,11 @@ from paths import SAMPLE
 from program import TIMEOUT, start
 from videos import Synthetic, times
 
+from segmentation import Config
+from segmentation.cli.jobs import jobs_at_a_time
 from segmentation.cli.main import main
 from segmentation.cli.workers import in_threads
+from segmentation.gpu.discovery import find_gpu
 
 Session = type[FakeSegmenter]
 
@@ -87,6 +91,19 @@ def test_an_error_of_the_program_itself_ends_all_threads() -> None:
         list(in_threads(fail, [1, 2, 3, 4], 2, threading.Event()))
     assert sorted(in_threads(abs, [-3, 2, -1], 2, threading.Event())) == [1, 2, 3]
     assert list(in_threads(abs, [], 2, threading.Event())) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "jobs"),
+    [
+        ({"device": "cpu"}, 1),
+        ({"mode": "baseline"}, 1),
+        ({"device": "cuda:99"}, 1),
+        ({}, 1 if find_gpu() is None else 2),
+    ],
+)
+def test_jobs_by_default(options: dict[str, Any], jobs: int) -> None:
+    assert jobs_at_a_time(Config(**options)) == jobs
 
 
 @pytest.mark.parametrize("jobs", ["0", "-1", "some", "1.5"])

@@ -1,6 +1,7 @@
 """A session serves many runs: nothing is made twice, and no run disturbs another."""
 
 import hashlib
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -122,3 +123,19 @@ def test_options_of_a_run_are_for_that_run(three: list[Path], tmp_path: Path) ->
             segmenter.run(three[0], tmp_path / "c.mkv", model="other.onnx")  # type: ignore[call-arg]
         with pytest.raises(ConfigError, match="threshold"):
             segmenter.run(three[0], tmp_path / "c.mkv", threshold=2)
+
+
+@pytest.mark.parametrize("encode", ["x264", "x264-segments"])
+def test_memory_is_flat_over_many_files(tmp_path: Path, encode: str) -> None:
+    """A frame of the input is 0.46 MB, so that even a kept plane would show."""
+    clip = Synthetic(size=(640, 480), codec="libx264", pts=range(2)).write(tmp_path / "a.mp4")
+    seen: dict[int, tuple[int, int, int]] = {}
+    with Segmenter(**SEGMENTS | {"encode": encode}, overwrite=True) as segmenter:
+        for number in range(1, 121):
+            segmenter.run(clip, tmp_path / "out.mp4")
+            if number in (30, 120):
+                resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+                seen[number] = resident, len(os.listdir("/proc/self/fd")), threading.active_count()
+    (early, files, threads), (late, more_files, more_threads) = seen[30], seen[120]
+    assert late - early < 9 << 20  # a tenth of a megabyte a file
+    assert more_files <= files and more_threads <= threads

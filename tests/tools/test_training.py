@@ -324,10 +324,10 @@ def test_kinds_are_written_to_the_table(edit: Callable[..., np.ndarray]) -> None
 
 @pytest.fixture(scope="module")
 def train() -> Iterator[ModuleType]:
-    """tools/training/train.py, and what it imports of the others; pictures are kept at a quarter of the size."""
+    """tools/training/trainer.py, and what it imports of the others; pictures are kept at a quarter of the size."""
     pytest.importorskip("torch", reason="PyTorch, with which networks are trained, is not installed")
     import augment
-    import train
+    import trainer as train
 
     threads = train.torch.get_num_threads()
     train.torch.set_num_threads(1)  # for such small pictures more of them only wait for each other
@@ -448,6 +448,9 @@ def test_doubt_is_pasted_as_doubt(train: ModuleType, rows: list[dict[str, Any]])
 
 
 def test_networks_take_all_their_shapes(train: ModuleType) -> None:
+    from train import NETWORKS
+
+    assert tuple(train.SIZES) == NETWORKS
     for size in train.SIZES.values():
         network = train.Network(size).eval()
         for height, width in ((16, 16), (48, 80), (112, 16)):  # it takes all multiples of 16

@@ -155,6 +155,8 @@ class VideoInfo:
     display_matrix: tuple[int, ...] | None  # FFmpeg's AV_PKT_DATA_DISPLAYMATRIX, 9 integers
     rotation: int  # degrees counter-clockwise that stored frames must be turned to stand upright: 0, 90, 180, 270
     interlaced: bool  # whether frames may consist of two fields
+    layered: bool = False  # whether a packet holds several views of a frame, as in MV-HEVC
+    packed: bool = False  # whether a packet may hold two frames, as in MPEG-4 of old encoders
     access: Access = field(default_factory=Access)  # within which the input is opened again
     stream: ByteSource | None = None  # the bytes, where `path` is a name for messages
     extradata: bytes | None = None  # parameter sets that the container stores apart from the packets

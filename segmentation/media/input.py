@@ -24,10 +24,10 @@ from segmentation.byte_source import ByteSource, source_name
 from segmentation.config import MAX_PIXELS
 from segmentation.errors import InputError, one_line
 from segmentation.frames import FORMATS, FULL, Color, VideoInfo
+from segmentation.media.bitstream import has_layers, may_interlace, packs_b_frames
 from segmentation.media.containers import is_sequence, numbers_of
 from segmentation.media.download import DownloadError, Files
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
-from segmentation.media.interlacing import may_interlace
 from segmentation.media.start_codes import bitstream_filter, filtered
 from segmentation.media.webp import is_animated_webp, open_animated_webp
 
@@ -212,6 +212,7 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
                 raise InputError(f"{exc}; {hint}") from exc
             raise
         codec = stream.codec_context.name
+        head = b"" if first is None else bytes(first)
         matrix = display_matrix(frame, exif=codec in _EXIF)
         index = sum(not e.is_discard for e in stream.index_entries) if "mp4" in container.format.name else 0
         time_base = stream.time_base or Fraction(1, 1000)
@@ -237,7 +238,9 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
             sample_aspect_ratio=stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio or None,
             display_matrix=matrix,
             rotation=upright(matrix) if matrix else 0,
-            interlaced=frame.interlaced_frame or (first is not None and may_interlace(codec, bytes(first))),
+            interlaced=frame.interlaced_frame or may_interlace(codec, head),
+            layered=has_layers(codec, head),
+            packed=packs_b_frames(codec, head),
             access=access,
             stream=None if isinstance(source, str) else source,
             extradata=extradata,

@@ -227,9 +227,16 @@ def begins_anew(codec: str, chunk: Chunk[BatchT]) -> bool:
 def is_hidden(codec: str, packet: VideoPacket) -> bool:
     """Returns whether a packet's frame is never shown and only serves as a reference for others.
 
-    VP8 stores such frames in packets of their own (`show_frame`, RFC 6386, 9.1).
+    VP8 and VP9 have such frames in packets of their own (`show_frame`: RFC 6386, 9.1; VP9 bitstream, 6.2 and annex B).
     """
-    return codec == "vp8" and not memoryview(packet)[0] & 16
+    data = memoryview(packet)
+    if codec == "vp8":
+        return not data[0] & 16
+    if codec != "vp9" or data[-1] & 0xE0 == 0xC0:  # a superframe ends with a frame that is shown
+        return False
+    shift = 0 if data[0] & 0x30 == 0x30 else 1  # profile 3 has one more bit before
+    show_existing_frame, show_frame = data[0] >> shift + 2 & 1, data[0] >> shift & 1
+    return not (show_existing_frame or show_frame)
 
 
 def _is_key(packet: VideoPacket) -> bool:

@@ -95,6 +95,10 @@ def nvdec_engines(config: Config, info: VideoInfo | None) -> int:
     _check_size(info, caps, video)
     if info.interlaced:
         raise LacksEngine(f"NVDEC would mix the fields of interlaced frames, and this is {video}")
+    if info.layered:
+        raise LacksEngine(f"NVDEC would put out each view as a frame of its own, and this is {video} with several")
+    if info.packed:
+        raise LacksEngine(f"NVDEC would lose packed B-frames, and this is {video} with some")
     if config.start and not info.timed:
         raise LacksEngine(f"several decoders find --start by timestamps, and this is {video} without any")
     return caps.engines

@@ -231,13 +231,25 @@ def test_files_that_cannot_seek_are_read_from_their_beginning(tmp_path: Path) ->
     assert len(packets) == 20 and all(packet.pts is None for packet in packets)
 
 
+@pytest.mark.parametrize(("name", "frames"), [("roadtrip-vp92-10bit.webm", 72), ("bear-vp9-odd-dimensions.webm", 30)])
+def test_hidden_frames_of_vp9_are_those_that_no_decoder_shows(corpus: Path, name: str, frames: int) -> None:
+    """The first has them in packets of their own, the second in superframes with a frame that is shown."""
+    path = corpus / name
+    decoder: Any = av.CodecContext.create("vp9", "r")
+    decoder.thread_type = "SLICE"  # a frame comes out with its packet
+    hidden = [is_hidden("vp9", packet) for packet in read(probe(str(path)), None)]
+    shown = [bool(decoder.decode(packet)) for packet in read(probe(str(path)), None)]
+    assert shown == [not one for one in hidden]
+    assert shown.count(True) == frames
+
+
 def test_hidden_frames_of_vp8_are_found(tmp_path: Path) -> None:
     path = Synthetic(codec="libvpx", pts=range(20)).write(tmp_path / "a.webm")
     for packet in read(probe(str(path)), None):
         data = bytearray(packet)
         assert not is_hidden("vp8", packet)
         data[0] &= ~16
-        assert is_hidden("vp8", av.Packet(bytes(data))) and not is_hidden("vp9", av.Packet(bytes(data)))
+        assert is_hidden("vp8", av.Packet(bytes(data))) and not is_hidden("h264", av.Packet(bytes(data)))
 
 
 def test_nothing_is_lost_between_variable_frame_rates(tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ from segmentation.stages.decode.pyav import PyAVDecoder
 
 pytestmark = pytest.mark.gpu
 
-# What an H200's NVDEC has no decoder for: AV1, 10-bit and 4:4:4 H.264, sizes below its least, odd sizes; interlaced
-# frames it would change.
+# What an H200's NVDEC has no decoder for: AV1, 10-bit and 4:4:4 H.264, sizes below its least, odd sizes; what it would
+# change: interlaced frames, two views in one stream, packed B-frames.
 REFUSED = {
-    "fixture-raw.mts",
+    "fixture-raw.mts", "water_180_mvhevc_5frames.mov", "packed_bframes_test.avi",
     "av1_video.mkv", "hdr10-av1.mp4", "long_180p_av1.mp4", "h264_10bits.mp4", "var_fps_video.mp4",
     "-video-with-dash-.mp4", "bear-vp9-odd-dimensions.webm",
 }  # fmt: skip
@@ -33,7 +33,7 @@ TAKEN = [
     "04_coffee.mp4", "05_default_juggle.mp4", "bbb_1920x1080_60fps_vp8.webm", "bottle-detection.mp4",
     "bt709_full_range.mp4", "dog_eating_854132.mp4", "edit_list_positive_shift.mp4",
     "h265_10bits.mp4", "hlg10-color-test.mp4", "nasa_13013.mp4", "portrait_4k60.mp4", "sample-with-large-length.avi",
-    "sample_fragmented.mp4", "sample_h264.ts", "sample_with_srt.mkv",
+    "roadtrip-vp92-10bit.webm", "sample_fragmented.mp4", "sample_h264.ts", "sample_with_srt.mkv",
     "selfie_segmentation_web.mp4", "video_90.mov",
 ]  # fmt: skip
 

@@ -1,9 +1,11 @@
-"""Reads from the headers of H.264 and MPEG-2 streams whether frames may be interlaced, before any is decoded."""
+"""Reads from a stream's first bytes, with start codes, what tells decoders apart, before a frame is decoded."""
 
+import re
 from collections.abc import Iterator
 
 _SPS = 7  # nal_unit_type of a sequence parameter set, H.264 table 7-1
 _WITH_CHROMA = {44, 83, 86, 100, 110, 118, 122, 128, 134, 135, 138, 139, 244}  # profile_idc, H.264 clause 7.3.2.1.1
+_PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")  # user data of MPEG-4 encoders that pack B-frames
 _SEQUENCE_EXTENSION = b"\0\0\1\xb5"  # extension_start_code, MPEG-2 table 6-1; 1 follows for sequences
 
 
@@ -15,6 +17,16 @@ def may_interlace(codec: str, data: bytes) -> bool:
         at = data.find(_SEQUENCE_EXTENSION)
         return at >= 0 and len(data) > at + 5 and data[at + 4] >> 4 == 1 and not data[at + 5] & 8
     return False
+
+
+def has_layers(codec: str, data: bytes) -> bool:
+    """Returns whether a packet holds several layers, such as the views of MV-HEVC (`nuh_layer_id`, H.265 7.3.1.2)."""
+    return codec == "hevc" and any(len(unit) > 1 and (unit[0] & 1 or unit[1] >> 3) for unit in _units(data))
+
+
+def packs_b_frames(codec: str, data: bytes) -> bool:
+    """Returns whether a packet may hold a frame and the B-frame before it, as AVI files of old encoders do."""
+    return codec == "mpeg4" and _PACKED.search(data) is not None
 
 
 def _units(data: bytes) -> Iterator[bytes]:

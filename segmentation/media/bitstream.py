@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 _SPS = 7  # nal_unit_type of a sequence parameter set, H.264 table 7-1
 _WITH_CHROMA = {44, 83, 86, 100, 110, 118, 122, 128, 134, 135, 138, 139, 244}  # profile_idc, H.264 clause 7.3.2.1.1
@@ -12,7 +13,7 @@ _SEQUENCE_EXTENSION = b"\0\0\1\xb5"  # extension_start_code, MPEG-2 table 6-1; 1
 def may_interlace(codec: str, data: bytes) -> bool:
     """Returns whether frames may consist of two fields. `data` begins the stream, with start codes."""
     if codec == "h264":
-        return any(not _frame_mbs_only(unit) for unit in _units(data) if unit and unit[0] & 31 == _SPS)
+        return any(not sps.frame_mbs_only for sps in _parameter_sets(data))
     if codec == "mpeg2video":
         at = data.find(_SEQUENCE_EXTENSION)
         return at >= 0 and len(data) > at + 5 and data[at + 4] >> 4 == 1 and not data[at + 5] & 8
@@ -29,13 +30,31 @@ def packs_b_frames(codec: str, data: bytes) -> bool:
     return codec == "mpeg4" and _PACKED.search(data) is not None
 
 
+def h264_sizes(data: bytes) -> set[tuple[int, int]]:
+    """Returns the sizes that H.264's sequence parameter sets state: width and height in macroblocks and map units."""
+    return {(sps.width, sps.height) for sps in _parameter_sets(data)}
+
+
+class _ParameterSet(NamedTuple):
+    """Some fields of a sequence parameter set, H.264 clause 7.3.2.1.1."""
+
+    width: int  # macroblocks
+    height: int  # map units: macroblocks, or pairs of them
+    frame_mbs_only: bool
+
+
+def _parameter_sets(data: bytes) -> Iterator[_ParameterSet]:
+    """Yields H.264's sequence parameter sets between start codes."""
+    return (_parsed(unit) for unit in _units(data) if unit and unit[0] & 31 == _SPS)
+
+
 def _units(data: bytes) -> Iterator[bytes]:
     """Yields the NAL units between start codes."""
     yield from data.split(b"\0\0\1")[1:]
 
 
-def _frame_mbs_only(unit: bytes) -> bool:
-    """Returns `frame_mbs_only_flag` of a sequence parameter set, H.264 clause 7.3.2.1.1."""
+def _parsed(unit: bytes) -> _ParameterSet:
+    """Reads a sequence parameter set."""
     bits = _Bits(unit[1:].replace(b"\0\0\3", b"\0\0"))  # without emulation prevention bytes
     profile = bits.read(8)
     bits.read(16)  # constraints and level
@@ -59,8 +78,8 @@ def _frame_mbs_only(unit: bytes) -> bool:
         bits.golomb(bits.golomb())
     bits.golomb()  # max_num_ref_frames
     bits.read(1)
-    bits.golomb(2)  # width and height
-    return bool(bits.read(1))
+    width, height = bits.golomb() + 1, bits.golomb() + 1
+    return _ParameterSet(width, height, bool(bits.read(1)))
 
 
 def _skip_scaling_list(bits: "_Bits", size: int) -> None:

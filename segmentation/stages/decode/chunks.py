@@ -18,8 +18,9 @@ import av.error
 from av.packet import Packet
 from av.video.stream import VideoStream
 
-from segmentation.errors import one_line
+from segmentation.errors import InputError, one_line
 from segmentation.frames import VideoInfo
+from segmentation.media.bitstream import h264_sizes
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import open_input
 from segmentation.media.start_codes import bitstream_filter, filtered
@@ -161,8 +162,9 @@ def read(info: VideoInfo, first: int | None, cut_short: Callable[[], None] = lam
     """Yields the video's packets from the keyframe before the pts `first` on, for a decoder without a container.
 
     Yields all packets if `first` is `None`, or if a seek does not lead to such a keyframe. Calls `cut_short` if
-    reading ends with an error.
+    reading ends with an error. Raises `InputError` where an H.264 stream goes on in another size.
     """
+    sizes: set[tuple[int, int]] | None = None  # that the first keyframe announces
     sought = first if first is not None and _leads_before(info, first) else None
     with open_input(info.path, info.access) as container:
         stream = container.streams[info.stream_index]
@@ -173,11 +175,25 @@ def read(info: VideoInfo, first: int | None, cut_short: Callable[[], None] = lam
         try:
             for packet in container.demux(stream):
                 refuse_encrypted(packet, info.path)
-                if packet.size:
-                    yield from filtered(packet, filters, info.path)
+                for ready in filtered(packet, filters, info.path) if packet.size else ():
+                    if info.codec == "h264" and ready.is_keyframe:
+                        found = h264_sizes(bytes(ready))
+                        sizes = sizes or found
+                        if not found <= sizes:
+                            raise size_changes(info)
+                    yield ready
         except av.error.FFmpegError as exc:
             log.warning("%s: reading ended early: %s", info.path, one_line(exc))
             cut_short()
+
+
+def size_changes(info: VideoInfo) -> InputError:
+    """Returns the error of a stream that goes on in another size."""
+    size = f"{info.width}x{info.height}"
+    return InputError(
+        f"{info.path}: the picture's size changes from {size} on the way, which NVDEC's frames don't follow; use "
+        "--decode pyav"
+    )
 
 
 def _leads_before(info: VideoInfo, first: int) -> bool:

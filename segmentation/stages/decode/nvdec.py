@@ -21,14 +21,22 @@ import PyNvVideoCodec as nvc
 from numpy import int64, uint64
 
 from segmentation.config import Config
-from segmentation.errors import InputError
 from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, Memory, VideoInfo
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.driver import Event
 from segmentation.gpu.plane_pool import DevicePlanes, PlanePool
 from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.chunk_queue import ChunkQueue
-from segmentation.stages.decode.chunks import Chunk, begins_anew, chunks, exact_keyframe, is_hidden, read, whole
+from segmentation.stages.decode.chunks import (
+    Chunk,
+    begins_anew,
+    chunks,
+    exact_keyframe,
+    is_hidden,
+    read,
+    size_changes,
+    whole,
+)
 from segmentation.stages.decode.nvdec_session import NvdecSession, NvdecSessions, Surface
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, StreamFormat
 from segmentation.stages.decode.nvdec_support import nvdec_engines
@@ -295,10 +303,7 @@ class NvdecDecoder(Decoder):
         width, height = self.info.width, self.info.height
         rows, pitch = surface.shape[0], surface.strides[0]
         if (rows, surface.shape[1]) != (height * 3 // 2 if self._layout.shift_y else height * 3, width):
-            raise InputError(
-                f"{self.info.path}: the picture's size changes from {width}x{height} on the way, which NVDEC's frames "
-                "don't follow; use --decode pyav"
-            )
+            raise size_changes(self.info)
         shift = 0 if self._layout.bits == 8 else 6
         pointer = uint64(surface.GetPtrToPlane(0))
         self._kernels("unpack", (-(-width // 4), height, 1), pointer, int64(pitch), *planes, width, height, row, shift)

@@ -12,6 +12,7 @@ import pytest
 from seams import SEAMS
 from videos import Synthetic, planes
 
+from segmentation import InputError
 from segmentation.media.input import open_input, probe
 from segmentation.stages.decode.chunks import Chunk, begins_anew, chunks, exact_keyframe, is_hidden, read, whole
 
@@ -241,6 +242,13 @@ def test_hidden_frames_of_vp9_are_those_that_no_decoder_shows(corpus: Path, name
     shown = [bool(decoder.decode(packet)) for packet in read(probe(str(path)), None)]
     assert shown == [not one for one in hidden]
     assert shown.count(True) == frames
+
+
+def test_another_size_on_the_way_is_an_error(corpus: Path) -> None:
+    packets = read(probe(str(corpus / "test_res_change.h264")), None)
+    assert len([next(packets) for _ in range(49)]) == 49
+    with pytest.raises(InputError, match="the picture's size changes from 848x464 on the way"):
+        next(packets)
 
 
 def test_hidden_frames_of_vp8_are_found(tmp_path: Path) -> None:

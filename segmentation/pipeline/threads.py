@@ -102,7 +102,8 @@ class Overlap:
                 items.put(item, timeout=_POLL)
             except queue.Full:
                 continue
-            self._report(name, items)
+            if not isinstance(item, _End):
+                self._report(name, items)
             return True
         return False
 
@@ -123,7 +124,7 @@ class Overlap:
 
     def _report(self, name: str, items: "queue.Queue[T | _End]") -> None:
         if self._watch is not None:
-            self._watch(name, items.qsize())
+            self._watch(name, sum(not isinstance(item, _End) for item in tuple(items.queue)))
 
 
 class _InMemory(Protocol):

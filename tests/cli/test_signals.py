@@ -67,7 +67,7 @@ def test_a_signal_ends_the_work(
     def send(stop: threading.Event) -> None:
         os.kill(os.getpid(), number)
         assert stop.wait(5)
-        time.sleep(0.3)  # which the main thread has for its line
+        time.sleep(1)  # which the main thread has for its line
         if count == 2:
             os.kill(os.getpid(), number)
             while True:

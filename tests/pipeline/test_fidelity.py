@@ -237,7 +237,7 @@ def test_cover_picture_is_left_out_with_a_line(tmp_path: Path) -> None:
 def test_start_and_duration(first: str, suffix: str, people: Path, tmp_path: Path) -> None:
     source, target = people, tmp_path / f"out{suffix}"
     result = cli("--json", "--start", first, "--duration", "0.5", "-o", target, source)
-    begin = Fraction(float(first))
+    begin = Fraction(first)
     with av.open(str(source)) as container:
         zero = Fraction(container.start_time or 0, 1_000_000)
     stretch = [t for t in times(source) if zero + begin <= t < zero + begin + Fraction(1, 2)]

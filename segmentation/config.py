@@ -73,8 +73,8 @@ class Config:
     # Model: `models`
 
     model: str | Path | Network = "person"
-    """The built-in model's name, the path of an .onnx or .engine file, or a function that takes pictures (N, 3, H, W)
-    float32 and returns scores (N, h, w) or (N, C, h, w). Default: `person`, which is built in."""
+    """The built-in model's name, the path of an .onnx or .engine file, or a function that takes pictures, a NumPy
+    array (N, 3, H, W) float32, and returns scores (N, h, w) or (N, C, h, w). Default: `person`, which is built in."""
 
     classes: tuple[str, ...] | None = None
     """Labels to keep, of the model's. Default: `person` if the model has that label, else all but `background`."""
@@ -381,10 +381,10 @@ def seconds(text: str) -> float:
     parts = text.split(":")
     if len(parts) > 3:
         raise ConfigError(f"time {text!r}: write seconds or [HH:]MM:SS")
-    total = 0.0
+    total = Fraction(0)
     for part in parts:
-        total = total * 60 + number(part, f"time {text!r}")
-    return total
+        total = total * 60 + exact(number(part, f"time {text!r}"))
+    return float(total)
 
 
 def _choice(name: str, value: object, allowed: tuple[object, ...]) -> None:

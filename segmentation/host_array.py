@@ -18,7 +18,10 @@ def on_host(array: Any) -> NDArray[Any]:
     if isinstance(array, np.ndarray):
         return array
     try:
-        return np.from_dlpack(array.detach().cpu() if torch and isinstance(array, torch.Tensor) else array)
+        if torch and isinstance(array, torch.Tensor):
+            array = array.detach().cpu()
+            array = array.float() if array.dtype == torch.bfloat16 else array  # which NumPy lacks
+        return np.from_dlpack(array)
     except (AttributeError, TypeError, ValueError, RuntimeError, BufferError) as exc:
         kind = type(array).__name__
         raise TypeError(f"a {kind} is no array on the host and no tensor ({one_line(exc)})") from exc

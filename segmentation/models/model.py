@@ -21,7 +21,7 @@ from segmentation.config import Config
 from segmentation.errors import ModelError, did_you_mean, one_line
 from segmentation.frames import VideoInfo
 from segmentation.model_types import TYPES, VOC, Meaning, recognized
-from segmentation.models.function import scores_of
+from segmentation.models.function import FunctionNetwork
 from segmentation.models.input_size import DEFAULT, Size, choose_size, nearest_size, sizes_of
 from segmentation.models.metadata import check_input, checked
 from segmentation.models.onnx_file import described, find_inputs, find_output, takes_channels_last
@@ -73,7 +73,7 @@ class Model:
     keep: tuple[int, ...]  # output channels whose classes are kept
     form: Form = Form()  # of the file's tensors  # noqa: RUF009
     sizes: tuple[Size, ...] = ()  # (height, width) at which the network may be run, where there are several
-    function: Network | None = field(default=None, compare=False)  # that is called in place of a file
+    function: FunctionNetwork | None = field(default=None, compare=False)  # that is called in place of a file
 
     def for_video(self, info: VideoInfo) -> "Model":
         """Returns the model at the size whose shape is nearest to the video's."""
@@ -144,7 +144,8 @@ def _load_function(function: Network, config: Config) -> Model:
     meaning: Meaning = _options(config)
     _assume(meaning, Form(), config, path)
     height, width = sizes_of(meaning["input_size"], path)[0]
-    scores = scores_of(function, _noise((1, 3, height, width)), path)
+    network = FunctionNetwork(function, path)
+    scores = network(_noise((1, 3, height, width)))
     return Model(
         **_meaning_of_output(meaning, scores, config, path),
         input_name="pictures",
@@ -153,7 +154,7 @@ def _load_function(function: Network, config: Config) -> Model:
         batch=None,
         height=height,
         width=width,
-        function=function,
+        function=network,
     )
 
 

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -327,9 +328,9 @@ def _enter_context(config: Config) -> None:
 
 
 def may_use_gpu(config: Config) -> bool:
-    """Returns whether stages on a GPU are candidates, and there is one."""
+    """Returns whether stages on a GPU are candidates, and there are one and PyTorch."""
     try:
-        return _mode(config) != "baseline" and find_gpu() is not None
+        return _mode(config) != "baseline" and find_gpu() is not None and find_spec("torch") is not None
     except BackendError:  # raised again where a stage is chosen
         return False
 
@@ -354,7 +355,7 @@ def _choose(
     candidates = (wanted,) if wanted is not None else candidates
     if stage == "infer" and callable(config.model):
         if wanted not in (None, "function"):
-            raise ConfigError(f"--infer {wanted}: can't run a {config.model_name}; leave it out")
+            raise ConfigError(f"--infer {wanted}: can't run the {config.model_name}; leave it out")
         candidates = ("function",)
     elif stage == "infer" and str(config.model).endswith(ENGINE):
         if wanted not in (None, "tensorrt"):

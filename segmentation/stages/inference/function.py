@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
@@ -10,7 +9,6 @@ from numpy.typing import NDArray
 from segmentation.config import Config
 from segmentation.errors import BackendError, ModelError
 from segmentation.frames import Memory, VideoInfo
-from segmentation.models.function import scores_of
 from segmentation.models.model import Model
 from segmentation.models.scores import likeliest, probabilities
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FunctionInference(Inference):
-    """See `segmentation.stages.inference`. Calls the function from one thread at a time, a run's frames in order."""
+    """See `segmentation.stages.inference`. The function gets a run's frames in order."""
 
     memory: ClassVar[Memory] = "host"
     workers = 1
@@ -29,7 +27,6 @@ class FunctionInference(Inference):
         assert model.function is not None, "the plan has chosen by the model"
         self._model, self._function = model, model.function
         self._wants_class_map = wants_class_map(model, config)
-        self._lock = threading.Lock()
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -39,8 +36,7 @@ class FunctionInference(Inference):
 
     def __call__(self, tensor: NDArray[Any]) -> InferenceResult:
         model = self._model
-        with self._lock:
-            scores = scores_of(self._function, tensor, model.name)
+        scores = self._function(tensor)
         if scores.shape[1] != len(model.labels):
             raise ModelError(f"{model.name}: returned {scores.shape[1]} channels, and {len(model.labels)} at first")
         masks = probabilities(scores, model)

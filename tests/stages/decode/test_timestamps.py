@@ -9,6 +9,7 @@ from videos import video_info
 
 from segmentation import Config, InputError
 from segmentation.access import access_of
+from segmentation.config import exact, seconds
 from segmentation.media.input import probe
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.decode.timestamps import Timeline, within_limit
@@ -27,6 +28,12 @@ def test_an_input_that_goes_on_longer_than_it_says_is_refused(tmp_path: Path, mo
         next(batches)
     with pytest.raises(InputError if frames < 300 else StopIteration):
         next(batches)
+
+
+@pytest.mark.parametrize("text", ["453.09", "7:33.09", "0:07:33.09", "1:30.016"])
+def test_clock_times_are_decimal_numbers(text: str) -> None:
+    parts = [Fraction(part) for part in reversed(text.split(":"))]
+    assert exact(seconds(text)) == sum(part * 60**place for place, part in enumerate(parts))
 
 
 @pytest.mark.parametrize("number", range(1, 40))

@@ -49,7 +49,7 @@ def in_threads(
     """Yields `function` of each item as it comes, on up to `count` threads; begins no item once `stop` is set.
 
     An item that takes more than `limit` seconds is interrupted and yields `late` of it. If its thread is stuck in a
-    library, no further item is begun. `tick` is called every tenth of a second.
+    library, no further item is begun. `tick` is called every tenth of a second, and before results are yielded.
 
     An exception of `function`, or one in the consuming thread such as KeyboardInterrupt, interrupts all threads. Close
     the iterator for the latter.
@@ -62,8 +62,9 @@ def in_threads(
                 running.append(_Task(function, waiting.popleft(), ended))
             if not running:
                 return
-            tick()
-            for task in _arrived(ended):
+            arrived = _arrived(ended)
+            tick()  # before the results: what it says of a signal comes before the end that the signal brings
+            for task in arrived:
                 if task not in running:  # it was interrupted
                     continue
                 running.remove(task)

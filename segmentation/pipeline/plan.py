@@ -328,7 +328,7 @@ def _enter_context(config: Config) -> None:
 
 
 def may_use_gpu(config: Config) -> bool:
-    """Returns whether stages on a GPU are candidates, and there are one and PyTorch."""
+    """Returns whether there are a GPU and PyTorch, and the options let stages run on the GPU."""
     try:
         return _mode(config) != "baseline" and find_gpu() is not None and find_spec("torch") is not None
     except BackendError:  # raised again where a stage is chosen

@@ -44,7 +44,8 @@ def test_a_mask_is_that_of_a_video_of_one_frame(
     mask = segmenter.masks(picture)
     assert mask.dtype == np.float32 and mask.shape == picture.shape[:2] and 0 <= mask.min() <= mask.max() <= 1
     found, sure = mask > 0.5, np.abs(mask - 0.5) > 0.05  # colors are rounded in between
-    assert (sure & found).any() and (shown & found & sure).sum() / ((shown | found) & sure).sum() >= 0.99
+    assert found.any() and sure.mean() > 0.95
+    assert (shown & found & sure).sum() / ((shown | found) & sure).sum() >= 0.999
 
 
 def test_lists_and_arrays(segmenter: Segmenter, photo: NDArray[np.uint8]) -> None:

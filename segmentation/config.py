@@ -11,10 +11,11 @@ from segmentation.effect import Effect, number
 from segmentation.errors import ConfigError, did_you_mean
 from segmentation.model_types import TYPES
 from segmentation.option_types import fitted
-from segmentation.options import Activation, Allowed, ChannelOrder, Codec, Format, Mode, Network, Quality
+from segmentation.options import Activation, Allowed, ChannelOrder, Codec, Format, Interval, Mode, Network, Quality
 
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
 DEFAULT_SMOOTH = 0.5
+LONGEST_INTERVAL = 30  # frames that wait in memory, and masks are poor long before
 MAX_PIXELS = 16384 * 8192  # of a frame; 8K has a quarter of that, so larger claims are damage or an attack
 _FARTHEST = 1e6  # of means and deviations: beyond, pictures would overflow float16 or float32
 _LONGEST = 1_000_000_000  # seconds, 30 years: times beyond overflow the clocks of containers
@@ -63,6 +64,10 @@ class Config:
     smooth: float | None = None
     """Strength of the masks' smoothing over time, from 0 (each frame's own mask) to 1. Default: 0.5, and 0 for saved
     masks, see `smoothing_strength`."""
+
+    interval: Interval = 0
+    """Number of frames between two that the network sees, 0 to 30; their masks are propagated from both. `auto` decides
+    by the picture, up to 7. Default: 0, the network sees every frame."""
 
     refine: bool = True
     """Draw the mask's edge along the picture's edge. Default: True."""
@@ -313,6 +318,10 @@ class Config:
     def _check_edge(self) -> None:
         if self.smooth is not None and not 0 <= self.smooth <= 1:
             raise ConfigError(f"smooth {self.smooth}: must lie in 0 (off) to 1")
+        if self.interval != "auto" and not 0 <= self.interval <= LONGEST_INTERVAL:
+            raise ConfigError(
+                f"interval {self.interval}: must lie in 0 (every frame) to {LONGEST_INTERVAL}, or be auto"
+            )
         if not 0 < self.threshold < 1:
             raise ConfigError(f"threshold {self.threshold}: must lie between 0 and 1, both excluded")
         if not 0 <= self.feather <= 500:
@@ -345,7 +354,7 @@ class Config:
             return
         if self.smooth:
             raise ConfigError("smooth: saved masks stay as smooth as they are; leave out --smooth, or --masks")
-        for name in ("model", "classes", "preprocess", "infer", "save_masks"):
+        for name in ("model", "classes", "interval", "preprocess", "infer", "save_masks"):
             if getattr(self, name) != type(self).__dataclass_fields__[name].default:
                 option = f"--{name.replace('_', '-')}"
                 raise ConfigError(f"masks {self.masks}: the masks are found already; leave out {option}, or --masks")

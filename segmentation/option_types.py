@@ -12,7 +12,7 @@ from typing import TextIO
 import numpy as np
 
 from segmentation.errors import ConfigError
-from segmentation.options import Network, Quality
+from segmentation.options import Interval, Network, Quality
 
 Read = Callable[[object], object]  # raises TypeError, ValueError or OverflowError for a value of another kind
 
@@ -63,8 +63,9 @@ def _file(value: object) -> object:
     return str.__str__(name)
 
 
-def _quality(value: object) -> object:
-    return value if value == "high" else _whole(value)
+def _whole_or(word: str) -> Read:
+    """Returns a conversion of a whole number, or of one word."""
+    return lambda value: value if isinstance(value, str) and value == word else _whole(value)
 
 
 def _file_or_object(value: object) -> object:
@@ -94,7 +95,8 @@ _whole, _number, _text = _one(Integral, int), _one(Real, _inexact), _one(str, st
 _KINDS: dict[type | UnionType, tuple[Read, str]] = {
     bool: (_one(bool | np.bool_, bool), "True or False"),
     int: (_whole, "a whole number"),
-    Quality: (_quality, "a whole number, or 'high'"),
+    Quality: (_whole_or("high"), "a whole number, or 'high'"),
+    Interval: (_whole_or("auto"), "a whole number, or 'auto'"),
     float: (_number, "a number"),
     str: (_text, "text"),
     str | Path: (_file, "the name of a file"),

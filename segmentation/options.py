@@ -20,6 +20,7 @@ ChannelOrder = Literal["rgb", "bgr"]
 Allowed = Literal["playlists", "private"]
 Activation = Literal["none", "sigmoid", "softmax", "minmax"]
 Quality = int | Literal["high"]
+Interval = int | Literal["auto"]
 
 
 class PictureOptions(TypedDict, total=False):
@@ -36,6 +37,7 @@ class FrameOptions(TypedDict, total=False):
     """The keywords of `Segmenter.frames()`."""
 
     smooth: float | None
+    interval: Interval
     refine: bool
     max_frames: int | None
     start: float
@@ -51,6 +53,7 @@ class RunOptions(PictureOptions, total=False):
 
     also: Sequence[tuple[str, str | Path]]
     smooth: float | None
+    interval: Interval
     masks: str | Path | None
     max_frames: int | None
     start: float

@@ -11,7 +11,7 @@ from segmentation.config import ACTIVATIONS, CODECS, MAX_PIXELS, STAGES, Config,
 from segmentation.effect import CHOICES
 from segmentation.errors import ConfigError
 from segmentation.model_types import TYPES
-from segmentation.options import Format, Options, Quality
+from segmentation.options import Format, Interval, Options, Quality
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 
 _EXAMPLES = (
@@ -114,6 +114,12 @@ def _add_effect(parser: argparse.ArgumentParser) -> None:
         help="classes to keep (default: person, or all if the model has no person)",
     )
     add("--smooth", type=float, metavar="0..1", help="smoothing of the masks over time (default: 0.5; 0: none)")
+    add(
+        "--interval",
+        type=_interval,
+        metavar="N|auto",
+        help="frames between two that the network sees, 0 to 30, or auto: as the picture changes (default: 0)",
+    )
     add(
         "--refine",
         action=argparse.BooleanOptionalAction,
@@ -241,6 +247,13 @@ def _quality(text: str) -> Quality:
         return "high" if text == "high" else int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, or high") from None
+
+
+def _interval(text: str) -> Interval:
+    try:
+        return "auto" if text == "auto" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, or auto") from None
 
 
 def _timeout(text: str) -> float:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from segmentation.config import Config
-from segmentation.frames import FrameBatch, MaskedBatch, Memory, Transfer
+from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory, Transfer
 from segmentation.models.model import Model
 from segmentation.pipeline.threads import Overlap, Turn
 from segmentation.pipeline.timing import StageClock
-from segmentation.stages.inference import Inference
+from segmentation.stages.inference import Inference, InferenceResult
 from segmentation.stages.masks.saved import MaskReader
 from segmentation.stages.masks.smoothing import HostSmoothing, SmoothingBackend, smooth_masks
 from segmentation.stages.preprocess import Preprocessor
@@ -28,6 +29,7 @@ class MaskSource(ABC):
 
     memory: Memory  # where its masks are
     workers: int  # batches that it works on at once
+    inferred: int = 0  # frames that a network has worked on
 
     @abstractmethod
     def finished(
@@ -39,7 +41,18 @@ class MaskSource(ABC):
         """Raises `InputError` if masks are left after the video's last frame."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts(TypedDict):
+    """What `NetworkMasks` is made of, but for its smoothing."""
+
+    preprocess: Preprocessor
+    infer: Inference
+    kept_memory: Memory
+    transfer: Transfer
+    clock: StageClock
+    turn: Turn
+
+
+@dataclass(kw_only=True)
 class NetworkMasks(MaskSource):
     """Preprocess, inference, and smoothing over time where it is asked for."""
 
@@ -50,6 +63,7 @@ class NetworkMasks(MaskSource):
     transfer: Transfer
     clock: StageClock
     turn: Turn
+    _counting: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
     def memory(self) -> Memory:  # type: ignore[override]
@@ -75,17 +89,29 @@ class NetworkMasks(MaskSource):
 
     def _find(self, batch: FrameBatch) -> tuple[MaskedBatch, Any]:
         """The batch with its masks, and the history that smoothing keeps of them."""
-        count = len(batch)
         self.transfer.enter()
         with self.turn.of(self.infer):
-            with self.turn.of(self.preprocess):
-                frames = self.transfer.frames(batch, self.preprocess.memory)
-                made = self.clock.stage("preprocess", batch, self.preprocess, frames)
-                tensor = self.transfer.rows(made, self.infer.memory, count)
-            masks, class_map = self.clock.stage("infer", batch, self.infer, tensor)
-            history = None if self.smoothing is None else self.smoothing.keep(tensor, masks, count)
-        kept = batch if batch.memory == self.kept_memory else frames
+            kept, tensor = self.prepared(batch)
+            masks, class_map = self.inference(batch, tensor, len(batch))
+            history = None if self.smoothing is None else self.smoothing.keep(tensor, masks, len(batch))
         return MaskedBatch(frames=kept, masks=masks, class_map=class_map), history
+
+    def inference(self, batch: FrameBatch, tensor: Array, count: int) -> InferenceResult:
+        """Returns what the network finds in `count` pictures. `batch` labels the call in a trace."""
+        with self._counting:
+            self.inferred += count
+        return self.clock.stage("infer", batch, self.infer, tensor)
+
+    def prepared(self, batch: FrameBatch) -> tuple[FrameBatch, Array]:
+        """Returns the batch where the stages behind want it, and the network's input, which the next call overwrites.
+
+        The caller holds `turn` for the network.
+        """
+        with self.turn.of(self.preprocess):
+            frames = self.transfer.frames(batch, self.preprocess.memory)
+            made = self.clock.stage("preprocess", batch, self.preprocess, frames)
+            tensor = self.transfer.rows(made, self.infer.memory, len(batch))
+        return (batch if batch.memory == self.kept_memory else frames), tensor
 
 
 class SavedMasks(MaskSource):

@@ -12,9 +12,9 @@ from segmentation.frames import FORMATS, HostTransfer, MaskedBatch, Transfer, Vi
 from segmentation.gpu.errors import gpu_errors
 from segmentation.models.model import Model
 from segmentation.pipeline.compositor import make_refiner
-from segmentation.pipeline.mask_source import NetworkMasks, make_smoothing
 from segmentation.pipeline.model_loader import ModelPreloader
 from segmentation.pipeline.plan import Plan, without_operator
+from segmentation.pipeline.propagated_masks import network_masks
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.timing import StageClock
 from segmentation.stages.inference import Inference
@@ -46,10 +46,12 @@ class MaskStages:
             building.callback(preprocess.close)
             self.plan, infer = load_network(resources, plan, model, info, config, self.gpu)
             self._refine = make_refiner(infer.memory, info, pix_fmt, config, self.gpu) if config.refine else None
-            self.masks = NetworkMasks(
+            self.masks = network_masks(
+                model,
+                config,
+                self.gpu,
                 preprocess=preprocess,
                 infer=infer,
-                smoothing=make_smoothing(infer.memory, model, config, self.gpu),
                 kept_memory=infer.memory,
                 transfer=self.transfer,
                 clock=self.clock,

@@ -28,7 +28,7 @@ from segmentation.sinks import FinishedBatch
 
 log = logging.getLogger(__name__)
 
-_OF_VIDEOS = ("codec", "preset", "smooth", "start", "duration", "max_frames")  # nothing to a picture
+_OF_VIDEOS = ("codec", "preset", "smooth", "interval", "start", "duration", "max_frames")  # nothing to a picture
 _REFUSED = {
     "save_masks": "the masks of pictures are pictures; write --also mask:FILE.png",
     "verify": "compares videos; leave it out for pictures",
@@ -74,6 +74,7 @@ class PictureRun:
             also=tuple(str(path) for _, path in self._outputs[1:]),
             frames=1,
             damaged=0,
+            inferred=1,
             seconds=round(end - begin, 3),
             fps=round(1 / (end - begin), 2),
             plan=applied.plan.names() | {"decode": "opencv", "encode": "opencv"},

@@ -71,7 +71,7 @@ class Pictures:
 
     @cached_property
     def _config(self) -> Config:
-        return replace(without_outputs(self._of_session), smooth=0.0, batch_size=1)  # checking takes 0.3 ms
+        return replace(without_outputs(self._of_session), smooth=0.0, interval=0, batch_size=1)  # checking takes 0.3 ms
 
     def masks(self, frames: Picture | Sequence[Picture], config: Config) -> Mask | list[Mask]:
         """Returns masks as `Segmenter.masks`, and raises likewise. `config` is one of `Pictures.config`."""

@@ -14,6 +14,7 @@ class Report:
     also: tuple[str, ...]  # the further outputs
     frames: int
     damaged: int  # frames of the input that were lost or are known to be broken
+    inferred: int  # frames that the network has seen; with saved masks 0
     complete: bool = True  # whether the output has all that was asked for, but for at most 1 % of damaged frames
     seconds: float  # of the whole run
     fps: float

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 GPU_BATCH = 16  # frames at a time: fewer leave the GPU waiting for the host, more only take memory
 
+_KEYS_IF_AUTO = 4  # one of so many frames, roughly, becomes a key
+
 _NetworkKey = tuple[type[Inference], Model, int | None, bool]
 
 
@@ -78,7 +80,8 @@ class Resources:
         """For a network that is not loaded yet; `None` where there is nothing to load."""
         if model is None or any(key[1] == model for key in self._networks):
             return None
-        return ModelPreloader(model, replace(config, batch_size=self.batch_size(config, model, on_gpu=True)))
+        config = replace(config, batch_size=self.batch_size(config, model, on_gpu=True))
+        return ModelPreloader(model, replace(config, batch_size=keys_at_once(config, model)))
 
     def batch_size(self, config: Config, model: Model | None, *, on_gpu: bool) -> int:
         """Frames that are processed at a time. On a GPU, a network with a fixed batch decides."""
@@ -90,7 +93,8 @@ class Resources:
     def network(
         self, choice: Choice[Inference], model: Model, config: Config, preloader: ModelPreloader | None, gpu: Gpu | None
     ) -> Inference:
-        """The network, loaded once for all runs with the same batch size. Raises `ModelError`."""
+        """The network, loaded once for all runs that give it as many frames at a time. Raises `ModelError`."""
+        config = replace(config, batch_size=keys_at_once(config, model))
         batch = config.batch_size if choice.on_gpu else None
         key = (choice.implementation, model, batch, wants_class_map(model, config))
         with self._lock:
@@ -126,6 +130,14 @@ class Resources:
         for network in self._networks.values():
             network.close()
         self._networks.clear()
+
+
+def keys_at_once(config: Config, model: Model) -> int:
+    """Returns how many frames of a batch go through the network at a time: those between its keys don't."""
+    batch = config.batch_size or 1
+    if model.batch is not None:
+        return batch
+    return -(-batch // (_KEYS_IF_AUTO if config.interval == "auto" else config.interval + 1))
 
 
 def release_cached_memory() -> None:

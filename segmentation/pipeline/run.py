@@ -25,10 +25,11 @@ from segmentation.media.input import probe
 from segmentation.models.model import Model
 from segmentation.output_stream import Target
 from segmentation.pipeline.compositor import Compositor
-from segmentation.pipeline.mask_source import MaskSource, NetworkMasks, SavedMasks, make_smoothing
+from segmentation.pipeline.mask_source import MaskSource, SavedMasks
 from segmentation.pipeline.mask_stages import load_network, make_transfer
 from segmentation.pipeline.outputs import EncodingBatch, Outputs
 from segmentation.pipeline.plan import make_plan
+from segmentation.pipeline.propagated_masks import network_masks
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.results import Results
@@ -89,6 +90,7 @@ class Run:
             also=tuple(files[1:]),
             frames=self._frames,
             damaged=self._decoder.damaged,
+            inferred=self._masks.inferred,
             complete=self._complete,
             seconds=round(seconds, 3),
             fps=round(self._frames / seconds, 2),
@@ -158,10 +160,12 @@ class Run:
         preprocess = self._plan.preprocess.implementation(self._info, self._plan.pix_fmt, model, config, gpu)
         self._exits.callback(preprocess.close)
         self._plan, infer = load_network(resources, self._plan, model, self._info, config, gpu, self._preloader)
-        return NetworkMasks(
+        return network_masks(
+            model,
+            config,
+            gpu,
             preprocess=preprocess,
             infer=infer,
-            smoothing=make_smoothing(infer.memory, model, config, gpu),
             kept_memory=self._compositor.memory,
             transfer=self._transfer,
             clock=self._clock,

@@ -9,7 +9,7 @@ from segmentation.frames import FORMATS
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
 from segmentation.gpu.kernels import KernelSource, compiled, signatures
 from segmentation.stages.frame_kernels import FRAMES
-from segmentation.stages.masks.mask_kernels import MASKS
+from segmentation.stages.masks.mask_kernels import MASKS, PROPAGATION
 
 NAMES = {
     FRAMES: ("unpack", "preprocess", "reduce", "divide", "pixelate", "composite", "replace", "cut_out", "to_rgb"),
@@ -17,11 +17,12 @@ NAMES = {
         *("keep", "change", "weigh", "average"),
         *("guide", "shrink", "fit", "gather", "draw"),
     ),
+    PROPAGATION: ("see", "halve", "search", "match", "trust", "warp", "blend"),
 }
 
 
 @pytest.mark.parametrize("arch", ["75", "80", "86", "89", "90", "100", "120"])
-@pytest.mark.parametrize("source", NAMES, ids=["frames", "masks"])
+@pytest.mark.parametrize("source", NAMES, ids=["frames", "masks", "propagation"])
 def test_every_gpu(arch: str, source: KernelSource, folder: Path) -> None:
     code = bytes(compiled(arch, source, FORMATS["yuv420p"], 0).code)
     assert all(name.encode() in code for name in NAMES[source])
@@ -29,13 +30,13 @@ def test_every_gpu(arch: str, source: KernelSource, folder: Path) -> None:
 
 @pytest.mark.parametrize("turns", range(4))
 @pytest.mark.parametrize("layout", FORMATS)
-@pytest.mark.parametrize("source", NAMES, ids=["frames", "masks"])
+@pytest.mark.parametrize("source", NAMES, ids=["frames", "masks", "propagation"])
 def test_every_layout(layout: str, turns: int, source: KernelSource, folder: Path) -> None:
     assert len(bytes(compiled("90", source, FORMATS[layout], turns).code)) > 10_000
 
 
 @pytest.mark.parametrize("layout", FORMATS)
-@pytest.mark.parametrize("source", NAMES, ids=["frames", "masks"])
+@pytest.mark.parametrize("source", NAMES, ids=["frames", "masks", "propagation"])
 def test_the_arguments_of_every_kernel_can_be_checked(source: KernelSource, layout: str) -> None:
     assert set(signatures(source, FORMATS[layout])) == set(NAMES[source])
     assert all(signature.parameters for signature in signatures(source, FORMATS[layout]).values())

@@ -43,6 +43,7 @@ class FakeSegmenter:
             also=(),
             frames=1,
             damaged=0,
+            inferred=1,
             complete=not stop.is_set(),
             seconds=1.0,
             fps=1.0,

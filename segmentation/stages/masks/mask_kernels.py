@@ -1,10 +1,13 @@
-"""Names the kernels that smooth and refine masks, compiled for the constants of the host's implementation."""
+"""Names the kernels that work on masks, compiled for the constants of the host's implementations.
+
+Those that propagate masks are a program of their own, because few runs need it.
+"""
 
 from segmentation.gpu.kernels import KernelSource
-from segmentation.stages.masks import refinement, smoothing
+from segmentation.stages.masks import propagation, refinement, smoothing
 
 MASKS = KernelSource(
-    files=("stages/masks/masks.cu",),
+    files=("stages/masks/sampling.cu", "stages/masks/masks.cu"),
     constants=(
         ("REACH", smoothing.REACH),
         ("BLOCK", smoothing.BLOCK),
@@ -18,5 +21,16 @@ MASKS = KernelSource(
         ("MISFIT", refinement.MISFIT),
         ("REFINED", refinement.DOUBT[0]),
         ("UNREFINED", refinement.DOUBT[1]),
+    ),
+)
+PROPAGATION = KernelSource(
+    files=("stages/masks/sampling.cu", "stages/masks/propagation.cu"),
+    constants=(
+        ("FARTHEST", max(propagation.RADII)),
+        ("BOX", propagation.BOX),
+        ("STEP", propagation.STEP),
+        ("FLOW_BOX", propagation.FLOW_BOX),
+        ("MISMATCH_BOX", propagation.MISMATCH_BOX),
+        ("MISMATCH", propagation.MISMATCH),
     ),
 )

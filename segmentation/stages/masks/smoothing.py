@@ -29,7 +29,7 @@ CHANGE = 0.03  # of luma (0..1): a neighbour that differs so much counts nothing
 DOUBT = 12.0  # where the mask is 0.5 all over, 1 + DOUBT times as much change is let pass
 CHANGE_BOX, DOUBT_BOX = 3, 9  # blocks a side; the second is wider than an outline, so that it finds areas, not edges
 CUT = 0.1  # mean change of the whole picture, above which the neighbour belongs to another scene
-_LUMA = (0.2126, 0.7152, 0.0722)  # of R, G and B: BT.709
+LUMA = (0.2126, 0.7152, 0.0722)  # of R, G and B: BT.709
 
 Map = NDArray[np.float32]  # (h, w), or (N, h, w) of a batch
 HostHistory = list[tuple[Map, Map]]  # of each frame: its mask, and its luma at half the mask's size
@@ -104,7 +104,7 @@ def small_lumas(tensor: NDArray[Any], model: Model, shape: tuple[int, int]) -> N
 
 def luma_shares(model: Model) -> NDArray[np.float32]:
     """Returns the share of each channel of the network's input in luma, (3,) float32."""
-    shares = np.array([share * deviation for share, deviation in zip(_LUMA, model.std, strict=True)], np.float32)
+    shares = np.array([share * deviation for share, deviation in zip(LUMA, model.std, strict=True)], np.float32)
     return shares[::-1] if model.channel_order == "bgr" else shares
 
 

@@ -1,0 +1,144 @@
+// Propagates masks. The formulas are in the docstrings of propagation.py. mask_kernels.py passes the constants of that
+// module under their names; FARTHEST is the largest radius. Layers are (N, height, width) without gaps. Where each of F
+// frames has two keys, the layers of keys are (2 F, height, width), and blockIdx.z is the number of the key.
+
+__device__ unsigned char level_of(float luma) { return (unsigned char)(__saturatef(luma) * 255 + 0.5f); }
+
+// Writes the luma of the network's input (N, 3, input_height, input_width), shrunk to (height, width), and its levels.
+// `weights` are the channels' and a constant.
+extern "C" __global__ void see(const float *input, int input_width, int input_height, const float *weights,
+                               float *values, unsigned char *levels, int width, int height) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= width || y >= height) return;
+    const float *frame = input + (long long)blockIdx.z * 3 * input_width * input_height;
+    const float luma = luma_of(frame, input_width, input_height, weights, x, y, width, height) + weights[3];
+    const long long at = place(x, y, width, height);
+    values[at] = luma, levels[at] = level_of(luma);
+}
+
+// Writes a luma (N, large_height, large_width), shrunk to (height, width), and its levels.
+extern "C" __global__ void halve(const float *large, int large_width, int large_height, float *values,
+                                 unsigned char *levels, int width, int height) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= width || y >= height) return;
+    const float *frame = large + (long long)blockIdx.z * large_width * large_height;
+    const float left = (float)x * large_width / width, right = (float)(x + 1) * large_width / width;
+    const float top = (float)y * large_height / height, bottom = (float)(y + 1) * large_height / height;
+    float sum = 0;
+    for (int j = (int)top; j < min(large_height, (int)ceilf(bottom)); j++)
+        for (int i = (int)left; i < min(large_width, (int)ceilf(right)); i++)
+            sum += frame[j * large_width + i] * overlap(i, left, right) * overlap(j, top, bottom);
+    const float luma = sum / ((right - left) * (bottom - top));
+    const long long at = place(x, y, width, height);
+    values[at] = luma, levels[at] = level_of(luma);
+}
+
+// Writes the flow (2 F, 2, height, width) from frames `here` (F, height, width) to keys `there`. The search begins at
+// twice the flow `coarse`, or at no flow where `coarse` is null.
+extern "C" __global__ void search(const unsigned char *here, const unsigned char *there, const int *coarse,
+                                  int coarse_width, int coarse_height, int radius, int *flow, int width, int height) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= width || y >= height) return;
+    const long long plane = (long long)width * height, coarse_plane = (long long)coarse_width * coarse_height;
+    const unsigned char *frame = here + blockIdx.z / 2 * plane, *key = there + blockIdx.z * plane;
+    const int *begin = coarse + 2 * blockIdx.z * coarse_plane;
+    const int side = 2 * radius + 1, count = side * side;
+    auto start = [&](int column, int row, int part) {
+        return coarse ? 2 * begin[part * coarse_plane + row / 2 * coarse_width + column / 2] : 0;
+    };
+    int best = 0x7fffffff;
+    for (int j = 0; j < side; j++) {
+        int costs[2 * FARTHEST + 1] = {};
+        for (int v = y - BOX / 2; v <= y + BOX / 2; v++)
+            for (int u = x - BOX / 2; u <= x + BOX / 2; u++) {
+                const int row = clamp(v, 0, height - 1), column = clamp(u, 0, width - 1);
+                const int right = column + start(column, row, 0) - radius;
+                const int down = clamp(row + start(column, row, 1) + j - radius, 0, height - 1);
+                const int value = frame[row * width + column];
+                for (int i = 0; i < side; i++)
+                    costs[i] += abs(value - key[down * width + clamp(right + i, 0, width - 1)]);
+            }
+        for (int i = 0; i < side; i++) {
+            const int cost = costs[i] + STEP * (abs(i - radius) + abs(j - radius));
+            best = min(best, cost * count + j * side + i);
+        }
+    }
+    const int number = best % count;
+    const long long at = 2 * blockIdx.z * plane + y * width + x;
+    flow[at] = start(x, y, 0) + number % side - radius;
+    flow[at + plane] = start(x, y, 1) + number / side - radius;
+}
+
+// Returns the value of a layer at (x, y), bilinear, the border repeated. Like OpenCV's remap, it knows 32 places
+// between two pixels.
+__device__ float sampled(const float *layer, float x, float y, int width, int height) {
+    x = rintf(32 * x) / 32, y = rintf(32 * y) / 32;
+    const int left = (int)floorf(x), top = (int)floorf(y);
+    const float right_part = x - left, bottom_part = y - top;
+    const int c0 = clamp(left, 0, width - 1), c1 = clamp(left + 1, 0, width - 1);
+    const float *above = layer + clamp(top, 0, height - 1) * width;
+    const float *below = layer + clamp(top + 1, 0, height - 1) * width;
+    return (1 - bottom_part) * ((1 - right_part) * above[c0] + right_part * above[c1]) +
+           bottom_part * ((1 - right_part) * below[c0] + right_part * below[c1]);
+}
+
+// Returns the mean of a flow's part over the box around (column, row).
+__device__ float mean_flow(const int *flow, int column, int row, int width, int height) {
+    int sum = 0;
+    for (int j = row - FLOW_BOX / 2; j <= row + FLOW_BOX / 2; j++)
+        for (int i = column - FLOW_BOX / 2; i <= column + FLOW_BOX / 2; i++)
+            sum += flow[clamp(j, 0, height - 1) * width + clamp(i, 0, width - 1)];
+    return (float)sum / (FLOW_BOX * FLOW_BOX);
+}
+
+// Writes the mean flow (2 F, 2, height, width), and the difference that remains along it (2 F, height, width).
+extern "C" __global__ void match(const float *here, const float *there, const int *flow, float *means,
+                                 float *differences, int width, int height) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= width || y >= height) return;
+    const long long plane = (long long)width * height, at = y * width + x;
+    const int *parts = flow + 2 * blockIdx.z * plane;
+    const float right = mean_flow(parts, x, y, width, height), down = mean_flow(parts + plane, x, y, width, height);
+    means[2 * blockIdx.z * plane + at] = right, means[(2 * blockIdx.z + 1) * plane + at] = down;
+    const float value = sampled(there + blockIdx.z * plane, x + right, y + down, width, height);
+    differences[blockIdx.z * plane + at] = fabsf(here[blockIdx.z / 2 * plane + at] - value);
+}
+
+// Writes the weights of keys (2 F, height, width) from the results of `match` and the keys' shares (2 F).
+extern "C" __global__ void trust(const float *differences, const float *shares, float *weights, int width,
+                                 int height) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= width || y >= height) return;
+    const float *layer = differences + (long long)blockIdx.z * width * height;
+    const float rest = box(layer, x, y, width, height, MISMATCH_BOX) + MISMATCH;
+    weights[place(x, y, width, height)] = shares[blockIdx.z] / (rest * rest);
+}
+
+// Writes the keys' masks and class maps (2 F, height, width) in the places of their frames. `maps` may be null.
+extern "C" __global__ void warp(const float *masks, const unsigned char *maps, const float *flow, int columns, int rows,
+                                float *warped, unsigned char *warped_maps, int width, int height) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= width || y >= height) return;
+    const Between near = between(x, y, width, height, columns, rows);
+    const float *right = flow + 2 * (long long)blockIdx.z * columns * rows, *down = right + (long long)columns * rows;
+    const float column = x + near.of(right) * width / columns, row = y + near.of(down) * height / rows;
+    const long long plane = (long long)blockIdx.z * width * height, at = plane + y * width + x;
+    warped[at] = sampled(masks + plane, column, row, width, height);
+    if (!maps) return;
+    const int nearest = clamp((int)rintf(row), 0, height - 1) * width + clamp((int)rintf(column), 0, width - 1);
+    warped_maps[at] = maps[plane + nearest];
+}
+
+// Writes what is found in each frame (F, height, width), from its two keys' warped masks, class maps and weights.
+extern "C" __global__ void blend(const float *warped, const unsigned char *warped_maps, const float *weights,
+                                 int columns, int rows, float *masks, unsigned char *maps, int width, int height) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= width || y >= height) return;
+    const Between near = between(x, y, width, height, columns, rows);
+    const long long small = (long long)columns * rows, plane = (long long)width * height;
+    const float *of_keys = weights + 2 * blockIdx.z * small;
+    const float first = near.of(of_keys), second = near.of(of_keys + small);
+    const long long at = 2 * blockIdx.z * plane + y * width + x, found = place(x, y, width, height);
+    masks[found] = (first * warped[at] + second * warped[at + plane]) / (first + second);
+    if (maps) maps[found] = warped_maps[first >= second ? at : at + plane];
+}

@@ -1,0 +1,261 @@
+"""Propagates masks to frames on which the network did not run, from the nearest frames on which it did: their keys.
+
+A block search on small lumas finds where each place of a frame lies in its two keys. Their masks are warped along, and
+averaged: the nearer key counts more, and so does the key in which the place looks the same. A search from the frame to
+both keys, instead of one from key to key, leaves no holes and assumes nothing about the motion in between.
+
+Each step is elementwise, a mean or a sum over a box (the border repeated), bilinear, or a search in whole numbers, so
+that `cuda_propagation.py` gets the same result on a GPU.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.frames import Array
+from segmentation.models.model import Model
+from segmentation.stages.masks.smoothing import LUMA, Map, luma_shares
+
+RADII = (4, 1, 1)  # places to either side that are searched, at an eighth, a quarter and half of the network's input
+BOX = 5  # side of the box whose differences are added up
+STEP = 13  # what a place costs for each place that it is away from where the search begins: half a level a pixel
+FLOW_BOX = 5  # side of the box over which the flow is averaged: fractions of a pixel come from there
+MISMATCH_BOX = 5  # the same for the difference that remains
+MISMATCH = 0.02  # of luma (0..1), added to that difference: the noise that an exact match has
+UNLIKE = 0.08  # of luma: a place with a larger difference is not seen in that key
+SMALLEST = 1e-3  # share of the picture: less is noise, and no area to compare a disagreement with
+
+Levels = NDArray[np.uint8]
+Whole = NDArray[np.int32]
+Luma = TypeVar("Luma")  # what a backend keeps of a frame
+
+
+class Found(NamedTuple):
+    """A frame's mask (h, w) float32 in 0..1 and, where it is asked for, its class map (h, w) uint8."""
+
+    mask: Array
+    class_map: Array | None
+
+
+class Doubt(NamedTuple):
+    """How little the two keys say about a frame between them."""
+
+    disagreement: float  # mean difference between the two warped masks, over the mean of the larger one
+    unseen: float  # share of the frame's places that neither key shows
+
+
+@dataclass(frozen=True, slots=True)
+class Between(Generic[Luma]):
+    """A frame between two keys, and the keys, the earlier first."""
+
+    luma: Luma
+    lumas: tuple[Luma, Luma]  # of the keys
+    found: tuple[Found, Found]
+    share: float  # of the earlier key: 1 minus its distance over that of the keys
+
+
+class Propagation(ABC, Generic[Luma]):
+    """The computation behind intervals between inferences, on the host or on a GPU."""
+
+    @abstractmethod
+    def see(self, tensor: Array, count: int) -> tuple[Array, list[Luma]]:
+        """Returns the first `count` rows of the network's input (N, 3, H, W), and what is kept of each row's luma.
+
+        Both stay valid when a stage overwrites `tensor`.
+        """
+
+    @abstractmethod
+    def changes(self, lumas: Sequence[Luma]) -> list[float]:
+        """Returns the mean difference, in 0..1, between each luma but the first and the one before."""
+
+    @abstractmethod
+    def gather(self, rows: Sequence[Array]) -> Array:
+        """Returns an array of these rows, for the network."""
+
+    @abstractmethod
+    def split(self, masks: Array, class_map: Array | None, count: int) -> list[Found]:
+        """Returns the first `count` rows of what a network returned, valid when it overwrites both arrays."""
+
+    @abstractmethod
+    def propagate(self, frames: Sequence[Between[Luma]], *, doubt: bool) -> list[tuple[Found, Doubt | None]]:
+        """Returns what is found in each frame and, if asked for, the doubt about it."""
+
+    @abstractmethod
+    def join(self, found: Sequence[Found]) -> tuple[Array, Array | None]:
+        """Returns masks (N, h, w) and class maps (N, h, w)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostLuma:
+    """A frame's luma at half the size of the network's input, in 0..1, and in 256 levels at the sizes of the search."""
+
+    values: Map
+    levels: tuple[Levels, ...]  # an eighth, a quarter and half of the input's size, rounded up at each halving
+
+
+class HostPropagation(Propagation[HostLuma]):
+    """A `Propagation` with NumPy arrays, whose results belong to the caller already."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def see(self, tensor: NDArray[Any], count: int) -> tuple[Array, list[HostLuma]]:
+        return tensor[:count], [small_luma(picture, self._model) for picture in tensor[:count]]
+
+    def changes(self, lumas: Sequence[HostLuma]) -> list[float]:
+        return [change(before.levels[0], luma.levels[0]) for before, luma in pairwise(lumas)]
+
+    def gather(self, rows: Sequence[NDArray[Any]]) -> Array:
+        return rows[0][None] if len(rows) == 1 else np.stack(rows)
+
+    def split(self, masks: Map, class_map: NDArray[np.uint8] | None, count: int) -> list[Found]:
+        maps = [None] * count if class_map is None else list(class_map[:count])
+        return [Found(mask, one) for mask, one in zip(masks[:count], maps, strict=True)]
+
+    def propagate(self, frames: Sequence[Between[HostLuma]], *, doubt: bool) -> list[tuple[Found, Doubt | None]]:
+        return [propagate(frame) for frame in frames]
+
+    def join(self, found: Sequence[Found]) -> tuple[Array, Array | None]:
+        masks, maps = zip(*found, strict=True)
+        return np.stack(masks), None if maps[0] is None else np.stack(maps)
+
+
+def small_luma(picture: NDArray[Any], model: Model) -> HostLuma:
+    """Returns what is kept of one frame of the network's input (3, H, W)."""
+    shares = luma_shares(model)
+    luma: Map = (shares[0] * picture[0] + shares[1] * picture[1] + shares[2] * picture[2]).astype(np.float32)
+    luma += np.float32(sum(share * mean for share, mean in zip(LUMA, model.mean, strict=True)))
+    sizes = []
+    for _ in RADII:
+        luma = _halved(luma)
+        sizes.append(luma)
+    levels = tuple((np.clip(size, 0, 1) * 255 + np.float32(0.5)).astype(np.uint8) for size in reversed(sizes))
+    return HostLuma(sizes[0], levels)
+
+
+def change(levels: Levels, others: Levels) -> float:
+    """Returns the mean difference between two lumas in 256 levels, in 0..1."""
+    return cv2.norm(levels, others, cv2.NORM_L1) / (255 * levels.size)
+
+
+def propagate(frame: Between[HostLuma]) -> tuple[Found, Doubt]:
+    """Returns what is found in a frame between two keys, and the doubt about it.
+
+    With Y the frame's luma, Y_k the key's, warped along the flow, and share_k the frame's nearness to the key, the
+    key's warped mask has the weight
+
+        w_k = share_k / (blurred|Y - Y_k| + MISMATCH)^2
+    """
+    shares = (frame.share, 1 - frame.share)
+    first, second = (
+        _warped(frame.luma, luma, found, share)
+        for luma, found, share in zip(frame.lumas, frame.found, shares, strict=True)
+    )
+    mask = (first.weight * first.mask + second.weight * second.mask) / (first.weight + second.weight)
+    class_map = None
+    if first.class_map is not None and second.class_map is not None:
+        class_map = np.where(first.weight >= second.weight, first.class_map, second.class_map)
+    larger = max(float(first.mask.mean()), float(second.mask.mean()), SMALLEST)
+    difference = cv2.norm(first.mask, second.mask, cv2.NORM_L1) / first.mask.size
+    unseen = float(np.mean(np.minimum(first.mismatch, second.mismatch) > UNLIKE))
+    return Found(mask, class_map), Doubt(difference / larger, unseen)
+
+
+class _Warped(NamedTuple):
+    """A key's finding in the places of another frame, and its weight, (h, w) each; the mismatch at the luma's size."""
+
+    mask: Map
+    class_map: NDArray[np.uint8] | None
+    weight: Map
+    mismatch: Map
+
+
+def _warped(luma: HostLuma, key: HostLuma, found: Found, share: float) -> _Warped:
+    flow = flow_to(luma, key)
+    mismatch = _blurred(_map(cv2.absdiff(luma.values, _sampled(key.values, flow))), MISMATCH_BOX)
+    weight = np.float32(share) / np.square(mismatch + np.float32(MISMATCH))
+    height, width = shape = found.mask.shape
+    right, down = (_resized(part, shape) for part in flow)
+    right *= np.float32(width / luma.values.shape[1])
+    down *= np.float32(height / luma.values.shape[0])
+    class_map = None
+    if found.class_map is not None:
+        class_map = _sampled(np.asarray(found.class_map), (right, down), cv2.INTER_NEAREST)
+    return _Warped(_sampled(np.asarray(found.mask), (right, down)), class_map, _resized(weight, shape), mismatch)
+
+
+def flow_to(luma: HostLuma, key: HostLuma) -> tuple[Map, Map]:
+    """Returns how far to the right and down of each place the key has it, (h, w) each, in places of `HostLuma.values`.
+
+    At each size, coarse to fine, the search begins where twice the flow of the size before points. A place costs the
+    sum of |Y - Y_k| over the box around it, plus STEP for each place that it is away. Of equal places the first counts,
+    row by row.
+    """
+    flow: tuple[Whole, Whole] | None = None
+    for here, there, radius in zip(luma.levels, key.levels, RADII, strict=True):
+        flow = _searched(here, there, flow, radius)
+    assert flow is not None
+    right, down = (_blurred(part.astype(np.float32), FLOW_BOX) for part in flow)
+    return right, down
+
+
+def _searched(here: Levels, there: Levels, coarse: tuple[Whole, Whole] | None, radius: int) -> tuple[Whole, Whole]:
+    """Returns the flow to the right and down at one size."""
+    height, width = here.shape
+    if coarse is None:
+        right, down = np.zeros((2, height, width), np.int32)
+    else:
+        right, down = (np.repeat(np.repeat(2 * part, 2, 0), 2, 1)[:height, :width] for part in coarse)
+    reach = radius + max(int(np.abs(right).max()), int(np.abs(down).max()))
+    padded = cv2.copyMakeBorder(there, reach, reach, reach, reach, cv2.BORDER_REPLICATE)
+    begin, side = reach - radius, 2 * radius + 1
+    rows, columns = np.ogrid[begin : begin + height, begin : begin + width]
+    places = (rows + down) * padded.shape[1] + (columns + right)  # of the candidate at the upper left
+    flat, sampled = padded.ravel(), np.empty_like(here)
+    best = np.full(here.shape, np.iinfo(np.int32).max, np.int32)
+    for number, (j, i) in enumerate(product(range(side), repeat=2)):
+        np.take(flat[j * padded.shape[1] + i :], places, out=sampled, mode="clip")  # all lie inside; "raise" is slower
+        differences = cv2.absdiff(here, sampled)
+        cost = cv2.boxFilter(differences, cv2.CV_32S, (BOX, BOX), normalize=False, borderType=cv2.BORDER_REPLICATE)
+        cost *= side * side  # the candidate's number travels along with its cost
+        cost += STEP * (abs(i - radius) + abs(j - radius)) * side * side + number
+        np.minimum(best, cost, out=best)
+    chosen = best % (side * side)
+    return right + (chosen % side - radius), down + (chosen // side - radius)
+
+
+def _sampled(layer: NDArray[Any], flow: tuple[Map, Map], interpolation: int = cv2.INTER_LINEAR) -> NDArray[Any]:
+    """Returns the layer (h, w) at the places to which the flow points, the border repeated."""
+    height, width = layer.shape
+    columns = flow[0] + np.arange(width, dtype=np.float32)
+    rows = flow[1] + np.arange(height, dtype=np.float32)[:, None]
+    return cv2.remap(layer, columns, rows, interpolation, borderMode=cv2.BORDER_REPLICATE)
+
+
+def _halved(layer: Map) -> Map:
+    """Returns the layer at half its size, rounded up: means of areas."""
+    height, width = layer.shape
+    return _map(cv2.resize(layer, (-(-width // 2), -(-height // 2)), interpolation=cv2.INTER_AREA))
+
+
+def _resized(layer: Map, shape: tuple[int, ...]) -> Map:
+    """Returns the layer at the size `shape` (h, w), bilinear."""
+    return _map(cv2.resize(layer, (shape[1], shape[0]), interpolation=cv2.INTER_LINEAR))
+
+
+def _blurred(layer: Map, size: int) -> Map:
+    """Returns the means of squares of `size` places a side."""
+    return _map(cv2.blur(layer, (size, size), borderType=cv2.BORDER_REPLICATE))
+
+
+def _map(layer: NDArray[Any]) -> Map:
+    """Returns the layer as it is: OpenCV keeps float32, but its annotations don't say so."""
+    return layer

@@ -1,0 +1,124 @@
+"""Measures what `--interval` costs in accuracy and saves in time, against the network on every frame.
+
+    python tools/quality/intervals.py --shared ../shared
+
+For each clip and interval: how many frames the network saw, the agreement of the masks (IoU, boundary F; smoothed, not
+refined) with those of interval 0, mean and worst frame, and the CPU time of the whole run, which other programs on the
+machine change little.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+
+from circumstances import ROOT, circumstances
+from measures import boundary_f
+
+from segmentation import Segmenter
+from segmentation.options import Interval
+
+CLIPS = (
+    "corpus/05_default_juggle.mp4",
+    "corpus/04_coffee.mp4",
+    "corpus/selfie_segmentation_web.mp4",
+    "clips/person-walking.mp4",
+    "clips/signing-night.mkv",
+    "clips/signing-eat.mkv",
+)
+INTERVALS: tuple[Interval, ...] = (0, 1, 3, 5, 10, "auto")
+Areas = list[NDArray[np.bool_]]
+Figures = dict[str, Any]
+
+
+def areas(path: Path) -> Areas:
+    """Returns where each saved mask of a video is above a half."""
+    with av.open(str(path)) as container:
+        return [frame.to_ndarray(format="gray") > 127 for frame in container.decode(video=0)]
+
+
+def overlap(found: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
+    """Returns the intersection over union of two areas: 1 for two empty ones."""
+    union = np.count_nonzero(found | truth)
+    return np.count_nonzero(found & truth) / union if union else 1.0
+
+
+def measure(segmenter: Segmenter, clip: Path, count: int, folder: Path) -> dict[str, Figures]:
+    """Returns the figures of one clip by interval."""
+    figures: dict[str, Figures] = {}
+    truth: Areas = []
+    for interval in INTERVALS:
+        saved = folder / "masks.mkv"
+        options = {"interval": interval, "max_frames": count, "save_masks": saved, "overwrite": True}
+        begin = time.process_time()
+        report = segmenter.run(clip, folder / "out.mkv", effect="mask", codec="ffv1", **options)  # type: ignore[arg-type]
+        spent = time.process_time() - begin
+        found = areas(saved)
+        truth = truth or found
+        pairs = list(zip(found, truth, strict=True))
+        ious = [overlap(*pair) for pair in pairs]
+        figures[str(interval)] = {
+            "frames": report.frames,
+            "inferred": report.inferred,
+            "iou": round(fmean(ious), 4),
+            "worst": round(min(ious), 4),
+            "f": round(fmean(boundary_f(*pair) for pair in pairs), 4),
+            "cpu_ms_per_frame": round(1000 * spent / report.frames, 2),
+        }
+    return figures
+
+
+def means(clips: dict[str, dict[str, Figures]]) -> dict[str, Figures]:
+    """Returns the figures of all clips together, by interval: each clip counts the same, the worst is the worst."""
+    result: dict[str, Figures] = {}
+    for interval in map(str, INTERVALS):
+        each = [clip[interval] for clip in clips.values()]
+        mean = {name: round(fmean(one[name] for one in each), 4) for name in ("iou", "f", "cpu_ms_per_frame")}
+        share = round(fmean(one["inferred"] / one["frames"] for one in each), 3)
+        result[interval] = mean | {"worst": min(one["worst"] for one in each), "share_inferred": share}
+    return result
+
+
+def table(result: dict[str, Figures]) -> Iterator[str]:
+    """Yields the rows of the table in docs/masks.md."""
+    for interval, f in result.items():
+        yield (
+            f"| {interval} | {f['share_inferred']:.0%} | {f['iou']:.3f} | {f['f']:.3f} | {f['worst']:.2f} "
+            f"| {f['cpu_ms_per_frame']:.0f} |"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures what --interval costs in accuracy and saves in time.")
+    parser.add_argument("--shared", type=Path, default=Path("../shared"), help="folder with clips/ and corpus/")
+    parser.add_argument("--model", default="person")
+    parser.add_argument("--frames", type=int, default=240, help="of each clip, at most (default: 240)")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "intervals.json")
+    options = parser.parse_args()
+    results = circumstances("quality/intervals.py", sys.argv[1:])
+    clips: dict[str, dict[str, Figures]] = {}
+    with tempfile.TemporaryDirectory() as folder, Segmenter(model=options.model) as segmenter:
+        for name in CLIPS:
+            if not (options.shared / name).is_file():
+                print(f"{name}: not here, left out", file=sys.stderr)
+                continue
+            print(f"  {name}", file=sys.stderr)
+            clips[Path(name).stem] = measure(segmenter, options.shared / name, options.frames, Path(folder))
+    results |= {"model": Path(options.model).name, "clips": clips, "mean": means(clips)}
+    options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    print("\n".join(table(results["mean"])))
+
+
+if __name__ == "__main__":
+    main()

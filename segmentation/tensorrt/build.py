@@ -26,6 +26,7 @@ from segmentation.models.sidecar import FORMAT, Sidecar, digest, is_sidecar, loa
 from segmentation.tensorrt.builder import Built, build_plan
 from segmentation.tensorrt.spec import EngineSpec, meaning_of
 from segmentation.tensorrt.variant import serves
+from segmentation.tensorrt.verdict import forget
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,9 @@ def obtain(
             if target.exists():
                 log.warning("%s: is built again: %s", target, reason)
             _check_sidecar_is_free(target)
-            write_engine(target, *_build(spec, pictures))
+            plan, sidecar = _build(spec, pictures)
+            forget(target)
+            write_engine(target, plan, sidecar)
     except OSError as exc:
         raise EngineError(f"{target}: cannot be made ({exc.strerror}); choose another place with -o") from exc
     log.info("write: %s and %s", target, sidecar_of(target).name)

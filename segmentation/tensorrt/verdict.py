@@ -72,6 +72,8 @@ class VerdictFile:
 
     def read(self) -> Verdict | None:
         """Returns the verdict; `None` if there is none, or one on something else, or a file that is none."""
+        if not self.path.is_file():
+            return None
         try:
             content = load_json(self.path)
         except (OSError, ValueError):

@@ -36,7 +36,10 @@ class Inference(Stage):
 
     @abstractmethod
     def __init__(self, model: Model, config: Config, gpu: Gpu | None, preloaded: object = None) -> None:
-        """Loads the network. `preloaded` is the result of `preload`."""
+        """Loads the network. `preloaded` is the result of `preload`.
+
+        Raises `RefusesNetwork` where another implementation is to serve.
+        """
 
     @abstractmethod
     def __call__(self, tensor: Array) -> InferenceResult:

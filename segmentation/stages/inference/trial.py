@@ -71,7 +71,7 @@ def _trial(
 ) -> Verdict:
     """Builds and runs the engine. Raises the error of a GPU whose memory is full, and nothing else."""
     try:
-        path, _ = obtain(spec)
+        path, _ = obtain(spec, verify=False)
         few: Pictures = picture_inputs(spec.model).astype(spec.model.dtype)
         # At least one whole batch, and one that is not.
         order = [number % len(few) for number in range(max(batch, len(few)) + 1)]

@@ -212,4 +212,4 @@ def test_a_real_engine_is_built_for_its_trial(model: Model, monkeypatch: pytest.
     assert (len(builds), engine.calls) == (1, 1)
     assert read_sidecar(VerdictFile(spec, BATCH).engine).checked == "not run: it has a trial before it serves"
     obtain(spec, force=True, verify=False)  # as `segmentation-build --force` does
-    assert VerdictFile(spec, BATCH).read() is None
+    assert not VerdictFile(spec, BATCH).path.exists()

@@ -5,7 +5,8 @@
         OutputError: ReaderGone
         ModelError: UnknownOperator
         EngineError
-        BackendError: LacksEngine
+        BackendError: LacksEngine, NotProven
+        RefusesNetwork: UnknownOperator, NotProven
         DeviceError: DeviceMemoryError
 
 Each message is one line that names the fault, the value and the remedy.
@@ -45,8 +46,12 @@ class ModelError(SegmentationError):
     """The model cannot be read, or is not one that segments pictures."""
 
 
-class UnknownOperator(ModelError):
-    """The chosen implementation lacks an operator of the network. Another implementation may have the operator."""
+class RefusesNetwork(SegmentationError):
+    """The chosen implementation does not serve this network here. Another implementation may serve it."""
+
+
+class UnknownOperator(RefusesNetwork, ModelError):
+    """The chosen implementation lacks an operator of the network."""
 
 
 class EngineError(SegmentationError):
@@ -61,6 +66,10 @@ class BackendError(SegmentationError):
 
 class LacksEngine(BackendError):
     """The GPU has no video engine for this codec, format or size. The plan then takes another implementation."""
+
+
+class NotProven(RefusesNetwork, BackendError):
+    """The trial of an engine on this machine speaks against it."""
 
 
 class DeviceError(SegmentationError):

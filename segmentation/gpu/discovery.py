@@ -132,13 +132,16 @@ def driver_version() -> str:
 
 def library_versions() -> str:
     """Returns the installed libraries that stages run on, with their versions."""
-    found: dict[str, str] = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return ", ".join(f"{name} {version}" for name, version in found.items())
+    found = {name: installed_version(name) for name in _PACKAGES}
+    return ", ".join(f"{name} {version}" for name, version in found.items() if version)
+
+
+def installed_version(package: str) -> str:
+    """Returns the version of a package; "" if the package is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def _loads(library: str) -> bool:

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from segmentation.config import Config
-from segmentation.errors import ConfigError, UnknownOperator
+from segmentation.errors import ConfigError, RefusesNetwork
 from segmentation.frames import FORMATS, HostTransfer, MaskedBatch, Transfer, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.models.model import Model
 from segmentation.pipeline.compositor import make_refiner
 from segmentation.pipeline.model_loader import ModelPreloader
-from segmentation.pipeline.plan import Plan, without_operator
+from segmentation.pipeline.plan import Plan, with_next_network
 from segmentation.pipeline.propagated_masks import network_masks
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.timing import StageClock
@@ -96,15 +96,14 @@ def load_network(
 ) -> tuple[Plan, Inference]:
     """Returns the session's network, and the plan with the implementation that runs the network.
 
-    That is ONNX Runtime where PyTorch lacks one of the network's operators.
+    That is another one than the plan's where that one refuses the network.
     """
-    assert plan.infer is not None
-    try:
-        return plan, resources.network(plan.infer, model, config, preloader, gpu)
-    except UnknownOperator as exc:
-        plan = without_operator(plan, exc, config, info)
-    assert plan.infer is not None
-    return plan, resources.network(plan.infer, model, config, None, gpu)
+    while True:
+        assert plan.infer is not None
+        try:
+            return plan, resources.network(plan.infer, model, config, preloader, gpu)
+        except RefusesNetwork as exc:
+            plan, preloader = with_next_network(plan, exc, config, info), None
 
 
 def without_outputs(config: Config) -> Config:

@@ -21,7 +21,15 @@ from av import VideoFormat
 
 from segmentation.config import STAGES, UNCOMPRESSED, Config
 from segmentation.effect import Effect
-from segmentation.errors import BackendError, ConfigError, LacksEngine, UnknownOperator, did_you_mean, one_line
+from segmentation.errors import (
+    BackendError,
+    ConfigError,
+    LacksEngine,
+    NotProven,
+    RefusesNetwork,
+    did_you_mean,
+    one_line,
+)
 from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.discovery import device_index, enter_context, find_gpu, require_torch, require_video_libraries
 from segmentation.installation import install
@@ -33,7 +41,7 @@ from segmentation.stages import Stage
 from segmentation.stages.decode import Decoder
 from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.nvenc_support import nvenc_engine
-from segmentation.stages.inference import Inference
+from segmentation.stages.inference import GPU_BATCH, Inference, asked_for, keys_at_once
 from segmentation.stages.masks.saved import MaskReader
 from segmentation.stages.postprocess import Postprocessor
 from segmentation.stages.preprocess import Preprocessor
@@ -91,6 +99,8 @@ OPTIMIZED = {
 AUTO = {stage: (*OPTIMIZED[stage], *BASELINE[stage]) for stage in STAGES}
 # Chosen where the GPU lacks an engine: its NVDEC has no decoder for the codec, or it has no NVENC.
 SUBSTITUTES = {"decode": "pyav", "encode": "x264-segments"}
+# Chosen where the constructor finds out that the network can't run, or is not to.
+_NEXT = {"tensorrt": "torch-fp16", "torch-fp16": "onnxruntime", "torch": "onnxruntime"}
 _TABLES = {"baseline": BASELINE, "optimized": OPTIMIZED, "auto": AUTO}
 # Their modules can't be imported without a GPU, or fail with an unclear error: the GPU is looked for first.
 _ON_GPU = frozenset({"nvdec", "cuda", "cvcuda", "torch-fp16", "tensorrt", "nvenc", "jpeg"})
@@ -228,12 +238,17 @@ def with_stage(plan: Plan, stage: str, name: str, config: Config, info: VideoInf
     return replace(plan, **named)
 
 
-def without_operator(plan: Plan, exc: UnknownOperator, config: Config, info: VideoInfo) -> Plan:
-    """The plan for a network with an operator that PyTorch lacks. Raises `exc` where the user has asked for PyTorch."""
-    if config.infer is not None or config.mode == "optimized":
+def with_next_network(plan: Plan, exc: RefusesNetwork, config: Config, info: VideoInfo) -> Plan:
+    """The plan for a network that its implementation refuses. Raises `exc` where the user has asked for that one."""
+    if asked_for(config):
         raise exc
-    log.warning("infer: onnxruntime on the CPU (%s)", exc)
-    return with_stage(plan, "infer", "onnxruntime", config, info)
+    assert plan.infer is not None
+    refusing = plan.infer.name
+    plan = with_stage(plan, "infer", _NEXT[refusing], config, info)
+    assert plan.infer is not None
+    where = "" if plan.infer.on_gpu else " on the CPU"
+    log.warning("infer: %s%s (%s: %s)", plan.infer.name, where, refusing, exc)
+    return plan
 
 
 def _of_pictures(target: Path, effect: str) -> bool:
@@ -370,6 +385,10 @@ def _choose(
             if model is not None and model.form.recurrent and name != "onnxruntime":
                 raise BackendError(f"{model.name} carries states from frame to frame, which onnxruntime alone does")
             implementation, reason = _candidate(stage, name, config, info)
+            if model is not None and issubclass(implementation, Inference):
+                given = replace(config, batch_size=model.batch or config.batch_size or GPU_BATCH)
+                found_out = implementation.known(model, replace(given, batch_size=keys_at_once(given, model)))
+                reason = ", ".join(filter(None, (reason, found_out)))
             return Choice(name, implementation, reason, "; ".join(refusals))
         except LacksEngine as exc:
             refusals.append(str(exc))
@@ -377,6 +396,8 @@ def _choose(
                 rest = [SUBSTITUTES[stage], *rest]
         except BackendError as exc:
             refusals.append(f"{name}: {exc}")
+            if isinstance(exc, NotProven) and asked_for(config):
+                rest = []
         candidates = tuple(rest)
         log.info("%s: %s", stage, refusals[-1])
     asked = "--optimized: " if config.mode == "optimized" else ""

@@ -15,8 +15,8 @@ from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory
 from segmentation.models.model import Model
 from segmentation.options import Interval
 from segmentation.pipeline.mask_source import NetworkMasks, Parts, make_smoothing
-from segmentation.pipeline.resources import keys_at_once
 from segmentation.pipeline.threads import Overlap
+from segmentation.stages.inference import keys_at_once
 from segmentation.stages.masks.propagation import Between, Doubt, Found, HostPropagation, Propagation
 from segmentation.stages.masks.smoothing import smooth_masks
 

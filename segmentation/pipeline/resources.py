@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from segmentation.config import Config
-from segmentation.errors import UnknownOperator
+from segmentation.errors import RefusesNetwork
 from segmentation.frames import VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.discovery import device_index
@@ -18,15 +18,11 @@ from segmentation.pipeline.model_loader import ModelPreloader
 from segmentation.pipeline.plan import Choice
 from segmentation.pipeline.threads import Turn
 from segmentation.stages.encode.worker_process import EncoderService
-from segmentation.stages.inference import Inference, wants_class_map
+from segmentation.stages.inference import GPU_BATCH, Inference, keys_at_once, wants_class_map
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
     from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
-
-GPU_BATCH = 16  # frames at a time: fewer leave the GPU waiting for the host, more only take memory
-
-_KEYS_IF_AUTO = 4  # one of so many frames, roughly, becomes a key
 
 _NetworkKey = tuple[type[Inference], Model, int | None, bool]
 
@@ -48,7 +44,7 @@ class Resources:
         self._nvdec_sessions: NvdecSessionPool | None = None
         self._model: Model | None = None
         self._networks: dict[_NetworkKey, Inference] = {}
-        self._refused: dict[_NetworkKey, str] = {}
+        self._refused: dict[_NetworkKey, tuple[type[RefusesNetwork], str]] = {}
 
     @property
     def gpu(self) -> Gpu:
@@ -93,19 +89,23 @@ class Resources:
     def network(
         self, choice: Choice[Inference], model: Model, config: Config, preloader: ModelPreloader | None, gpu: Gpu | None
     ) -> Inference:
-        """The network, loaded once for all runs that give it as many frames at a time. Raises `ModelError`."""
+        """The network, loaded once for all runs that give it as many frames at a time.
+
+        Raises `ModelError` or `RefusesNetwork`.
+        """
         config = replace(config, batch_size=keys_at_once(config, model))
         batch = config.batch_size if choice.on_gpu else None
         key = (choice.implementation, model, batch, wants_class_map(model, config))
         with self._lock:
             if key in self._refused:
-                raise UnknownOperator(self._refused[key])
+                kind, text = self._refused[key]
+                raise kind(text)
             if key not in self._networks:
                 preloaded = None if preloader is None else preloader.result()
                 try:
                     self._networks[key] = choice.implementation(model, config, gpu, preloaded)
-                except UnknownOperator as exc:
-                    self._refused[key] = str(exc)
+                except RefusesNetwork as exc:
+                    self._refused[key] = type(exc), str(exc)
                     raise
             return self._networks[key].for_run()
 
@@ -130,14 +130,6 @@ class Resources:
         for network in self._networks.values():
             network.close()
         self._networks.clear()
-
-
-def keys_at_once(config: Config, model: Model) -> int:
-    """Returns how many frames of a batch go through the network at a time: those between its keys don't."""
-    batch = config.batch_size or 1
-    if model.batch is not None:
-        return batch
-    return -(-batch // (_KEYS_IF_AUTO if config.interval == "auto" else config.interval + 1))
 
 
 def release_cached_memory() -> None:

@@ -26,6 +26,7 @@ from segmentation.models.sidecar import FORMAT, Sidecar, digest, is_sidecar, loa
 from segmentation.tensorrt.builder import Built, build_plan
 from segmentation.tensorrt.spec import EngineSpec, meaning_of
 from segmentation.tensorrt.variant import serves
+from segmentation.tensorrt.verdict import forget
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +34,18 @@ Pictures = Callable[[Model], NDArray[np.float32]]  # returns inputs (N, 3, H, W)
 
 
 def obtain(
-    spec: EngineSpec, path: Path | None = None, *, force: bool = False, pictures: Pictures = picture_inputs
+    spec: EngineSpec,
+    path: Path | None = None,
+    *,
+    force: bool = False,
+    pictures: Pictures = picture_inputs,
+    verify: bool = True,
 ) -> tuple[Path, bool]:
     """Returns the engine's path and whether the engine had to be built.
 
     By default the engine is in `engine_folder()` under `spec.file_name`. `pictures` returns the inputs on which masks
-    are compared: those of `spec.frames`. If several processes need one engine at once, one builds it and the others
-    wait. Raises `EngineError`.
+    are compared: those of `spec.frames`. Without `verify` a new engine is not run, which is left to the caller. If
+    several processes need one engine at once, one builds it and the others wait. Raises `EngineError`.
     """
     target = path or engine_folder() / spec.file_name
     try:
@@ -53,7 +59,9 @@ def obtain(
             if target.exists():
                 log.warning("%s: is built again: %s", target, reason)
             _check_sidecar_is_free(target)
-            write_engine(target, *_build(spec, pictures))
+            plan, sidecar = _build(spec, pictures, verify)
+            forget(target)
+            write_engine(target, plan, sidecar)
     except OSError as exc:
         raise EngineError(f"{target}: cannot be made ({exc.strerror}); choose another place with -o") from exc
     log.info("write: %s and %s", target, sidecar_of(target).name)
@@ -109,7 +117,7 @@ def _check_sidecar_is_free(path: Path) -> None:
         raise EngineError(f"{path}: its sidecar would overwrite {beside}, which is no engine's; choose another name")
 
 
-def _build(spec: EngineSpec, pictures: Pictures) -> tuple[bytes, Sidecar]:
+def _build(spec: EngineSpec, pictures: Pictures, verify: bool) -> tuple[bytes, Sidecar]:
     """Returns a plan and its sidecar. The steps: load, check, fold, batch (see `prepare`), FP16, build, verify."""
     begin = time.perf_counter()
     model, options = spec.model, spec.options
@@ -128,7 +136,9 @@ def _build(spec: EngineSpec, pictures: Pictures) -> tuple[bytes, Sidecar]:
     seconds = time.perf_counter() - begin
     fp16 = asdict(comparison) if comparison is not None else None
     sidecar = _sidecar(spec, built, spec.fingerprint, precision, fp16, "", seconds)
-    checked = _verify(spec, pictures, exact, built.plan, sidecar)
+    checked = "not run: it has a trial before it serves"
+    if verify:
+        checked = _verify(spec, pictures, exact, built.plan, sidecar)
     log.info("verify: %s", checked)
     return built.plan, _sidecar(spec, built, spec.fingerprint, precision, fp16, checked, seconds)
 

@@ -117,6 +117,21 @@ def overflow(path: Path) -> Path:
     return chain(path, nodes, weights)
 
 
+def unbuildable(path: Path) -> Path:
+    """A network with an operator that TensorRT lacks, at /number/Det."""
+    nodes = [
+        node("Conv", "x kernel", "scores"),
+        node("Det", "scores", "number"),
+        node("Unsqueeze", "number axes", "wide"),
+        node("Add", "scores wide", "y"),
+    ]
+    graph = onnx.load(chain(path, nodes, {"kernel": RED_ONLY, "axes": np.int64([2, 3])}))
+    for value in (graph.graph.input[0], graph.graph.output[0]):
+        value.type.tensor_type.shape.dim[2].dim_value = value.type.tensor_type.shape.dim[3].dim_value = 32
+    onnx.save(graph, path)
+    return path
+
+
 def quantized(path: Path) -> Path:
     """A network whose convolution is in INT8, stated by Q/DQ nodes."""
     nodes = [

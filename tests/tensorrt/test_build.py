@@ -16,7 +16,19 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from networks import RED, RED_ONLY, broken, chain, make_model, model_of, node, overflow, portrait, quantized
+from networks import (
+    RED,
+    RED_ONLY,
+    broken,
+    chain,
+    make_model,
+    model_of,
+    node,
+    overflow,
+    portrait,
+    quantized,
+    unbuildable,
+)
 from onnx import TensorProto
 from paths import DATA, ROOT, SAMPLE
 from program import TIMEOUT, Program, after, cli, file_limit
@@ -385,18 +397,7 @@ def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
 
 
 def test_an_operator_that_tensorrt_lacks_is_named(rtx: Variant, tmp_path: Path) -> None:
-    nodes = [
-        node("Conv", "x kernel", "scores"),
-        node("Det", "scores", "number"),
-        node("Unsqueeze", "number axes", "wide"),
-        node("Add", "scores wide", "y"),
-    ]
-    path = chain(tmp_path / "m.onnx", nodes, {"kernel": RED_ONLY, "axes": np.int64([2, 3])})
-    graph = onnx.load(path)
-    for value in (graph.graph.input[0], graph.graph.output[0]):
-        value.type.tensor_type.shape.dim[2].dim_value = value.type.tensor_type.shape.dim[3].dim_value = 32
-    onnx.save(graph, path)
-    text = one_line(build(path), 1)
+    text = one_line(build(unbuildable(tmp_path / "m.onnx")), 1)
     assert "node /number/Det (Det) can't be built by TensorRT-RTX" in text and "--infer torch" in text
 
 

@@ -28,10 +28,10 @@ from segmentation.frames import Frame, FrameBatch
 from segmentation.media.input import probe
 from segmentation.media.muxer import Muxer
 from segmentation.pipeline.plan import IMPLEMENTATIONS
-from segmentation.pipeline.resources import GPU_BATCH
 from segmentation.pipeline.run import Progress
 from segmentation.shared_memory import SharedPlanes
 from segmentation.stages.encode.segments import SegmentEncoder
+from segmentation.stages.inference import GPU_BATCH
 
 WARM_UP = 64  # frames
 IN_MEMORY = 1200  # frames that encoders get again and again: all that differ in the clips

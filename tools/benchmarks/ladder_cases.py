@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from segmentation.config import STAGES
-from segmentation.pipeline.resources import GPU_BATCH
+from segmentation.stages.inference import GPU_BATCH
 
 PARTS = ("ladder", "lengths", "codecs", "sizes", "batches", "alone", "trace")
 SIZES = {"540p": (960, 540), "720p": (1280, 720), "1080p": (1920, 1080), "4K": (3840, 2160)}  # width, height

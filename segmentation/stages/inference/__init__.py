@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from segmentation.models.model import Model
 
 
+GPU_BATCH = 16  # frames at a time: fewer leave the GPU waiting for the host, more only take memory
+_KEYS_IF_AUTO = 4  # one of so many frames, roughly, becomes a key
+
+
 class InferenceResult(NamedTuple):
     """A network's result for a batch, upright, at the size of the network's output."""
 
@@ -33,7 +37,10 @@ class Inference(Stage):
 
     @abstractmethod
     def __init__(self, model: Model, config: Config, gpu: Gpu | None, preloaded: object = None) -> None:
-        """Loads the network. `preloaded` is the result of `preload`."""
+        """Loads the network. `preloaded` is the result of `preload`.
+
+        Raises `RefusesNetwork` where another implementation is to serve.
+        """
 
     @abstractmethod
     def __call__(self, tensor: Array) -> InferenceResult:
@@ -44,6 +51,14 @@ class Inference(Stage):
         """Loads the network before there is a `Gpu`, on a thread of its own; `None` where that gains nothing."""
         return None
 
+    @classmethod
+    def known(cls, model: Model, config: Config) -> str:
+        """Says what earlier starts have found out about the network in batches of `config.batch_size`; "" for nothing.
+
+        Raises `NotProven` where another implementation is to serve.
+        """
+        return ""
+
     def for_run(self) -> Inference:
         """Returns the network for one more run. A recurrent one starts with fresh states and shares the rest."""
         return self
@@ -53,3 +68,16 @@ def wants_class_map(model: Model, config: Config) -> bool:
     """Returns whether a run shows where which class is: in an overlay of several colors, or in the results."""
     effects = (config.effect, *(effect for effect, _ in config.also))
     return len(model.keep) > 1 and ("overlay" in effects or config.results is not None)
+
+
+def asked_for(config: Config) -> bool:
+    """Returns whether the user asks for the implementation that infers, so that no other one may take its place."""
+    return config.infer is not None or config.mode == "optimized"
+
+
+def keys_at_once(config: Config, model: Model) -> int:
+    """Returns how many frames of a batch go through the network at a time: those between its keys don't."""
+    batch = config.batch_size or 1
+    if model.batch is not None:
+        return batch
+    return -(-batch // (_KEYS_IF_AUTO if config.interval == "auto" else config.interval + 1))

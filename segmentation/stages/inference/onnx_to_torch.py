@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,6 +14,7 @@ from torch.fx import GraphModule
 from segmentation.atomic_file import write_atomically
 from segmentation.cache import engine_folder
 from segmentation.errors import BackendError, UnknownOperator, one_line
+from segmentation.gpu.discovery import installed_version
 from segmentation.installation import install
 from segmentation.models.model import Model
 from segmentation.models.scores import LEAST_SPAN
@@ -39,7 +39,7 @@ def cached_network(
     The network is recorded into a file of the cache folder, whose name begins with `name`. Later calls load the file,
     without importing onnx2torch and the libraries that it needs. `origin` tells all that `build` depends on.
     """
-    versions = _FORMAT, torch.__version__, _version("onnx2torch")
+    versions = _FORMAT, torch.__version__, installed_version("onnx2torch")
     facts = *origin, *versions, tuple(example.shape), example.dtype, example.device
     path = engine_folder() / f"{name}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.pt"
     if path.is_file():
@@ -89,14 +89,6 @@ def _keep_sizes_on_host(net: GraphModule) -> None:
                 owner, _, name = source.target.rpartition(".")
                 holder = net.get_submodule(owner)
                 setattr(holder, name, getattr(holder, name).cpu())
-
-
-def _version(package: str) -> str:
-    """Returns the installed version of a package; "" if a cached network has to do without the package."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]

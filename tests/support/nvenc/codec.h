@@ -39,6 +39,6 @@ typedef struct {
     int (*latency)(int b_frames); /* pictures that it holds back */
 } Codec;
 
-extern const Codec h264_codec, hevc_codec;
+extern const Codec h264_codec, hevc_codec, av1_codec;
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * A stand-in for NVIDIA's libnvidia-encode.so.1: NVENC's API, with x264 and x265 in place of the chip.
+ * A stand-in for NVIDIA's libnvidia-encode.so.1: NVENC's API, with x264, x265 and libaom in place of the chip.
  *
- * It serves FFmpeg's h264_nvenc and hevc_nvenc, and other clients of API 11.1 to 13.0, from CUDA's and its own memory.
+ * It serves FFmpeg's h264_nvenc, hevc_nvenc and av1_nvenc, and other clients of API 11.1 to 13.0, from CUDA's and its own memory.
  * A surface is read as late as NVENC may read it: when its picture's packet is locked, or one that refers to it. At the
  * lock of a picture the surface is read again. It must be as it was, since until then it is the encoder's.
  *
@@ -32,14 +32,13 @@
 #include <string.h>
 #include <time.h>
 
-#include "codec.h"
+#include "config.h"
 #include "surface.h"
 
 #define VERSION (13 << 4 | 0) /* the newest API whose structures have been compared with the headers' */
 #define IN_FLIGHT 256         /* pictures between submission and lock */
 #define HEADERS 256           /* bytes of parameter sets, FFmpeg's room for them */
 #define POISON 0x5a
-#define INPUT_DEPTH 204 /* where NV_ENC_CONFIG_HEVC has the samples' bits from API 12.2 on, after Debian's header */
 
 typedef struct Bitstream {
     struct Bitstream *next;
@@ -58,6 +57,7 @@ typedef struct {
     uint32_t api;
     CUcontext context;
     const Codec *codec;
+    int which; /* of `codecs` */
     void *encoder;
     Settings settings;
     Surface *surfaces;
@@ -71,22 +71,8 @@ typedef struct {
     char error[200];
 } Session;
 
-static const struct {
-    const GUID *guid;
-    const char *name;
-    const Codec *codec;
-    int min_width, min_height, max_size;
-} codecs[] = {
-    {&NV_ENC_CODEC_H264_GUID, "h264", &h264_codec, 145, 49, 4096},
-    {&NV_ENC_CODEC_HEVC_GUID, "hevc", &hevc_codec, 129, 33, 8192},
-};
-static const GUID *const presets[] = {&NV_ENC_PRESET_P1_GUID, &NV_ENC_PRESET_P2_GUID, &NV_ENC_PRESET_P3_GUID,
-                                      &NV_ENC_PRESET_P4_GUID, &NV_ENC_PRESET_P5_GUID, &NV_ENC_PRESET_P6_GUID,
-                                      &NV_ENC_PRESET_P7_GUID};
 static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
 static int open_sessions;
-
-enum { CODECS = sizeof codecs / sizeof *codecs, PRESETS = sizeof presets / sizeof *presets };
 
 static int chosen(const char *name)
 {
@@ -127,10 +113,15 @@ static int valid(const Session *s, uint32_t version)
             return fail(session, NV_ENC_ERR_INVALID_VERSION, "%s: version %#x", __func__, (structure)->version);       \
     } while (0)
 
+static int codec_count(void)
+{
+    return fault("no-codec") < 0 ? CODECS : 1;
+}
+
 static int codec_index(const GUID *guid)
 {
-    for (int i = 0; i < (fault("no-codec") < 0 ? CODECS : 1); i++)
-        if (!memcmp(codecs[i].guid, guid, sizeof *guid))
+    for (int i = 0; i < codec_count(); i++)
+        if (!memcmp(&codecs[i].guid, guid, sizeof *guid))
             return i;
     return -1;
 }
@@ -172,7 +163,7 @@ static const char *last_error(void *encoder)
 static NVENCSTATUS guid_count(void *encoder, uint32_t *count)
 {
     (void)encoder;
-    *count = fault("no-codec") < 0 ? CODECS : 1;
+    *count = (uint32_t)codec_count();
     return NV_ENC_SUCCESS;
 }
 
@@ -181,14 +172,14 @@ static NVENCSTATUS guids(void *encoder, GUID *out, uint32_t room, uint32_t *coun
     guid_count(encoder, count);
     *count = *count < room ? *count : room;
     for (uint32_t i = 0; i < *count; i++)
-        out[i] = *codecs[i].guid;
+        out[i] = codecs[i].guid;
     return NV_ENC_SUCCESS;
 }
 
 static NVENCSTATUS caps(void *encoder, GUID codec, NV_ENC_CAPS_PARAM *p, int *value)
 {
     Session *s = encoder;
-    int which = codec_index(&codec), hevc = which == 1, old = fault("old-gpu") >= 0;
+    int which = codec_index(&codec), hevc = which == HEVC, old = fault("old-gpu") >= 0;
     CHECK(s, p);
     if (which < 0)
         return fail(s, NV_ENC_ERR_INVALID_PARAM, "the codec is not supported");
@@ -203,7 +194,7 @@ static NVENCSTATUS caps(void *encoder, GUID codec, NV_ENC_CAPS_PARAM *p, int *va
         *value = !old;
         break;
     case NV_ENC_CAPS_SUPPORT_10BIT_ENCODE:
-        *value = hevc;
+        *value = which != H264;
         break;
     case NV_ENC_CAPS_WIDTH_MIN:
         *value = codecs[which].min_width;
@@ -254,7 +245,6 @@ static NVENCSTATUS preset_config(void *encoder, GUID codec, GUID preset, NV_ENC_
 {
     Session *s = encoder;
     NV_ENC_CONFIG *c = &p->presetCfg;
-    NV_ENC_CONFIG_H264_VUI_PARAMETERS *vui;
     int which = codec_index(&codec), number = 0;
     int patient = tuning == NV_ENC_TUNING_INFO_HIGH_QUALITY || tuning == NV_ENC_TUNING_INFO_LOSSLESS;
     CHECK(s, p);
@@ -269,45 +259,18 @@ static NVENCSTATUS preset_config(void *encoder, GUID codec, GUID preset, NV_ENC_
     c->rcParams.version = p->version & 0xff00ffff; /* unused, and of this client's API */
     c->rcParams.rateControlMode = tuning == NV_ENC_TUNING_INFO_LOSSLESS ? NV_ENC_PARAMS_RC_CONSTQP
                                                                         : NV_ENC_PARAMS_RC_VBR;
-    vui = which ? &c->encodeCodecConfig.hevcConfig.hevcVUIParameters : &c->encodeCodecConfig.h264Config.h264VUIParameters;
-    vui->videoFormat = 5; /* unspecified */
+    preset_settings(which, c);
     return NV_ENC_SUCCESS;
 }
 
 /* ------------------------------------------------------------------------------------------------ initialization */
-
-static void set_rate(Settings *t, const NV_ENC_RC_PARAMS *rc)
-{
-    t->quality = rc->targetQuality + rc->targetQualityLSB / 256.f;
-    t->constant_qp = rc->rateControlMode == NV_ENC_PARAMS_RC_CONSTQP ? (int)rc->constQP.qpInterP : -1;
-    t->bitrate = t->quality > 0 ? 0 : (int)rc->averageBitRate;
-    if (t->quality <= 0 && !t->bitrate)
-        t->quality = 25; /* the driver chooses */
-}
-
-static unsigned common_divisor(unsigned a, unsigned b)
-{
-    return b ? common_divisor(b, a % b) : a;
-}
-
-static int hevc_depth(const NV_ENC_CONFIG_HEVC *c)
-{
-    uint32_t depth = 8 + c->pixelBitDepthMinus8; /* up to API 12.1 */
-    if (depth == 8)
-        memcpy(&depth, (const char *)c + INPUT_DEPTH, sizeof depth);
-    return depth == 10 ? 10 : 8;
-}
 
 static NVENCSTATUS initialize(void *encoder, NV_ENC_INITIALIZE_PARAMS *p)
 {
     Session *s = encoder;
     Settings *t = &s->settings;
     const NV_ENC_CONFIG *c = p->encodeConfig;
-    const NV_ENC_CONFIG_H264 *h264;
-    const NV_ENC_CONFIG_HEVC *hevc;
-    const NV_ENC_CONFIG_H264_VUI_PARAMETERS *vui;
     int which = codec_index(&p->encodeGUID);
-    unsigned divisor;
     CHECK(s, p);
     if (!c || s->encoder)
         return fail(s, NV_ENC_ERR_INVALID_CALL, "initialized twice, or without a configuration");
@@ -318,33 +281,8 @@ static NVENCSTATUS initialize(void *encoder, NV_ENC_INITIALIZE_PARAMS *p)
         return fail(s, NV_ENC_ERR_INVALID_PARAM, "Frame Dimension less than the minimum supported value.");
     if (fault("initialize") >= 0)
         return fail(s, NV_ENC_ERR_OUT_OF_MEMORY, "the GPU's memory is full");
-    h264 = &c->encodeCodecConfig.h264Config;
-    hevc = &c->encodeCodecConfig.hevcConfig;
-    vui = which ? &hevc->hevcVUIParameters : &h264->h264VUIParameters;
-    *t = (Settings){
-        .width = (int)p->encodeWidth,
-        .height = (int)p->encodeHeight,
-        .depth = which ? hevc_depth(hevc) : 8,
-        .full_chroma = (which ? hevc->chromaFormatIDC : h264->chromaFormatIDC) == 3,
-        .fps_num = p->frameRateNum,
-        .fps_den = p->frameRateDen,
-        .aspect_num = p->darWidth * p->encodeHeight,
-        .aspect_den = p->darHeight * p->encodeWidth,
-        .gop = c->gopLength == NVENC_INFINITE_GOPLENGTH ? 0 : (int)c->gopLength,
-        .b_frames = c->frameIntervalP ? c->frameIntervalP - 1 : 0,
-        .b_pyramid = (which ? hevc->useBFramesAsRef : h264->useBFramesAsRef) != NV_ENC_BFRAME_REF_MODE_DISABLED,
-        .lossless = p->tuningInfo == NV_ENC_TUNING_INFO_LOSSLESS,
-        .in_band = !(which ? hevc->disableSPSPPS : h264->disableSPSPPS),
-        .delimiters = which ? hevc->outputAUD : h264->outputAUD,
-        .full_range = (int)vui->videoFullRangeFlag,
-        .primaries = (int)vui->colourPrimaries,
-        .transfer = (int)vui->transferCharacteristics,
-        .matrix = (int)vui->colourMatrix,
-    };
-    divisor = common_divisor(t->aspect_num, t->aspect_den);
-    t->aspect_num /= divisor ? divisor : 1; /* x265 takes 16 bits */
-    t->aspect_den /= divisor ? divisor : 1;
-    set_rate(t, &c->rcParams);
+    read_settings(which, p, t);
+    s->which = which;
     s->codec = codecs[which].codec;
     s->latency = c->rcParams.enableLookahead ? t->b_frames + c->rcParams.lookaheadDepth : 0;
     if (s->latency < s->codec->latency(t->b_frames))
@@ -701,7 +639,7 @@ static void write_log(const Session *s, int surfaces, int mapped)
             "\"b_pyramid\": %d, \"gop\": %d, \"quality\": %g, \"bitrate\": %d, \"lossless\": %d, \"latency\": %lld, "
             "\"submitted\": %lld, \"locked\": %lld, \"compared\": %lld, \"poisoned\": %lld, \"registered\": %d, "
             "\"mapped\": %d}\n",
-            s->codec == &h264_codec ? "h264" : "hevc", t->width, t->height, t->depth, t->full_chroma, t->b_frames,
+            codecs[s->which].name, t->width, t->height, t->depth, t->full_chroma, t->b_frames,
             t->b_pyramid, t->gop, t->quality, t->bitrate, t->lossless, (long long)s->latency, (long long)s->submitted,
             (long long)s->locked, (long long)s->compared, (long long)s->poisoned, surfaces, mapped);
     fclose(file);

@@ -17,7 +17,7 @@ static void *open_encoder(const Settings *s)
     aom_codec_iface_t *codec = aom_codec_av1_cx();
     aom_codec_enc_cfg_t c;
     Av1 *a = calloc(1, sizeof *a);
-    if (!a || s->full_chroma || aom_codec_enc_config_default(codec, &c, AOM_USAGE_REALTIME)) {
+    if (!a || s->full_chroma || aom_codec_enc_config_default(codec, &c, AOM_USAGE_GOOD_QUALITY)) {
         free(a);
         return NULL;
     }
@@ -34,7 +34,7 @@ static void *open_encoder(const Settings *s)
         free(a);
         return NULL;
     }
-    aom_codec_control(&a->context, AOME_SET_CPUUSED, 9);
+    aom_codec_control(&a->context, AOME_SET_CPUUSED, 6);
     aom_codec_control(&a->context, AOME_SET_CQ_LEVEL, (unsigned)s->quality);
     aom_codec_control(&a->context, AV1E_SET_COLOR_PRIMARIES, s->primaries);
     aom_codec_control(&a->context, AV1E_SET_TRANSFER_CHARACTERISTICS, s->transfer);

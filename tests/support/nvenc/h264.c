@@ -11,7 +11,7 @@ static void set_rate(x264_param_t *p, const Settings *s)
         p->rc.i_qp_constant = s->lossless ? 0 : s->constant_qp;
     } else if (s->bitrate) {
         p->rc.i_rc_method = X264_RC_ABR;
-        p->rc.i_bitrate = s->bitrate / 1000;
+        p->rc.i_bitrate = p->rc.i_vbv_max_bitrate = p->rc.i_vbv_buffer_size = s->bitrate / 1000; /* else it is fixed */
     } else {
         p->rc.i_rc_method = X264_RC_CRF;
         p->rc.f_rf_constant = s->quality;

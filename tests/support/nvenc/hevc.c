@@ -22,7 +22,7 @@ static void set_rate(x265_param *p, const Settings *s)
         p->rc.qp = s->lossless ? 0 : s->constant_qp;
     } else if (s->bitrate) {
         p->rc.rateControlMode = X265_RC_ABR;
-        p->rc.bitrate = s->bitrate / 1000;
+        p->rc.bitrate = p->rc.vbvMaxBitrate = p->rc.vbvBufferSize = s->bitrate / 1000; /* else it is fixed */
     } else {
         p->rc.rateControlMode = X265_RC_CRF;
         p->rc.rfConstant = s->quality;

@@ -1,12 +1,11 @@
 """Encoding with NVENC, the video encoder of NVIDIA GPUs, through FFmpeg, from the GPU's memory.
 
-Not run here: the GPU that this was developed on has no NVENC. These parts were checked instead:
+Not run on a GPU that has NVENC. These parts were checked instead:
 
 - every option, against the tables of the encoders in PyAV's wheels;
-- the surfaces' layout, by encoding the same memory on the CPU;
+- all that happens between this module, FFmpeg and NVENC's API, with a stand-in for NVIDIA's library;
 - the way from PyTorch's memory to FFmpeg's frames, on a GPU;
-- the refusal, on machines without NVENC;
-- the rest, against FFmpeg's source.
+- the refusal, on machines without NVENC.
 
 The default qualities are a guess at those of x264 and x265.
 """

@@ -1,6 +1,6 @@
 /*
- * Reads clients' structures. Fields keep their places from API 11.1, Debian's oldest header, to 13.0. What came later is
- * read by its place, so that any of Debian's headers will do.
+ * Reads clients' structures. Fields keep their places from API 11.1, Debian's oldest header, to 13.0. What came later
+ * is read by its place, so that any of Debian's headers will do.
  */
 #include "config.h"
 
@@ -13,9 +13,12 @@ enum { AV1_FLAGS = 4, AV1_PRIMARIES = 17, AV1_TRANSFER, AV1_MATRIX, AV1_RANGE, A
 enum { AV1_NO_HEADERS = 1 << 4 }; /* in the flags */
 
 const struct CodecInfo codecs[CODECS] = {
-    [H264] = {{0x6bc82762, 0x4e63, 0x4ca4, {0xaa, 0x85, 0x1e, 0x50, 0xf3, 0x21, 0xf6, 0xbf}}, "h264", &h264_codec, 145, 49, 4096},
-    [HEVC] = {{0x790cdc88, 0x4522, 0x4d7b, {0x94, 0x25, 0xbd, 0xa9, 0x97, 0x5f, 0x76, 0x03}}, "hevc", &hevc_codec, 129, 33, 8192},
-    [AV1] = {{0x0a352289, 0x0aa7, 0x4759, {0x86, 0x2d, 0x5d, 0x15, 0xcd, 0x16, 0xd2, 0x54}}, "av1", &av1_codec, 129, 33, 8192},
+    [H264] = {{0x6bc82762, 0x4e63, 0x4ca4, {0xaa, 0x85, 0x1e, 0x50, 0xf3, 0x21, 0xf6, 0xbf}},
+            "h264", &h264_codec, 145, 49, 4096},
+    [HEVC] = {{0x790cdc88, 0x4522, 0x4d7b, {0x94, 0x25, 0xbd, 0xa9, 0x97, 0x5f, 0x76, 0x03}},
+            "hevc", &hevc_codec, 129, 33, 8192},
+    [AV1] = {{0x0a352289, 0x0aa7, 0x4759, {0x86, 0x2d, 0x5d, 0x15, 0xcd, 0x16, 0xd2, 0x54}},
+            "av1", &av1_codec, 129, 33, 8192},
 };
 const GUID *const presets[PRESETS] = {&NV_ENC_PRESET_P1_GUID, &NV_ENC_PRESET_P2_GUID, &NV_ENC_PRESET_P3_GUID,
                                       &NV_ENC_PRESET_P4_GUID, &NV_ENC_PRESET_P5_GUID, &NV_ENC_PRESET_P6_GUID,

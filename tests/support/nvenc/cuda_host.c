@@ -21,7 +21,7 @@ static char primary; /* its address is the context */
 static __thread CUcontext stack[DEPTH];
 static __thread int top; /* the current context's place, where 0 has none */
 
-/* ----------------------------------------------------------------------------------------------- device and context */
+/* ---------------------------------------------------------------------------------------------- device and context */
 
 API cuInit(unsigned flags) { return flags ? NOT_SUPPORTED : CUDA_SUCCESS; }
 API cuDriverGetVersion(int *version) { return *version = 13000, CUDA_SUCCESS; }
@@ -85,7 +85,7 @@ API cuGetErrorName(CUresult error, const char **text)
 API cuGetErrorString(CUresult error, const char **text) { return cuGetErrorName(error, text); }
 API cuStreamSynchronize(CUstream stream) { return stream ? NOT_SUPPORTED : CUDA_SUCCESS; }
 
-/* ------------------------------------------------------------------------------------------------------------ memory */
+/* ---------------------------------------------------------------------------------------------------------- memory */
 
 API cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
@@ -117,7 +117,7 @@ API cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream)
     return stream ? NOT_SUPPORTED : cuMemcpy2D_v2(copy);
 }
 
-/* ------------------------------------------------------------------- what FFmpeg looks up, and does not call for this */
+/* --------------------------------------------------------------- what FFmpeg looks up, and does not call for this */
 
 #define UNUSED(name)                                                                                                   \
     API name(void);                                                                                                    \

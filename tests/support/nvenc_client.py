@@ -79,11 +79,11 @@ def together(codecs: Sequence[str], count: int) -> Any:
     return sizes
 
 
-def encoder(jobs: Sequence[Any], early: bool) -> Any:
+def encoder(jobs: Sequence[Any], reused: int) -> Any:
     """Writes files with `NvencEncoder`. Each job is (path, pix_fmt, size, options of `Config`, pts).
 
-    Surfaces are in the host's memory, and FFmpeg gets them as CUDA's. With `early` they are overwritten before their
-    packets are out.
+    Surfaces are in the host's memory, and FFmpeg gets them as CUDA's. After `reused` more batches, if it is not 0, a
+    batch's surfaces are overwritten, whether or not their packets are out.
     """
     import torch
 
@@ -102,14 +102,15 @@ def encoder(jobs: Sequence[Any], early: bool) -> Any:
         def __dlpack_device__(self) -> tuple[int, int]:
             return _CUDA, 0
 
-    made, latest = nvenc.surfaces, []
+    make, made = nvenc.surfaces, []
 
     def surfaces(*arguments: Any) -> Any:
-        if early:
-            for old in latest[-1:]:
+        if reused:
+            made.append(make(*arguments))
+            for old in made[-1 - reused : -reused]:
                 old.fill_(7)
-        latest[:] = [made(*arguments)]
-        return latest[0].as_subclass(HostCuda)
+            return made[-1].as_subclass(HostCuda)
+        return make(*arguments).as_subclass(HostCuda)
 
     nvenc.surfaces = surfaces
     torch.cuda.stream = lambda stream: nullcontext()

@@ -161,7 +161,7 @@ def test_our_encoder(host: None, tmp_path: Path) -> None:
         )
         for size, quality in (((320, 192), None), ((321, 193), 0))
     ]
-    assert standin.run("encoder", tmp_path, jobs, False, POISON="1", DELAY="1") == len(jobs)
+    assert standin.run("encoder", tmp_path, jobs, 0, POISON="1", DELAY="1") == len(jobs)
     for path, pix_fmt, size, options, pts in jobs:
         exact = options["quality"] == 0 and options["codec"] != "av1"
         assert_shows_texture(Path(path), video_info(size), pix_fmt, pts, 0 if exact else 3)
@@ -169,21 +169,28 @@ def test_our_encoder(host: None, tmp_path: Path) -> None:
     assert len(served) == len(jobs)
     for session in served:
         assert session["submitted"] == session["locked"] == session["compared"] == session["poisoned"] == len(PTS)
-        assert session["mapped"] == 0 and session["gop"] == 250
+        assert (session["mapped"], session["changed"], session["gop"]) == (0, 0, 250)
 
 
 def test_a_surface_that_is_reused_too_early_shows(host: None, tmp_path: Path) -> None:
     """The other tests would fail if our encoder gave surfaces back before NVENC has read them."""
     path = tmp_path / "out.mkv"
-    standin.run("encoder", tmp_path, [job(path)], True)
+    standin.run("encoder", tmp_path, [job(path)], 1)
     with pytest.raises(AssertionError):
         assert_shows_texture(path, video_info((320, 192)), "yuv420p", PTS, 3)
+
+
+def test_a_surface_that_changes_before_its_lock_is_refused(host: None, tmp_path: Path) -> None:
+    """So late that x265 has the picture already, which the chip need not have."""
+    said = standin.run("encoder", tmp_path, [job(tmp_path / "out.mkv", codec="hevc")], 6)
+    assert "hevc_nvenc can't encode 320x192 nv12 (" in said
+    assert [session["changed"] for session in standin.sessions(tmp_path)] == [0, 1]
 
 
 def test_parity_with_x264(host: None, tmp_path: Path) -> None:
     """With the quality of kept pixels, frames, times and order are those of x264, and the PSNR is 45 dB."""
     ours, theirs = tmp_path / "nvenc.mp4", tmp_path / "x264.mp4"
-    standin.run("encoder", tmp_path, [job(ours, quality="high")], False, POISON="1")
+    standin.run("encoder", tmp_path, [job(ours, quality="high")], 0, POISON="1")
     standin.run("cpu", tmp_path, [job(theirs, quality="high")])
     a, b = list(pictures(ours)), list(pictures(theirs))
     assert [p.time for p in a] == [p.time for p in b] and len(a) == len(PTS)
@@ -208,12 +215,12 @@ def test_parity_with_x264(host: None, tmp_path: Path) -> None:
     ],
 )
 def test_faults_on_the_way(fault: str, line: str, host: None, tmp_path: Path) -> None:
-    assert standin.run("encoder", tmp_path, [job(tmp_path / "out.mkv")], False, FAULT=fault) == line
+    assert standin.run("encoder", tmp_path, [job(tmp_path / "out.mkv")], 0, FAULT=fault) == line
 
 
 def test_packets_without_encoding(host: None, tmp_path: Path) -> None:
     """For the measurement of everything but the encoder: a packet for each picture, which players accept."""
     path = tmp_path / "out.mkv"
-    standin.run("encoder", tmp_path, [job(path)], False, EMPTY="1")
+    standin.run("encoder", tmp_path, [job(path)], 0, EMPTY="1")
     assert len(list(pictures(path))) == len(PTS)
     assert [s["compared"] for s in standin.sessions(tmp_path)] == [0, 0]

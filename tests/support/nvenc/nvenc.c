@@ -131,6 +131,7 @@ static NVENCSTATUS compare_surface(Session *s, int64_t number)
     free(picture->copy);
     picture->copy = NULL;
     s->compared++;
+    s->changed += !same;
     return same ? NV_ENC_SUCCESS
                 : fail(s, NV_ENC_ERR_GENERIC, "surface %lld changed before its lock", (long long)number);
 }

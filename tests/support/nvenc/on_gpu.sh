@@ -5,6 +5,7 @@
 #
 #     PYTHON=python3 tests/support/nvenc/on_gpu.sh [VIDEO for the rate]
 set -uo pipefail
+video=${1:+$(realpath "$1")}
 cd "$(dirname "$0")/../../.."
 python=${PYTHON:-python3}
 work=$(mktemp -d)
@@ -15,7 +16,7 @@ status=0
 "$python" -m pytest -p no:cacheprovider -q -rs tests/stages/encode/test_nvenc.py \
     --deselect tests/stages/encode/test_nvenc.py::test_a_gpu_without_nvenc_is_named || status=1
 "$python" -m pytest -p no:cacheprovider -q -rs tests/stages/encode/test_nvenc_standin.py tests/pipeline/test_nvenc_runs.py || status=1
-if [ $# -gt 0 ]; then
-    (cd tools/benchmarks && NVENC_STANDIN_EMPTY=1 "$python" nvenc_rate.py "$(realpath "$OLDPWD/$1")" --work "$work") || status=1
+if [ -n "$video" ]; then
+    NVENC_STANDIN_EMPTY=1 "$python" tools/benchmarks/nvenc_rate.py "$video" --work "$work" || status=1
 fi
 exit $status

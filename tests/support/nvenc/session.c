@@ -254,12 +254,14 @@ static void write_log(const Session *s, int surfaces, int mapped)
         return;
     fprintf(file,
             "{\"codec\": \"%s\", \"width\": %d, \"height\": %d, \"depth\": %d, \"full_chroma\": %d, \"b_frames\": %d, "
-            "\"b_pyramid\": %d, \"gop\": %d, \"quality\": %g, \"bitrate\": %d, \"lossless\": %d, \"latency\": %lld, "
-            "\"submitted\": %lld, \"locked\": %lld, \"compared\": %lld, \"poisoned\": %lld, \"registered\": %d, "
-            "\"mapped\": %d}\n",
-            codecs[s->which].name, t->width, t->height, t->depth, t->full_chroma, t->b_frames,
-            t->b_pyramid, t->gop, t->quality, t->bitrate, t->lossless, (long long)s->latency, (long long)s->submitted,
-            (long long)s->locked, (long long)s->compared, (long long)s->poisoned, surfaces, mapped);
+            "\"b_pyramid\": %d, \"gop\": %d, \"quality\": %g, \"bitrate\": %d, \"lossless\": %d, ",
+            codecs[s->which].name, t->width, t->height, t->depth, t->full_chroma, t->b_frames, t->b_pyramid, t->gop,
+            t->quality, t->bitrate, t->lossless);
+    fprintf(file,
+            "\"latency\": %lld, \"submitted\": %lld, \"locked\": %lld, \"compared\": %lld, \"changed\": %lld, "
+            "\"poisoned\": %lld, \"registered\": %d, \"mapped\": %d}\n",
+            (long long)s->latency, (long long)s->submitted, (long long)s->locked, (long long)s->compared,
+            (long long)s->changed, (long long)s->poisoned, surfaces, mapped);
     fclose(file);
 }
 

@@ -32,7 +32,7 @@ typedef struct {
     Bitstream *bitstreams;
     Submitted pictures[IN_FLIGHT];
     int64_t submitted, read, locked; /* pictures so far */
-    int64_t latency, compared, poisoned;
+    int64_t latency, compared, changed, poisoned;
     uint8_t *planes; /* of the picture that is being encoded */
     Packet gray;     /* with NVENC_STANDIN_EMPTY */
     int ended, lost;

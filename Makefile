@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format clean nvenc-standin
 
 demo: .venv/base
 	$(BIN)/python -m segmentation samples/astronaut.mp4 -o samples/astronaut.segmented.mp4 -y
@@ -18,6 +18,10 @@ lint: .venv/test
 format: .venv/test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# For tests of NVENC without NVENC, see tests/support/nvenc/nvenc.c.
+nvenc-standin:
+	$(MAKE) -C tests/support/nvenc OUT=$(CURDIR)/build/nvenc
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

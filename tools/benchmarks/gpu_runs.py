@@ -38,6 +38,7 @@ IN_MEMORY = 1200  # frames that encoders get again and again: all that differ in
 KINDS: dict[str, dict[str, Any]] = {  # options of the pipeline
     "null": {"encode": "null"},
     "jpeg": {"encode": "jpeg"},
+    "nvenc": {"encode": "nvenc"},
     "x264 ultrafast": {"encode": "x264-segments", "preset": "ultrafast"},
     "x264 default": {"encode": "x264-segments"},
 }

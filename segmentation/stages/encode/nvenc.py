@@ -1,18 +1,18 @@
 """Encoding with NVENC, the video encoder of NVIDIA GPUs, through FFmpeg, from the GPU's memory.
 
-Not run here: the GPU that this was developed on has no NVENC. These parts were checked instead:
+Not run on a GPU that has NVENC. These parts were checked instead:
 
 - every option, against the tables of the encoders in PyAV's wheels;
-- the surfaces' layout, by encoding the same memory on the CPU;
+- all that happens between this module, FFmpeg and NVENC's API, with a stand-in for NVIDIA's library;
 - the way from PyTorch's memory to FFmpeg's frames, on a GPU;
-- the refusal, on machines without NVENC;
-- the rest, against FFmpeg's source.
+- the refusal, on machines without NVENC.
 
 The default qualities are a guess at those of x264 and x265.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 from typing import TYPE_CHECKING, ClassVar
 
@@ -21,11 +21,11 @@ import torch
 from av.video.frame import CudaContext, VideoFrame
 
 from segmentation.config import Config
-from segmentation.errors import OutputError, one_line
+from segmentation.errors import DeviceError, OutputError, one_line
 from segmentation.frames import FORMATS, Frame, FrameBatch, Memory, VideoInfo
 from segmentation.media.muxer import Muxer
 from segmentation.stages.encode import Encoder, VideoPacket
-from segmentation.stages.encode.nvenc_support import ALWAYS, QUALITY, extras, nvenc_engine
+from segmentation.stages.encode.nvenc_support import ALWAYS, FULL, QUALITY, extras, nvenc_engine
 from segmentation.stages.encode.pyav import describe_stream, round_up
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PRESET = "p5"
+_GOP = "250"  # frames, as with x264: without it the driver's preset decides, and may choose one keyframe alone
 _MEMORY = "cuda"  # FFmpeg's pixel format for frames in the GPU's memory
 _PITCH = 256  # bytes: rows are multiples of it long; NVENC requires multiples of 4
 
@@ -76,7 +77,7 @@ class NvencEncoder(Encoder):
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
-        return nvenc_engine(config)
+        return nvenc_engine(config, info)
 
     @staticmethod
     def formats(codec: str) -> tuple[str, ...]:
@@ -108,6 +109,12 @@ class NvencEncoder(Encoder):
         try:
             return list(self._stream.encode(picture))
         except (av.error.FFmpegError, ValueError) as exc:
+            number = getattr(exc, "errno", None)
+            if number == errno.EIO:
+                text = f"{self._stream.codec_context.name}: {one_line(exc)}"
+                raise DeviceError(f"the GPU failed ({text}); see nvidia-smi and the system's log") from exc
+            if number == errno.ENOMEM:
+                raise OutputError(f"{self._error_prefix} ({FULL}); try --encode x264") from exc
             raise OutputError(f"{self._error_prefix} ({one_line(exc)}); try --encode x264") from exc
 
 
@@ -132,7 +139,7 @@ def surfaces(y: torch.Tensor, u: torch.Tensor, v: torch.Tensor, width: int, heig
 
 def options(codec: str, config: Config, extra: dict[str, str]) -> dict[str, str]:
     """Returns FFmpeg's options of the encoder. `extra` are those of `nvenc_support.extras`."""
-    chosen = {"preset": config.preset or _PRESET}
+    chosen = {"preset": config.preset or _PRESET, "g": _GOP}
     if config.quality == 0 and codec != "av1":
         return {**chosen, "tune": "lossless", "bf": "0"}
     quality = QUALITY[codec].of(config.quality)

@@ -16,29 +16,33 @@ from av.video.codeccontext import VideoCodecContext
 from segmentation.atomic_file import write_atomically
 from segmentation.config import NVENC_PRESETS, Config
 from segmentation.errors import BackendError, LacksEngine, one_line
+from segmentation.frames import VideoInfo
 from segmentation.gpu.discovery import enter_context, find_gpu
 from segmentation.rate_factor import RateFactor
 
-# NVENC's own scale, near that of x264 and x265.
+# NVENC's own scale, near that of x264 and x265: a guess, since no measurement leads from one to the other.
 QUALITY = {"h264": RateFactor(26, 19), "hevc": RateFactor(30, 23), "av1": RateFactor(32, 22)}
 ALWAYS = {"tune": "hq", "rc": "vbr", "rc-lookahead": "20", "spatial-aq": "1"}
 # Options that only newer GPUs support, best first. The first that open an encoder are used.
 EXTRAS = ({"bf": "3", "b_ref_mode": "middle", "temporal-aq": "1"}, {"bf": "3"}, {"bf": "0"})
+# Width and height of trials, and up to which every GPU's NVENC makes all codecs. Other sizes are tried themselves.
+_TRIAL, _LARGEST = 256, 4096
 _NONE = "this GPU has no NVENC, as A100, H100, H200 and B200 have none"
+FULL = "consumer cards take few encoders at once, or the GPU's memory is full"
 _HINTS = {  # fragments of FFmpeg's messages, after which fewer options do not help
     "Cannot load": "there is no NVIDIA driver, or in a container NVIDIA_DRIVER_CAPABILITIES leaves out video",
     "required nvenc API": "the NVIDIA driver is too old for this FFmpeg",
     "unsupported device": _NONE,
     "no encode device": _NONE,
-    "out of memory (10)": "consumer cards take few encoders at once, or the GPU's memory is full",
+    "out of memory (10)": FULL,
     "Codec not supported": "this GPU's NVENC does not make it; av1 needs Ada or newer",
 }
 
 
-def nvenc_engine(config: Config) -> str:
+def nvenc_engine(config: Config, info: VideoInfo | None = None) -> str:
     """Says in one line which encoder of NVENC's runs on which GPU.
 
-    Raises `LacksEngine` where it can't encode as `config` says.
+    Raises `LacksEngine` where it can't encode as `config` says, or not in the size of `info`.
     """
     codec = config.codec or "h264"
     if codec not in QUALITY:
@@ -49,6 +53,11 @@ def nvenc_engine(config: Config) -> str:
         raise BackendError("NVENC encodes on an NVIDIA GPU, not with --device cpu")
     index = int((config.device or "").partition(":")[2] or 0)
     found = extras(f"{codec}_nvenc", index)
+    if info is not None and not all(_TRIAL <= side <= _LARGEST for side in (info.width, info.height)):
+        width, height = (side + side % 2 for side in (info.width, info.height))
+        refusal = _refusal(f"{codec}_nvenc", index, width, height, found)
+        if refusal:
+            raise LacksEngine(f"{codec}_nvenc can't encode {width}x{height} ({refusal})")
     return f"{codec}_nvenc on cuda:{index}{'' if found['bf'] != '0' else ', without B-frames'}"
 
 
@@ -73,18 +82,10 @@ def _probed(library: str, index: int) -> dict[str, str] | str:
     enter_context(index)
     text = ""
     for extra in EXTRAS:
-        with _messages() as messages:
-            try:
-                current = HWAccel("cuda", device=str(index), options={"current_ctx": "1"})
-                context = CodecContext.create(library, "w", hwaccel=current)
-                assert isinstance(context, VideoCodecContext)
-                context.width, context.height, context.pix_fmt, context.time_base = 256, 256, "nv12", Fraction(1, 30)
-                context.options = {**ALWAYS, **extra}
-                context.open()
-                return extra
-            except av.error.FFmpegError as exc:
-                first = [" ".join(message.split()) for _, _, message in messages][:1]
-                text = text or (first[0] if first else one_line(exc))  # the first trial has the best message
+        refusal = _refusal(library, index, _TRIAL, _TRIAL, extra)
+        if not refusal:
+            return extra
+        text = text or refusal  # the first trial has the best message
         for fragment, hint in _HINTS.items():
             if fragment in text:
                 if hint == _NONE and note is not None:
@@ -93,6 +94,22 @@ def _probed(library: str, index: int) -> dict[str, str] | str:
                         write_atomically(note, f"{hint} ({text})".encode())
                 return f"{library} can't be used: {hint} ({text})"
     return f"{library} can't be used: this GPU or its driver refuses ({text})"
+
+
+def _refusal(library: str, index: int, width: int, height: int, extra: dict[str, str]) -> str:
+    """Returns FFmpeg's reason why an encoder can't be opened, empty if it can."""
+    with _messages() as messages:
+        try:
+            current = HWAccel("cuda", device=str(index), options={"current_ctx": "1"})
+            context = CodecContext.create(library, "w", hwaccel=current)
+            assert isinstance(context, VideoCodecContext)
+            context.width, context.height, context.pix_fmt, context.time_base = width, height, "nv12", Fraction(1, 30)
+            context.options = {**ALWAYS, **extra}
+            context.open()
+        except av.error.FFmpegError as exc:
+            first = [" ".join(message.split()) for _, _, message in messages][:1]
+            return first[0] if first else one_line(exc)
+    return ""
 
 
 def _no_nvenc_file(index: int) -> Path | None:

@@ -15,6 +15,7 @@ import av
 import av.error
 from av.container import InputContainer
 from av.packet import Packet
+from av.sidedata.sidedata import SideDataContainer
 from av.stream import Disposition
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
@@ -321,7 +322,8 @@ def display_matrix(frame: VideoFrame, *, exif: bool = False) -> tuple[int, ...] 
     `exif`: the frame may have EXIF data. PyAV lacks that kind of side data, and crashes later if it is asked for any.
     """
     try:
-        side_data: Any = None if exif else frame.side_data.get("DISPLAYMATRIX")
+        # Not `frame.side_data`, which keeps this container: the two would hold the frame until a garbage collection.
+        side_data: Any = None if exif else SideDataContainer(frame).get("DISPLAYMATRIX")  # type: ignore[call-arg]
         if side_data is not None:
             return tuple(memoryview(bytes(side_data)).cast("i"))
     except ValueError:  # another kind that PyAV lacks

@@ -90,9 +90,16 @@ def nvdec_engines(config: Config, info: VideoInfo | None) -> int:
     index = device_index(config)
     if info is None:
         return nvdec_caps(index, "H264", "420", 8).engines
-    video = f"{info.codec} {info.pix_fmt} of {info.width}x{info.height}"
+    video = _named(info)
     caps = _caps_for(info, index, video)
     _check_size(info, caps, video)
+    check_exactness(config, info)
+    return caps.engines
+
+
+def check_exactness(config: Config, info: VideoInfo) -> None:
+    """Raises `LacksEngine` for videos that any NVDEC would decode, but not to the frames that are to be shown."""
+    video = _named(info)
     if info.interlaced:
         raise LacksEngine(f"NVDEC would mix the fields of interlaced frames, and this is {video}")
     if info.layered:
@@ -101,7 +108,10 @@ def nvdec_engines(config: Config, info: VideoInfo | None) -> int:
         raise LacksEngine(f"NVDEC would lose packed B-frames, and this is {video} with some")
     if config.start and not info.timed:
         raise LacksEngine(f"several decoders find --start by timestamps, and this is {video} without any")
-    return caps.engines
+
+
+def _named(info: VideoInfo) -> str:
+    return f"{info.codec} {info.pix_fmt} of {info.width}x{info.height}"
 
 
 def _caps_for(info: VideoInfo, index: int, video: str) -> DecoderCaps:

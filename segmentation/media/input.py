@@ -24,7 +24,7 @@ from segmentation.byte_source import ByteSource, source_name
 from segmentation.config import MAX_PIXELS
 from segmentation.errors import InputError, one_line
 from segmentation.frames import FORMATS, FULL, Color, VideoInfo
-from segmentation.media.bitstream import has_layers, may_interlace, packs_b_frames
+from segmentation.media.bitstream import begins_inside, has_layers, may_interlace, packs_b_frames
 from segmentation.media.containers import is_sequence, numbers_of
 from segmentation.media.download import DownloadError, Files
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
@@ -189,9 +189,10 @@ def video_stream(container: InputContainer, path: str, access: Access | None = N
 def decoder_options(access: Access) -> dict[str, str]:
     """Returns FFmpeg's options with which a decoder refuses frames far beyond the limit.
 
-    The codec's own size, which FFmpeg checks, may be that of whole blocks; `check_size` checks the picture's.
+    The codec's own size, which FFmpeg checks, may be that of whole blocks; `check_size` checks the picture's. Without
+    `unaligned` FFmpeg leaves columns at the left that the stream says to cut off.
     """
-    return {"max_pixels": str(min(MAX_PIXELS, 2 * access.max_pixels + (1 << 16)))}
+    return {"max_pixels": str(min(MAX_PIXELS, 2 * access.max_pixels + (1 << 16))), "flags": "+unaligned"}
 
 
 def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
@@ -241,6 +242,7 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
             interlaced=frame.interlaced_frame or may_interlace(codec, head),
             layered=has_layers(codec, head),
             packed=packs_b_frames(codec, head),
+            inside=begins_inside(codec, head),
             access=access,
             stream=None if isinstance(source, str) else source,
             extradata=extradata,

@@ -139,7 +139,13 @@ def summary(results: dict[str, Result]) -> Result:
     reasons = Counter(result["explained"] for result in results.values() if result.get("explained"))
     refused = sum(bool(r.get("left") and r["left"]["refusal"] and r["state"] == "same") for r in results.values())
     alone = sum(bool(result.get("one_decoder") and not result["left"]["refusal"]) for result in results.values())
-    return {"files": len(results), **states, "explained by": dict(reasons), "both refuse": refused, "both by one": alone}
+    return {
+        "files": len(results),
+        **states,
+        "explained by": dict(reasons),
+        "both refuse": refused,
+        "both by one": alone,
+    }
 
 
 def head(arguments: list[str]) -> Result:
@@ -158,7 +164,9 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.json")
     parser.add_argument("--left", default="cpu", metavar="SIDE", help="default: cpu")
     parser.add_argument("--right", default="gpu", metavar="SIDE", help="default: gpu")
-    parser.add_argument("--masks", type=int, default=40, metavar="N", help="frames whose masks are compared, default 40")
+    parser.add_argument(
+        "--masks", type=int, default=40, metavar="N", help="frames whose masks are compared, default 40"
+    )
     parser.add_argument("--limit", type=float, default=180, metavar="SECONDS", help="for a file, default 180")
     options = parser.parse_args()
     if missing := [str(path) for path in options.inputs if not path.exists()]:

@@ -72,6 +72,9 @@ class InChunks(PyAVDecoder):
         count, end = 0, Fraction(0)
         while (chunk := self._queue.next_chunk()) is not None:
             for decoded in self._of(chunk):
+                if decoded.is_corrupt and count == 0 and self.info.codec == "hevc":
+                    continue  # as PyAVDecoder does
+                self.damaged += decoded.is_corrupt
                 if (decoded.width, decoded.height) != (self.info.width, self.info.height):
                     raise size_changes(self.info)
                 stored = self._reorder.next() if self.info.decoding_times else decoded.pts
@@ -99,6 +102,7 @@ class InChunks(PyAVDecoder):
         """Yields the frames that belong to a chunk."""
         context: Any = av.CodecContext.create(self.info.codec, "r")
         context.options = decoder_options(self.info.access)
+        context.options["flags"] += "+output_corrupt" if self.info.codec == "hevc" else ""
         context.thread_type, context.thread_count = "NONE", 1  # threads by slices may pass over errors
         times: dict[int | None, bool] = {}  # whether the frame of a packet is hidden
         for packet in [*chunk.packets(), None]:
@@ -107,7 +111,6 @@ class InChunks(PyAVDecoder):
                 times[packet.pts] = packet.is_discard or is_hidden(self.info.codec, packet)
             for frame in self._decoded(context, packet):
                 if chunk.shows(frame.pts) and not times.get(frame.pts, False):
-                    self.damaged += frame.is_corrupt
                     yield frame
 
     def _decoded(self, context: Any, packet: VideoPacket | None) -> list[VideoFrame]:

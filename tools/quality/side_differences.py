@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
@@ -40,16 +40,10 @@ class Comparison:
     text: str = ""  # the difference in words
 
     def as_json(self) -> dict[str, Any]:
-        def public(outcome: Outcome) -> dict[str, Any]:
-            return {name: value for name, value in asdict_of(outcome).items() if not name.startswith("_")}
+        def public(of: Outcome | Comparison) -> dict[str, Any]:  # `asdict` can't copy a hash
+            return {name: getattr(of, name) for name in of.__dataclass_fields__ if not name.startswith("_")}
 
-        rest = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("left", "right")}
-        return {"left": public(self.left), "right": public(self.right), **rest}
-
-
-def asdict_of(outcome: Outcome) -> dict[str, Any]:
-    """`asdict`, which can't copy a hash."""
-    return {name: getattr(outcome, name) for name in outcome.__dataclass_fields__}
+        return {**public(self), "left": public(self.left), "right": public(self.right)}
 
 
 def compare(path: str, left: AnySide, right: AnySide, masks: int) -> Comparison:
@@ -80,9 +74,7 @@ def _compare_frames(found: Comparison, number: int, ours: Shown | None, theirs: 
         found.first = number
 
 
-def _compare_masks(
-    found: Comparison, ours: Iterator[NDArray[np.bool_]], theirs: Iterator[NDArray[np.bool_]]
-) -> None:
+def _compare_masks(found: Comparison, ours: Iterator[NDArray[np.bool_]], theirs: Iterator[NDArray[np.bool_]]) -> None:
     try:
         for a, b in zip_longest(ours, theirs):
             if a is None or b is None or a.shape != b.shape:

@@ -1,4 +1,4 @@
-"""The two sides that compare_sides.py compares: each decodes a file, and finds its masks, by the program's own stages."""
+"""The sides of compare_sides.py: each decodes a file, and finds its masks, by the program's own stages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Outcome:
     refusal: str = ""
     sha256: str = ""  # of all times and digests
 
-    _all: "hashlib._Hash" = field(default_factory=hashlib.sha256, repr=False)
+    _all: hashlib._Hash = field(default_factory=hashlib.sha256, repr=False)
 
     def count(self, shown: Shown) -> Shown:
         self.frames += 1
@@ -132,7 +132,7 @@ class Side:
 
 
 class Program:
-    """FFmpeg's own program, another version than the libraries of PyAV. It tells nothing of damage, and has no masks."""
+    """FFmpeg's own program, of another version than PyAV's libraries, without masks. Nobody says what is damaged."""
 
     def frames(self, path: str, outcome: Outcome) -> Iterator[Shown]:
         """As `Side.frames`."""

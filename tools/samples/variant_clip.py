@@ -1,4 +1,4 @@
-"""Encodes and muxes the videos of make_variants.py, with FFmpeg's encoders through PyAV: one thread, no random names."""
+"""Encodes and muxes the videos of make_variants.py by FFmpeg, through PyAV: on one thread, without random names."""
 
 from __future__ import annotations
 
@@ -130,16 +130,18 @@ def joined(target: Path, *sources: Path) -> Path:
     """Writes the packets of all sources one after the other, as one stream whose time goes on."""
     with av.open(str(target), "w", container_options=dict(_EXACT)) as container:
         copy: Any = None
-        begin = Fraction(0)
+        shown = decoded = Fraction(0)  # where the source before ends
         for source in sources:
             with av.open(str(source)) as given:
                 stream = given.streams.video[0]
+                packets: list[Any] = [packet for packet in given.demux(stream) if packet.size]
+                first = min(packet.pts * packet.time_base for packet in packets)
+                shift = max(shown - first, decoded - packets[0].dts * packets[0].time_base) if copy else Fraction(0)
                 copy = copy or container.add_stream_from_template(stream)
-                packets = [packet for packet in given.demux(stream) if packet.size]
-                length = Fraction(len(packets), RATE)
                 for packet in packets:
-                    move(packet, begin)
+                    move(packet, shift)
+                    shown = max(shown, packet.pts * packet.time_base + Fraction(1, RATE))
+                    decoded = packet.dts * packet.time_base + Fraction(1, RATE)
                     packet.stream = copy
                     container.mux(packet)
-                begin += length
     return target

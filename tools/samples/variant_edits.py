@@ -117,11 +117,20 @@ def _damaged(facts: Facts) -> bool:
 
 _BEGIN = [
     Variant(
-        "h264-no-idr.mkv", _from_second_keyframe(h264(_OPEN)), lambda f: f.exact == 0 and f.keyframes == 4 and f.frames > 40
+        "h264-no-idr.mkv",
+        _from_second_keyframe(h264(_OPEN)),
+        lambda f: f.exact == 0 and f.keyframes == 4 and f.frames > 40,
     ),
     Variant("h264-no-idr.ts", _from_second_keyframe(h264(_OPEN)), lambda f: f.exact == 0 and f.keyframes == 4),
     Variant("hevc-begins-with-cra.mkv", _from_second_keyframe(hevc(_OPEN_HEVC)), lambda f: f.exact == 4),
     Variant("hevc-begins-with-cra.ts", _from_second_keyframe(hevc(_OPEN_HEVC)), lambda f: f.exact == 4),
+    Variant("h264-begins-within-group.ts", _without(h264(), *range(5)), lambda f: f.exact == 4 and f.frames == 48),
+    Variant("hevc-begins-within-group.ts", _without(hevc(), *range(5)), lambda f: f.exact == 4 and f.frames == 48),
+    Variant(
+        "h264-begins-within-refresh.ts",
+        _without(h264("keyint=15:intra-refresh=1:bframes=0"), *range(9)),
+        lambda f: f.exact == 0 and 0 < f.frames < 51,
+    ),
     Variant(
         "mpeg2-begins-with-open-gop.ts",
         _from_second_keyframe(Clip(codec="mpeg2video", options={"bf": "2"})),
@@ -203,7 +212,11 @@ _PARAMETERS = [
 ]
 
 _TIMES = [
-    Variant("h264-negative-pts.ts", h264(clock=Fraction(-1), muxing=_AS_IT_IS).write, lambda f: bool(f.info and f.info.start < 0)),
+    Variant(
+        "h264-negative-pts.ts",
+        h264(clock=Fraction(-1), muxing=_AS_IT_IS).write,
+        lambda f: bool(f.info and f.info.start < 0),
+    ),
     Variant(
         "h264-negative-pts.mp4",
         h264(clock=Fraction(-1), muxing=_AS_IT_IS).write,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -79,7 +79,9 @@ H264 = [
     Variant("h264-fields-mbaff-tff.ts", h264(f"{_H264}:tff=1").write, lambda f: f.interlaced == f.frames == COUNT),
     Variant("h264-fields-mbaff-bff.mp4", h264(f"{_H264}:bff=1").write, lambda f: f.interlaced == f.frames == COUNT),
     Variant(
-        "h264-fields-flag-only.mp4", h264(f"{_H264}:fake-interlaced=1").write, lambda f: bool(f.info and f.info.interlaced)
+        "h264-fields-flag-only.mp4",
+        h264(f"{_H264}:fake-interlaced=1").write,
+        lambda f: bool(f.info and f.info.interlaced),
     ),
     Variant("h264-16-references.mp4", h264("keyint=60:ref=16:bframes=3").write, lambda f: whole(f, "h264")),
     Variant("h264-slices-cavlc.mp4", h264(f"{_H264}:slices=4:cabac=0:aud=1").write, lambda f: whole(f, "h264")),
@@ -160,10 +162,14 @@ OTHERS = [
         lambda f: f.pix_fmt == "yuv420p10le" and f.frames == COUNT,
     ),
     Variant(
-        "mpeg1-b.mpg", Clip(codec="mpeg1video", options={"bf": "2"}).write, lambda f: whole(f, "mpeg1video") and f.b_frames > 0
+        "mpeg1-b.mpg",
+        Clip(codec="mpeg1video", options={"bf": "2"}).write,
+        lambda f: whole(f, "mpeg1video") and f.b_frames > 0,
     ),
     Variant(
-        "mpeg2-open.ts", Clip(codec="mpeg2video", options={"bf": "2"}).write, lambda f: whole(f, "mpeg2video") and f.b_frames > 0
+        "mpeg2-open.ts",
+        Clip(codec="mpeg2video", options={"bf": "2"}).write,
+        lambda f: whole(f, "mpeg2video") and f.b_frames > 0,
     ),
     Variant(
         "mpeg2-closed.mkv",
@@ -177,9 +183,15 @@ OTHERS = [
     ),
     Variant("mpeg2-422.ts", Clip(codec="mpeg2video", pix_fmt="yuv422p").write, lambda f: f.pix_fmt == "yuv422p"),
     Variant("mpeg2.m2v", Clip(codec="mpeg2video", format="mpeg2video").write, lambda f: f.format == "mpegvideo"),
-    Variant("mpeg4.mp4", Clip(codec="mpeg4", options={"bf": "2"}).write, lambda f: whole(f, "mpeg4") and f.b_frames > 0),
-    Variant("mpeg4-quarter-pixel.mkv", Clip(codec="mpeg4", options={"flags": "+qpel"}).write, lambda f: whole(f, "mpeg4")),
-    Variant("mpeg4-fields.mkv", Clip(codec="mpeg4", options={"flags": "+ildct+ilme"}).write, lambda f: f.interlaced > 0),
+    Variant(
+        "mpeg4.mp4", Clip(codec="mpeg4", options={"bf": "2"}).write, lambda f: whole(f, "mpeg4") and f.b_frames > 0
+    ),
+    Variant(
+        "mpeg4-quarter-pixel.mkv", Clip(codec="mpeg4", options={"flags": "+qpel"}).write, lambda f: whole(f, "mpeg4")
+    ),
+    Variant(
+        "mpeg4-fields.mkv", Clip(codec="mpeg4", options={"flags": "+ildct+ilme"}).write, lambda f: f.interlaced > 0
+    ),
     Variant("mpeg4-odd-321x241.mkv", Clip(codec="mpeg4", size=(321, 241)).write, lambda f: f.sizes == {(321, 241)}),
     Variant("h263.avi", Clip(codec="h263", size=(352, 288)).write, lambda f: whole(f, "h263")),
     Variant("h263-sorenson.flv", Clip(codec="flv").write, lambda f: f.frames == COUNT),
@@ -191,7 +203,7 @@ OTHERS = [
 def _steps(facts: Facts) -> int:
     """Returns how many different lengths the frames have."""
     times = sorted(facts.pts)
-    return len({b - a for a, b in zip(times, times[1:], strict=False)})
+    return len({b - a for a, b in pairwise(times)})
 
 
 FORMS = [*H264, *HEVC, *OTHERS]

@@ -20,7 +20,7 @@ from av.video.stream import VideoStream
 
 from segmentation.errors import InputError, one_line
 from segmentation.frames import VideoInfo
-from segmentation.media.bitstream import h264_sizes
+from segmentation.media.bitstream import h264_pictures, may_interlace
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import open_input
 from segmentation.media.start_codes import bitstream_filter, filtered
@@ -162,9 +162,9 @@ def read(info: VideoInfo, first: int | None, cut_short: Callable[[], None] = lam
     """Yields the video's packets from the keyframe before the pts `first` on, for a decoder without a container.
 
     Yields all packets if `first` is `None`, or if a seek does not lead to such a keyframe. Calls `cut_short` if
-    reading ends with an error. Raises `InputError` where an H.264 stream goes on in another size.
+    reading ends with an error. Raises `InputError` where a stream goes on in another size or with fields.
     """
-    sizes: set[tuple[int, int]] | None = None  # that the first keyframe announces
+    pictures: set[tuple[int, ...]] = set()  # that the first keyframe announces
     sought = first if first is not None and _leads_before(info, first) else None
     with open_input(info.path, info.access) as container:
         stream = container.streams[info.stream_index]
@@ -176,15 +176,25 @@ def read(info: VideoInfo, first: int | None, cut_short: Callable[[], None] = lam
             for packet in container.demux(stream):
                 refuse_encrypted(packet, info.path)
                 for ready in filtered(packet, filters, info.path) if packet.size else ():
-                    if info.codec == "h264" and ready.is_keyframe:
-                        found = h264_sizes(bytes(ready))
-                        sizes = sizes or found
-                        if not found <= sizes:
-                            raise size_changes(info)
+                    if ready.is_keyframe and info.codec in ("h264", "mpeg2video"):
+                        _check_keyframe(info, bytes(ready), pictures)
                     yield ready
         except av.error.FFmpegError as exc:
             log.warning("%s: reading ended early: %s", info.path, one_line(exc))
             cut_short()
+
+
+def _check_keyframe(info: VideoInfo, data: bytes, pictures: set[tuple[int, ...]]) -> None:
+    """Raises `InputError` for a keyframe of other `pictures` than the first one's, which it adds, or with fields."""
+    if not info.interlaced and may_interlace(info.codec, data):
+        raise InputError(
+            f"{info.path}: becomes interlaced on the way, and NVDEC would mix its fields; use --decode pyav"
+        )
+    found = h264_pictures(data) if info.codec == "h264" else set()
+    if not pictures:
+        pictures |= found
+    if not found <= pictures:
+        raise size_changes(info)
 
 
 def size_changes(info: VideoInfo) -> InputError:

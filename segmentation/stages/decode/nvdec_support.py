@@ -106,6 +106,10 @@ def check_exactness(config: Config, info: VideoInfo) -> None:
         raise LacksEngine(f"NVDEC would put out each view as a frame of its own, and this is {video} with several")
     if info.packed:
         raise LacksEngine(f"NVDEC would lose packed B-frames, and this is {video} with some")
+    if info.inside:
+        raise LacksEngine(
+            f"NVDEC would show the coded picture from its corner on, and this is {video} within a larger one"
+        )
     if config.start and not info.timed:
         raise LacksEngine(f"several decoders find --start by timestamps, and this is {video} without any")
 

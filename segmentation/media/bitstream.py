@@ -1,10 +1,11 @@
 """Reads from a stream's first bytes, with start codes, what tells decoders apart, before a frame is decoded."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 _SPS = 7  # nal_unit_type of a sequence parameter set, H.264 table 7-1
+_SEI, _RECOVERY_POINT = 6, 6  # nal_unit_type and payloadType, H.264 tables 7-1 and D.1
 _HEVC_SPS = 33  # the same, H.265 table 7-1
 _PROFILE, _LEVEL = 88, 8  # bits in profile_tier_level, H.265 clause 7.3.3
 _WITH_CHROMA = {44, 83, 86, 100, 110, 118, 122, 128, 134, 135, 138, 139, 244}  # profile_idc, H.264 clause 7.3.2.1.1
@@ -42,6 +43,34 @@ def begins_inside(codec: str, data: bytes) -> bool:
 def h264_pictures(data: bytes) -> set[tuple[int, ...]]:
     """Returns the shown pictures that H.264's sequence parameter sets state: left, top, width, height in pixels."""
     return {(sps.left, sps.top, sps.width, sps.height) for sps in _parameter_sets(data)}
+
+
+def begins_stream(codec: str, data: bytes) -> bool:
+    """Returns whether a decoder may begin here: H.264 and HEVC need a sequence parameter set first."""
+    if codec == "h264":
+        return any(unit and unit[0] & 31 == _SPS for unit in _units(data))
+    return codec != "hevc" or any(unit and unit[0] >> 1 & 63 == _HEVC_SPS for unit in _units(data))
+
+
+def refreshes_gradually(codec: str, data: bytes) -> bool:
+    """Returns whether pictures are exact only some frames after this H.264 keyframe (recovery point SEI, D.1.8)."""
+    messages = (unit[1:] for unit in _units(data) if unit and unit[0] & 31 == _SEI) if codec == "h264" else ()
+    return any(_Bits(payload).golomb() > 0 for kind, payload in _payloads(messages) if kind == _RECOVERY_POINT)
+
+
+def _payloads(messages: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yields type and content of each message in SEI units, H.264 clause 7.3.2.3.1."""
+    for message in messages:
+        rest = message.replace(b"\0\0\3", b"\0\0")
+        while len(rest) > 2:  # the last byte ends the unit
+            numbers = []
+            for _ in range(2):  # type and size, each in bytes of 255 and a smaller one
+                more = len(rest) - len(rest.lstrip(b"\xff"))
+                numbers.append(255 * more + sum(rest[more : more + 1]))
+                rest = rest[more + 1 :]
+            kind, size = numbers
+            yield kind, rest[:size]
+            rest = rest[size:]
 
 
 class _ParameterSet(NamedTuple):

@@ -24,7 +24,14 @@ from segmentation.byte_source import ByteSource, source_name
 from segmentation.config import MAX_PIXELS
 from segmentation.errors import InputError, one_line
 from segmentation.frames import FORMATS, FULL, Color, VideoInfo
-from segmentation.media.bitstream import begins_inside, has_layers, may_interlace, packs_b_frames
+from segmentation.media.bitstream import (
+    begins_inside,
+    begins_stream,
+    has_layers,
+    may_interlace,
+    packs_b_frames,
+    refreshes_gradually,
+)
 from segmentation.media.containers import is_sequence, numbers_of
 from segmentation.media.download import DownloadError, Files
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
@@ -243,6 +250,7 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
             layered=has_layers(codec, head),
             packed=packs_b_frames(codec, head),
             inside=begins_inside(codec, head),
+            gradual=refreshes_gradually(codec, head),
             access=access,
             stream=None if isinstance(source, str) else source,
             extradata=extradata,
@@ -272,12 +280,14 @@ def first_packet_and_frame(
 ) -> tuple[Packet[VideoStream] | None, VideoFrame]:
     """Returns the first packet, see `start_codes`, and the first frame that can be decoded, skipping damaged packets.
 
-    The packet is `None` if all are damaged up to that frame. Raises `InputError` if there is no frame.
+    A packet of H.264 and HEVC has the parameter sets, if any does up to that frame. The packet is `None` if all are
+    damaged up to that frame. Raises `InputError` if there is no frame.
     """
     stream.thread_type = "SLICE"  # frame threads would decode a second of video to return one frame
     stream.codec_context.options = decoder_options(access)
     filters = bitstream_filter(stream)
     first: Packet[VideoStream] | None = None
+    begun = False
     try:
         for packet in container.demux(stream):
             refuse_encrypted(packet, path)
@@ -285,8 +295,9 @@ def first_packet_and_frame(
                 frames = packet.decode()
             except av.error.FFmpegError:
                 frames = []
-            if first is None and packet.size:
-                first = next(iter(filtered(packet, filters, path)), None)
+            if packet.size and (first is None or not begun):
+                first = next(iter(filtered(packet, filters, path)), first)
+                begun = first is not None and begins_stream(stream.codec_context.name, bytes(first))
             if frames:
                 check_size(frames[0].width, frames[0].height, path, access.max_pixels)
                 return first, frames[0]

@@ -6,7 +6,7 @@ By default the sides are the CPU's and the GPU's stages. Compared are refusals, 
 planes (SHA-256), damage, and the masks of the first frames. A file takes a line:
 
     same        nothing differs
-    explained   only what docs/gpu.md explains: `size`, `rounding` or `damage`
+    explained   only what docs/gpu.md explains: a `change on the way`, `rounding`, `damage`
     DIFFERS     anything else
     HANGS, DIES the process has not come back in time, or has ended; the next file gets a new one
 

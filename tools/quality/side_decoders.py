@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import av
@@ -105,7 +106,9 @@ class InChunks(PyAVDecoder):
         context.options["flags"] += "+output_corrupt" if self.info.codec == "hevc" else ""
         context.thread_type, context.thread_count = "NONE", 1  # threads by slices may pass over errors
         times: dict[int | None, bool] = {}  # whether the frame of a packet is hidden
-        for packet in [*chunk.packets(), None]:
+        for packet in chain(chunk.packets(), [None]):
+            if self._queue.closed.is_set():
+                return
             if packet is not None:
                 self._reorder.feed(packet.pts)
                 times[packet.pts] = packet.is_discard or is_hidden(self.info.codec, packet)

@@ -117,8 +117,8 @@ def _explanation(found: Comparison) -> str:
     left, right, kinds = found.left, found.right, set(found.kinds)
     if right.decoder not in LIKE_NVDEC:
         return ""
-    if "the picture's size changes" in right.refusal and not left.refusal:
-        return "size"
+    if "on the way" in right.refusal and not left.refusal:
+        return "change on the way"
     if kinds <= {"planes"} and left.codec in ROUNDED and found.worst <= ROUNDING[0] and found.mean < ROUNDING[1]:
         return "rounding"
     damaged = bool(left.damaged) or left.cut_short

@@ -16,8 +16,8 @@ from variant_facts import Facts
 from variant_forms import COUNT, HIDES, Variant, h264, hevc, vp9, whole
 
 _H264 = "keyint=12:min-keyint=12:scenecut=0"
-_OPEN = f"{_H264}:bframes=3:open-gop=1"
-_OPEN_HEVC = "keyint=12:min-keyint=12:scenecut=0:bframes=4:open-gop=1"
+_OPEN = f"{_H264}:bframes=3:b-adapt=0:open-gop=1"
+_OPEN_HEVC = "keyint=12:min-keyint=12:scenecut=0:bframes=3:b-adapt=0:open-gop=1"
 _FASTSTART = {"movflags": "+faststart"}
 _AS_IT_IS = {"avoid_negative_ts": "disabled"}  # else muxers move the beginning to 0
 

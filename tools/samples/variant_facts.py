@@ -8,6 +8,7 @@ from typing import Any
 
 import av
 import av.error
+from av.packet import Packet
 from av.video.frame import PictureType
 
 from segmentation.errors import InputError
@@ -26,6 +27,7 @@ class Facts:
     packets: int = 0
     keyframes: int = 0
     exact: int = 0  # keyframes at which decoding may begin: IDR in H.264, IRAP in HEVC
+    leading: int = 0  # packets whose frames are shown before the keyframe that they follow, as in open groups
     hidden: int = 0  # packets whose frame is never shown
     superframes: int = 0  # packets of VP9 that may hold hidden frames besides one that is shown
     timeless: int = 0  # packets without pts
@@ -59,11 +61,20 @@ def facts(path: Path) -> Facts:
         packets=len(packets),
         keyframes=sum(packet.is_keyframe for packet in packets),
         exact=sum(cuttable(packet) for packet in packets),
+        leading=_leading(packets),
         hidden=sum(is_hidden(info.codec, packet) for packet in packets if packet.size),
         superframes=sum(info.codec == "vp9" and bytes(packet)[-1] & 0xE0 == 0xC0 for packet in packets if packet.size),
         discarded=sum(packet.is_discard for packet in packets),
         **_decoded(path),
     )
+
+
+def _leading(packets: list[Packet[Any]]) -> int:
+    count, key = 0, None
+    for packet in packets:
+        key = packet.pts if packet.is_keyframe else key
+        count += key is not None and packet.pts is not None and packet.pts < key
+    return count
 
 
 def _decoded(path: Path) -> dict[str, Any]:

@@ -57,10 +57,10 @@ H264 = [
     Variant("h264-intra-only.mp4", h264("keyint=1").write, lambda f: whole(f, "h264", exact=60)),
     Variant(
         "h264-open.mp4",
-        h264(f"{_H264}:bframes=3:open-gop=1").write,
-        lambda f: whole(f, "h264", exact=1) and f.keyframes == 5,
+        h264(f"{_H264}:bframes=3:b-adapt=0:open-gop=1").write,
+        lambda f: whole(f, "h264", exact=1) and f.keyframes == 5 and f.leading > 8,
     ),
-    Variant("h264-open.ts", h264(f"{_H264}:bframes=3:open-gop=1").write, lambda f: whole(f, "h264", exact=1)),
+    Variant("h264-open.ts", h264(f"{_H264}:bframes=3:b-adapt=0:open-gop=1").write, lambda f: whole(f, "h264", exact=1)),
     Variant(
         "h264-one-idr.mkv",
         h264("keyint=infinite:scenecut=0:bframes=3").write,
@@ -102,7 +102,11 @@ H264 = [
     Variant("h264.flv", h264().write, lambda f: whole(f, "h264") and f.format == "flv"),
     Variant("h264-b-frames.avi", h264().write, lambda f: f.format == "avi" and bool(f.info and f.info.decoding_times)),
     Variant("h264-without-pts.h264", h264().write, lambda f: whole(f, "h264") and f.timeless == COUNT),
-    Variant("h264-open-without-pts.h264", h264(f"{_H264}:open-gop=1").write, lambda f: f.timeless == COUNT),
+    Variant(
+        "h264-open-without-pts.h264",
+        h264(f"{_H264}:bframes=3:b-adapt=0:open-gop=1").write,
+        lambda f: f.timeless == COUNT,
+    ),
     Variant(
         "h264-wrapped-clock.ts",
         h264(clock=Fraction(CLOCK, 90_000) - Fraction(6, 5)).write,
@@ -114,10 +118,10 @@ HEVC = [
     Variant("hevc-closed.mp4", hevc().write, lambda f: whole(f, "hevc", exact=5)),
     Variant(
         "hevc-open.mp4",
-        hevc(f"{_HEVC}:bframes=4:open-gop=1").write,
-        lambda f: whole(f, "hevc", exact=5),
+        hevc(f"{_HEVC}:bframes=3:b-adapt=0:open-gop=1").write,
+        lambda f: whole(f, "hevc", exact=5) and f.leading > 8,
     ),
-    Variant("hevc-open.ts", hevc(f"{_HEVC}:bframes=4:open-gop=1").write, lambda f: whole(f, "hevc", exact=5)),
+    Variant("hevc-open.ts", hevc(f"{_HEVC}:bframes=3:b-adapt=0:open-gop=1").write, lambda f: whole(f, "hevc", exact=5)),
     Variant(
         "hevc-one-idr.mkv",
         hevc("keyint=-1:scenecut=0:bframes=3").write,

@@ -20,7 +20,12 @@ from av.video.stream import VideoStream
 
 from segmentation.errors import InputError, one_line
 from segmentation.frames import VideoInfo
-from segmentation.media.bitstream import h264_pictures, may_interlace
+from segmentation.media.bitstream import (
+    begins_stream,
+    h264_pictures,
+    may_interlace,
+    refreshes_gradually,
+)
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import open_input
 from segmentation.media.start_codes import bitstream_filter, filtered
@@ -165,6 +170,7 @@ def read(info: VideoInfo, first: int | None, cut_short: Callable[[], None] = lam
     reading ends with an error. Raises `InputError` where a stream goes on in another size or with fields.
     """
     pictures: set[tuple[int, ...]] = set()  # that the first keyframe announces
+    begun = False  # before, there is nothing to decode, and a session may still have the parameters of another file
     sought = first if first is not None and _leads_before(info, first) else None
     with open_input(info.path, info.access) as container:
         stream = container.streams[info.stream_index]
@@ -176,6 +182,9 @@ def read(info: VideoInfo, first: int | None, cut_short: Callable[[], None] = lam
             for packet in container.demux(stream):
                 refuse_encrypted(packet, info.path)
                 for ready in filtered(packet, filters, info.path) if packet.size else ():
+                    begun = begun or begins_stream(info.codec, bytes(ready))
+                    if not begun:
+                        continue
                     if ready.is_keyframe and info.codec in ("h264", "mpeg2video"):
                         _check_keyframe(info, bytes(ready), pictures)
                     yield ready
@@ -207,21 +216,25 @@ def size_changes(info: VideoInfo) -> InputError:
 
 
 def _leads_before(info: VideoInfo, first: int) -> bool:
-    """Returns whether a seek to the pts `first` leads to a keyframe that is shown then or earlier.
+    """Returns whether a seek to the pts `first` leads to a keyframe that is shown then or earlier, and is exact.
 
     Opens the container anew, because some that can't seek can't go back to their beginning either.
     """
     with open_input(info.path, info.access) as container:
         stream = container.streams[info.stream_index]
+        assert isinstance(stream, VideoStream)
         try:
             container.seek(first, stream=stream)
             found = next((p for p in container.demux(stream) if p.pts is not None), None)
         except av.error.FFmpegError as exc:
             log.info("%s: can't seek: %s", info.path, exc)
             return False
-    if found is None or found.pts is None or found.is_discard:  # packets of another entry of the edit list are hidden
-        return False
-    return found.is_keyframe and found.pts <= first
+        if found is None or found.pts is None or found.is_discard:  # hidden, of another entry of the edit list
+            return False
+        if not (found.is_keyframe and found.pts <= first):
+            return False
+        ready = filtered(found, bitstream_filter(stream), info.path)
+        return not any(refreshes_gradually(info.codec, bytes(packet)) for packet in ready)
 
 
 def exact_keyframe(codec: str) -> Callable[[VideoPacket], bool]:

@@ -110,6 +110,8 @@ def check_exactness(config: Config, info: VideoInfo) -> None:
         raise LacksEngine(
             f"NVDEC would show the coded picture from its corner on, and this is {video} within a larger one"
         )
+    if info.gradual:
+        raise LacksEngine(f"NVDEC would show pictures that are not complete yet, and this {video} begins with some")
     if config.start and not info.timed:
         raise LacksEngine(f"several decoders find --start by timestamps, and this is {video} without any")
 

@@ -78,7 +78,11 @@ class Worker:
         self._process = context.Process(target=work, args=(theirs, *self._arguments), daemon=True)
         self._process.start()
         theirs.close()
-        return str(self._connection.recv().get("unable", ""))
+        try:
+            return str(self._connection.recv().get("unable", ""))
+        except EOFError:
+            self._process.join()
+            return f"the process that compares ended before its first file, with exit code {self._process.exitcode}"
 
     def compare(self, path: str) -> Result:
         """Returns the comparison of a file, or how it failed."""

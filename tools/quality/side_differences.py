@@ -109,10 +109,10 @@ def _judge(found: Comparison, *, masks_wanted: bool) -> None:
         said["masks"] = found.masks_fault or f"masks: least IoU {found.iou:.4f}"
     found.kinds = list(said)
     found.text = "; ".join(said.values()) + (f"; first at frame {found.first}" if found.first is not None else "")
-    found.explained = _explanation(found) if said else ""
+    found.explained = explanation(found) if said else ""
 
 
-def _explanation(found: Comparison) -> str:
+def explanation(found: Comparison) -> str:
     """Returns the case of docs/gpu.md that explains all that differs, if one does."""
     left, right, kinds = found.left, found.right, set(found.kinds)
     if right.decoder not in LIKE_NVDEC:

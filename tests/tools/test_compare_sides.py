@@ -1,4 +1,4 @@
-"""The comparison of two sides finds each way in which a decoder can be wrong, and outlives decoders that hang or die."""
+"""The comparison of two sides finds whatever a decoder does wrong, and outlives decoders that hang or die."""
 
 import json
 import os

@@ -85,12 +85,12 @@ class InChunks(PyAVDecoder):
                 yield Frame(planes=self._planes(decoded), pts=pts, duration=decoded.duration or 0)
             self._queue.finish(chunk, None, 0)
         list(self._queue)  # raises the reader's error
-        self.damaged = max(self.damaged, missing(self.info, count, end, whole=True))
+        self.damaged = max(self.damaged + self._lost, missing(self.info, count, end, whole=True))
 
     def _read(self) -> None:
         stop = self._queue.closed
         try:
-            packets = read(self.info, None, self._reading_failed)
+            packets = read(self.info, None, self._reading_failed, self._lose)
             cuttable = exact_keyframe(self.info.codec)
             cut = whole(packets, stop) if self.info.decoding_times else chunks(packets, cuttable, LEAST_CHUNK, stop)
             for chunk in cut:

@@ -29,6 +29,7 @@ from segmentation.media.bitstream import (
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import open_input
 from segmentation.media.start_codes import bitstream_filter, filtered
+from segmentation.media.whole_packets import whole_packets
 
 if TYPE_CHECKING:
     VideoPacket: TypeAlias = Packet[VideoStream]
@@ -163,11 +164,17 @@ def whole(packets: Iterable[VideoPacket], stop: threading.Event) -> Iterator[Chu
     chunk.put(None)
 
 
-def read(info: VideoInfo, first: int | None, cut_short: Callable[[], None] = lambda: None) -> Iterator[VideoPacket]:
+def read(
+    info: VideoInfo,
+    first: int | None,
+    cut_short: Callable[[], None] = lambda: None,
+    damaged: Callable[[], None] = lambda: None,
+) -> Iterator[VideoPacket]:
     """Yields the video's packets from the keyframe before the pts `first` on, for a decoder without a container.
 
     Yields all packets if `first` is `None`, or if a seek does not lead to such a keyframe. Calls `cut_short` if
-    reading ends with an error. Raises `InputError` where a stream goes on in another size or with fields.
+    reading ends with an error, and `damaged` for each packet that is left out because it is. Raises `InputError` where
+    a stream goes on in another size or with fields.
     """
     pictures: set[tuple[int, ...]] = set()  # that the first keyframe announces
     begun = False  # before, there is nothing to decode, and a session may still have the parameters of another file
@@ -179,9 +186,12 @@ def read(info: VideoInfo, first: int | None, cut_short: Callable[[], None] = lam
             container.seek(sought, stream=stream)
         filters = bitstream_filter(stream)
         try:
-            for packet in container.demux(stream):
+            for packet in whole_packets(container, stream, damaged):
                 refuse_encrypted(packet, info.path)
-                for ready in filtered(packet, filters, info.path) if packet.size else ():
+                made = filtered(packet, filters, info.path)
+                if not made:
+                    damaged()
+                for ready in made:
                     begun = begun or begins_stream(info.codec, bytes(ready))
                     if not begun:
                         continue

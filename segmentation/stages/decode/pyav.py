@@ -21,6 +21,7 @@ from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, Plane,
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import decoder_options, open_input
 from segmentation.media.planes import plane_view
+from segmentation.media.whole_packets import whole_packets
 from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.timestamps import Reorder, Timeline, missing
 
@@ -141,27 +142,18 @@ class PyAVDecoder(Decoder):
         self.damaged = lost + broken
 
     def _packets(self, container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
-        """Yields the packets, and an empty one, which brings the decoder's last frames, also where reading ends early.
-
-        Leaves out a last packet that is cut off. Its error would end the decoder, with frames that wait in its threads.
-        """
-        cut_off: Packet[VideoStream] | None = None
+        """Yields the packets, and an empty one that brings the last frames, also where reading ends early."""
         try:
-            for packet in container.demux(stream):
-                if not packet.size:
-                    break
-                if cut_off is not None:
-                    yield cut_off
-                cut_off = packet if packet.is_corrupt else None
-                if cut_off is None:
-                    yield packet
+            yield from whole_packets(container, stream, self._lose)
         except av.error.FFmpegError as exc:
             log.warning("%s: reading ended early: %s", self.info.path, one_line(exc))
             self.cut_short = True
-        self._lost += cut_off is not None
         last: Any = Packet()
         last.stream = stream
         yield last
+
+    def _lose(self) -> None:
+        self._lost += 1
 
     def _planes(self, frame: VideoFrame) -> tuple[Plane, Plane, Plane]:
         """Returns (Y, U, V) views in the working format. Converts frames whose format or size differs."""

@@ -226,7 +226,8 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
         time_base = stream.time_base or Fraction(1, 1000)
         length = stream_length(stream, time_base)
         seconds = float(length or Fraction(container.duration or 0, 1_000_000))
-        rate = nominal_rate(stream)
+        timed = first is None or first.pts is not None
+        rate = nominal_rate(stream, timed=timed)
         if is_sequence(path):
             log.warning("%s: numbered pictures are read as %g frames a second", path, rate)
         return VideoInfo(
@@ -254,7 +255,7 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
             access=access,
             stream=None if isinstance(source, str) else source,
             extradata=extradata,
-            timed=first is None or first.pts is not None,
+            timed=timed,
             decoding_times=decoding_times,
         )
 
@@ -355,9 +356,13 @@ def stream_length(stream: VideoStream, time_base: Fraction) -> Fraction | None:
     return None if clock is None else int(clock[1]) * 3600 + int(clock[2]) * 60 + Fraction(clock[3])
 
 
-def nominal_rate(stream: VideoStream) -> Fraction:
-    """Returns frames a second for rate control: the first plausible rate of the container, else 30."""
-    for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate):
+def nominal_rate(stream: VideoStream, *, timed: bool = True) -> Fraction:
+    """Returns frames a second for rate control: the first plausible rate of the container, else 30.
+
+    Of streams that are not `timed`, the average rate is only FFmpeg's default, and the guessed one the stream's own.
+    """
+    average, guessed = stream.average_rate, stream.guessed_rate
+    for rate in (*((average, guessed) if timed else (guessed, average)), stream.base_rate):
         if rate is not None and 0 < rate <= 240:
             return Fraction(rate).limit_denominator(100_000)
     return Fraction(30)

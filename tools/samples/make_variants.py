@@ -16,11 +16,12 @@ os.environ.setdefault("SVT_LOG", "1")  # else the AV1 encoder prints its setting
 
 import av
 import av.error
+from variant_damage import DAMAGE
 from variant_edits import EDITS
 from variant_facts import facts
 from variant_forms import FORMS, Variant
 
-VARIANTS = [*FORMS, *EDITS]
+VARIANTS = [*FORMS, *EDITS, *DAMAGE]
 
 
 def make(variant: Variant, folder: Path) -> str:

@@ -1,24 +1,21 @@
-"""The changed videos of make_variants.py: joined, cut, cropped, damaged, with other clocks and edit lists."""
+"""The changed videos of make_variants.py: joined, cropped, begun elsewhere, with other clocks and edit lists."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from av.packet import Packet
 from edit_list import Edit, edited
 from packed_b import packed
 from variant_clip import Clip, joined, remuxed
-from variant_facts import Facts
 from variant_forms import COUNT, HIDES, Variant, h264, hevc, vp9, whole
 
 _H264 = "keyint=12:min-keyint=12:scenecut=0"
 _OPEN = f"{_H264}:bframes=3:b-adapt=0:open-gop=1"
 _OPEN_HEVC = "keyint=12:min-keyint=12:scenecut=0:bframes=3:b-adapt=0:open-gop=1"
-_FASTSTART = {"movflags": "+faststart"}
 _AS_IT_IS = {"avoid_negative_ts": "disabled"}  # else muxers move the beginning to 0
 
 
@@ -33,32 +30,32 @@ def _from_second_keyframe(clip: Clip) -> Callable[[Path], Path]:
             seen += packet.is_keyframe
             return [packet] if seen > 1 else []
 
-        return remuxed(clip.write(_beside(path)), path, change)
+        return remuxed(clip.write(beside(path)), path, change)
 
     return make
 
 
 def _joined(*clips: Clip, suffix: str) -> Callable[[Path], Path]:
-    return lambda path: joined(path, *(clip.write(_beside(path, i, suffix)) for i, clip in enumerate(clips)))
+    return lambda path: joined(path, *(clip.write(beside(path, i, suffix)) for i, clip in enumerate(clips)))
 
 
 def _appended(*clips: Clip) -> Callable[[Path], object]:
     """Raw streams one after the other."""
-    return lambda path: path.write_bytes(b"".join(c.write(_beside(path, i)).read_bytes() for i, c in enumerate(clips)))
+    return lambda path: path.write_bytes(b"".join(c.write(beside(path, i)).read_bytes() for i, c in enumerate(clips)))
 
 
 def _edited(clip: Clip, *edits: Edit) -> Callable[[Path], Path]:
-    return lambda path: edited(clip.write(_beside(path)), edits, path)
+    return lambda path: edited(clip.write(beside(path)), edits, path)
 
 
 def _filtered(clip: Clip, filters: str, **muxing: str) -> Callable[[Path], Path]:
-    return lambda path: remuxed(clip.write(_beside(path)), path, lambda _, packet: [packet], filters=filters, **muxing)
+    return lambda path: remuxed(clip.write(beside(path)), path, lambda _, packet: [packet], filters=filters, **muxing)
 
 
-def _without(clip: Clip, *numbers: int) -> Callable[[Path], Path]:
+def without(clip: Clip, *numbers: int) -> Callable[[Path], Path]:
     """Leaves out some packets."""
     return lambda path: remuxed(
-        clip.write(_beside(path)), path, lambda number, packet: [] if number in numbers else [packet]
+        clip.write(beside(path)), path, lambda number, packet: [] if number in numbers else [packet]
     )
 
 
@@ -75,44 +72,12 @@ def _hidden_vp8(path: Path) -> Path:
         hidden.is_keyframe = packet.is_keyframe
         return [hidden]
 
-    return remuxed(Clip(codec="libvpx", options={"cpu-used": "8"}, gop=25).write(_beside(path)), path, change)
+    return remuxed(Clip(codec="libvpx", options={"cpu-used": "8"}, gop=25).write(beside(path)), path, change)
 
 
-def _cut(clip: Clip, share: float, *, odd: int = 0) -> Callable[[Path], object]:
-    """Keeps that share of the bytes, and `odd` more."""
-
-    def make(path: Path) -> None:
-        data = clip.write(_beside(path)).read_bytes()
-        path.write_bytes(data[: int(len(data) * share) + odd])
-
-    return make
-
-
-def _flipped(clip: Clip, count: int, seed: int, begin: float = 0.25) -> Callable[[Path], object]:
-    """Flips so many bits behind the first `begin` of the bytes."""
-
-    def make(path: Path) -> None:
-        dice = Random(seed)
-        data = bytearray(clip.write(_beside(path)).read_bytes())
-        for _ in range(count):
-            data[dice.randrange(int(begin * len(data)), len(data))] ^= 1 << dice.randrange(8)
-        path.write_bytes(data)
-
-    return make
-
-
-def _beside(path: Path, number: int = 0, suffix: str | None = None) -> Path:
+def beside(path: Path, number: int = 0, suffix: str | None = None) -> Path:
     """A name for what the file is made of; make_variants.py removes all names that begin so."""
     return path.with_name(f".part{number}-{path.stem}{suffix or path.suffix}")
-
-
-def _fewer(facts: Facts) -> bool:
-    """Whether something is missing or refused."""
-    return bool(facts.refused) or 0 < facts.frames < COUNT
-
-
-def _damaged(facts: Facts) -> bool:
-    return bool(facts.refused) or facts.errors > 0 or 0 < facts.frames != COUNT or facts.frames == COUNT
 
 
 _BEGIN = [
@@ -124,11 +89,11 @@ _BEGIN = [
     Variant("h264-no-idr.ts", _from_second_keyframe(h264(_OPEN)), lambda f: f.exact == 0 and f.keyframes == 4),
     Variant("hevc-begins-with-cra.mkv", _from_second_keyframe(hevc(_OPEN_HEVC)), lambda f: f.exact == 4),
     Variant("hevc-begins-with-cra.ts", _from_second_keyframe(hevc(_OPEN_HEVC)), lambda f: f.exact == 4),
-    Variant("h264-begins-within-group.ts", _without(h264(), *range(5)), lambda f: f.exact == 4 and f.frames == 48),
-    Variant("hevc-begins-within-group.ts", _without(hevc(), *range(5)), lambda f: f.exact == 4 and f.frames == 48),
+    Variant("h264-begins-within-group.ts", without(h264(), *range(5)), lambda f: f.exact == 4 and f.frames == 48),
+    Variant("hevc-begins-within-group.ts", without(hevc(), *range(5)), lambda f: f.exact == 4 and f.frames == 48),
     Variant(
         "h264-begins-within-refresh.ts",
-        _without(h264("keyint=15:intra-refresh=1:bframes=0"), *range(9)),
+        without(h264("keyint=15:intra-refresh=1:bframes=0"), *range(9)),
         lambda f: f.exact == 0 and 0 < f.frames < 51,
     ),
     Variant(
@@ -235,7 +200,7 @@ _TIMES = [
     ),
     Variant(
         "mpeg4-packed-b-frames.avi",
-        lambda path: packed(Clip(codec="mpeg4", options={"bf": "1"}).write(_beside(path)), path),
+        lambda path: packed(Clip(codec="mpeg4", options={"bf": "1"}).write(beside(path)), path),
         lambda f: bool(f.info and f.info.packed) and f.frames >= COUNT - 1 and f.b_frames > 20,
     ),
     Variant("vp8-hidden-frames.webm", _hidden_vp8, lambda f: f.hidden == 8 and f.frames == COUNT - 8 and not f.errors),
@@ -246,38 +211,4 @@ _TIMES = [
     ),
 ]
 
-_MP4 = h264(muxing=_FASTSTART)
-_DAMAGE = [
-    *(
-        Variant(f"cut-h264-at-{round(share * 100)}-percent.mp4", _cut(_MP4, share), _fewer)
-        for share in (0.05, 0.3, 0.5, 0.9, 0.99)
-    ),
-    Variant("cut-h264-index-last.mp4", _cut(h264(), 0.7), lambda f: bool(f.refused)),
-    *(Variant(f"cut-h264-at-half-and-{odd}.ts", _cut(h264(), 0.5, odd=odd), _fewer) for odd in (0, 1, 95)),
-    Variant("cut-h264.mkv", _cut(h264(), 0.6), _fewer),
-    Variant("cut-h264.h264", _cut(h264(), 0.61), _fewer),
-    Variant("cut-h264.avi", _cut(h264("bframes=0"), 0.7), _fewer),
-    Variant("cut-h264.flv", _cut(h264(), 0.43), _fewer),
-    Variant("cut-hevc.mp4", _cut(hevc(muxing=_FASTSTART), 0.55), _fewer),
-    Variant("cut-hevc.ts", _cut(hevc(), 0.55), _fewer),
-    Variant("cut-vp9.webm", _cut(vp9(), 0.55), _fewer),
-    Variant("cut-vp8.webm", _cut(Clip(codec="libvpx"), 0.55), _fewer),
-    Variant("cut-mpeg2.ts", _cut(Clip(codec="mpeg2video", options={"bf": "2"}), 0.55), _fewer),
-    Variant("lost-packets-h264.mkv", _without(h264("keyint=60:bframes=0"), 17, 18, 40), _fewer),
-    Variant("lost-keyframe-h264.mkv", _without(h264(f"{_H264}:bframes=0"), 24), _fewer),
-    Variant("lost-packets-hevc.mkv", _without(hevc("keyint=60:bframes=0"), 17, 18, 40), _fewer),
-    Variant("lost-packets-vp9.webm", _without(vp9(), 17, 18, 40), _fewer),
-    *(Variant(f"flipped-{n}-bits-h264.mp4", _flipped(_MP4, n, seed=n), _damaged) for n in (1, 5, 40)),
-    *(Variant(f"flipped-{n}-bits-h264.ts", _flipped(h264(), n, seed=n), _damaged) for n in (1, 5, 40)),
-    Variant("flipped-bits-h264.h264", _flipped(h264(), 8, seed=2), _damaged),
-    Variant("flipped-bits-in-index.mp4", _flipped(_MP4, 4, seed=4, begin=0.0), _damaged),
-    *(Variant(f"flipped-{n}-bits-hevc.mp4", _flipped(hevc(muxing=_FASTSTART), n, seed=n), _damaged) for n in (1, 12)),
-    Variant("flipped-bits-hevc.ts", _flipped(hevc(), 8, seed=8), _damaged),
-    Variant("flipped-bits-vp9.webm", _flipped(vp9(), 8, seed=8), _damaged),
-    Variant("flipped-bits-vp8.webm", _flipped(Clip(codec="libvpx"), 8, seed=8), _damaged),
-    Variant("flipped-bits-mpeg2.ts", _flipped(Clip(codec="mpeg2video", options={"bf": "2"}), 8, seed=8), _damaged),
-    Variant("flipped-bits-mpeg4.mp4", _flipped(Clip(codec="mpeg4", muxing=_FASTSTART), 8, seed=8), _damaged),
-    Variant("flipped-bits-av1.mkv", _flipped(Clip(codec="libsvtav1", options={"preset": "10"}), 8, seed=8), _damaged),
-]
-
-EDITS = [*_BEGIN, *_PARAMETERS, *_TIMES, *_DAMAGE]
+EDITS = [*_BEGIN, *_PARAMETERS, *_TIMES]

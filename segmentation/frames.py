@@ -157,6 +157,8 @@ class VideoInfo:
     interlaced: bool  # whether frames may consist of two fields
     layered: bool = False  # whether a packet holds several views of a frame, as in MV-HEVC
     packed: bool = False  # whether a packet may hold two frames, as in MPEG-4 of old encoders
+    gradual: bool = False  # whether the first pictures lack what went before, until a gradual refresh is over
+    inside: bool = False  # whether the shown picture begins to the right of the coded one's corner, or below it
     access: Access = field(default_factory=Access)  # within which the input is opened again
     stream: ByteSource | None = None  # the bytes, where `path` is a name for messages
     extradata: bytes | None = None  # parameter sets that the container stores apart from the packets

@@ -25,6 +25,7 @@ class FinishedBatch:
     masks: NDArray[np.float32] | None = None  # (N, h, w) as composited
     levels: NDArray[np.uint8] | None = None  # (N, h, w) as they are saved
     class_map: NDArray[np.uint8] | None = None  # (N, h, w)
+    thumbnails: NDArray[np.float32] | None = None  # (N, h, w), see `pipeline.thumbnails`
     packets: list[list[Packet[VideoStream]]] = field(default_factory=list)  # of each video output, in their order
 
 

@@ -1,10 +1,13 @@
 """Reads from a stream's first bytes, with start codes, what tells decoders apart, before a frame is decoded."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 _SPS = 7  # nal_unit_type of a sequence parameter set, H.264 table 7-1
+_SEI, _RECOVERY_POINT = 6, 6  # nal_unit_type and payloadType, H.264 tables 7-1 and D.1
+_HEVC_SPS = 33  # the same, H.265 table 7-1
+_PROFILE, _LEVEL = 88, 8  # bits in profile_tier_level, H.265 clause 7.3.3
 _WITH_CHROMA = {44, 83, 86, 100, 110, 118, 122, 128, 134, 135, 138, 139, 244}  # profile_idc, H.264 clause 7.3.2.1.1
 _PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")  # user data of MPEG-4 encoders that pack B-frames
 _SEQUENCE_EXTENSION = b"\0\0\1\xb5"  # extension_start_code, MPEG-2 table 6-1; 1 follows for sequences
@@ -30,16 +33,53 @@ def packs_b_frames(codec: str, data: bytes) -> bool:
     return codec == "mpeg4" and _PACKED.search(data) is not None
 
 
-def h264_sizes(data: bytes) -> set[tuple[int, int]]:
-    """Returns the sizes that H.264's sequence parameter sets state: width and height in macroblocks and map units."""
-    return {(sps.width, sps.height) for sps in _parameter_sets(data)}
+def begins_inside(codec: str, data: bytes) -> bool:
+    """Returns whether the shown picture begins to the right of the coded one's corner, or below it."""
+    if codec == "h264":
+        return any(sps.left or sps.top for sps in _parameter_sets(data))
+    return codec == "hevc" and any(map(_hevc_begins_inside, _units(data)))
+
+
+def h264_pictures(data: bytes) -> set[tuple[int, ...]]:
+    """Returns the shown pictures that H.264's sequence parameter sets state: left, top, width, height in pixels."""
+    return {(sps.left, sps.top, sps.width, sps.height) for sps in _parameter_sets(data)}
+
+
+def begins_stream(codec: str, data: bytes) -> bool:
+    """Returns whether a decoder may begin here: H.264 and HEVC need a sequence parameter set first."""
+    if codec == "h264":
+        return any(unit and unit[0] & 31 == _SPS for unit in _units(data))
+    return codec != "hevc" or any(unit and unit[0] >> 1 & 63 == _HEVC_SPS for unit in _units(data))
+
+
+def refreshes_gradually(codec: str, data: bytes) -> bool:
+    """Returns whether pictures are exact only some frames after this H.264 keyframe (recovery point SEI, D.1.8)."""
+    messages = (unit[1:] for unit in _units(data) if unit and unit[0] & 31 == _SEI) if codec == "h264" else ()
+    return any(_Bits(payload).golomb() > 0 for kind, payload in _payloads(messages) if kind == _RECOVERY_POINT)
+
+
+def _payloads(messages: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yields type and content of each message in SEI units, H.264 clause 7.3.2.3.1."""
+    for message in messages:
+        rest = message.replace(b"\0\0\3", b"\0\0")
+        while len(rest) > 2:  # the last byte ends the unit
+            numbers = []
+            for _ in range(2):  # type and size, each in bytes of 255 and a smaller one
+                more = len(rest) - len(rest.lstrip(b"\xff"))
+                numbers.append(255 * more + sum(rest[more : more + 1]))
+                rest = rest[more + 1 :]
+            kind, size = numbers
+            yield kind, rest[:size]
+            rest = rest[size:]
 
 
 class _ParameterSet(NamedTuple):
-    """Some fields of a sequence parameter set, H.264 clause 7.3.2.1.1."""
+    """The picture in a sequence parameter set, H.264 clause 7.3.2.1.1: where it is shown from, in pixels."""
 
-    width: int  # macroblocks
-    height: int  # map units: macroblocks, or pairs of them
+    left: int
+    top: int
+    width: int
+    height: int
     frame_mbs_only: bool
 
 
@@ -59,6 +99,7 @@ def _parsed(unit: bytes) -> _ParameterSet:
     profile = bits.read(8)
     bits.read(16)  # constraints and level
     bits.golomb()  # its number
+    chroma = 1
     if profile in _WITH_CHROMA:
         chroma = bits.golomb()
         bits.read(1 if chroma == 3 else 0)
@@ -78,8 +119,46 @@ def _parsed(unit: bytes) -> _ParameterSet:
         bits.golomb(bits.golomb())
     bits.golomb()  # max_num_ref_frames
     bits.read(1)
-    width, height = bits.golomb() + 1, bits.golomb() + 1
-    return _ParameterSet(width, height, bool(bits.read(1)))
+    width, map_units = bits.golomb() + 1, bits.golomb() + 1
+    frame_mbs_only = bool(bits.read(1))
+    if not frame_mbs_only:
+        bits.read(1)
+    bits.read(1)
+    left, right, top, bottom = _window(bits, chroma, 1 if frame_mbs_only else 2)
+    height = 16 * map_units * (1 if frame_mbs_only else 2)
+    return _ParameterSet(left, top, 16 * width - left - right, height - top - bottom, frame_mbs_only)
+
+
+def _window(bits: "_Bits", chroma: int, rows: int) -> tuple[int, int, int, int]:
+    """Reads how many pixels are cut off at the left, right, top and bottom: H.264 7.4.2.1.1, H.265 7.4.3.2.1.
+
+    `chroma` is chroma_format_idc, `rows` how many rows of a frame one unit stands for at least.
+    """
+    if not bits.read(1):
+        return 0, 0, 0, 0
+    across, down = (2 if chroma in (1, 2) else 1), rows * (2 if chroma == 1 else 1)
+    return bits.golomb() * across, bits.golomb() * across, bits.golomb() * down, bits.golomb() * down
+
+
+def _hevc_begins_inside(unit: bytes) -> bool:
+    """Reads H.265's sequence parameter set up to its conformance window, clause 7.3.2.2.1."""
+    if len(unit) < 2 or unit[0] >> 1 & 63 != _HEVC_SPS or unit[1] >> 3:
+        return False
+    bits = _Bits(unit[2:].replace(b"\0\0\3", b"\0\0"))
+    bits.read(4)
+    layers = bits.read(3)  # sps_max_sub_layers_minus1
+    bits.read(1)
+    bits.read(_PROFILE + _LEVEL)
+    present = [(bits.read(1), bits.read(1)) for _ in range(layers)]
+    bits.read(2 * (8 - layers) if layers else 0)
+    for profile, level in present:
+        bits.read(profile * _PROFILE + level * _LEVEL)
+    bits.golomb()  # its number
+    chroma = bits.golomb()
+    bits.read(1 if chroma == 3 else 0)
+    bits.golomb(2)  # size
+    left, _, top, _ = _window(bits, chroma, 1)
+    return bool(left or top)
 
 
 def _skip_scaling_list(bits: "_Bits", size: int) -> None:

@@ -25,7 +25,14 @@ from segmentation.byte_source import ByteSource, source_name
 from segmentation.config import MAX_PIXELS
 from segmentation.errors import InputError, one_line
 from segmentation.frames import FORMATS, FULL, Color, VideoInfo
-from segmentation.media.bitstream import has_layers, may_interlace, packs_b_frames
+from segmentation.media.bitstream import (
+    begins_inside,
+    begins_stream,
+    has_layers,
+    may_interlace,
+    packs_b_frames,
+    refreshes_gradually,
+)
 from segmentation.media.containers import is_sequence, numbers_of
 from segmentation.media.download import DownloadError, Files
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
@@ -190,9 +197,10 @@ def video_stream(container: InputContainer, path: str, access: Access | None = N
 def decoder_options(access: Access) -> dict[str, str]:
     """Returns FFmpeg's options with which a decoder refuses frames far beyond the limit.
 
-    The codec's own size, which FFmpeg checks, may be that of whole blocks; `check_size` checks the picture's.
+    The codec's own size, which FFmpeg checks, may be that of whole blocks; `check_size` checks the picture's. Without
+    `unaligned` FFmpeg leaves columns at the left that the stream says to cut off.
     """
-    return {"max_pixels": str(min(MAX_PIXELS, 2 * access.max_pixels + (1 << 16)))}
+    return {"max_pixels": str(min(MAX_PIXELS, 2 * access.max_pixels + (1 << 16))), "flags": "+unaligned"}
 
 
 def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
@@ -219,7 +227,8 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
         time_base = stream.time_base or Fraction(1, 1000)
         length = stream_length(stream, time_base)
         seconds = float(length or Fraction(container.duration or 0, 1_000_000))
-        rate = nominal_rate(stream)
+        timed = first is None or first.pts is not None
+        rate = nominal_rate(stream, timed=timed)
         if is_sequence(path):
             log.warning("%s: numbered pictures are read as %g frames a second", path, rate)
         return VideoInfo(
@@ -242,10 +251,12 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
             interlaced=frame.interlaced_frame or may_interlace(codec, head),
             layered=has_layers(codec, head),
             packed=packs_b_frames(codec, head),
+            inside=begins_inside(codec, head),
+            gradual=refreshes_gradually(codec, head),
             access=access,
             stream=None if isinstance(source, str) else source,
             extradata=extradata,
-            timed=first is None or first.pts is not None,
+            timed=timed,
             decoding_times=decoding_times,
         )
 
@@ -271,12 +282,14 @@ def first_packet_and_frame(
 ) -> tuple[Packet[VideoStream] | None, VideoFrame]:
     """Returns the first packet, see `start_codes`, and the first frame that can be decoded, skipping damaged packets.
 
-    The packet is `None` if all are damaged up to that frame. Raises `InputError` if there is no frame.
+    A packet of H.264 and HEVC has the parameter sets, if any does up to that frame. The packet is `None` if all are
+    damaged up to that frame. Raises `InputError` if there is no frame.
     """
     stream.thread_type = "SLICE"  # frame threads would decode a second of video to return one frame
     stream.codec_context.options = decoder_options(access)
     filters = bitstream_filter(stream)
     first: Packet[VideoStream] | None = None
+    begun = False
     try:
         for packet in container.demux(stream):
             refuse_encrypted(packet, path)
@@ -284,8 +297,9 @@ def first_packet_and_frame(
                 frames = packet.decode()
             except av.error.FFmpegError:
                 frames = []
-            if first is None and packet.size:
-                first = next(iter(filtered(packet, filters, path)), None)
+            if packet.size and (first is None or not begun):
+                first = next(iter(filtered(packet, filters, path)), first)
+                begun = first is not None and begins_stream(stream.codec_context.name, bytes(first))
             if frames:
                 check_size(frames[0].width, frames[0].height, path, access.max_pixels)
                 return first, frames[0]
@@ -344,9 +358,13 @@ def stream_length(stream: VideoStream, time_base: Fraction) -> Fraction | None:
     return None if clock is None else int(clock[1]) * 3600 + int(clock[2]) * 60 + Fraction(clock[3])
 
 
-def nominal_rate(stream: VideoStream) -> Fraction:
-    """Returns frames a second for rate control: the first plausible rate of the container, else 30."""
-    for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate):
+def nominal_rate(stream: VideoStream, *, timed: bool = True) -> Fraction:
+    """Returns frames a second for rate control: the first plausible rate of the container, else 30.
+
+    Of streams that are not `timed`, the average rate is only FFmpeg's default, and the guessed one the stream's own.
+    """
+    average, guessed = stream.average_rate, stream.guessed_rate
+    for rate in (*((average, guessed) if timed else (guessed, average)), stream.base_rate):
         if rate is not None and 0 < rate <= 240:
             return Fraction(rate).limit_denominator(100_000)
     return Fraction(30)

@@ -153,6 +153,6 @@ class Outputs:
             output.finish(end, fragment=True, flush=flush)
         return all(complete)
 
-    def check(self, end: Fraction | None) -> list[Verified]:
-        """Verifies each output for which that was asked. Raises `OutputError`."""
-        return [verifier.check(end) for verifier in self._verifiers]
+    def check(self, end: Fraction | None, damaged: int, *, stopped: bool) -> list[Verified]:
+        """Verifies each output for which that was asked, see `OutputVerifier.check`. Raises `OutputError`."""
+        return [verifier.check(end, damaged, stopped=stopped) for verifier in self._verifiers]

@@ -34,6 +34,7 @@ from segmentation.pipeline.report import Report
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.results import Results
 from segmentation.pipeline.threads import Overlap, opencv_threads, until
+from segmentation.pipeline.thumbnails import thumbnails
 from segmentation.pipeline.timing import StageClock
 from segmentation.pipeline.trace import Trace
 from segmentation.sinks import FinishedBatch, Sink
@@ -81,7 +82,7 @@ class Run:
             self._build()
             self._write(self._drive())
             end = self._finish()
-        verified = self._outputs.check(end)
+        verified = self._outputs.check(end, self._decoder.damaged, stopped=self._request.stop.is_set())
         seconds = time.perf_counter() - begin
         files = [str(output.muxer.target) for output in self._outputs]
         return Report(
@@ -200,11 +201,13 @@ class Run:
                 ]
                 masks = shown.masks if config.results is not None or config.verify else None
                 class_map = shown.class_map if config.results is not None else None
+                small = thumbnails(batch.frames, self._gpu) if config.verify else None
                 finished = FinishedBatch(
                     frames=batch.frames.without_pictures(),
                     masks=self._on_host(masks, count),
                     levels=self._on_host(levels, count),
                     class_map=self._on_host(class_map, count),
+                    thumbnails=self._on_host(small, count),
                 )
         return EncodingBatch(finished=finished, frames=deque(frames))
 

@@ -2,7 +2,9 @@
 
 During the run, `OutputVerifier` notes when each frame is to be shown and, of some frames, which pixels are kept.
 Afterwards it decodes the output. That must hold exactly these frames at these times, in the input's size, rotation and
-colors, with its sound. The kept pixels must be those of the input, decoded a second time, but for the codec's loss.
+colors, with its sound. FFmpeg decodes the input a second time, whatever decoded it first: it must find the same frames
+at the same times, and no damage that the run did not report. Frames are known again by thumbnails. The kept pixels must
+be the same, but for the codec's loss.
 """
 
 import math
@@ -10,11 +12,12 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from segmentation.access import Access
 from segmentation.byte_source import ByteSource
@@ -25,10 +28,12 @@ from segmentation.frames import FORMATS, LIMITED, Color, Frame, Planes, VideoInf
 from segmentation.media.input import is_url, open_input, probe
 from segmentation.media.muxer import Muxer
 from segmentation.options import Quality
+from segmentation.pipeline.thumbnails import thumbnail
 from segmentation.sinks import FinishedBatch, Sink
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.postprocess.edge import Edge
 
+APART = 2  # levels of 255 by which a cell of a frame's thumbnail may differ between two decoders
 MOST_MAPS = 32  # frames whose kept pixels are held, 8 KiB each at 256x256
 # Least PSNR of kept pixels in dB, of a frame's worst plane. A picture that is 5 of 255 levels too bright has 34.2. With
 # a number of the user's choice, the floor only finds pictures that are wrong altogether.
@@ -50,18 +55,20 @@ class Verified:
 
 
 class OutputVerifier(Sink):
-    """Checks an output after the run. Holds 8 bytes a frame and at most `MOST_MAPS` maps of kept pixels."""
+    """Checks an output after the run. Holds 80 bytes a frame and at most `MOST_MAPS` maps of kept pixels."""
 
     def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, decoder: str) -> None:
         # Absolute: the file is opened again after the run, and the current folder may have changed.
         named = info.stream is None and not is_url(info.path)
         self._info = replace(info, path=str(Path(info.path).absolute())) if named else info
         self._muxer, self._pix_fmt, self._config = muxer, pix_fmt, config
+        self._independent = decoder != "pyav"  # else FFmpeg's threads may flag damage in one run and not in the next
         self._decoded_alike = decoder == "pyav" or info.codec not in ROUNDED
         self._ticks = array("q")  # of the output
         self._tick = Fraction(1)
-        # Frame number -> pts in the input, the mask's (h, w), bits.
-        self._kept: dict[int, tuple[int, tuple[int, int], bytes]] = {}
+        self._pts = array("q")  # in the input
+        self._thumbnails = array("B")
+        self._kept: dict[int, tuple[tuple[int, int], bytes]] = {}  # frame number -> the mask's (h, w), bits
         self._stride = 1
         # With the other effects, kept pixels are not those of the input.
         self._compares = Effect.parse(config.effect).kind in ("blur", "pixelate", "color", "image", "video")
@@ -70,13 +77,15 @@ class OutputVerifier(Sink):
 
     def write(self, batch: FinishedBatch) -> None:
         """Notes the frames of one batch."""
-        assert batch.masks is not None
+        assert batch.masks is not None and batch.thumbnails is not None
+        self._thumbnails.frombytes(self._rounded(batch.thumbnails).tobytes())
         self._tick = self._muxer.tick
         for frame, mask in zip(batch.frames.frames, batch.masks, strict=True):
             number = len(self._ticks)
             self._ticks.append(int(self._muxer.seconds(frame.pts) / self._tick))
+            self._pts.append(frame.pts)
             if self._compares and number % self._stride == 0:
-                self._kept[number] = (frame.pts, mask.shape, np.packbits(self._edge.kept(mask, self._size)).tobytes())
+                self._kept[number] = (mask.shape, np.packbits(self._edge.kept(mask, self._size)).tobytes())
             if len(self._kept) > MOST_MAPS:  # drops every other map: the rest stays spread over the video
                 self._stride *= 2
                 self._kept = {n: bits for n, bits in self._kept.items() if n % self._stride == 0}
@@ -84,15 +93,22 @@ class OutputVerifier(Sink):
     def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
         """Does nothing: the output can be read when its own sink has finished."""
 
-    def check(self, end: Fraction | None) -> Verified:
+    def check(self, end: Fraction | None, damaged: int, *, stopped: bool) -> Verified:
         """Decodes the finished output and compares; `end` is where its sound was cut, on the source's clock.
 
-        Raises `OutputError` with the first figure that is wrong; the file stays.
+        `damaged` frames were reported. A run that was `stopped` lacks the input's last frames. Raises `OutputError`
+        with the first figure that is wrong; the file stays.
         """
         try:
             found = probe(str(self._muxer.place))
             self._check_picture(found)
-            psnrs = list(self._compare(found))
+            decoder = PyAVDecoder(self._info, self._pix_fmt, self._config)
+            given = (frame for batch in decoder for frame in batch.frames)
+            psnrs = list(self._compare(found, given, whole=not damaged))
+            if not stopped:
+                self._check_rest(given)
+                if self._independent and decoder.damaged and not damaged:
+                    raise self._breach(f"{decoder.damaged} frames of the input are damaged, and none was reported")
             self._check_sound(end)
         except InputError as exc:
             raise self._breach(str(exc)) from exc
@@ -118,24 +134,32 @@ class OutputVerifier(Sink):
             if have not in wanted:
                 raise self._breach(f"its {name} is {have}, not {' or '.join(map(str, wanted))}")
 
-    def _compare(self, found: VideoInfo) -> Iterator[float]:
-        """Checks every frame's time; yields the PSNR of the kept pixels of each frame in `_kept`."""
-        given = _frames(self._info, self._pix_fmt, self._config)
+    def _compare(self, found: VideoInfo, given: Iterator[Frame], *, whole: bool) -> Iterator[float]:
+        """Checks every frame's time; yields the PSNR of the kept pixels of each frame in `_kept`.
+
+        Thumbnails are compared if the input is `whole`: FFmpeg's threads conceal damage now so, now so.
+        """
         floor = self._floor()
+        written = (frame for batch in PyAVDecoder(found, self._pix_fmt, Config()) for frame in batch.frames)
         number = -1
-        for number, (frame, ticks) in enumerate(zip_longest(_frames(found, self._pix_fmt, Config()), self._ticks)):
+        for number, (frame, ticks) in enumerate(zip_longest(written, self._ticks)):
             if frame is None or ticks is None:
                 count = number if frame is None else f"more than {number}"
                 raise self._breach(f"it holds {count} frames, {len(self._ticks)} were written")
             if frame.pts * found.time_base != ticks * self._tick:
                 shown, wanted = float(frame.pts * found.time_base), float(ticks * self._tick)
                 raise self._breach(f"frame {number} is shown at {shown:.6f} s, not at {wanted:.6f} s")
+            original = next(given, None)
+            if original is None or original.pts != self._pts[number]:
+                second = "there is none" if original is None else f"it is that of {self._seconds(original.pts)} s"
+                raise self._breach(
+                    f"frame {number} of the input is that of {self._seconds(self._pts[number])} s, and when it is "
+                    f"decoded a second time {second}"
+                )
+            if whole:
+                self._check_thumbnail(number, original)
             if number not in self._kept:
                 continue
-            pts = self._kept[number][0]
-            original = next((frame for frame in given if frame.pts >= pts), None)
-            if original is None or original.pts != pts:
-                raise self._breach(f"frame {number} of the input can't be decoded a second time to compare with")
             psnr = self._psnr(original.planes, frame.planes, number)
             if psnr is not None:
                 if psnr < floor:
@@ -144,9 +168,31 @@ class OutputVerifier(Sink):
                     )
                 yield psnr
 
+    def _check_rest(self, given: Iterator[Frame]) -> None:
+        """Decodes the input to its end, which must be that of the output."""
+        rest = list(islice(given, 1))
+        count = len(rest) + sum(1 for _ in given)
+        if rest:
+            raise self._breach(f"it lacks the input's last {count} frames, from {self._seconds(rest[0].pts)} s on")
+
+    def _check_thumbnail(self, number: int, original: Frame) -> None:
+        """Checks that the run had the same picture, by and large: also where nothing was kept, as of noise."""
+        wanted = self._rounded(thumbnail(original.planes[0])).ravel()
+        size = len(wanted)
+        had = np.frombuffer(self._thumbnails, np.uint8)[number * size : (number + 1) * size]
+        apart = int(np.abs(wanted.astype(int) - had).max())
+        if apart > APART:
+            raise self._breach(f"frame {number} of the input is another picture when it is decoded a second time")
+
+    def _rounded(self, thumbnails: NDArray[np.float32]) -> NDArray[np.uint8]:
+        return np.rint(thumbnails / (1 << (FORMATS[self._pix_fmt].bits - 8))).clip(0, 255).astype(np.uint8)
+
+    def _seconds(self, pts: int) -> str:
+        return f"{float(pts * self._info.time_base):.6f}"
+
     def _psnr(self, original: Planes, output: Planes, number: int) -> float | None:
         """PSNR in dB over the kept pixels, of the worst plane; `None` where none is kept."""
-        _, shape, bits = self._kept[number]
+        shape, bits = self._kept[number]
         flat = np.unpackbits(np.frombuffer(bits, np.uint8), count=shape[0] * shape[1])
         kept = np.ascontiguousarray(np.rot90(flat.reshape(shape), -(self._info.rotation // 90)))
         peak = (1 << FORMATS[self._pix_fmt].bits) - 1
@@ -194,11 +240,6 @@ def _stated(color: Color) -> Color:
 
 def _even(size: int, shift: int) -> int:
     return -(-size >> shift) << shift
-
-
-def _frames(info: VideoInfo, pix_fmt: str, config: Config) -> Iterator[Frame]:
-    for batch in PyAVDecoder(info, pix_fmt, config):
-        yield from batch.frames
 
 
 def _turn(matrix: tuple[int, ...] | None) -> tuple[int, ...]:

@@ -172,3 +172,13 @@ def test_a_video_that_ends_before_its_sound_lacks_no_frames(name: str, video: st
     info = probe(str(clip))
     decoder = PyAVDecoder(info, info.pix_fmt, Config())
     assert (sum(len(batch.frames) for batch in decoder), decoder.damaged) == (25, 0)
+
+
+@pytest.mark.parametrize(("codec", "format"), [("libx264", "h264"), ("libx265", "hevc")])
+@pytest.mark.parametrize("rate", [25, 30, 50])
+def test_streams_without_times_run_at_their_own_rate(codec: str, format: str, rate: int, tmp_path: Path) -> None:
+    video = Synthetic(codec=codec, format=format, pts=range(20), time_base=Fraction(1, rate))
+    info = probe(str(video.write(tmp_path / f"a.{format}")))
+    assert not info.timed and info.rate == rate
+    times = [f.pts * info.time_base for batch in PyAVDecoder(info, "yuv420p", Config()) for f in batch.frames]
+    assert times == [Fraction(number, rate) for number in range(20)]

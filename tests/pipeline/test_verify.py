@@ -195,11 +195,11 @@ def test_a_verifier_remembers_frames_from_all_over_within_bounds() -> None:
             return pts * self.tick
 
     verifier = OutputVerifier(Ticks(), video_info(), "yuv420p", Config(), "pyav")  # type: ignore[arg-type]
-    plane = np.zeros((2, 2), np.uint8)
+    plane, small = np.zeros((2, 2), np.uint8), np.zeros((1, 2, 2), np.float32)
     for number in range(1000):
         frame = Frame(planes=(plane, plane, plane), pts=number, duration=1)
         frames = FrameBatch(frames=(frame,), index=number)
-        verifier.write(FinishedBatch(frames=frames, masks=np.ones((1, 8, 8), np.float32)))
+        verifier.write(FinishedBatch(frames=frames, masks=np.ones((1, 8, 8), np.float32), thumbnails=small))
         assert len(verifier._kept) <= MOST_MAPS
     remembered = sorted(verifier._kept)
     assert len(remembered) >= MOST_MAPS // 2

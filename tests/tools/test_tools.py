@@ -92,7 +92,7 @@ def test_contact_sheet_takes_raw_h264_whose_size_changes(corpus: Path, tmp_path:
     from segmentation.media.input import probe
 
     clip, sheet = corpus / "test_res_change.h264", tmp_path / "sheet.png"
-    assert contact_sheet.extent(str(clip), probe(str(clip))) == (96, pytest.approx(95 / 25))
+    assert contact_sheet.extent(str(clip), probe(str(clip))) == (96, pytest.approx(95 / 30))
     run_tool("tools/quality/contact_sheet.py", clip, "-o", sheet, "--frames", "2", "--zoom", "0.25")
     cell = (116 + contact_sheet.LABEL_HEIGHT + contact_sheet.GAP, 212 + contact_sheet.GAP)
     picture = cv2.imread(str(sheet))

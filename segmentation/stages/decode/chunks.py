@@ -20,10 +20,16 @@ from av.video.stream import VideoStream
 
 from segmentation.errors import InputError, one_line
 from segmentation.frames import VideoInfo
-from segmentation.media.bitstream import h264_sizes
+from segmentation.media.bitstream import (
+    begins_stream,
+    h264_pictures,
+    may_interlace,
+    refreshes_gradually,
+)
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import open_input
 from segmentation.media.start_codes import bitstream_filter, filtered
+from segmentation.media.whole_packets import whole_packets
 
 if TYPE_CHECKING:
     VideoPacket: TypeAlias = Packet[VideoStream]
@@ -158,13 +164,20 @@ def whole(packets: Iterable[VideoPacket], stop: threading.Event) -> Iterator[Chu
     chunk.put(None)
 
 
-def read(info: VideoInfo, first: int | None, cut_short: Callable[[], None] = lambda: None) -> Iterator[VideoPacket]:
+def read(
+    info: VideoInfo,
+    first: int | None,
+    cut_short: Callable[[], None] = lambda: None,
+    damaged: Callable[[], None] = lambda: None,
+) -> Iterator[VideoPacket]:
     """Yields the video's packets from the keyframe before the pts `first` on, for a decoder without a container.
 
     Yields all packets if `first` is `None`, or if a seek does not lead to such a keyframe. Calls `cut_short` if
-    reading ends with an error. Raises `InputError` where an H.264 stream goes on in another size.
+    reading ends with an error, and `damaged` for each packet that is left out because it is. Raises `InputError` where
+    a stream goes on in another size or with fields.
     """
-    sizes: set[tuple[int, int]] | None = None  # that the first keyframe announces
+    pictures: set[tuple[int, ...]] = set()  # that the first keyframe announces
+    begun = False  # before, there is nothing to decode, and a session may still have the parameters of another file
     sought = first if first is not None and _leads_before(info, first) else None
     with open_input(info.path, info.access) as container:
         stream = container.streams[info.stream_index]
@@ -173,18 +186,34 @@ def read(info: VideoInfo, first: int | None, cut_short: Callable[[], None] = lam
             container.seek(sought, stream=stream)
         filters = bitstream_filter(stream)
         try:
-            for packet in container.demux(stream):
+            for packet in whole_packets(container, stream, damaged):
                 refuse_encrypted(packet, info.path)
-                for ready in filtered(packet, filters, info.path) if packet.size else ():
-                    if info.codec == "h264" and ready.is_keyframe:
-                        found = h264_sizes(bytes(ready))
-                        sizes = sizes or found
-                        if not found <= sizes:
-                            raise size_changes(info)
+                made = filtered(packet, filters, info.path)
+                if not made:
+                    damaged()
+                for ready in made:
+                    begun = begun or begins_stream(info.codec, bytes(ready))
+                    if not begun:
+                        continue
+                    if ready.is_keyframe and info.codec in ("h264", "mpeg2video"):
+                        _check_keyframe(info, bytes(ready), pictures)
                     yield ready
         except av.error.FFmpegError as exc:
             log.warning("%s: reading ended early: %s", info.path, one_line(exc))
             cut_short()
+
+
+def _check_keyframe(info: VideoInfo, data: bytes, pictures: set[tuple[int, ...]]) -> None:
+    """Raises `InputError` for a keyframe of other `pictures` than the first one's, which it adds, or with fields."""
+    if not info.interlaced and may_interlace(info.codec, data):
+        raise InputError(
+            f"{info.path}: becomes interlaced on the way, and NVDEC would mix its fields; use --decode pyav"
+        )
+    found = h264_pictures(data) if info.codec == "h264" else set()
+    if not pictures:
+        pictures |= found
+    if not found <= pictures:
+        raise size_changes(info)
 
 
 def size_changes(info: VideoInfo) -> InputError:
@@ -197,21 +226,25 @@ def size_changes(info: VideoInfo) -> InputError:
 
 
 def _leads_before(info: VideoInfo, first: int) -> bool:
-    """Returns whether a seek to the pts `first` leads to a keyframe that is shown then or earlier.
+    """Returns whether a seek to the pts `first` leads to a keyframe that is shown then or earlier, and is exact.
 
     Opens the container anew, because some that can't seek can't go back to their beginning either.
     """
     with open_input(info.path, info.access) as container:
         stream = container.streams[info.stream_index]
+        assert isinstance(stream, VideoStream)
         try:
             container.seek(first, stream=stream)
             found = next((p for p in container.demux(stream) if p.pts is not None), None)
         except av.error.FFmpegError as exc:
             log.info("%s: can't seek: %s", info.path, exc)
             return False
-    if found is None or found.pts is None or found.is_discard:  # packets of another entry of the edit list are hidden
-        return False
-    return found.is_keyframe and found.pts <= first
+        if found is None or found.pts is None or found.is_discard:  # hidden, of another entry of the edit list
+            return False
+        if not (found.is_keyframe and found.pts <= first):
+            return False
+        ready = filtered(found, bitstream_filter(stream), info.path)
+        return not any(refreshes_gradually(info.codec, bytes(packet)) for packet in ready)
 
 
 def exact_keyframe(codec: str) -> Callable[[VideoPacket], bool]:

@@ -81,6 +81,7 @@ class NvdecDecoder(Decoder):
     ) -> None:
         self.info = info
         self.damaged = 0
+        self._left_out = 0  # packets that were not decoded because they are damaged
         self._stages = gpu
         self._layout = FORMATS[pix_fmt]
         self._engines = nvdec_engines(config, info)
@@ -158,11 +159,11 @@ class NvdecDecoder(Decoder):
                 count += len(placed)
                 number += 1
             if early + len(placed) < len(times) or count == self._limit:
-                self.damaged += self._queue.lost
+                self.damaged += self._queue.lost + self._left_out
                 return
         whole = self._timeline.first is None
         short = missing(self.info, count, end * self.info.time_base, whole=whole)
-        self.damaged = max(self.damaged + self._queue.lost, short)
+        self.damaged = max(self.damaged + self._queue.lost + self._left_out, short)
 
     def _move_up(self, planes: DevicePlanes, early: int, count: int) -> None:
         """Copies the `count` rows after the first `early` ones to the beginning."""
@@ -180,7 +181,7 @@ class NvdecDecoder(Decoder):
 
     def _read(self) -> None:
         """Reads packets and opens chunks."""
-        there = read(self.info, self._timeline.first, self._reading_failed)
+        there = read(self.info, self._timeline.first, self._reading_failed, self._packet_damaged)
         packets = takewhile(lambda _: not self._queue.closed.is_set(), there)
         cut: Iterator[Chunk[_DecodedBatch]]
         if self.info.decoding_times:  # times don't tell which chunk a frame belongs to
@@ -193,6 +194,9 @@ class NvdecDecoder(Decoder):
 
     def _reading_failed(self) -> None:
         self.cut_short = True
+
+    def _packet_damaged(self) -> None:
+        self._left_out += 1
 
     def _work(self) -> None:
         """Decodes chunks with one session. Afterwards keeps the session for the next file, or destroys it."""

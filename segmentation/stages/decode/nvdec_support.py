@@ -90,18 +90,34 @@ def nvdec_engines(config: Config, info: VideoInfo | None) -> int:
     index = device_index(config)
     if info is None:
         return nvdec_caps(index, "H264", "420", 8).engines
-    video = f"{info.codec} {info.pix_fmt} of {info.width}x{info.height}"
+    video = _named(info)
     caps = _caps_for(info, index, video)
     _check_size(info, caps, video)
+    check_exactness(config, info)
+    return caps.engines
+
+
+def check_exactness(config: Config, info: VideoInfo) -> None:
+    """Raises `LacksEngine` for videos that any NVDEC would decode, but not to the frames that are to be shown."""
+    video = _named(info)
     if info.interlaced:
         raise LacksEngine(f"NVDEC would mix the fields of interlaced frames, and this is {video}")
     if info.layered:
         raise LacksEngine(f"NVDEC would put out each view as a frame of its own, and this is {video} with several")
     if info.packed:
         raise LacksEngine(f"NVDEC would lose packed B-frames, and this is {video} with some")
+    if info.inside:
+        raise LacksEngine(
+            f"NVDEC would show the coded picture from its corner on, and this is {video} within a larger one"
+        )
+    if info.gradual:
+        raise LacksEngine(f"NVDEC would show pictures that are not complete yet, and this {video} begins with some")
     if config.start and not info.timed:
         raise LacksEngine(f"several decoders find --start by timestamps, and this is {video} without any")
-    return caps.engines
+
+
+def _named(info: VideoInfo) -> str:
+    return f"{info.codec} {info.pix_fmt} of {info.width}x{info.height}"
 
 
 def _caps_for(info: VideoInfo, index: int, video: str) -> DecoderCaps:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import av
 import av.error
 import numpy as np
 from av.container import InputContainer
+from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
@@ -20,6 +21,7 @@ from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, Plane,
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import decoder_options, open_input
 from segmentation.media.planes import plane_view
+from segmentation.media.whole_packets import whole_packets
 from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.timestamps import Reorder, Timeline, missing
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 
 log = logging.getLogger(__name__)
+
+_CONCEALED = ("hevc",)  # codecs of which FFmpeg drops frames up to the next keyframe, unless asked for broken frames
 
 
 class PyAVDecoder(Decoder):
@@ -51,6 +55,7 @@ class PyAVDecoder(Decoder):
         self._limit = config.max_frames
         self._timeline = Timeline(info, config)
         self._resized = False
+        self._lost = 0  # packets that can't be decoded
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -89,7 +94,10 @@ class PyAVDecoder(Decoder):
             stream = container.streams[self.info.stream_index]
             assert isinstance(stream, VideoStream)
             stream.thread_type = "AUTO"
-            stream.codec_context.options = decoder_options(self.info.access)
+            options = decoder_options(self.info.access)
+            if self.info.codec in _CONCEALED:
+                options["flags"] += "+output_corrupt"
+            stream.codec_context.options = options
             if first is None or not seekable:
                 yield from self._decode(container, stream)
                 return
@@ -108,32 +116,44 @@ class PyAVDecoder(Decoder):
     def _decode(self, container: InputContainer, stream: VideoStream) -> Iterator[tuple[VideoFrame, int | None]]:
         """Yields frames with their pts. Decodes packet by packet, so that a bad packet costs its own frame alone."""
         reorder = Reorder() if self.info.decoding_times else None
-        frames = lost = broken = 0
+        frames = broken = 0
         end = Fraction(0)
+        for packet in self._packets(container, stream):
+            refuse_encrypted(packet, self.info.path)
+            if reorder is not None:
+                reorder.feed(packet.pts)
+            try:
+                decoded = packet.decode()
+            except av.error.FFmpegError as exc:
+                log.info("%s: packet at pts %s can't be decoded: %s", self.info.path, packet.pts, exc)
+                self._lost += bool(packet.size)
+                continue
+            finally:
+                self.damaged = self._lost + broken
+            for frame in decoded:
+                if frame.is_corrupt and frames == broken == 0 and self.info.codec in _CONCEALED:
+                    continue  # of a group whose beginning is missing
+                frames += 1
+                broken += frame.is_corrupt
+                pts = frame.pts if reorder is None else reorder.next()
+                end = max(end, ((pts or 0) + (frame.duration or 0)) * self.info.time_base)
+                yield frame, pts
+        lost = max(self._lost, missing(self.info, frames, end, whole=self._timeline.first is None))
+        self.damaged = lost + broken
+
+    def _packets(self, container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+        """Yields the packets, and an empty one that brings the last frames, also where reading ends early."""
         try:
-            for packet in container.demux(stream):
-                refuse_encrypted(packet, self.info.path)
-                if reorder is not None:
-                    reorder.feed(packet.pts)
-                try:
-                    decoded = packet.decode()
-                except av.error.FFmpegError as exc:
-                    log.info("%s: packet at pts %s can't be decoded: %s", self.info.path, packet.pts, exc)
-                    lost += bool(packet.size)
-                    continue
-                finally:
-                    self.damaged = lost + broken
-                for frame in decoded:
-                    frames += 1
-                    broken += frame.is_corrupt
-                    pts = frame.pts if reorder is None else reorder.next()
-                    end = max(end, ((pts or 0) + (frame.duration or 0)) * self.info.time_base)
-                    yield frame, pts
+            yield from whole_packets(container, stream, self._lose)
         except av.error.FFmpegError as exc:
             log.warning("%s: reading ended early: %s", self.info.path, one_line(exc))
             self.cut_short = True
-        lost = max(lost, missing(self.info, frames, end, whole=self._timeline.first is None))
-        self.damaged = lost + broken
+        last: Any = Packet()
+        last.stream = stream
+        yield last
+
+    def _lose(self) -> None:
+        self._lost += 1
 
     def _planes(self, frame: VideoFrame) -> tuple[Plane, Plane, Plane]:
         """Returns (Y, U, V) views in the working format. Converts frames whose format or size differs."""

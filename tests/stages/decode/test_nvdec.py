@@ -182,8 +182,8 @@ def test_what_is_not_wanted_any_more_is_not_read(tmp_path: Path, monkeypatch: py
 
     counted = []
 
-    def slowly(info: VideoInfo, first: int | None, cut_short: Callable[[], None]) -> Iterator[Any]:
-        for packet in read(info, first, cut_short):
+    def slowly(info: VideoInfo, first: int | None, *calls: Callable[[], None]) -> Iterator[Any]:
+        for packet in read(info, first, *calls):
             time.sleep(0.002)
             counted.append(packet.pts)
             yield packet

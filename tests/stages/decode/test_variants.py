@@ -1,0 +1,126 @@
+"""Videos of all kinds are decoded alike in both ways: by FFmpeg as a whole, and by the chunks that NVDEC would get."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from make_variants import VARIANTS, make
+from side_differences import compare
+from sides import Side
+from variant_clip import Clip
+from variant_forms import Variant
+
+from segmentation import Config
+from segmentation.errors import LacksEngine
+from segmentation.frames import Frame
+from segmentation.media.input import probe
+from segmentation.stages.decode.chunks import read
+from segmentation.stages.decode.nvdec_support import check_exactness
+from segmentation.stages.decode.pyav import PyAVDecoder
+
+BY_NAME = {variant.name: variant for variant in VARIANTS}
+DAMAGED = ("cut-", "lost-", "flipped-")
+
+
+@cache
+def side(name: str) -> Side:
+    return Side(name)
+
+
+def made(name: str, folder: Path) -> Path:
+    """Makes a file, which must be what it is called; skips where the encoder is missing."""
+    fault = make(BY_NAME[name], folder)
+    if fault.startswith("left out"):
+        pytest.skip(f"{name} is {fault}")
+    assert not fault, fault
+    return folder / name
+
+
+def decoded(path: Path, **options: Any) -> tuple[PyAVDecoder, list[Frame]]:
+    decoder = PyAVDecoder(probe(str(path)), "yuv420p", Config(**options))
+    return decoder, [frame for batch in decoder for frame in batch.frames]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=[variant.name for variant in VARIANTS])
+def test_chunks_give_what_the_whole_gives(variant: Variant, tmp_path: Path) -> None:
+    found = compare(str(made(variant.name, tmp_path)), side("cpu"), side("chunks"), masks=0)
+    if variant.name.startswith(DAMAGED):  # each decoder conceals in its own way, and threads now so, now so
+        assert not found.kinds or ({"damage", "planes"} & set(found.kinds) and "refusal" not in found.kinds)
+    elif "-becomes-" in variant.name:
+        assert not found.kinds or found.explained == "change on the way"
+    else:
+        assert not found.kinds, found.text
+
+
+@pytest.mark.parametrize("name", ["h264-cropped.ts", "hevc-cropped.ts"])
+def test_what_is_cut_off_at_the_left_and_the_top_is_not_shown(name: str, tmp_path: Path) -> None:
+    path = made(name, tmp_path)
+    codec = {"h264": "libx264", "hevc": "libx265"}[name.partition("-")[0]]
+    parameters = "keyint=12:min-keyint=12:scenecut=0:bframes=3" + (":open-gop=0" if codec == "libx265" else "")
+    _, shown = decoded(path)
+    _, coded = decoded(Clip(codec=codec, parameters=parameters).write(tmp_path / "whole.mp4"))
+    for ours, whole in zip(shown, coded, strict=True):
+        for plane, other, halves in zip(ours.planes, whole.planes, (1, 2, 2), strict=True):
+            rows, columns = slice(16 // halves, (240 - 6) // halves), slice(32 // halves, (320 - 14) // halves)
+            assert np.array_equal(plane, other[rows, columns])
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("h264-cropped.ts", "from its corner on"),
+        ("hevc-cropped.ts", "from its corner on"),
+        ("h264-begins-within-refresh.ts", "not complete yet"),
+        ("h264-fields-mbaff-tff.ts", "mix the fields"),
+        ("mpeg4-packed-b-frames.avi", "packed B-frames"),
+    ],
+)
+def test_what_nvdec_would_show_wrongly_is_refused(name: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(LacksEngine, match=reason):
+        check_exactness(Config(), probe(str(made(name, tmp_path))))
+
+
+@pytest.mark.parametrize("name", ["h264-closed.mp4", "h264-size-322x242.mp4", "hevc-size-322x242.mp4", "hevc-open.ts"])
+def test_what_nvdec_shows_rightly_is_not(name: str, tmp_path: Path) -> None:
+    check_exactness(Config(), probe(str(made(name, tmp_path))))
+
+
+@pytest.mark.parametrize("name", ["cut-h264-at-50-percent.mp4", "cut-h264.flv", "cut-hevc.mp4"])
+def test_a_file_that_breaks_off_keeps_its_last_frames(name: str, tmp_path: Path) -> None:
+    """All of the packets that are whole: threads and B-frames may not keep any."""
+    path = made(name, tmp_path)
+    packets = len(list(read(probe(str(path)), None)))
+    decoder, frames = decoded(path)
+    assert len(frames) == packets
+    assert decoder.damaged
+
+
+def test_hevc_goes_on_after_lost_packets(tmp_path: Path) -> None:
+    """With frames that are counted as damaged. Those of a group without beginning are left out."""
+    decoder, frames = decoded(made("lost-packets-hevc.mkv", tmp_path))
+    assert len(frames) == 57 and decoder.damaged >= 40
+    decoder, frames = decoded(made("hevc-begins-within-group.ts", tmp_path))
+    assert len(frames) == 48 and not decoder.damaged
+
+
+@pytest.mark.parametrize("name", ["h264-begins-within-group.ts", "hevc-begins-within-group.ts"])
+def test_nothing_is_read_before_the_first_parameters(name: str, tmp_path: Path) -> None:
+    info = probe(str(made(name, tmp_path)))
+    assert next(read(info, None)).is_keyframe
+
+
+def test_a_beginning_within_a_gradual_refresh_is_read_from_where_it_is_exact(tmp_path: Path) -> None:
+    """Pictures are not complete for 15 frames after a seek: NVDEC would show them, where FFmpeg waits."""
+    info = probe(str(made("h264-intra-refresh.mp4", tmp_path)))
+    assert not info.gradual
+    assert next(read(info, round(1 / info.time_base))).pts == 0
+    _, frames = decoded(tmp_path / "h264-intra-refresh.mp4", start=1.0)
+    assert frames[0].pts * info.time_base == 1 and len(frames) == 35
+
+
+def test_variants_are_the_same_each_time(tmp_path: Path) -> None:
+    for name in ("h264-priming.mp4", "hevc-open.mp4", "vp9-hidden-frames.webm", "flipped-5-bits-h264.ts", "av1.mkv"):
+        first = made(name, tmp_path).read_bytes()
+        assert made(name, tmp_path).read_bytes() == first

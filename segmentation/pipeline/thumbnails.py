@@ -24,6 +24,8 @@ def thumbnails(batch: FrameBatch, gpu: Gpu | None) -> Array:
     assert gpu is not None
     with torch.cuda.stream(gpu.stream):
         luma = batch.planes[0][: len(batch)]
+        if luma.dtype == torch.uint16:  # PyTorch has few operations for it, and 10 bits are the same in int16
+            luma = luma.view(torch.int16)
         rows, columns = _cells(*luma.shape[1:])
         height, width = luma.shape[1] // rows, luma.shape[2] // columns
         cells = luma[:, : rows * height, : columns * width].float().reshape(-1, rows, height, columns, width)

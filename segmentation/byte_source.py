@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 from weakref import WeakSet
 
-from segmentation.errors import ConfigError, InputError
+from segmentation.errors import ConfigError, InputError, one_line
 
 Input: TypeAlias = str | Path | bytes | BinaryIO
 
@@ -26,6 +26,7 @@ class ByteSource(ABC):
 
     def __init__(self, name: str) -> None:
         self.name = name  # in messages
+        self.fault = ""  # the system's reason, where reading has failed: the bytes end there
 
     @property
     def seekable(self) -> bool:
@@ -57,8 +58,12 @@ class FileSource(ByteSource):
     def read(self, at: int, size: int) -> bytes:
         """Returns up to `size` bytes from position `at`."""
         with self._lock:
-            self._file.seek(at)
-            return self._file.read(size)
+            try:
+                self._file.seek(at)
+                return self._file.read(size)
+            except OSError as exc:
+                self.fault = one_line(exc)
+                return b""
 
     def length(self) -> int:
         """Returns the number of bytes."""
@@ -131,6 +136,8 @@ class PipeSource(ByteSource):
         data = b""
         try:
             data = self._wait() or b""
+        except OSError as exc:
+            self.fault = one_line(exc)
         finally:
             self._changed.acquire()
             self._reading = False

@@ -120,9 +120,11 @@ def _open_bytes(source: ByteSource) -> InputContainer:
         # Without a time limit: the program before a pipe may take long to begin.
         container: InputContainer = av.open(reader, "r", container_options=options, **_OPEN_OPTIONS)
         return container
-    except av.error.EOFError as exc:
-        raise InputError(f"{source.name}: holds no bytes, or ends before a video begins") from exc
     except (av.error.FFmpegError, OSError, ValueError, TypeError) as exc:
+        if source.fault:
+            raise InputError(f"{source.name}: cannot be read ({source.fault})") from exc
+        if isinstance(exc, av.error.EOFError):
+            raise InputError(f"{source.name}: holds no bytes, or ends before a video begins") from exc
         if isinstance(exc, av.error.InvalidDataError):
             raise InputError(f"{source.name}: is not a video that FFmpeg can read, or is damaged") from exc
         raise InputError(f"{source.name}: cannot be opened ({one_line(exc)})") from exc

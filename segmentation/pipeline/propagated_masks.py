@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
@@ -14,78 +13,22 @@ from segmentation.errors import ConfigError
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory
 from segmentation.models.model import Model
 from segmentation.options import Interval
+from segmentation.pipeline.key_frames import Key, Round, Seen, longest_gap, rounds
 from segmentation.pipeline.mask_source import NetworkMasks, Parts, make_smoothing
 from segmentation.pipeline.threads import Overlap
 from segmentation.stages.inference import keys_at_once
-from segmentation.stages.masks.propagation import Between, Doubt, Found, HostPropagation, Propagation
+from segmentation.stages.masks.propagation import Doubt, Found, FrameBetween, HostPropagation, Propagation
 from segmentation.stages.masks.smoothing import smooth_masks
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
 
-CUT = 0.1  # mean change of luma from one frame to the next, above which a new scene begins
-LONGEST = 8  # frames from key to key, at most, where the picture decides
-DISAGREEMENT = 0.12  # of two keys' masks about the frame in the middle, above which that frame becomes a key
+DISAGREEMENT = 0.12  # of two keys' masks about a frame between them, above which that frame becomes a key
 UNSEEN = 0.03  # the same for the share of that frame that neither key shows
+_IN_FLIGHT = 4  # frames for each worker that may wait for their keys, but always the frames of one round
 
 T = TypeVar("T")
 Luma = TypeVar("Luma")
-
-
-@dataclass(frozen=True, slots=True)
-class Seen(Generic[Luma]):
-    """A frame as the network sees it."""
-
-    number: int
-    picture: Array  # (3, H, W), a row of the network's input
-    luma: Luma
-    batch: FrameBatch  # that the frame belongs to
-
-
-Stretch = list[Seen[Luma]]  # successive frames, of which the last is a key, and no other
-Key = tuple[Seen[Luma], Found]
-
-
-class Round(Generic[Luma]):
-    """Stretches whose keys go through the network together. `key` is the last key, for the next round."""
-
-    def __init__(self, stretches: list[Stretch[Luma]], before: Future[Key[Luma]] | None) -> None:
-        self.stretches = stretches
-        self.before = before
-        self.key: Future[Key[Luma]] = Future()
-
-
-def rounds(
-    batches: Iterable[list[Seen[Luma]]], propagation: Propagation[Luma], interval: Interval
-) -> Iterator[Round[Luma]]:
-    """Yields the rounds of a run from the frames of its batches.
-
-    Keys are the first and the last frame, both sides of a cut, and in between the first frame after `interval` others.
-    """
-    longest = LONGEST if interval == "auto" else interval + 1
-    waiting: Stretch[Luma] = []  # behind the last key
-    last: Seen[Luma] | None = None
-    key: Future[Key[Luma]] | None = None
-    for batch in batches:
-        lumas = [frame.luma for frame in batch]
-        changes = propagation.changes(lumas if last is None else [last.luma, *lumas])
-        done: list[Stretch[Luma]] = []
-        for frame, change in zip(batch, [1.0] * (last is None) + changes, strict=True):
-            if change > CUT:
-                done += [waiting] if waiting else []
-                done.append([frame])
-                waiting = []
-            else:
-                waiting.append(frame)
-                if len(waiting) == longest:
-                    done.append(waiting)
-                    waiting = []
-        last = batch[-1]
-        if done:
-            yield (found := Round(done, key))
-            key = found.key
-    if waiting:
-        yield Round([waiting], key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +39,15 @@ class _Gap(Generic[Luma]):
     frames: list[Seen[Luma]]
     last: Key[Luma]
 
-    def at(self, frame: Seen[Luma]) -> Between[Luma]:
+    def at(self, frame: Seen[Luma]) -> FrameBetween[Luma]:
         (begin, found), (end, others) = self.first, self.last
         share = (end.number - frame.number) / (end.number - begin.number)
-        return Between(frame.luma, (begin.luma, end.luma), (found, others), share)
+        return FrameBetween(frame.luma, (begin.luma, end.luma), (found, others), share)
 
-    def halves(self, found: Found) -> list[_Gap[Luma]]:
-        """Returns the gaps before and behind the frame in the middle, of which `found` is known now."""
-        middle = len(self.frames) // 2
-        key = (self.frames[middle], found)
-        return [_Gap(self.first, self.frames[:middle], key), _Gap(key, self.frames[middle + 1 :], self.last)]
+    def split(self, place: int, found: Found) -> list[_Gap[Luma]]:
+        """Returns the gaps before and behind the frame at `place`, of which `found` is known now."""
+        key = (self.frames[place], found)
+        return [_Gap(self.first, self.frames[:place], key), _Gap(key, self.frames[place + 1 :], self.last)]
 
 
 @dataclass(kw_only=True)
@@ -120,8 +62,14 @@ class PropagatedMasks(NetworkMasks):
         self, batches: Iterator[FrameBatch], finish: Callable[[MaskedBatch], T], overlap: Overlap
     ) -> Iterator[T]:
         waiting: deque[tuple[FrameBatch, Array]] = deque()  # with the network's input
+        longest = longest_gap(self.interval)
         seen = self._queued(overlap.map(self._see, batches, self.workers), waiting)
-        found = overlap.map(self._find_all, rounds(seen, self.propagation, self.interval), self.workers)
+        parts = overlap.map(
+            self._infer_round,
+            rounds(seen, lambda lumas: self._on_account(self.propagation.changes, lumas), longest),
+            max(1, _IN_FLIGHT * self.workers // longest - 1),
+        )
+        found = overlap.map(self._propagated, self._pieces(parts), self.workers)
         masked = self._joined(found, waiting)
         smoothed = (batch for batch, _ in masked) if self.smoothing is None else smooth_masks(masked, self.smoothing)
         return overlap.map(finish, smoothed, self.workers)
@@ -131,8 +79,9 @@ class PropagatedMasks(NetworkMasks):
         self.transfer.enter()
         with self.turn.of(self.infer):
             kept, tensor = self.prepared(batch)
-            tensor, lumas = self.clock.call("infer", batch, self.propagation.see, tensor, len(batch))
-        frames = [Seen(batch.index + i, tensor[i], luma, kept) for i, luma in enumerate(lumas)]
+            tensor, lumas = self._on_account(self.propagation.keep, tensor, len(batch))
+        label = batch.without_pictures()
+        frames = [Seen(batch.index + i, tensor[i], luma, label) for i, luma in enumerate(lumas)]
         return kept, tensor, frames
 
     def _queued(
@@ -142,24 +91,8 @@ class PropagatedMasks(NetworkMasks):
             waiting.append((batch, tensor))
             yield frames
 
-    def _joined(
-        self, found: Iterable[list[Found]], waiting: deque[tuple[FrameBatch, Array]]
-    ) -> Iterator[tuple[MaskedBatch, Any]]:
-        """Yields the batches that are complete, and the history that smoothing keeps of each."""
-        ready: list[Found] = []
-        for more in found:
-            ready += more
-            while waiting and len(waiting[0][0]) <= len(ready):
-                batch, tensor = waiting.popleft()
-                count = len(batch)
-                with self.turn.of(self.infer):
-                    masks, class_map = self.propagation.join(ready[:count])
-                    history = None if self.smoothing is None else self.smoothing.keep(tensor, masks, count)
-                ready = ready[count:]
-                yield MaskedBatch(frames=batch, masks=masks, class_map=class_map), history
-
-    def _find_all(self, round: Round[Any]) -> list[Found]:
-        """Returns what is found in each frame of a round."""
+    def _infer_round(self, round: Round[Any]) -> list[Found | FrameBetween[Any]]:
+        """Returns what is found in each frame of a round, or what it is to be propagated from."""
         keys = [stretch[-1] for stretch in round.stretches]
         self.transfer.enter()
         try:
@@ -174,30 +107,62 @@ class PropagatedMasks(NetworkMasks):
         stretches = round.stretches[len(round.stretches) + 1 - len(known) :]  # the very first frame has no gap before
         gaps = [_Gap(a, s[:-1], b) for (a, b), s in zip(pairwise(known), stretches, strict=True)]
         if self.interval == "auto":
-            gaps = self._halved(gaps, found)
-        todo = [(frame, gap.at(frame)) for gap in gaps for frame in gap.frames if frame.number not in found]
-        for (frame, _), (one, _) in zip(todo, self._propagate([at for _, at in todo]), strict=True):
-            found[frame.number] = one
-        return [found[frame.number] for stretch in round.stretches for frame in stretch]
+            for gap in gaps:
+                found |= self._settled(gap)
+        between = {frame.number: gap.at(frame) for gap in gaps for frame in gap.frames}
+        numbers = [frame.number for stretch in round.stretches for frame in stretch]
+        return [found[number] if number in found else between[number] for number in numbers]
 
-    def _halved(self, gaps: list[_Gap[Any]], found: dict[int, Found]) -> list[_Gap[Any]]:
-        """Returns gaps whose keys tell enough about their middle. Adds to `found` what is found on the way."""
-        settled: list[_Gap[Any]] = []
-        while gaps := [gap for gap in gaps if gap.frames]:
-            middles = [gap.frames[len(gap.frames) // 2] for gap in gaps]
-            propagated = self._propagate([gap.at(m) for gap, m in zip(gaps, middles, strict=True)], doubt=True)
-            found |= {m.number: one for m, (one, _) in zip(middles, propagated, strict=True)}
-            great = [doubt is not None and _great(doubt) for _, doubt in propagated]
-            settled += [gap for gap, doubtful in zip(gaps, great, strict=True) if not doubtful]
-            keys = [middle for middle, doubtful in zip(middles, great, strict=True) if doubtful]
-            found |= self._infer(keys)
-            gaps = [
-                half
-                for gap, middle, doubtful in zip(gaps, middles, great, strict=True)
-                if doubtful
-                for half in gap.halves(found[middle.number])
-            ]
-        return settled
+    def _settled(self, gap: _Gap[Any]) -> dict[int, Found]:
+        """Returns what is found in each frame of a gap. Frames in doubt become keys, the one in the middle first."""
+        found: dict[int, Found] = {}
+        gaps = [gap]
+        while gaps:
+            gap = gaps.pop()
+            if not gap.frames:
+                continue
+            middle = len(gap.frames) // 2
+            places = [place for place in range(len(gap.frames)) if place != middle]
+            key = None
+            for several in ([middle], places):
+                results = self._propagate([gap.at(gap.frames[place]) for place in several], doubt=True)
+                found |= {gap.frames[place].number: one for place, (one, _) in zip(several, results, strict=True)}
+                greatest = max(zip((_measure(doubt) for _, doubt in results), several, strict=True), default=(0.0, 0))
+                if greatest[0] > 1:
+                    key = greatest[1]
+                    break
+            if key is not None:
+                found |= (inferred := self._infer([gap.frames[key]]))
+                gaps += gap.split(key, inferred[gap.frames[key].number])
+        return found
+
+    def _pieces(self, parts: Iterable[list[Found | FrameBetween[Any]]]) -> Iterator[list[Found | FrameBetween[Any]]]:
+        """Yields the frames of rounds in portions, one for each call of `_propagated`: workers share those of a round,
+        while a GPU takes them together."""
+        for part in parts:
+            size = len(part) if self.memory == "cuda" else 1
+            yield from (part[begin : begin + size] for begin in range(0, len(part), size))
+
+    def _propagated(self, frames: list[Found | FrameBetween[Any]]) -> list[Found]:
+        between = [frame for frame in frames if isinstance(frame, FrameBetween)]
+        made = iter(self._propagate(between))
+        return [next(made)[0] if isinstance(frame, FrameBetween) else frame for frame in frames]
+
+    def _joined(
+        self, found: Iterable[list[Found]], waiting: deque[tuple[FrameBatch, Array]]
+    ) -> Iterator[tuple[MaskedBatch, Any]]:
+        """Yields the batches that are complete, and the history that smoothing keeps of each."""
+        ready: list[Found] = []
+        for more in found:
+            ready += more
+            while waiting and len(waiting[0][0]) <= len(ready):
+                batch, tensor = waiting.popleft()
+                count = len(batch)
+                with self.turn.of(self.infer):
+                    masks, class_map = self._on_account(self.propagation.join, ready[:count])
+                    history = None if self.smoothing is None else self.smoothing.keep(tensor, masks, count)
+                ready = ready[count:]
+                yield MaskedBatch(frames=batch, masks=masks, class_map=class_map), history
 
     def _infer(self, frames: list[Seen[Any]]) -> dict[int, Found]:
         """Returns what the network finds in each frame, by the frame's number."""
@@ -205,20 +170,28 @@ class PropagatedMasks(NetworkMasks):
         for begin in range(0, len(frames), self.at_once):
             part = frames[begin : begin + self.at_once]
             with self.turn.of(self.infer):
-                tensor = self.propagation.gather([frame.picture for frame in part])
+                tensor = self._on_account(self.propagation.gather, [frame.picture for frame in part])
                 masks, class_map = self.inference(part[0].batch, tensor, len(part))
-                results = self.propagation.split(masks, class_map, len(part))
+                results = self._on_account(self.propagation.split, masks, class_map, len(part))
             found |= {frame.number: one for frame, one in zip(part, results, strict=True)}
         return found
 
-    def _propagate(self, frames: list[Between[Any]], *, doubt: bool = False) -> list[tuple[Found, Doubt | None]]:
+    def _propagate(self, frames: list[FrameBetween[Any]], *, doubt: bool = False) -> list[tuple[Found, Doubt | None]]:
         if not frames:
             return []
-        return self.clock.call("infer", None, lambda: self.propagation.propagate(frames, doubt=doubt))
+        self.transfer.enter()
+        return self._on_account(lambda: self.propagation.propagate(frames, doubt=doubt))
+
+    def _on_account(self, function: Callable[..., T], *arguments: object) -> T:
+        """Calls a part of the propagation. On a GPU nobody else queues work meanwhile, such as a graph's capture."""
+        with self.turn.of(self.infer):
+            return self.clock.call("infer", None, function, *arguments)
 
 
-def _great(doubt: Doubt) -> bool:
-    return doubt.disagreement > DISAGREEMENT or doubt.unseen > UNSEEN
+def _measure(doubt: Doubt | None) -> float:
+    """Returns a number above 1 for a doubt with which a frame becomes a key."""
+    assert doubt is not None
+    return max(doubt.disagreement / DISAGREEMENT, doubt.unseen / UNSEEN)
 
 
 def network_masks(model: Model, config: Config, gpu: Gpu | None, **parts: Unpack[Parts]) -> NetworkMasks:

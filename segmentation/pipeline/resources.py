@@ -103,7 +103,8 @@ class Resources:
             if key not in self._networks:
                 preloaded = None if preloader is None else preloader.result()
                 try:
-                    self._networks[key] = choice.implementation(model, config, gpu, preloaded)
+                    with self.turn.of(choice):  # what another run queues meanwhile must not get into a CUDA graph
+                        self._networks[key] = choice.implementation(model, config, gpu, preloaded)
                 except RefusesNetwork as exc:
                     self._refused[key] = type(exc), str(exc)
                     raise

@@ -17,7 +17,7 @@ NAMES = {
         *("keep", "change", "weigh", "average"),
         *("guide", "shrink", "fit", "gather", "draw"),
     ),
-    PROPAGATION: ("see", "halve", "search", "match", "trust", "warp", "blend"),
+    PROPAGATION: ("downsample", "halve", "search", "match", "weigh_keys", "warp", "blend"),
 }
 
 

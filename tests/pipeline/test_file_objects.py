@@ -4,11 +4,12 @@ import io
 from itertools import islice
 from pathlib import Path
 from pipes import Once
+from typing import Any
 
 import pytest
 from paths import SAMPLE
 from program import run_tool
-from videos import packets, pictures, same_packets, times
+from videos import Synthetic, packets, pictures, same_packets, times
 
 from segmentation import ConfigError, InputError, Segmenter, segment
 from segmentation.options import Format
@@ -55,6 +56,41 @@ def test_a_raw_file_that_takes_a_part_of_each_write() -> None:
     for out in (little, whole):
         segment(SAMPLE, out, format="rawvideo", max_frames=2)
     assert little.getvalue() == whole.getvalue() and len(whole.getvalue()) == 2 * 640 * 360 * 3 // 2
+
+
+class _Breaking(io.RawIOBase):
+    """Can't be read beyond `limit`, as what comes over a connection that breaks off."""
+
+    def __init__(self, data: bytes, limit: int) -> None:
+        self._data, self._limit = io.BytesIO(data), limit
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._limit - self._data.tell()
+        if not left:
+            raise OSError("the connection broke off")
+        return self._data.readinto(memoryview(buffer)[:left])
+
+
+def test_frames_before_a_read_that_fails_are_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Also those that wait in the decoder's threads, in the order of presentation, behind B-frames."""
+    clip = Synthetic(size=(320, 240), codec="libx264", options={"bf": "3"}, pts=range(100)).write(tmp_path / "a.ts")
+    data = clip.read_bytes()
+    limit = len(data) * 3 // 4
+    report = segment(_Breaking(data, limit), tmp_path / "out.mkv", mode="baseline", effect="mask", codec="ffv1")
+    (tmp_path / "part.ts").write_bytes(data[:limit])
+    assert not report.complete and "reading ended early" in caplog.text
+    assert 60 < report.frames <= len(times(tmp_path / "part.ts"))
+    # FFmpeg reads ahead in blocks, so that the last block before the failure is lost, and nothing else.
+    (tmp_path / "less.ts").write_bytes(data[: limit - (2 << 15)])
+    assert report.frames >= len(times(tmp_path / "less.ts"))
+
+
+def test_an_input_of_which_nothing_can_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^<stream>: cannot be read \(the connection broke off\)$"):
+        segment(_Breaking(b"", 0), tmp_path / "out.mkv")
 
 
 def test_results_in_a_file_object(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
+from forms import make_rvm
 from networks import make_model
 from numpy.typing import NDArray
 from paths import SAMPLE
@@ -17,26 +19,24 @@ from program import cli
 from videos import Synthetic, pictures
 
 from segmentation import ConfigError, Segmenter, segment
-from segmentation.pipeline.propagated_masks import CUT, LONGEST, Seen, rounds
-from segmentation.stages.masks.propagation import Propagation
+from segmentation.errors import DeviceMemoryError
+from segmentation.pipeline.key_frames import CUT, LONGEST, Seen, longest_gap, rounds
+from segmentation.stages.inference import onnxruntime
+from segmentation.stages.masks.propagation import HostPropagation
 
 CPU: dict[str, Any] = {"mode": "baseline", "infer": "onnxruntime", "codec": "ffv1", "effect": "mask"}
 
 
-class _Lumas(Propagation[float]):
-    """Lumas that are one number."""
-
-    def changes(self, lumas: Sequence[float]) -> list[float]:
-        return [abs(b - a) for a, b in pairwise(lumas)]
-
-    see = gather = split = propagate = join = None  # type: ignore[assignment]  # the choice of keys needs none
+def changes(lumas: list[float]) -> list[float]:
+    return [abs(b - a) for a, b in pairwise(lumas)]
 
 
 def keys(lumas: Sequence[float], interval: Any, sizes: Sequence[int]) -> list[list[list[int]]]:
     """Returns the numbers of the frames of each stretch of each round, for batches of these sizes."""
     frames = iter([Seen(i, np.empty(0), luma, None) for i, luma in enumerate(lumas)])  # type: ignore[arg-type]
     batches: Iterator[list[Seen[float]]] = ([next(frames) for _ in range(size)] for size in sizes)
-    return [[[f.number for f in s] for s in r.stretches] for r in rounds(batches, _Lumas(), interval)]
+    chosen = rounds(batches, changes, longest_gap(interval))
+    return [[[frame.number for frame in stretch] for stretch in one.stretches] for one in chosen]
 
 
 def test_keys_are_the_first_the_last_and_one_behind_each_interval() -> None:
@@ -106,34 +106,29 @@ def test_every_frame_has_a_mask(tmp_path: Path, count: int, smooth: float) -> No
     assert report.inferred == {1: 1, 2: 2, 4: 2, 5: 2, 6: 3}[count]
 
 
-@pytest.fixture
-def visit(tmp_path: Path) -> Path:
-    """A video of 33 frames: something red is in it from frame 11 to frame 14 alone."""
+def visit(path: Path, shown: range) -> Path:
+    """Writes a video of 33 frames, in some of which there is something red."""
     ground = np.random.default_rng(0).integers(60, 90, (96, 128, 1)).astype(np.uint8).repeat(3, axis=2)
     frames = []
     for number in range(33):
         picture = ground.copy()
-        if 11 <= number <= 14:
+        if number in shown:
             picture[30:70, 40:90] = (250, 120, 120)
         frames.append(av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format="yuv444p"))
-    return Synthetic(size=(128, 96), frames=frames, pts=range(33), pix_fmt="yuv444p").write(tmp_path / "visit.mkv")
+    return Synthetic(size=(128, 96), frames=frames, pts=range(33), pix_fmt="yuv444p").write(path)
 
 
-@pytest.fixture
-def red(tmp_path: Path) -> Path:
-    """A network that finds what is redder than green."""
-    return make_model(tmp_path / "red.onnx", [[1.2, -1.2, 0.0]], size=(96, 128))
-
-
-def test_who_comes_between_keys_is_found_where_the_picture_decides(tmp_path: Path, visit: Path, red: Path) -> None:
-    options = {"source": visit, "model": red, "activation": "none", "smooth": 0.0}
+@pytest.mark.parametrize("shown", [range(11, 15), range(9, 12), range(18, 20), range(13, 14)], ids=str)
+def test_who_comes_between_keys_is_found_where_the_picture_decides(tmp_path: Path, shown: range) -> None:
+    red = make_model(tmp_path / "red.onnx", [[1.2, -1.2, 0.0]], size=(96, 128))
+    source = visit(tmp_path / "visit.mkv", shown)
+    options = {"source": source, "model": red, "activation": "none", "smooth": 0.0}
     _, expected = saved(tmp_path, "every", **options)
-    shown = [i for i, mask in enumerate(expected) if (mask > 127).any()]
-    assert shown == [11, 12, 13, 14]
+    assert [i for i, mask in enumerate(expected) if (mask > 127).any()] == list(shown)
     _, missed = saved(tmp_path, "fixed", interval=7, **options)
     assert not any((mask > 127).any() for mask in missed)
     report, found = saved(tmp_path, "auto", interval="auto", **options)
-    assert [i for i, mask in enumerate(found) if (mask > 127).any()] == shown
+    assert [i for i, mask in enumerate(found) if (mask > 127).any()] == list(shown)
     assert report.inferred < 20
     assert min(iou(found[i], expected[i]) for i in shown) > 0.9
 
@@ -162,7 +157,48 @@ def test_frames_may_be_iterated_over(tmp_path: Path) -> None:
         every = [frame.mask for frame in segmenter.frames(SAMPLE, max_frames=12)]
         some = [frame.mask for frame in segmenter.frames(SAMPLE, max_frames=12, interval=3)]
     assert len(some) == 12
-    assert np.mean([np.abs(a - b).mean() for a, b in zip(some, every, strict=True)]) < 0.02
+    apart = [float(np.abs(a - b).mean()) for a, b in zip(some, every, strict=True)]
+    assert 0 < np.mean(apart) < 0.02
+
+
+@pytest.mark.parametrize("name", ["changes", "gather", "split", "propagate", "join"])
+def test_a_gpu_without_memory_is_named_wherever_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(HostPropagation, name, full)
+    with pytest.raises(DeviceMemoryError, match="memory is full"):
+        segment(SAMPLE, tmp_path / "out.mkv", interval=2, max_frames=12, **CPU)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("interval", [1, 30, "auto"])
+def test_few_frames_wait_with_many_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval: Any) -> None:
+    """The masks are the same with as many workers as a large machine has, and frames do not pile up."""
+    _, expected = saved(tmp_path, "two", max_frames=150, interval=interval)
+    lumas: list[weakref.ref[Any]] = []
+    most = 0
+    keep = HostPropagation.keep
+
+    def counted(self: Any, tensor: Any, count: int) -> Any:
+        nonlocal most
+        rows, kept = keep(self, tensor, count)
+        lumas.extend(weakref.ref(luma.values) for luma in kept)
+        most = max(most, sum(luma() is not None for luma in lumas))
+        return rows, kept
+
+    monkeypatch.setattr(HostPropagation, "keep", counted)
+    monkeypatch.setattr(onnxruntime, "core_count", lambda: 16)
+    _, found = saved(tmp_path, "many", max_frames=150, interval=interval)
+    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert most < 120
+
+
+def test_a_network_with_states_needs_every_frame(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"interval 2: .*carries states from frame to frame"):
+        segment(SAMPLE, tmp_path / "out.mkv", model=make_rvm(tmp_path / "net.onnx"), interval=2, **CPU)
 
 
 def test_a_network_that_fails_ends_the_run_once(tmp_path: Path) -> None:

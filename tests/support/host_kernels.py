@@ -42,7 +42,7 @@ using std::max; using std::min;
 #define __global__
 #define __device__
 #define __shared__ static
-struct Index { int x, y, z; };
+struct Index { unsigned x, y, z; };
 static const Index threadIdx{0, 0, 0}, blockDim{1, 1, 1};
 static thread_local Index blockIdx, gridDim;
 struct alignas(16) float4 { float x, y, z, w; };
@@ -55,10 +55,10 @@ _RUN = """
 extern "C" void run_{name}(int width, int height, int count, const void *packed) {{
     struct Arguments {{ {members} }};
     const Arguments &a = *(const Arguments *)packed;
-    gridDim = Index{{width, height, count}};
-    for (int z = 0; z < count; z++)
-        for (int y = 0; y < height; y++)
-            for (int x = 0; x < width; x++) {{ blockIdx = Index{{x, y, z}}; {name}({values}); }}
+    gridDim = Index{{(unsigned)width, (unsigned)height, (unsigned)count}};
+    for (unsigned z = 0; z < (unsigned)count; z++)
+        for (unsigned y = 0; y < (unsigned)height; y++)
+            for (unsigned x = 0; x < (unsigned)width; x++) {{ blockIdx = Index{{x, y, z}}; {name}({values}); }}
 }}
 """
 

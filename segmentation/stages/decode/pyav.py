@@ -146,11 +146,16 @@ class PyAVDecoder(Decoder):
         try:
             yield from whole_packets(container, stream, self._lose)
         except av.error.FFmpegError as exc:
-            log.warning("%s: reading ended early: %s", self.info.path, one_line(exc))
-            self.cut_short = True
+            self._end_early(one_line(exc))
+        if self.info.stream is not None and self.info.stream.fault:
+            self._end_early(self.info.stream.fault)
         last: Any = Packet()
         last.stream = stream
         yield last
+
+    def _end_early(self, reason: str) -> None:
+        log.warning("%s: reading ended early: %s", self.info.path, reason)
+        self.cut_short = True
 
     def _lose(self) -> None:
         self._lost += 1

@@ -60,6 +60,7 @@ class NvencEncoder(Encoder):
     ) -> None:
         self._gpu = gpu
         self._info = info
+        self._begun = False  # whether a picture was encoded
         self._format = "nv12" if FORMATS[pix_fmt].bits == 8 else "p010le"
         self._width, self._height = round_up(info.width, 1), round_up(info.height, 1)
         if (self._width, self._height) != (info.width, info.height):
@@ -107,10 +108,12 @@ class NvencEncoder(Encoder):
 
     def _packets(self, picture: VideoFrame | None) -> list[VideoPacket]:
         try:
-            return list(self._stream.encode(picture))
+            packets = list(self._stream.encode(picture))
+            self._begun = True
+            return packets
         except (av.error.FFmpegError, ValueError) as exc:
             number = getattr(exc, "errno", None)
-            if number == errno.EIO:
+            if number == errno.EIO and self._begun:  # before, it is FFmpeg's word for an encoder that is refused
                 text = f"{self._stream.codec_context.name}: {one_line(exc)}"
                 raise DeviceError(f"the GPU failed ({text}); see nvidia-smi and the system's log") from exc
             if number == errno.ENOMEM:

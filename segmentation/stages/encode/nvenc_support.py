@@ -79,7 +79,6 @@ def _probed(library: str, index: int) -> dict[str, str] | str:
     note = _no_nvenc_file(index)
     if note is not None and note.is_file():
         return f"{library} can't be used: {note.read_text(encoding='utf-8')}"
-    enter_context(index)
     text = ""
     for extra in EXTRAS:
         refusal = _refusal(library, index, _TRIAL, _TRIAL, extra)
@@ -98,6 +97,7 @@ def _probed(library: str, index: int) -> dict[str, str] | str:
 
 def _refusal(library: str, index: int, width: int, height: int, extra: dict[str, str]) -> str:
     """Returns FFmpeg's reason why an encoder can't be opened, empty if it can."""
+    enter_context(index)  # any thread may ask
     with _messages() as messages:
         try:
             current = HWAccel("cuda", device=str(index), options={"current_ctx": "1"})

@@ -43,8 +43,9 @@ def try_engine(
     """Returns the verdict on an engine, which is built for its trial if need be, and keeps it.
 
     `engine` loads the engine at a path and runs the pictures in batches of `batch`, and so does `rival` with
-    torch-fp16. Whatever they raise is part of the verdict, but for `DeviceMemoryError`. If several processes need one
-    trial at once, one makes it and the others wait. Raises `NotProven` where nothing can be written.
+    torch-fp16. What the engine raises is part of the verdict, unless it passes: full memory or a full disk. If several
+    processes need one trial at once, one makes it and the others wait. Raises `NotProven` where there is no verdict,
+    and `DeviceMemoryError`.
     """
     file = VerdictFile(spec, batch)
     try:
@@ -59,7 +60,8 @@ def try_engine(
                 file.write(verdict)
             return verdict
     except OSError as exc:
-        raise NotProven(f"{file.path}: cannot be written ({exc.strerror})") from exc
+        elsewhere = "name a folder that can be written with SEGMENTATION_ENGINES"
+        raise NotProven(f"{file.path}: cannot be written ({exc.strerror}); {elsewhere}") from exc
 
 
 def _trial(
@@ -69,7 +71,7 @@ def _trial(
     engine: Callable[[Path, Pictures], Measured],
     rival: Callable[[Pictures], Measured],
 ) -> Verdict:
-    """Builds and runs the engine. Raises the error of a GPU whose memory is full, and nothing else."""
+    """Builds and runs the engine. Raises the error of a GPU whose memory is full, and `NotProven` for what passes."""
     try:
         path, _ = obtain(spec, verify=False)
         few: Pictures = picture_inputs(spec.model).astype(spec.model.dtype)
@@ -78,9 +80,13 @@ def _trial(
         with file.first_run():
             measured = engine(path, few[order])
         return _judged(measured, _fp32(spec.model, few)[order], lambda: rival(few[order]))
+    except NotProven:
+        raise
     except Exception as exc:
         if isinstance(translate_gpu_error(exc), DeviceMemoryError):
             raise
+        if isinstance(exc, OSError | MemoryError) or isinstance(exc.__cause__, OSError | MemoryError):
+            raise NotProven(f"engine not tried: {_words(exc)}") from exc
         return Verdict(outcome=FAILED, reason=_words(exc))
 
 
@@ -120,10 +126,18 @@ def _judged(measured: Measured, expected: NDArray[np.float32], rival: Callable[[
 
 
 def _milliseconds(rival: Callable[[], Measured]) -> float | None:
-    """Returns the rival's time; `None` where the rival can't run, which leaves the engine without one."""
+    """Returns the rival's time; `None` where the rival can't run the network, which leaves the engine without one.
+
+    Raises `DeviceMemoryError`, and `NotProven` where the GPU fails, which says nothing about either.
+    """
     try:
         return rival().milliseconds
     except Exception as exc:
+        fault = translate_gpu_error(exc)
+        if isinstance(fault, DeviceMemoryError):
+            raise
+        if fault is not None:
+            raise NotProven(f"engine not timed: {fault}") from exc
         log.info("torch-fp16 can't be timed (%s)", _words(exc))
         return None
 

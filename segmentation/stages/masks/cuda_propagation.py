@@ -13,7 +13,7 @@ from segmentation.frames import FORMATS
 from segmentation.models.model import Model
 from segmentation.stages.masks import propagation, smoothing
 from segmentation.stages.masks.mask_kernels import PROPAGATION
-from segmentation.stages.masks.propagation import RADII, Between, Doubt, Found
+from segmentation.stages.masks.propagation import RADII, Doubt, Found, FrameBetween
 
 if TYPE_CHECKING:  # the tests run this class on machines that lack the libraries of `Gpu`
     from segmentation.gpu.context import Gpu
@@ -26,7 +26,7 @@ class CudaLuma:
     """A frame's luma as in `propagation.HostLuma`, in CUDA tensors."""
 
     values: torch.Tensor
-    levels: tuple[torch.Tensor, ...]
+    pyramid: tuple[torch.Tensor, ...]
 
 
 class CudaPropagation(propagation.Propagation[CudaLuma]):
@@ -39,7 +39,7 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
         constant = sum(share * mean for share, mean in zip(smoothing.LUMA, model.mean, strict=True))
         self._shares = torch.tensor([*shares, constant], dtype=torch.float32, device=gpu.device)
 
-    def see(self, tensor: torch.Tensor, count: int) -> tuple[torch.Tensor, list[CudaLuma]]:
+    def keep(self, tensor: torch.Tensor, count: int) -> tuple[torch.Tensor, list[CudaLuma]]:
         with torch.cuda.stream(self._gpu.stream):
             rows = tensor[:count].clone(memory_format=torch.contiguous_format)
             large = rows.float()
@@ -50,7 +50,7 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
             height, width = -(-height // 2), -(-width // 2)
             large = self._gpu.empty((count, height, width), torch.float32)
             level = self._gpu.empty((count, height, width), torch.uint8)
-            kernel = "see" if number == 0 else "halve"
+            kernel = "downsample" if number == 0 else "halve"
             self._kernels(kernel, (width, height, count), *given, large, level, width, height)
             values.append(large)
             levels.append(level)
@@ -61,7 +61,7 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
     def changes(self, lumas: Sequence[CudaLuma]) -> list[float]:
         self._gpu.enter()
         with torch.cuda.stream(self._gpu.stream):
-            levels = torch.stack([luma.levels[0] for luma in lumas]).float()
+            levels = torch.stack([luma.pyramid[0] for luma in lumas]).float()
             means = (levels[1:] - levels[:-1]).abs().mean((1, 2)) / 255
             return [float(mean) for mean in means.tolist()]
 
@@ -74,20 +74,20 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
             maps = [None] * count if class_map is None else list(class_map[:count].clone())
         return [Found(mask, one) for mask, one in zip(own, maps, strict=True)]
 
-    def propagate(self, frames: Sequence[Between[CudaLuma]], *, doubt: bool) -> list[tuple[Found, Doubt | None]]:
+    def propagate(self, frames: Sequence[FrameBetween[CudaLuma]], *, doubt: bool) -> list[tuple[Found, Doubt | None]]:
         stacked, launch, count = self._stacked, self._kernels, len(frames)
         keys = [luma for frame in frames for luma in frame.lumas]
         flow = self._flow([frame.luma for frame in frames], keys)
         rows, columns = flow.shape[2:]
         small = (columns, rows)
         means = self._gpu.empty(tuple(flow.shape), torch.float32)
-        differences, weights = (self._gpu.empty((2 * count, rows, columns), torch.float32) for _ in range(2))
+        residuals, weights = (self._gpu.empty((2 * count, rows, columns), torch.float32) for _ in range(2))
         here, there = stacked([frame.luma.values for frame in frames]), stacked([luma.values for luma in keys])
-        launch("match", (*small, 2 * count), here, there, flow, means, differences, *small)
+        launch("match", (*small, 2 * count), here, there, flow, means, residuals, *small)
         with torch.cuda.stream(self._gpu.stream):
             shares = torch.tensor([s for frame in frames for s in (frame.share, 1 - frame.share)], dtype=torch.float32)
             shares = shares.to(self._gpu.device)
-        launch("trust", (*small, 2 * count), differences, shares, weights, *small)
+        launch("weigh_keys", (*small, 2 * count), residuals, shares, weights, *small)
         warped, warped_maps = self._warped([found for frame in frames for found in frame.found], means)
         height, width = warped.shape[1:]
         masks = self._gpu.empty((count, height, width), torch.float32)
@@ -105,7 +105,7 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
         """Returns the flow (2 F, 2, h, w) from F frames to the two keys of each."""
         flow: torch.Tensor | None = None
         for level, radius in enumerate(RADII):
-            here, there = (self._stacked([luma.levels[level] for luma in lumas]) for lumas in (frames, keys))
+            here, there = (self._stacked([luma.pyramid[level] for luma in lumas]) for lumas in (frames, keys))
             coarse = (_NONE, 0, 0) if flow is None else (flow, flow.shape[3], flow.shape[2])
             height, width = here.shape[1:]
             flow = self._gpu.empty((len(keys), 2, height, width), torch.int32)
@@ -130,8 +130,8 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
         with torch.cuda.stream(self._gpu.stream):
             first, second = warped[0::2], warped[1::2]
             larger = torch.maximum(first.mean((1, 2)), second.mean((1, 2))).clamp_min(propagation.SMALLEST)
-            mismatch = (shares[:, None, None] / weights).sqrt() - propagation.MISMATCH
-            unseen = torch.minimum(mismatch[0::2], mismatch[1::2]) > propagation.UNLIKE
+            residual = (shares[:, None, None] / weights).sqrt() - propagation.RESIDUAL
+            unseen = torch.minimum(residual[0::2], residual[1::2]) > propagation.UNLIKE
             both = torch.stack([(first - second).abs().mean((1, 2)) / larger, unseen.float().mean((1, 2))], dim=1)
             return [Doubt(*values) for values in both.tolist()]
 

@@ -30,7 +30,7 @@ PROPAGATION = KernelSource(
         ("BOX", propagation.BOX),
         ("STEP", propagation.STEP),
         ("FLOW_BOX", propagation.FLOW_BOX),
-        ("MISMATCH_BOX", propagation.MISMATCH_BOX),
-        ("MISMATCH", propagation.MISMATCH),
+        ("RESIDUAL_BOX", propagation.RESIDUAL_BOX),
+        ("RESIDUAL", propagation.RESIDUAL),
     ),
 )

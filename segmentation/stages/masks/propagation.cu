@@ -6,7 +6,7 @@ __device__ unsigned char level_of(float luma) { return (unsigned char)(__saturat
 
 // Writes the luma of the network's input (N, 3, input_height, input_width), shrunk to (height, width), and its levels.
 // `weights` are the channels' and a constant.
-extern "C" __global__ void see(const float *input, int input_width, int input_height, const float *weights,
+extern "C" __global__ void downsample(const float *input, int input_width, int input_height, const float *weights,
                                float *values, unsigned char *levels, int width, int height) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= width || y >= height) return;
@@ -91,9 +91,9 @@ __device__ float mean_flow(const int *flow, int column, int row, int width, int 
     return (float)sum / (FLOW_BOX * FLOW_BOX);
 }
 
-// Writes the mean flow (2 F, 2, height, width), and the difference that remains along it (2 F, height, width).
+// Writes the mean flow (2 F, 2, height, width), and the residual along it (2 F, height, width).
 extern "C" __global__ void match(const float *here, const float *there, const int *flow, float *means,
-                                 float *differences, int width, int height) {
+                                 float *residuals, int width, int height) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= width || y >= height) return;
     const long long plane = (long long)width * height, at = y * width + x;
@@ -101,16 +101,16 @@ extern "C" __global__ void match(const float *here, const float *there, const in
     const float right = mean_flow(parts, x, y, width, height), down = mean_flow(parts + plane, x, y, width, height);
     means[2 * blockIdx.z * plane + at] = right, means[(2 * blockIdx.z + 1) * plane + at] = down;
     const float value = sampled(there + blockIdx.z * plane, x + right, y + down, width, height);
-    differences[blockIdx.z * plane + at] = fabsf(here[blockIdx.z / 2 * plane + at] - value);
+    residuals[blockIdx.z * plane + at] = fabsf(here[blockIdx.z / 2 * plane + at] - value);
 }
 
 // Writes the weights of keys (2 F, height, width) from the results of `match` and the keys' shares (2 F).
-extern "C" __global__ void trust(const float *differences, const float *shares, float *weights, int width,
+extern "C" __global__ void weigh_keys(const float *residuals, const float *shares, float *weights, int width,
                                  int height) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= width || y >= height) return;
-    const float *layer = differences + (long long)blockIdx.z * width * height;
-    const float rest = box(layer, x, y, width, height, MISMATCH_BOX) + MISMATCH;
+    const float *layer = residuals + (long long)blockIdx.z * width * height;
+    const float rest = box(layer, x, y, width, height, RESIDUAL_BOX) + RESIDUAL;
     weights[place(x, y, width, height)] = shares[blockIdx.z] / (rest * rest);
 }
 

@@ -28,8 +28,8 @@ RADII = (4, 1, 1)  # places to either side that are searched, at an eighth, a qu
 BOX = 5  # side of the box whose differences are added up
 STEP = 13  # what a place costs for each place that it is away from where the search begins: half a level a pixel
 FLOW_BOX = 5  # side of the box over which the flow is averaged: fractions of a pixel come from there
-MISMATCH_BOX = 5  # the same for the difference that remains
-MISMATCH = 0.02  # of luma (0..1), added to that difference: the noise that an exact match has
+RESIDUAL_BOX = 5  # the same for the residual: the difference that remains along the flow
+RESIDUAL = 0.02  # of luma (0..1), added to that residual: the noise that an exact match has
 UNLIKE = 0.08  # of luma: a place with a larger difference is not seen in that key
 SMALLEST = 1e-3  # share of the picture: less is noise, and no area to compare a disagreement with
 
@@ -53,7 +53,7 @@ class Doubt(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Between(Generic[Luma]):
+class FrameBetween(Generic[Luma]):
     """A frame between two keys, and the keys, the earlier first."""
 
     luma: Luma
@@ -66,7 +66,7 @@ class Propagation(ABC, Generic[Luma]):
     """The computation behind intervals between inferences, on the host or on a GPU."""
 
     @abstractmethod
-    def see(self, tensor: Array, count: int) -> tuple[Array, list[Luma]]:
+    def keep(self, tensor: Array, count: int) -> tuple[Array, list[Luma]]:
         """Returns the first `count` rows of the network's input (N, 3, H, W), and what is kept of each row's luma.
 
         Both stay valid when a stage overwrites `tensor`.
@@ -85,7 +85,7 @@ class Propagation(ABC, Generic[Luma]):
         """Returns the first `count` rows of what a network returned, valid when it overwrites both arrays."""
 
     @abstractmethod
-    def propagate(self, frames: Sequence[Between[Luma]], *, doubt: bool) -> list[tuple[Found, Doubt | None]]:
+    def propagate(self, frames: Sequence[FrameBetween[Luma]], *, doubt: bool) -> list[tuple[Found, Doubt | None]]:
         """Returns what is found in each frame and, if asked for, the doubt about it."""
 
     @abstractmethod
@@ -95,10 +95,10 @@ class Propagation(ABC, Generic[Luma]):
 
 @dataclass(frozen=True, slots=True)
 class HostLuma:
-    """A frame's luma at half the size of the network's input, in 0..1, and in 256 levels at the sizes of the search."""
+    """A frame's luma at half the size of the network's input, in 0..1, and its pyramid in 256 levels for the search."""
 
     values: Map
-    levels: tuple[Levels, ...]  # an eighth, a quarter and half of the input's size, rounded up at each halving
+    pyramid: tuple[Levels, ...]  # an eighth, a quarter and half of the input's size, rounded up at each halving
 
 
 class HostPropagation(Propagation[HostLuma]):
@@ -107,11 +107,11 @@ class HostPropagation(Propagation[HostLuma]):
     def __init__(self, model: Model) -> None:
         self._model = model
 
-    def see(self, tensor: NDArray[Any], count: int) -> tuple[Array, list[HostLuma]]:
+    def keep(self, tensor: NDArray[Any], count: int) -> tuple[Array, list[HostLuma]]:
         return tensor[:count], [small_luma(picture, self._model) for picture in tensor[:count]]
 
     def changes(self, lumas: Sequence[HostLuma]) -> list[float]:
-        return [change(before.levels[0], luma.levels[0]) for before, luma in pairwise(lumas)]
+        return [change(before.pyramid[0], luma.pyramid[0]) for before, luma in pairwise(lumas)]
 
     def gather(self, rows: Sequence[NDArray[Any]]) -> Array:
         return rows[0][None] if len(rows) == 1 else np.stack(rows)
@@ -120,7 +120,7 @@ class HostPropagation(Propagation[HostLuma]):
         maps = [None] * count if class_map is None else list(class_map[:count])
         return [Found(mask, one) for mask, one in zip(masks[:count], maps, strict=True)]
 
-    def propagate(self, frames: Sequence[Between[HostLuma]], *, doubt: bool) -> list[tuple[Found, Doubt | None]]:
+    def propagate(self, frames: Sequence[FrameBetween[HostLuma]], *, doubt: bool) -> list[tuple[Found, Doubt | None]]:
         return [propagate(frame) for frame in frames]
 
     def join(self, found: Sequence[Found]) -> tuple[Array, Array | None]:
@@ -146,13 +146,13 @@ def change(levels: Levels, others: Levels) -> float:
     return cv2.norm(levels, others, cv2.NORM_L1) / (255 * levels.size)
 
 
-def propagate(frame: Between[HostLuma]) -> tuple[Found, Doubt]:
+def propagate(frame: FrameBetween[HostLuma]) -> tuple[Found, Doubt]:
     """Returns what is found in a frame between two keys, and the doubt about it.
 
     With Y the frame's luma, Y_k the key's, warped along the flow, and share_k the frame's nearness to the key, the
     key's warped mask has the weight
 
-        w_k = share_k / (blurred|Y - Y_k| + MISMATCH)^2
+        w_k = share_k / (blurred|Y - Y_k| + RESIDUAL)^2
     """
     shares = (frame.share, 1 - frame.share)
     first, second = (
@@ -165,23 +165,23 @@ def propagate(frame: Between[HostLuma]) -> tuple[Found, Doubt]:
         class_map = np.where(first.weight >= second.weight, first.class_map, second.class_map)
     larger = max(float(first.mask.mean()), float(second.mask.mean()), SMALLEST)
     difference = cv2.norm(first.mask, second.mask, cv2.NORM_L1) / first.mask.size
-    unseen = float(np.mean(np.minimum(first.mismatch, second.mismatch) > UNLIKE))
+    unseen = float(np.mean(np.minimum(first.residual, second.residual) > UNLIKE))
     return Found(mask, class_map), Doubt(difference / larger, unseen)
 
 
 class _Warped(NamedTuple):
-    """A key's finding in the places of another frame, and its weight, (h, w) each; the mismatch at the luma's size."""
+    """A key's finding in the places of another frame, and its weight, (h, w) each; the residual at the luma's size."""
 
     mask: Map
     class_map: NDArray[np.uint8] | None
     weight: Map
-    mismatch: Map
+    residual: Map
 
 
 def _warped(luma: HostLuma, key: HostLuma, found: Found, share: float) -> _Warped:
     flow = flow_to(luma, key)
-    mismatch = _blurred(_map(cv2.absdiff(luma.values, _sampled(key.values, flow))), MISMATCH_BOX)
-    weight = np.float32(share) / np.square(mismatch + np.float32(MISMATCH))
+    residual = _blurred(_map(cv2.absdiff(luma.values, _sampled(key.values, flow))), RESIDUAL_BOX)
+    weight = np.float32(share) / np.square(residual + np.float32(RESIDUAL))
     height, width = shape = found.mask.shape
     right, down = (_resized(part, shape) for part in flow)
     right *= np.float32(width / luma.values.shape[1])
@@ -189,7 +189,7 @@ def _warped(luma: HostLuma, key: HostLuma, found: Found, share: float) -> _Warpe
     class_map = None
     if found.class_map is not None:
         class_map = _sampled(np.asarray(found.class_map), (right, down), cv2.INTER_NEAREST)
-    return _Warped(_sampled(np.asarray(found.mask), (right, down)), class_map, _resized(weight, shape), mismatch)
+    return _Warped(_sampled(np.asarray(found.mask), (right, down)), class_map, _resized(weight, shape), residual)
 
 
 def flow_to(luma: HostLuma, key: HostLuma) -> tuple[Map, Map]:
@@ -200,7 +200,7 @@ def flow_to(luma: HostLuma, key: HostLuma) -> tuple[Map, Map]:
     row by row.
     """
     flow: tuple[Whole, Whole] | None = None
-    for here, there, radius in zip(luma.levels, key.levels, RADII, strict=True):
+    for here, there, radius in zip(luma.pyramid, key.pyramid, RADII, strict=True):
         flow = _searched(here, there, flow, radius)
     assert flow is not None
     right, down = (_blurred(part.astype(np.float32), FLOW_BOX) for part in flow)

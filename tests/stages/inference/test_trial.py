@@ -6,6 +6,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from paths import DATA, ROOT
 
 from engines import ADA, RTX, Engine, Rival, place, spec_of
-from segmentation.errors import NotProven
+from segmentation.errors import EngineError, NotProven, UnknownOperator
 from segmentation.models.model import Model
 from segmentation.models.sidecar import read_sidecar
 from segmentation.stages.inference import trial
@@ -111,7 +112,7 @@ def test_a_slower_engine_is_declined(spec: EngineSpec, model: Model, millisecond
 
 def test_without_a_rival_the_masks_decide(spec: EngineSpec, model: Model) -> None:
     """Such as a network with an operator that PyTorch lacks."""
-    verdict = try_engine(spec, BATCH, Engine(model, milliseconds=1e3), Rival(None))
+    verdict = try_engine(spec, BATCH, Engine(model, milliseconds=1e3), Rival(UnknownOperator("PyTorch has no Foo")))
     assert (verdict.outcome, verdict.torch_fp16_ms) == (PROVEN, None)
     assert "torch-fp16: can't run it" in str(verdict)
 
@@ -130,6 +131,25 @@ def test_full_memory_and_interrupts_are_no_verdict(spec: EngineSpec, model: Mode
         with pytest.raises(error):
             try_engine(spec, BATCH, Engine(model, way), Rival())
         assert kept(folder) == []
+    for fault, raised in (("CUDA out of memory", RuntimeError), ("CUDA error: unspecified launch failure", NotProven)):
+        with pytest.raises(raised, match=fault.split()[-1]):
+            try_engine(spec, BATCH, Engine(model), Rival(RuntimeError(fault)))
+        assert kept(folder) == []
+    assert try_engine(spec, BATCH, Engine(model), Rival()).outcome == PROVEN
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), MemoryError()], ids=["disk", "memory"])
+def test_what_passes_is_no_verdict(
+    spec: EngineSpec, model: Model, folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise EngineError("e.engine: cannot be made") from error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(trial, "obtain", fails)
+        with pytest.raises(NotProven, match=r"engine not tried: e\.engine: cannot be made"):
+            try_engine(spec, BATCH, Engine(model), Rival())
+    assert kept(folder) == []
     assert try_engine(spec, BATCH, Engine(model), Rival()).outcome == PROVEN
 
 
@@ -170,7 +190,9 @@ def test_of_two_trials_at_once_one_is_made(spec: EngineSpec, model: Model) -> No
 def test_a_folder_that_cannot_be_written(spec: EngineSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("SEGMENTATION_ENGINES", str(tmp_path / "file" / "engines"))
-    with pytest.raises(NotProven, match=r"verdict\.json: cannot be written \(Not a directory\)$"):
+    with pytest.raises(
+        NotProven, match=r"verdict\.json: cannot be written \(Not a directory\); name a folder .* SEGMENTATION_ENGINES$"
+    ):
         try_engine(spec, BATCH, Engine(spec.model), Rival())
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.models.model import Model, load_model
-from segmentation.stages.masks.propagation import Between, Doubt, Found, HostPropagation, Propagation
+from segmentation.stages.masks.propagation import Doubt, Found, FrameBetween, HostPropagation, Propagation
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
 pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -58,9 +58,9 @@ def propagated(
 ) -> list[tuple[Found, Doubt | None]]:
     """Returns what `backend` finds in these frames between the first and the last."""
     last = len(tensor) - 1
-    rows, lumas = backend.see(tensor, len(tensor))
+    rows, lumas = backend.keep(tensor, len(tensor))
     keys = backend.split(masks, maps, len(masks))
-    between = [Between(lumas[i], (lumas[0], lumas[last]), (keys[0], keys[last]), 1 - i / last) for i in frames]
+    between = [FrameBetween(lumas[i], (lumas[0], lumas[last]), (keys[0], keys[last]), 1 - i / last) for i in frames]
     assert len(rows) == len(tensor)
     return backend.propagate(between, doubt=True)
 
@@ -121,12 +121,12 @@ def test_luma_is_that_of_the_networks_input(side: str, order: str) -> None:
     tensor, _ = moving((64, 96), (64, 96), (3, 3))
     tensor = tensor.astype(np.float16)
     backend = CudaPropagation(model, gpu)
-    _, ours = backend.see(torch.from_numpy(tensor).to(gpu.device), 5)
+    _, ours = backend.keep(torch.from_numpy(tensor).to(gpu.device), 5)
     host = HostPropagation(model)
-    _, theirs = host.see(tensor.astype(np.float32), 5)
+    _, theirs = host.keep(tensor.astype(np.float32), 5)
     for found, expected in zip(ours, theirs, strict=True):
         assert np.abs(found.values.cpu().numpy() - expected.values).max() < 1e-5
-        for level, other in zip(found.levels, expected.levels, strict=True):
+        for level, other in zip(found.pyramid, expected.pyramid, strict=True):
             assert level.shape == other.shape
             assert np.abs(level.cpu().numpy().astype(int) - other).max() <= 1
     assert backend.changes(ours) == pytest.approx(host.changes(theirs), abs=1e-3)
@@ -139,7 +139,7 @@ def test_a_networks_buffers_may_be_written_again(side: str) -> None:
     gpu = gpu_of(side)
     backend = CudaPropagation(MODEL, gpu)
     tensor, masks = (torch.from_numpy(a).to(gpu.device) for a in moving((64, 64), (64, 64), (1, 1)))
-    rows, lumas = backend.see(tensor, 3)
+    rows, lumas = backend.keep(tensor, 3)
     found = backend.split(masks, None, 3)
     before = [rows.clone(), backend.join(found)[0], lumas[2].values.clone()]
     tensor.fill_(0)

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from segmentation.config import Config
 from segmentation.models.model import load_model
 from segmentation.stages.masks.propagation import (
-    Between,
     Found,
+    FrameBetween,
     HostLuma,
     HostPropagation,
     change,
@@ -52,7 +52,7 @@ def scene(x: int | None, shift: tuple[int, int] = (0, 0)) -> tuple[HostLuma, Map
 
 def between(luma: HostLuma, first: tuple[HostLuma, Map], last: tuple[HostLuma, Map], share: float = 0.5) -> Map:
     keys = tuple(Found(mask, None) for _, mask in (first, last))
-    found, _ = propagate(Between(luma, (first[0], last[0]), keys, share))  # type: ignore[arg-type]
+    found, _ = propagate(FrameBetween(luma, (first[0], last[0]), keys, share))  # type: ignore[arg-type]
     assert isinstance(found.mask, np.ndarray)
     return found.mask
 
@@ -111,7 +111,7 @@ def test_keys_disagree_by_the_share_of_the_area() -> None:
     empty = np.zeros_like(mask)
 
     def disagreement(first: Map, last: Map) -> float:
-        return propagate(Between(luma, (luma, luma), (Found(first, None), Found(last, None)), 0.5))[1].disagreement
+        return propagate(FrameBetween(luma, (luma, luma), (Found(first, None), Found(last, None)), 0.5))[1].disagreement
 
     assert disagreement(mask, mask) == 0
     assert disagreement(mask, half) == pytest.approx(0.5, abs=0.01)
@@ -125,9 +125,9 @@ def test_what_neither_key_shows_is_in_doubt() -> None:
     (ground, empty), (luma, _) = scene(None), scene(80)
     share = 96 * 96 / SIDE**2
     keys = (Found(empty, None), Found(empty, None))
-    assert share / 2 < propagate(Between(luma, (ground, ground), keys, 0.5))[1].unseen < 1.5 * share
-    assert propagate(Between(luma, (ground, luma), keys, 0.5))[1].unseen == 0
-    assert propagate(Between(ground, (ground, ground), keys, 0.5))[1] == (0, 0)
+    assert share / 2 < propagate(FrameBetween(luma, (ground, ground), keys, 0.5))[1].unseen < 1.5 * share
+    assert propagate(FrameBetween(luma, (ground, luma), keys, 0.5))[1].unseen == 0
+    assert propagate(FrameBetween(ground, (ground, ground), keys, 0.5))[1] == (0, 0)
 
 
 def test_a_class_map_has_no_classes_in_between() -> None:
@@ -135,7 +135,7 @@ def test_a_class_map_has_no_classes_in_between() -> None:
     maps = (np.full(mask.shape, 3, np.uint8), np.full(mask.shape, 7, np.uint8))
     keys = (Found(mask, maps[0]), Found(mask, maps[1]))
     for share, expected in ((0.9, 3), (0.1, 7)):
-        found, _ = propagate(Between(luma, (luma, luma), keys, share))
+        found, _ = propagate(FrameBetween(luma, (luma, luma), keys, share))
         assert found.class_map is not None and np.all(np.asarray(found.class_map) == expected)
 
 
@@ -147,5 +147,5 @@ def test_masks_may_have_another_size_than_the_network() -> None:
 
 def test_a_change_is_the_mean_difference_of_luma() -> None:
     dark, light = (luma_of(np.full((SIDE, SIDE, 3), value, np.float32)) for value in (0.2, 0.6))
-    assert change(dark.levels[0], light.levels[0]) == pytest.approx(0.4, abs=0.005)
+    assert change(dark.pyramid[0], light.pyramid[0]) == pytest.approx(0.4, abs=0.005)
     assert HostPropagation(MODEL).changes([dark, dark, light]) == [0, pytest.approx(0.4, abs=0.005)]

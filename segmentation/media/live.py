@@ -6,9 +6,11 @@ import logging
 import threading
 import time
 from fractions import Fraction
+from typing import Any
 
 import av.error
 from av.container import InputContainer
+from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
@@ -128,38 +130,39 @@ class LiveReader:
         fault = "the source has closed the connection"  # FFmpeg reports no error then
         try:
             for packet in container.demux():  # sound too: the picture may fall silent while sound goes on
-                now = time.monotonic()
                 if self._frames.closed.is_set():
                     return ""
-                if packet.stream_index != stream.index or not packet.size:
-                    if now - last > access.stall:
-                        return fault_of(TimeoutError(), access.stall)
-                    continue
-                last = now
-                undecodable.feed(keyframe=packet.is_keyframe)
-                try:
-                    decoded = stream.codec_context.decode(packet)
-                except av.error.FFmpegError as exc:
-                    log.info("%s: a packet can't be decoded: %s", self._name, exc)
-                    undecodable.failed()
-                    continue
-                self._put(decoded, stream, container, undecodable, now)
-                if not self._up and now - begin > _FIRST:
-                    return f"sent no frame that can be decoded in {_FIRST:g} s"
+                # FFmpeg holds back the last packet before a silence, and hands it out at the limit instead of an error.
+                silent = time.monotonic() - last >= access.stall
+                if packet.stream_index == stream.index and packet.size:
+                    last = last if silent else time.monotonic()
+                    undecodable.feed(keyframe=packet.is_keyframe)
+                    self._put(self._decode(packet, stream, undecodable), stream, undecodable, last)
+                if silent:
+                    fault = fault_of(TimeoutError(), access.stall)
+                    break
+                if not self._up and last - begin > _FIRST:
+                    fault = f"sent no frame that can be decoded in {_FIRST:g} s"
+                    break
         except (av.error.FFmpegError, OSError) as exc:
             fault = fault_of(exc, access.stall)
-        try:
-            self._put(stream.codec_context.decode(None), stream, container, undecodable, last)
-        except av.error.FFmpegError as exc:
-            log.info("%s: the last frames can't be decoded: %s", self._name, exc)
+        self._put(self._decode(None, stream, undecodable), stream, undecodable, last)
         undecodable.ended()
         return fault
+
+    def _decode(self, packet: Packet[Any] | None, stream: VideoStream, undecodable: _Undecodable) -> list[VideoFrame]:
+        """Returns the frames that a packet completes, without one those that the decoder still holds."""
+        try:
+            return stream.codec_context.decode(packet)
+        except av.error.FFmpegError as exc:
+            log.info("%s: a packet can't be decoded: %s", self._name, exc)
+            undecodable.failed()
+            return []
 
     def _put(
         self,
         decoded: list[VideoFrame],
         stream: VideoStream,
-        container: InputContainer,
         undecodable: _Undecodable,
         arrival: float,
     ) -> None:

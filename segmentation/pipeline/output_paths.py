@@ -21,14 +21,15 @@ def default_output(input: str, config: Config | None = None, *, whole_name: bool
     as cut-outs WebP; so does animated WebP. Numbered pictures get a video named as what they have in common.
 
     For an address or a device it is in the current folder, and for standard input `stdin.segmented.mp4` there. With
-    `whole_name` the input's suffix stays: `<stem>.mov.segmented.mp4`.
+    `whole_name` the input's suffix stays: `<stem>.mov.segmented.mp4`, and a live source's host.
     """
     config = config or Config()
     cutout = Effect.parse(config.effect).kind == "cutout"
     suffix = ".mov" if cutout else ".mkv" if config.codec == "ffv1" else ".mp4"
-    if is_live(input) or input.startswith(("http://", "https://")):
-        # Some cameras have the password in the path: user=NAME_password=...
-        place = re.split("[?#=]" if is_live(input) else "[?#]", input.partition("://")[2] or input)[0].rstrip("/")
+    if is_live(input):
+        return Path(_live_name(input, whole=whole_name) + f".segmented{suffix}")
+    if input.startswith(("http://", "https://")):
+        place = re.split("[?#]", input.partition("://")[2])[0].rstrip("/")
         input = place.rpartition("/")[2] if "/" in place else ""
     elif input in ("-", "/dev/stdin"):
         input = "stdin"
@@ -41,6 +42,15 @@ def default_output(input: str, config: Config | None = None, *, whole_name: bool
         suffix = own if own in PICTURES and not cutout else ".png"
     name = Path(input).name if whole_name else Path(input).stem
     return Path(input).parent / f"{name or 'video'}.segmented{suffix}"
+
+
+def _live_name(address: str, *, whole: bool) -> str:
+    """Returns the last part of a live source's path, or host and path, as a name without the secrets."""
+    # Some cameras have the password in the path: user=NAME_password=...
+    place = re.split("[?#=]", address.partition("://")[2] or address)[0]
+    host, _, path = place.partition("/")
+    parts = [host.rpartition("@")[2], path] if whole else [path.rstrip("/").rpartition("/")[2]]
+    return re.sub(r"[^\w.]+", "-", "/".join(parts)).strip("-.") or "video"
 
 
 def check_streams(source: str | ByteSource, target: Target, config: Config) -> None:

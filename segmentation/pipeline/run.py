@@ -295,7 +295,7 @@ class Run:
         if self._request.stop.is_set():
             return "stopped before the first frame"
         if info.live is not None:
-            return "lost before the first frame was worked on"
+            return "no frame came once the network was ready"
         length = f" of {float(info.end - info.start):.1f} s" if info.end is not None else ""
         return f"no frame at --start {self._config.start:g} s or later in this video{length}"
 

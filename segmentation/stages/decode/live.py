@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import av
@@ -31,7 +32,7 @@ class LiveDecoder(PyAVDecoder):
         live, stop = self.info.live, self.info.access.stop
         assert live is not None
         begin: float | None = None  # when the first frame is shown
-        deadline: float | None = None
+        deadline = self._deadline(time.monotonic())
         count = number = 0
         while self._limit is None or count < self._limit:
             most = self._batch_size if self._limit is None else min(self._batch_size, self._limit - count)
@@ -39,7 +40,7 @@ class LiveDecoder(PyAVDecoder):
             self.damaged = live.damaged
             if taken and begin is None:
                 begin = taken[0].shown
-                deadline = None if self._length is None else begin + self._length + _GRACE
+                deadline = self._deadline(begin)
             frames = tuple(frame for frame in (self._frame(one, begin or 0.0) for one in taken) if frame is not None)
             if frames:
                 yield FrameBatch(frames=frames, index=count, number=number)
@@ -49,10 +50,10 @@ class LiveDecoder(PyAVDecoder):
                 self.cut_short = not taken and live.ended and not stop.is_set()
                 return
 
-    @property
-    def _length(self) -> float | None:
-        """The wanted seconds."""
-        return None if self._timeline.end is None else float(self._timeline.end * self.info.time_base)
+    def _deadline(self, begin: float) -> float | None:
+        """Returns when a stretch that begins then is over, on the monotonic clock, though no frame may come."""
+        end = self._timeline.end
+        return None if end is None else begin + float(end * self.info.time_base) + _GRACE
 
     def _frame(self, taken: LiveFrame, begin: float) -> Frame | None:
         """The frame with its pts; `None` after the wanted stretch."""

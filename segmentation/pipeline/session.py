@@ -63,8 +63,8 @@ class Segmenter:
     ) -> Report:
         """Segments one video or picture and writes the result, or several results with `also`.
 
-        `input` is a file, an http(s) address, a camera or stream such as `rtsp://...` or `/dev/video0`, a named pipe, the
-        bytes of a video, or a file object opened with "rb", which need not be seekable. `output` is a file, a named
+        `input` is a file, an http(s) address, a camera or stream such as `rtsp://...` or `/dev/video0`, a named pipe,
+        the bytes of a video, or a file object opened with "rb", which need not be seekable. `output` is a file, a named
         pipe or a file object opened with "wb", and defaults to `<stem>.segmented.mp4` beside the input, and for a
         picture's name to a picture. Options replace those of the session for this run. Setting `stop` ends the run
         early, with playable files of the frames so far; before the first frame that is an `InputError`.

@@ -4,7 +4,7 @@ import threading
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from segmentation.config import MAX_PIXELS, Config, exact
+from segmentation.config import MAX_DELAY, MAX_PIXELS, STALL, Config, exact
 from segmentation.errors import InputError
 
 
@@ -16,6 +16,9 @@ class Access:
     private: bool = False  # whether redirects and playlists may lead to private addresses
     max_pixels: int = MAX_PIXELS  # of a frame
     max_duration: Fraction | None = None  # seconds
+    max_delay: float = MAX_DELAY  # seconds that a live source's frame waits before it is dropped
+    stall: float = STALL  # seconds of silence after which a live source is lost
+    reconnect: tuple[float, float] | None = None  # seconds between attempts, at first and at most; `None`: no attempt
     stop: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
     # (IP address, port) of the server that the user named: the only private one that may be connected to again.
     named: set[tuple[str, int]] = field(default_factory=set, compare=False, repr=False)
@@ -31,6 +34,9 @@ def access_of(config: Config, stop: threading.Event | None = None) -> Access:
         private="private" in config.allow,
         max_pixels=config.max_pixels,
         max_duration=None if config.max_duration is None else exact(config.max_duration),
+        max_delay=config.max_delay,
+        stall=config.stall,
+        reconnect=config.pauses,
         stop=stop or threading.Event(),
     )
 

@@ -18,6 +18,9 @@ DEFAULT_SMOOTH = 0.5
 LONGEST_INTERVAL = 30  # frames that wait in memory, and masks are poor long before
 MAX_PIXELS = 16384 * 8192  # of a frame; 8K has a quarter of that, so larger claims are damage or an attack
 _FARTHEST = 1e6  # of means and deviations: beyond, pictures would overflow float16 or float32
+MAX_DELAY = 0.5  # seconds, of a live source's frames
+STALL = 5.0  # seconds
+_LONGEST_WAIT = 86_400  # seconds: a day
 _LONGEST = 1_000_000_000  # seconds, 30 years: times beyond overflow the clocks of containers
 # By codec, best to worst: constant rate factors, but for mjpeg JPEG's own quality.
 QUALITY = {"h264": (0, 51), "hevc": (0, 51), "av1": (0, 63), "ffv1": (0, 0), "mjpeg": (100, 1), "vp9": (0, 63)}
@@ -142,6 +145,20 @@ class Config:
     max_duration: float | None = None
     """Largest length of the input in seconds: above 0, up to 1,000,000,000. A longer one is refused. Default: any."""
 
+    # Live sources: `media.live`
+
+    max_delay: float = MAX_DELAY
+    """Seconds that a frame of a live source waits for the pipeline before it is dropped as late: above 0, up to 86,400.
+    Default: 0.5."""
+
+    stall: float = STALL
+    """Seconds of silence after which a live source is lost, also while it is being connected: 0.1 to 86,400.
+    Default: 5."""
+
+    reconnect: str = "0.5..10"
+    """Seconds between attempts to reconnect to a live source that was lost, `FIRST..LONGEST`: each pause is twice the
+    one before. `never` ends the run at the first loss. Default: `0.5..10`."""
+
     # Codec: `stages.encode`
 
     codec: Codec | None = None
@@ -224,6 +241,7 @@ class Config:
         self._check_jpeg()
         self._check_edge()
         self._check_stretch()
+        self._check_live()
         self._check_codec()
         if self.device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
             raise ConfigError(f"device {self.device!r}: write cpu, cuda or cuda:N")
@@ -255,6 +273,20 @@ class Config:
         """Returns `smooth`, or its default: saved masks were smoothed when they were found."""
         by_default = DEFAULT_SMOOTH if self.masks is None else 0.0
         return by_default if self.smooth is None else self.smooth
+
+    @property
+    def pauses(self) -> tuple[float, float] | None:
+        """Returns the first and the longest pause of `reconnect`, `None` for `never`. Raises `ConfigError`."""
+        if self.reconnect == "never":
+            return None
+        what = f"reconnect {self.reconnect!r}"
+        first, separator, longest = self.reconnect.partition("..")
+        if not separator:
+            raise ConfigError(f"{what}: write FIRST..LONGEST in seconds, such as 0.5..10, or never")
+        pauses = number(first, what), number(longest, what)
+        if not 0 < pauses[0] <= pauses[1] <= _LONGEST_WAIT:
+            raise ConfigError(f"{what}: must rise, from above 0 to at most {_LONGEST_WAIT} seconds")
+        return pauses
 
     def misfit(self, codec: str) -> str | None:
         """Returns the reason why `codec` does not take the quality or the preset, or None if the codec takes both."""
@@ -340,6 +372,13 @@ class Config:
             raise ConfigError(f"max pixels {self.max_pixels}: must lie in 1 to {MAX_PIXELS}")
         for exception in self.allow:
             _choice("allow", exception, get_args(Allowed))
+
+    def _check_live(self) -> None:
+        if not 0 < self.max_delay <= _LONGEST_WAIT:
+            raise ConfigError(f"max delay {self.max_delay}: must be more than 0 seconds, and at most {_LONGEST_WAIT}")
+        if not 0.1 <= self.stall <= _LONGEST_WAIT:
+            raise ConfigError(f"stall {self.stall}: must lie in 0.1 to {_LONGEST_WAIT} seconds")
+        self.pauses  # noqa: B018  # raises
 
     def _check_codec(self) -> None:
         """Refuses a quality or a preset that fits no codec which the output may get."""

@@ -18,8 +18,12 @@ from difflib import get_close_matches
 
 # Characters that move the cursor, begin another line, or turn the direction of writing; and bytes that are no UTF-8.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# Some cameras take user and password in the path, as in /user=admin_password=..._channel=1.
+_IN_PATH = re.compile(r"((?:user|pass|pwd)[a-z]*=).*?(?=_[a-z]+=|[&;/]|$)", re.IGNORECASE)
 # Scheme, user and password, host and path, query and fragment. Punctuation at the end belongs to the sentence around.
-_ADDRESS = re.compile(r"(https?://)([^\s/?#]*@)?([^\s?#]*)([?#]\S*?)?(?=[:,;.)'\"]*(?:\s|$))", re.IGNORECASE)
+_ADDRESS = re.compile(
+    r"((?:https?|rtsps?|rtmp|srt|udp|rtp)://)([^\s/?#]*@)?([^\s?#]*)([?#]\S*?)?(?=[:,;.)'\"]*(?:\s|$))", re.IGNORECASE
+)
 
 
 class SegmentationError(Exception):
@@ -118,11 +122,12 @@ def printable(text: str) -> str:
 
 
 def hide_secrets(text: str) -> str:
-    """Returns `text` with `***` for user and password, and for each value of the query, in http(s) addresses."""
+    """Returns `text` with `***` for user and password, and for each value of the query, in addresses."""
     return _ADDRESS.sub(_without_secrets, text)
 
 
 def _without_secrets(address: re.Match[str]) -> str:
     scheme, user, place, query = address.groups()
     values = re.sub(r"([?#&;])([^=#&;]*=)?[^#&;]*", r"\1\2***", query or "")
+    place = _IN_PATH.sub(r"\1***", place)
     return f"{scheme}{'***@' if user else ''}{place}{values}"

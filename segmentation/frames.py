@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # machines without a GPU may lack PyTorch
 
     from segmentation.byte_source import ByteSource
     from segmentation.gpu.driver import Event
+    from segmentation.live_frames import LiveFrames
     from segmentation.shared_memory import BlockPool, SharedPlanes
 
 Memory = Literal["host", "cuda"]
@@ -161,6 +162,7 @@ class VideoInfo:
     inside: bool = False  # whether the shown picture begins to the right of the coded one's corner, or below it
     access: Access = field(default_factory=Access)  # within which the input is opened again
     stream: ByteSource | None = None  # the bytes, where `path` is a name for messages
+    live: LiveFrames | None = None  # where the frames of a camera or a stream arrive; `path` is without its secrets
     extradata: bytes | None = None  # parameter sets that the container stores apart from the packets
     timed: bool = True  # whether the first packet has a pts
     decoding_times: bool = False  # whether pts are decoding times of frames that are shown in another order, as in AVI

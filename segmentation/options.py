@@ -46,6 +46,9 @@ class FrameOptions(TypedDict, total=False):
     allow: tuple[str, ...]
     max_pixels: int
     max_duration: float | None
+    max_delay: float
+    stall: float
+    reconnect: str
 
 
 class RunOptions(PictureOptions, total=False):
@@ -61,6 +64,9 @@ class RunOptions(PictureOptions, total=False):
     allow: tuple[str, ...]
     max_pixels: int
     max_duration: float | None
+    max_delay: float
+    stall: float
+    reconnect: str
     codec: Codec | None
     format: Format | None
     quality: Quality | None

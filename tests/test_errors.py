@@ -15,6 +15,9 @@ from segmentation.errors import InputError, printable
         ("http://user:secret@host:80/a.mp4: no such file", "http://***@host:80/a.mp4: no such file"),
         ("https://host/a.mp4?token=secret&v=1#secret, b", "https://host/a.mp4?token=***&v=***#***, b"),
         ("see HTTPS://me@se@host?secret.", "see HTTPS://***@host?***."),
+        ("rtsp://me:s@cret@cam:554/s?u=secret, rtsps://me:secret@cam", "rtsp://***@cam:554/s?u=***, rtsps://***@cam"),
+        ("rtsp://cam/user=secret_password=se_cret_channel=1.sdp", "rtsp://cam/user=***_password=***_channel=1.sdp"),
+        ("srt://host:1?passphrase=secret: no", "srt://host:1?passphrase=***: no"),
         ("https://host/a@b/c.mp4: ok", "https://host/a@b/c.mp4: ok"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import cast, get_args
 
 from segmentation.cli.jobs import JOBS_ON_GPU, effect_and_file
 from segmentation.cli.parser import Parser, new_parser, parse_all
-from segmentation.config import ACTIVATIONS, CODECS, MAX_PIXELS, STAGES, Config, seconds
+from segmentation.config import ACTIVATIONS, CODECS, MAX_DELAY, MAX_PIXELS, STAGES, STALL, Config, seconds
 from segmentation.effect import CHOICES
 from segmentation.errors import ConfigError
 from segmentation.model_types import TYPES
@@ -59,7 +59,8 @@ def make_parser() -> Parser:
         "inputs",
         nargs="*",
         metavar="INPUT",
-        help="videos, pictures, folders of them, patterns, http(s) addresses, - (standard input)",
+        help="videos, pictures, folders of them, patterns, http(s) addresses, cameras (rtsp://, /dev/video0, ...), "
+        "- (standard input)",
     )
     add(
         "-o",
@@ -88,6 +89,7 @@ def make_parser() -> Parser:
     add("--json", action="store_true", help="print a JSON report on stdout, a line for each input")
     add("--plan", action="store_true", help="print the implementation of each stage, and why, and stop")
     _add_effect(parser)
+    _add_live(parser)
     _add_output(parser)
     _add_model(parser)
     _add_stages(parser)
@@ -137,6 +139,23 @@ def _add_effect(parser: argparse.ArgumentParser) -> None:
     add("--allow", type=name_list, metavar="NAME,...", help="playlists, private (addresses); default: neither")
     add("--max-pixels", type=int, metavar="N", help=f"refuse larger frames (default: {MAX_PIXELS})")
     add("--max-duration", type=_time, metavar="TIME", help="refuse longer inputs (default: any length)")
+
+
+def _add_live(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of cameras and streams."""
+    add = parser.add_argument_group("live sources").add_argument
+    add(
+        "--max-delay",
+        type=_time,
+        metavar="TIME",
+        help=f"drop frames that have waited longer for the pipeline (default: {MAX_DELAY:g})",
+    )
+    add("--stall", type=_time, metavar="TIME", help=f"a source that is silent for longer is lost (default: {STALL:g})")
+    add(
+        "--reconnect",
+        metavar="A..B|never",
+        help="seconds between attempts to reconnect, at first and at most; never: the run ends (default: 0.5..10)",
+    )
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:

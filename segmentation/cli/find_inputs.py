@@ -15,6 +15,7 @@ from segmentation.cli.standard_streams import is_stdin
 from segmentation.errors import InputError, one_line
 from segmentation.media.containers import PICTURE_SUFFIXES, is_sequence
 from segmentation.media.input import is_url, open_input, video_stream
+from segmentation.media.live_address import is_live
 
 VIDEO_SUFFIXES = frozenset(
     ".mp4 .m4v .mov .qt .mkv .webm .avi .divx .ts .mts .m2ts .m2t .mpg .mpeg .mpe .m1v .m2v .vob .flv .f4v .wmv .asf "
@@ -60,7 +61,7 @@ def find_inputs(arguments: Sequence[str], *, recursive: bool = False) -> Inputs:
     for text in arguments:
         before = len(found.sources)
         path = Path(text)
-        if is_url(text) or is_stdin(text) or is_fifo(path):
+        if is_url(text) or is_live(text) or is_stdin(text) or is_fifo(path):
             found.sources.append(Source(text))
         elif os.path.isdir(text) and not os.access(text, os.R_OK | os.X_OK):
             found.missing.append((text, InputError(f"{text}: the folder may not be read; check its permissions")))
@@ -87,7 +88,8 @@ def find_inputs(arguments: Sequence[str], *, recursive: bool = False) -> Inputs:
         found.missing.append(
             (text, InputError(f"{text}: is an output of an earlier run, as all others; name it alone"))
         )
-    once = {s.path if is_url(s.path) else os.path.abspath(s.path): s for s in reversed(found.sources)}
+    addresses = [s.path for s in found.sources if is_url(s.path) or is_live(s.path)]
+    once = {s.path if s.path in addresses else os.path.abspath(s.path): s for s in reversed(found.sources)}
     found.sources = list(reversed(once.values()))
     return found
 

@@ -25,9 +25,11 @@ from segmentation.cli.standard_streams import check_stdout
 from segmentation.cli.workers import stuck
 from segmentation.config import Config
 from segmentation.errors import ConfigError, SegmentationError
-from segmentation.media.input import probe
+from segmentation.media.live import probe_any
+from segmentation.media.live_address import is_live
 from segmentation.models.model import load_model
 from segmentation.pipeline.machine import machine
+from segmentation.pipeline.output_paths import check_live
 from segmentation.pipeline.plan import make_plan
 from segmentation.pipeline.session import Segmenter
 
@@ -91,7 +93,8 @@ def _process(
             stop=received.stop,
             stdout=stdout,
             json=options.json,
-            at_a_time=options.jobs or jobs_at_a_time(config),
+            # No live source ends by itself, so that others would wait for ever.
+            at_a_time=options.jobs or max(jobs_at_a_time(config), sum(is_live(job.source) for job in jobs)),
             skip_existing=options.skip_existing,
             quiet=options.quiet,
             timeout=options.timeout,
@@ -122,7 +125,10 @@ def _plan(config: Config, options: argparse.Namespace) -> str:
             raise inputs.missing[0][1]
         job = make_jobs(inputs.sources, options.output, config)[0]
         config = replace(config, **job.options)
-        info = probe(job.source, access_of(config))
+        check_live(job.source, config)
+        info = probe_any(job.source, access_of(config))
+        if info.live is not None:
+            info.live.close()
     model = load_model(config, info) if config.masks is None else None
     plan = make_plan(config, info, model=model)
     return json.dumps(plan.names()) if options.json else "\n".join([*machine(config), str(plan)])

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 SMPTE170M = 6  # the matrix BT.601, as H.273 numbers it
 _TIMEOUT = (20.0, 60.0)  # seconds to open and to read
-_OPEN_OPTIONS: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.partition(".")[0]) < 19 else {}
+OPEN_OPTIONS: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.partition(".")[0]) < 19 else {}
 # Demuxers that open other files or addresses than the one that is named. PyAV's FFmpeg has none for DASH.
 _SCRIPTS = {"dash", "imf", "rtp", "rtsp", "sap", "sdp", "vobsub", "avisynth", "vapoursynth"}
 _PLAYLISTS = {"concat": {"concat"}, "hls": {"hls", "applehttp"}}  # by kind
@@ -90,7 +90,7 @@ def open_input(source: str | ByteSource, access: Access | None = None) -> InputC
         options["protocol_whitelist"] = "file" if files is None else "none"
         analysis = _NO_ANALYSIS if beginning[4:8] == _MP4 else {}
         container: InputContainer = av.open(
-            name, "r", timeout=_TIMEOUT, options=analysis, container_options=options, io_open=files, **_OPEN_OPTIONS
+            name, "r", timeout=_TIMEOUT, options=analysis, container_options=options, io_open=files, **OPEN_OPTIONS
         )
         return container
     except DownloadError as exc:
@@ -118,7 +118,7 @@ def _open_bytes(source: ByteSource) -> InputContainer:
     try:
         reader = source.open()
         # Without a time limit: the program before a pipe may take long to begin.
-        container: InputContainer = av.open(reader, "r", container_options=options, **_OPEN_OPTIONS)
+        container: InputContainer = av.open(reader, "r", container_options=options, **OPEN_OPTIONS)
         return container
     except (av.error.FFmpegError, OSError, ValueError, TypeError) as exc:
         if source.fault:
@@ -146,7 +146,7 @@ def _open_sequence(path: str) -> InputContainer:
     }
     try:
         container: InputContainer = av.open(
-            f"{folder}/{Path(path).name}", "r", format="image2", container_options=options, **_OPEN_OPTIONS
+            f"{folder}/{Path(path).name}", "r", format="image2", container_options=options, **OPEN_OPTIONS
         )
         return container
     except (av.error.FFmpegError, OSError, ValueError) as exc:

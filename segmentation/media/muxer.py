@@ -137,6 +137,8 @@ class Muxer:
         """Takes over the source's other streams, chapters and metadata, up to `end` seconds on the source's clock."""
         if self.target.suffix.lower() not in EXACT:
             log.warning("%s: %s files don't keep all timestamps and rotations", self.target, self.target.suffix)
+        if self._info.live is not None:  # cameras refuse a second connection
+            return
         source = self._source = open_input(self._info.source, self._info.access)
         start = self.shift if self.shift else None
         first = source.streams[self._info.stream_index].start_time or 0

@@ -16,9 +16,11 @@ from segmentation.config import Config
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, MaskedBatch, Planes, VideoInfo
 from segmentation.gpu.errors import gpu_errors
-from segmentation.media.input import probe, working_format
+from segmentation.media.input import working_format
+from segmentation.media.live import probe_any
 from segmentation.media.planes import rgb_of
 from segmentation.pipeline.mask_stages import MaskStages
+from segmentation.pipeline.output_paths import check_live
 from segmentation.pipeline.pictures import Mask, Rgb, enlarged
 from segmentation.pipeline.plan import Plan, make_plan, with_stage
 from segmentation.pipeline.resources import Resources
@@ -58,7 +60,10 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
     """
     with ExitStack() as exits:
         source = exits.enter_context(opened_source(given, threading.Event()))
-        info = probe(source, access_of(config))
+        check_live(source, config)
+        info = probe_any(source, access_of(config))
+        if info.live is not None:
+            exits.callback(info.live.close)
         if info.stream is not None:
             info.stream.expect(1)
         model = resources.model(info)
@@ -67,6 +72,8 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
         overlap = exits.enter_context(Overlap())
         if info.stream is not None:
             exits.callback(info.stream.end)  # before the threads are waited for
+        if info.live is not None:
+            exits.callback(info.live.close)  # likewise
         stages = exits.enter_context(MaskStages(resources, plan, model, info, pix_fmt, config))
         exits.enter_context(opencv_threads.one_a_frame(stages.masks.workers))
         with gpu_errors():

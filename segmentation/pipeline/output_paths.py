@@ -9,6 +9,7 @@ from segmentation.config import Config
 from segmentation.effect import Effect
 from segmentation.errors import ConfigError
 from segmentation.media.containers import NUMBER, PICTURE_SUFFIXES, PICTURES, is_sequence
+from segmentation.media.live_address import is_live
 from segmentation.media.webp import is_animated_webp
 from segmentation.output_stream import OutputStream, Target
 
@@ -19,13 +20,14 @@ def default_output(input: str, config: Config | None = None, *, whole_name: bool
     A picture gets a picture: of the input's suffix if such are written, else .png, as for cut-outs. GIFs get GIFs, and
     as cut-outs WebP; so does animated WebP. Numbered pictures get a video named as what they have in common.
 
-    For an address it is in the current folder, and for standard input `stdin.segmented.mp4` there. With `whole_name`
-    the input's suffix stays:
-    `<stem>.mov.segmented.mp4`.
+    For an address or a device it is in the current folder, and for standard input `stdin.segmented.mp4` there. With
+    `whole_name` the input's suffix stays: `<stem>.mov.segmented.mp4`, and a live source's host.
     """
     config = config or Config()
     cutout = Effect.parse(config.effect).kind == "cutout"
     suffix = ".mov" if cutout else ".mkv" if config.codec == "ffv1" else ".mp4"
+    if is_live(input):
+        return Path(_live_name(input, whole=whole_name) + f".segmented{suffix}")
     if input.startswith(("http://", "https://")):
         place = re.split("[?#]", input.partition("://")[2])[0].rstrip("/")
         input = place.rpartition("/")[2] if "/" in place else ""
@@ -42,14 +44,34 @@ def default_output(input: str, config: Config | None = None, *, whole_name: bool
     return Path(input).parent / f"{name or 'video'}.segmented{suffix}"
 
 
+def _live_name(address: str, *, whole: bool) -> str:
+    """Returns the last part of a live source's path, or host and path, as a name without the secrets."""
+    # Some cameras have the password in the path: user=NAME_password=...
+    place = re.split("[?#=]", address.partition("://")[2] or address)[0]
+    host, _, path = place.partition("/")
+    parts = [host.rpartition("@")[2], path] if whole else [path.rstrip("/").rpartition("/")[2]]
+    return re.sub(r"[^\w.]+", "-", "/".join(parts)).strip("-.") or "video"
+
+
 def check_streams(source: str | ByteSource, target: Target, config: Config) -> None:
     """Raises `ConfigError` for options that a pipe can't have: what it held can't be read again."""
+    check_live(source, config)
     if not config.verify:
         return
     if isinstance(source, ByteSource) and not source.seekable:
         raise ConfigError(f"verify: would read {source.name} a second time, and it can be read only once")
     if isinstance(target, OutputStream) or any(is_fifo(path) for _, path in config.also):
         raise ConfigError("verify: reads outputs after the run, and pipes and file objects can't be; name files")
+
+
+def check_live(source: str | ByteSource, config: Config) -> None:
+    """Raises `ConfigError` for options that a live source can't have: it has no beginning, and never comes again."""
+    if not (isinstance(source, str) and is_live(source)):
+        return
+    reasons = {"start": "has no beginning", "verify": "can't be read again", "masks": "is never the same"}
+    for name, reason in reasons.items():
+        if getattr(config, name):
+            raise ConfigError(f"{name}: a live source {reason}; leave out --{name}")
 
 
 def check_names(source: str | None, target: Target, config: Config) -> None:

@@ -75,6 +75,7 @@ class PictureRun:
             frames=1,
             damaged=0,
             inferred=1,
+            received=1,
             seconds=round(end - begin, 3),
             fps=round(1 / (end - begin), 2),
             plan=applied.plan.names() | {"decode": "opencv", "encode": "opencv"},

@@ -56,6 +56,7 @@ IMPLEMENTATIONS = {
     "decode": {
         "pyav": "segmentation.stages.decode.pyav:PyAVDecoder",
         "nvdec": "segmentation.stages.decode.nvdec:NvdecDecoder",
+        "live": "segmentation.stages.decode.live:LiveDecoder",
     },
     "preprocess": {
         "opencv": "segmentation.stages.preprocess.opencv:OpenCVPreprocessor",
@@ -378,6 +379,10 @@ def _choose(
                 f"--infer {wanted}: can't run the engine {config.model}; use --infer tensorrt or the ONNX"
             )
         candidates = ("tensorrt",)
+    elif stage == "decode" and info is not None and info.live is not None:
+        if wanted not in (None, "live"):
+            raise ConfigError(f"--decode {wanted}: reads files; leave it out for a live source")
+        candidates = ("live",)
     refusals: list[str] = []
     while candidates:
         name, *rest = candidates

@@ -1,6 +1,6 @@
 """The report of a run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from segmentation.pipeline.verify import Verified
 
@@ -15,6 +15,9 @@ class Report:
     frames: int
     damaged: int  # frames of the input that were lost or are known to be broken
     inferred: int  # frames that the network has seen; with saved masks 0
+    received: int  # frames of the input that arrived: `frames` and the sum of `dropped`
+    dropped: dict[str, int] = field(default_factory=dict)  # cause to frames; only live sources drop any
+    reconnects: int = 0  # of a live source
     complete: bool = True  # whether the output has all that was asked for, but for at most 1 % of damaged frames
     seconds: float  # of the whole run
     fps: float

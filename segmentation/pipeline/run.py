@@ -21,7 +21,7 @@ from segmentation.config import Config, exact
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError, hide_secrets
 from segmentation.frames import Array, Frame, MaskedBatch, Memory, VideoInfo
 from segmentation.gpu.errors import gpu_errors
-from segmentation.media.input import probe
+from segmentation.media.live import probe_any
 from segmentation.models.model import Model
 from segmentation.output_stream import Target
 from segmentation.pipeline.compositor import Compositor
@@ -85,6 +85,7 @@ class Run:
         verified = self._outputs.check(end, self._decoder.damaged, stopped=self._request.stop.is_set())
         seconds = time.perf_counter() - begin
         files = [str(output.muxer.target) for output in self._outputs]
+        live = self._info.live
         return Report(
             input=hide_secrets(self._source),
             output=files[0],
@@ -92,6 +93,9 @@ class Run:
             frames=self._frames,
             damaged=self._decoder.damaged,
             inferred=self._masks.inferred,
+            received=self._frames if live is None else live.received,
+            dropped={} if live is None else live.dropped_in(self._frames),
+            reconnects=0 if live is None else live.reconnects,
             complete=self._complete,
             seconds=round(seconds, 3),
             fps=round(self._frames / seconds, 2),
@@ -103,7 +107,9 @@ class Run:
     def _open(self) -> None:
         """Opens the input, chooses the stages, and opens the outputs."""
         resources, config = self._resources, self._config
-        self._info = info = probe(self._request.source, access_of(config, self._request.stop))
+        self._info = info = probe_any(self._request.source, access_of(config, self._request.stop))
+        if info.live is not None:
+            self._exits.callback(info.live.close)
         self._end = _end(info, config)
         self._saved = MaskReader(info, config) if config.masks is not None else None
         self._model: Model | None = resources.model(info) if self._saved is None else None
@@ -125,9 +131,11 @@ class Run:
         self._overlap = self._exits.enter_context(Overlap(watch=None if self._trace is None else self._trace.depth))
         if info.stream is not None:
             self._exits.callback(info.stream.end)  # before the threads are waited for
+        if info.live is not None:
+            self._exits.callback(info.live.close)  # likewise
 
     def _build(self) -> None:
-        """Builds sinks and stages. Decoding begins at once, while the network is still being loaded."""
+        """Builds sinks and stages. A file's decoding begins at once, while the network is still being loaded."""
         config, info, plan, exits = self._config, self._info, self._plan, self._exits
         resources, pix_fmt, gpu = self._resources, self._plan.pix_fmt, self._gpu
         kept = self._model.kept if self._model is not None else ()
@@ -143,12 +151,15 @@ class Run:
             self._decoder = plan.decode.implementation(info, pix_fmt, config, gpu, sessions=sessions)
             exits.callback(self._decoder.close)
             batches = until(self._request.stop, self._clock.steps("decode", within_limit(info, self._decoder)))
-            self._decoded = self._overlap(batches, "decoded")
+            if info.live is None:
+                self._decoded = self._overlap(batches, "decoded")
             self._outputs.build(resources, exits, self._end, kept)
             self._transfer = make_transfer(gpu, info, pix_fmt, config)
             postprocessors = [output.postprocess for output in self._outputs]
             self._compositor = Compositor(postprocessors, info, pix_fmt, config, gpu)
             self._masks = self._mask_source()
+            if info.live is not None:  # frames that wait for the network would be late
+                self._decoded = self._overlap(batches, "decoded")
             self._quantize = _quantizer(self._masks.memory, gpu) if config.save_masks is not None else None
         exits.enter_context(opencv_threads.one_a_frame(self._masks.workers))
 
@@ -243,7 +254,7 @@ class Run:
         if not stopped and config.duration is None:
             self._masks.check_end()
         end = (self._last.pts + self._last.duration) * info.time_base if stopped else self._end
-        fragment = fault is not None or self._request.stop.is_set()
+        fragment = fault is not None or self._stopped_early
         if fault is None:
             self._outputs.finish(end, fragment=fragment)
             self._clock.totals()  # so that the trace has all of it
@@ -275,19 +286,27 @@ class Run:
         damaged = self._decoder.damaged
         lossy = damaged > _TOLERATED * (self._frames + damaged)
         cut_short = self._decoder.cut_short or any(output.muxer.cut_short for output in self._outputs)
-        return not (lossy or cut_short or self._request.stop.is_set())
+        return not (lossy or cut_short or self._stopped_early)
+
+    @property
+    def _stopped_early(self) -> bool:
+        """Whether the run was stopped before the end of the input. A camera's usual end is being stopped."""
+        return self._request.stop.is_set() and self._info.live is None
 
     def _why_nothing(self) -> str:
         info = self._info
         if self._request.stop.is_set():
             return "stopped before the first frame"
+        if info.live is not None:
+            return "no frame came once the network was ready"
         length = f" of {float(info.end - info.start):.1f} s" if info.end is not None else ""
         return f"no frame at --start {self._config.start:g} s or later in this video{length}"
 
     @property
     def _can_halve(self) -> bool:
         """Whether another attempt could take fewer frames at a time."""
-        again = self._info.stream is None or self._info.stream.seekable
+        info = self._info
+        again = info.live is None and (info.stream is None or info.stream.seekable)
         return again and self._config.batch_size != 1 and (self._model is None or self._model.batch is None)
 
 

@@ -13,6 +13,7 @@ from segmentation.byte_source import ByteSource, Input, opened_source, source_na
 from segmentation.config import Config
 from segmentation.errors import ConfigError, DeviceMemoryError
 from segmentation.media.containers import PICTURES
+from segmentation.media.live_address import is_live
 from segmentation.media.still import is_still
 from segmentation.options import FrameOptions, Options, PictureOptions, RunOptions
 from segmentation.output_stream import Output, OutputStream, as_target
@@ -62,12 +63,13 @@ class Segmenter:
     ) -> Report:
         """Segments one video or picture and writes the result, or several results with `also`.
 
-        `input` is a file, an http(s) address, a named pipe, the bytes of a video, or a file object opened with "rb",
-        which need not be seekable. `output` is a file, a named pipe or a file object opened with "wb", and defaults to
-        `<stem>.segmented.mp4` beside the input, and for a picture's name to a picture. Options replace those of the
-        session for this run. Setting `stop` ends the run early, with playable files of the frames so far; before the
-        first frame that is an `InputError`. `progress(done, expected)` is called after each batch, on the calling
-        thread; `expected` is 0 where the length is unknown. An exception of `progress` ends the run and leaves no file.
+        `input` is a file, an http(s) address, a camera or stream such as `rtsp://...` or `/dev/video0`, a named pipe,
+        the bytes of a video, or a file object opened with "rb", which need not be seekable. `output` is a file, a named
+        pipe or a file object opened with "wb", and defaults to `<stem>.segmented.mp4` beside the input, and for a
+        picture's name to a picture. Options replace those of the session for this run. Setting `stop` ends the run
+        early, with playable files of the frames so far; before the first frame that is an `InputError`.
+        `progress(done, expected)` is called after each batch, on the calling thread; `expected` is 0 where the length
+        is unknown. An exception of `progress` ends the run and leaves no file.
 
         Raises `ConfigError`, `InputError`, `ModelError`, `EngineError`, `BackendError` or `OutputError`. Then only
         complete outputs are left. Raises `DeviceError` if the GPU fails on the way. Then the frames before are in
@@ -90,7 +92,7 @@ class Segmenter:
         """Runs, again with smaller batches where the GPU's memory is full."""
         source, target, config = request.source, request.target, request.config
         match source, target:
-            case str(), Path() if target.suffix.lower() in PICTURES:
+            case str(), Path() if target.suffix.lower() in PICTURES and not is_live(source):
                 access = access_of(config, request.stop)
                 if is_still(source, access):
                     return PictureRun(self._pictures, source, target, access, request)()

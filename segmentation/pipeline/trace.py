@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from segmentation.atomic_file import PendingFile
 from segmentation.config import Config
-from segmentation.errors import OutputError, one_line
+from segmentation.errors import OutputError, hide_secrets, one_line
 from segmentation.frames import FrameBatch
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ class Trace:
             self._finished = True
             self._flush()
             try:
-                about = {"source": Path(self._source).name, "clock": "time.perf_counter_ns, from the run's beginning"}
+                name = Path(hide_secrets(self._source)).name
+                about = {"source": name, "clock": "time.perf_counter_ns, from the run's beginning"}
                 self._file.write(f'{self._metadata()}\n],"otherData":{json.dumps(about)}}}\n')
                 self._file.close()
                 if self._fault is not None:

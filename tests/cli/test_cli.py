@@ -19,6 +19,10 @@ from segmentation import Config, InputError, Report, segment
 from segmentation.cli.arguments import config_from, make_parser, parse
 from segmentation.cli.main import main
 
+REPORT = (
+    "input output also frames damaged inferred received dropped reconnects complete seconds fps plan stages verified"
+).split()
+
 
 @pytest.fixture
 def clip(tmp_path: Path) -> Path:
@@ -38,7 +42,7 @@ def test_json_is_one_object_with_the_whole_report(clip: Path, capfd: pytest.Capt
     out, err = capfd.readouterr()
     assert err == ""
     report = json.loads(out)
-    assert list(report) == "input output also frames damaged inferred complete seconds fps plan stages verified".split()
+    assert list(report) == REPORT
     assert report["frames"] == 5 and report["damaged"] == 0
     assert list(report["plan"]) == list(report["stages"]) == ["decode", "preprocess", "infer", "postprocess", "encode"]
     assert report["stages"]["infer"] > 0
@@ -211,6 +215,4 @@ def test_a_progress_bar_on_a_terminal(clip: Path) -> None:
 
 
 def test_report_and_json_have_the_same_fields() -> None:
-    assert [
-        field.name for field in fields(Report)
-    ] == "input output also frames damaged inferred complete seconds fps plan stages verified".split()
+    assert [field.name for field in fields(Report)] == REPORT

@@ -51,7 +51,7 @@ class PyAVEncoder(Encoder):
         # Chroma samples cover whole pixels only. So a subsampled picture of odd size gets its last row or column twice.
         self._settings = CodecSettings(
             library=codec.library,
-            info=replace(info, stream=None),  # the settings go to other processes
+            info=replace(info, stream=None, live=None),  # the settings go to other processes
             pix_fmt=pix_fmt,
             width=info.width if codec.any_size else round_up(info.width, layout.shift_x),
             height=info.height if codec.any_size else round_up(info.height, layout.shift_y),

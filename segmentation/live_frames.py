@@ -1,0 +1,129 @@
+"""Frames of a live source on their way to the pipeline: a bounded ring, which counts whatever it drops."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from av.video.frame import VideoFrame
+
+_MEMORY = 512 << 20  # bytes of waiting frames: 5 s of 1080p at 30 frames a second
+_POLL = 0.05  # seconds between checks whether the run is to end
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFrame:
+    """A decoded picture with two times in seconds on the monotonic clock: when it came, and when it is shown."""
+
+    picture: VideoFrame
+    arrival: float
+    shown: float
+
+    @property
+    def size(self) -> int:
+        """Returns the bytes that the picture takes."""
+        return sum(plane.buffer_size for plane in self.picture.planes)
+
+
+class LiveFrames:
+    """Holds the frames that wait for the pipeline. One thread puts frames in, another takes them.
+
+    `received` is the sum of the frames that were taken, those that were dropped, by cause, and those that wait. Causes:
+    `late` waited longer than `max_delay` seconds, `full` found no memory, `undecodable` could not be decoded.
+    """
+
+    def __init__(self, max_delay: float) -> None:
+        self.received = self.taken = self.reconnects = 0
+        self.damaged = 0  # frames that could not be decoded after the first keyframe, or are known to be broken
+        self.dropped: Counter[str] = Counter()
+        self.closed = threading.Event()  # by the pipeline, which takes no more
+        self.released = threading.Event()  # the source's connection is closed
+        self.ended = False  # by the source, which sends no more
+        self._max_delay = max_delay
+        self._waiting: deque[LiveFrame] = deque()
+        self._bytes = 0
+        self._changed = threading.Condition()
+
+    def put(self, frame: LiveFrame) -> None:
+        """Adds the newest frame. Waits for nothing: old frames are dropped in its place."""
+        with self._changed:
+            if self.closed.is_set():
+                return
+            self.received += 1
+            self._waiting.append(frame)
+            self._bytes += frame.size
+            self._drop_late()
+            while self._bytes > _MEMORY and len(self._waiting) > 1:
+                self._drop("full")
+            self._changed.notify_all()
+
+    def lose(self, count: int, *, damaged: bool = False) -> None:
+        """Counts frames that arrived and can't be decoded."""
+        with self._changed:
+            if count and not self.closed.is_set():
+                self.received += count
+                self.dropped["undecodable"] += count
+                self.damaged += count if damaged else 0
+
+    def end(self) -> None:
+        """Says that no frame will follow."""
+        with self._changed:
+            self.ended = True
+            self._changed.notify_all()
+
+    def take(self, most: int, stop: threading.Event, deadline: float | None) -> list[LiveFrame]:
+        """Returns the oldest frames that are not late, up to `most`, and waits for the first of them.
+
+        Returns none once `stop` is set, the source has ended, the ring is closed, or, at `deadline`, none is there.
+        """
+        with self._changed:
+            while not (stop.is_set() or self.closed.is_set()):
+                self._drop_late()
+                if self._waiting:
+                    return [self._next() for _ in range(min(most, len(self._waiting)))]
+                if self.ended or (deadline is not None and time.monotonic() >= deadline):
+                    break
+                self._changed.wait(_POLL)
+            return []
+
+    def close(self) -> None:
+        """Takes no more frames, and counts those that wait. The source's thread ends with its next packet."""
+        with self._changed:
+            if self.closed.is_set():
+                return
+            self.closed.set()
+            while self._waiting:
+                self._drop("end")
+            self._changed.notify_all()
+        self.released.wait(_POLL * 4)  # so that a connection that is not silent is closed in the run's time
+
+    def dropped_in(self, written: int) -> dict[str, int]:
+        """Returns the frames dropped, by cause, in a run that wrote so many.
+
+        `end` are those that waited, or were on their way through the stages, when the run ended.
+        """
+        with self._changed:
+            causes = self.dropped + Counter(end=self.taken - written)
+            return dict(sorted(causes.items()))
+
+    def _drop_late(self) -> None:
+        oldest = time.monotonic() - self._max_delay
+        while self._waiting and self._waiting[0].arrival < oldest:
+            self._drop("late")
+
+    def _drop(self, cause: str) -> None:
+        self._remove()
+        self.dropped[cause] += 1
+
+    def _next(self) -> LiveFrame:
+        self.taken += 1
+        return self._remove()
+
+    def _remove(self) -> LiveFrame:
+        frame = self._waiting.popleft()
+        self._bytes -= frame.size
+        return frame

@@ -1,0 +1,241 @@
+"""Reads live sources on threads of their own, which connect again after each loss."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from fractions import Fraction
+from typing import Any
+
+import av.error
+from av.container import InputContainer
+from av.packet import Packet
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from segmentation.access import Access, check_size
+from segmentation.byte_source import ByteSource
+from segmentation.errors import InputError, hide_secrets
+from segmentation.frames import VideoInfo
+from segmentation.live_frames import LiveFrame, LiveFrames
+from segmentation.media.arrival_clock import ArrivalClock
+from segmentation.media.input import (
+    color_of,
+    decoder_options,
+    display_matrix,
+    nominal_rate,
+    probe,
+    upright,
+    video_stream,
+)
+from segmentation.media.live_address import connect, fault_of, is_live
+
+log = logging.getLogger(__name__)
+
+TICK = Fraction(1, 90_000)  # seconds: the unit of a live source's pts, as of RTP
+_POLL = 0.05  # seconds between checks whether the run is to end
+_FIRST = 20.0  # seconds until the first frame: a stream that is joined late may have its next keyframe so far away
+
+
+def probe_any(source: str | ByteSource, access: Access) -> VideoInfo:
+    """Describes the main video of a file, an address or a live source. Raises `InputError`.
+
+    A live source is being read from then on, see `VideoInfo.live`; the caller closes it.
+    """
+    if isinstance(source, str) and is_live(source):
+        return LiveReader(source, access).describe()
+    return probe(source, access)
+
+
+class LiveReader:
+    """Reads one source on a thread that always drains the connection, whatever the pipeline does with the frames."""
+
+    def __init__(self, path: str, access: Access) -> None:
+        self._path, self._access = path, access
+        self._name = hide_secrets(path)  # errors and logs of others get this one
+        self._frames = LiveFrames(access.max_delay)
+        self._clock = ArrivalClock()
+        self._info: VideoInfo | None = None  # of the first frame
+        self._failure = ""
+        self._up = False  # whether the connection has brought a frame
+        self._described = threading.Event()
+        threading.Thread(target=self._work, name="segmentation-live", daemon=True).start()
+
+    def describe(self) -> VideoInfo:
+        """Waits for the first frame; returns what it shows. Raises `InputError` if none comes."""
+        try:
+            while not self._described.wait(_POLL):
+                if self._access.stop.is_set():
+                    raise InputError(f"{self._name}: stopped before the first frame; nothing was written")
+            if self._info is None:
+                raise InputError(f"{self._name}: {self._failure}")
+            return self._info
+        except BaseException:  # an interrupt too
+            self._frames.close()
+            raise
+
+    def _work(self) -> None:
+        """Reads one connection after the other, until the pipeline takes no more."""
+        frames, reconnect = self._frames, self._access.reconnect
+        attempts = 0  # since the last frame
+        try:
+            while True:
+                self._up = False
+                fault = self._connection()
+                if frames.closed.is_set():
+                    return
+                if self._info is None:
+                    self._failure = fault
+                    return
+                if reconnect is None:
+                    log.warning("%s: %s; the run ends (--reconnect never)", self._name, fault)
+                    return
+                attempts = 0 if self._up else attempts + 1
+                first, longest = reconnect
+                level = logging.INFO if attempts else logging.WARNING  # one line for each loss
+                log.log(level, "%s: %s; trying to reconnect", self._name, fault)
+                if frames.closed.wait(min(longest, first * 2.0 ** min(attempts, 30))):
+                    return
+        finally:
+            frames.end()
+            frames.released.set()
+            self._described.set()
+
+    def _connection(self) -> str:
+        """Reads one connection until it is lost. Returns the reason."""
+        self._clock.restart()
+        stall, begin = self._access.stall, time.monotonic()
+        try:
+            container = connect(self._path, self._access)
+        except (av.error.FFmpegError, OSError, ValueError) as exc:
+            # At its limit FFmpeg ends with whatever error comes from what it has read by then.
+            return fault_of(exc if time.monotonic() - begin < stall else TimeoutError(), stall)
+        try:
+            with container:
+                return self._read(container)
+        except InputError as exc:
+            return str(exc).removeprefix(f"{self._name}: ")
+
+    def _read(self, container: InputContainer) -> str:
+        """Puts the frames of an open connection into the ring until it is lost. Returns the reason."""
+        access = self._access
+        stream = video_stream(container, self._name, access)
+        stream.thread_type = "SLICE"  # frame threads would hold back a frame each
+        stream.codec_context.options = decoder_options(access)
+        if self._info is None and container.streams.audio:
+            log.warning("%s: its sound is left out, as that of all live sources", self._name)
+        begin = last = time.monotonic()
+        undecodable = _Undecodable(self._frames)
+        fault = "the source has closed the connection"  # FFmpeg reports no error then
+        try:
+            for packet in container.demux():  # sound too: the picture may fall silent while sound goes on
+                if self._frames.closed.is_set():
+                    return ""
+                # FFmpeg holds back the last packet before a silence, and hands it out at the limit instead of an error.
+                silent = time.monotonic() - last >= access.stall
+                if packet.stream_index == stream.index and packet.size:
+                    last = last if silent else time.monotonic()
+                    undecodable.feed(keyframe=packet.is_keyframe)
+                    self._put(self._decode(packet, stream, undecodable), stream, undecodable, last)
+                if silent:
+                    fault = fault_of(TimeoutError(), access.stall)
+                    break
+                if not self._up and last - begin > _FIRST:
+                    fault = f"sent no frame that can be decoded in {_FIRST:g} s"
+                    break
+        except (av.error.FFmpegError, OSError) as exc:
+            fault = fault_of(exc, access.stall)
+        self._put(self._decode(None, stream, undecodable), stream, undecodable, last)
+        undecodable.ended()
+        return fault
+
+    def _decode(self, packet: Packet[Any] | None, stream: VideoStream, undecodable: _Undecodable) -> list[VideoFrame]:
+        """Returns the frames that a packet completes, without one those that the decoder still holds."""
+        try:
+            return stream.codec_context.decode(packet)
+        except av.error.FFmpegError as exc:
+            log.info("%s: a packet can't be decoded: %s", self._name, exc)
+            undecodable.failed()
+            return []
+
+    def _put(
+        self,
+        decoded: list[VideoFrame],
+        stream: VideoStream,
+        undecodable: _Undecodable,
+        arrival: float,
+    ) -> None:
+        """Puts decoded frames into the ring. The first of a connection shows that the source is up."""
+        for frame in decoded:
+            check_size(frame.width, frame.height, self._name, self._access.max_pixels)
+            if not self._up:
+                self._up = True
+                undecodable.first()
+                if self._info is not None:
+                    self._frames.reconnects += 1
+                    log.info("%s: is back", self._name)
+            base = frame.time_base or stream.time_base
+            seconds = None if frame.pts is None or base is None else float(frame.pts * base)
+            self._frames.damaged += frame.is_corrupt
+            self._frames.put(LiveFrame(frame, arrival, self._clock.place(seconds, arrival)))
+            if self._info is None:
+                self._info = self._describe(frame, stream)
+                self._described.set()
+
+    def _describe(self, frame: VideoFrame, stream: VideoStream) -> VideoInfo:
+        matrix = display_matrix(frame)
+        return VideoInfo(
+            path=self._name,
+            stream_index=stream.index,
+            width=frame.width,
+            height=frame.height,
+            pix_fmt=frame.format.name,
+            codec=stream.codec_context.name,
+            color=color_of(frame),
+            time_base=TICK,
+            rate=nominal_rate(stream),
+            start=Fraction(0),
+            frames=0,
+            frames_exact=False,
+            end=None,
+            sample_aspect_ratio=stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio or None,
+            display_matrix=matrix,
+            rotation=upright(matrix) if matrix else 0,
+            interlaced=frame.interlaced_frame,
+            access=self._access,
+            live=self._frames,
+        )
+
+
+class _Undecodable:
+    """Counts the packets of one connection that can't be decoded.
+
+    Those before its first keyframe, and one that the connection's end has cut off, are no damage.
+    """
+
+    def __init__(self, frames: LiveFrames) -> None:
+        self._frames = frames
+        self._early = self._failed = 0  # packets before the first keyframe, and after it; not yet counted
+        self._keyframe = False
+
+    def feed(self, *, keyframe: bool) -> None:
+        """Takes the next packet, before it is decoded."""
+        self._frames.lose(self._failed, damaged=True)
+        self._failed = 0
+        self._keyframe = self._keyframe or keyframe
+        self._early += not self._keyframe
+
+    def failed(self) -> None:
+        """Says that the packet can't be decoded."""
+        self._failed += self._keyframe
+
+    def first(self) -> None:
+        """Says that the first frame has come. Without a keyframe before it, the early packets were decoded."""
+        if self._keyframe:
+            self._frames.lose(self._early)
+        self._keyframe, self._early = True, 0
+
+    def ended(self) -> None:
+        """Says that the connection has ended."""
+        self._frames.lose(self._early + self._failed)

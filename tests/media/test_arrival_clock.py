@@ -1,0 +1,38 @@
+"""Times of a live source's frames."""
+
+from itertools import pairwise
+
+import pytest
+
+from segmentation.media.arrival_clock import ArrivalClock
+
+
+def test_frames_keep_the_distance_of_their_pts_whatever_the_network_does() -> None:
+    clock = ArrivalClock()
+    arrivals = [100.0, 100.3, 100.31, 100.32]
+    assert [clock.place(7 + n / 10, at) for n, at in enumerate(arrivals)] == pytest.approx([100, 100.1, 100.2, 100.3])
+
+
+def test_frames_without_pts_are_shown_when_they_arrive() -> None:
+    clock = ArrivalClock()
+    assert [clock.place(None, 5.0), clock.place(0.0, 5.1), clock.place(0.1, 5.3)] == pytest.approx([5, 5.1, 5.2])
+
+
+def test_a_new_connection_begins_where_it_arrives() -> None:
+    clock = ArrivalClock()
+    clock.place(1000.0, 50.0)
+    clock.restart()
+    assert clock.place(3.0, 58.0) == 58.0
+
+
+def test_a_clock_that_jumps_is_not_believed() -> None:
+    clock = ArrivalClock()
+    times = [clock.place(0.0, 10.0), clock.place(90000.0, 10.1), clock.place(90000.1, 10.3)]
+    assert times == pytest.approx([10, 10.1, 10.2])
+    assert clock.place(-5.0, 10.4) == 10.4
+
+
+def test_times_rise() -> None:
+    clock = ArrivalClock()
+    times = [clock.place(pts, 20.0) for pts in (1.0, 1.0, 0.9, None, None)]
+    assert all(a < b for a, b in pairwise(times))

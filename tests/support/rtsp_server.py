@@ -1,0 +1,199 @@
+"""A camera on this machine: an RTSP server whose pictures carry their number and the time as a bar code.
+
+It can fall silent, close or reset its connections, refuse new ones, ask for a password and change its size.
+"""
+
+import base64
+import hashlib
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from fractions import Fraction
+from types import TracebackType
+from typing import Any
+
+import av
+from barcode import drawn
+
+_PAYLOAD = 1400  # bytes of an RTP packet
+USER, PASSWORD = "someone", "sesame"
+
+
+class RtspServer:
+    """Sends H.264 in FU-A over the connection of the requests. Each client gets a stream that begins with a keyframe.
+
+    The numbers of the frames go on whatever happens to the connections. `sent` has those that were sent.
+    """
+
+    def __init__(self, *, size: tuple[int, int] = (320, 240), fps: int = 30, auth: str = "") -> None:
+        """`auth` is "Basic", "Digest" or nothing."""
+        self.size, self.fps, self.auth = size, fps, auth
+        self.sent: list[int] = []
+        self.slowest = 0.0  # seconds: how long a frame has waited for a client that does not read
+        self.silent = threading.Event()
+        self._ended = threading.Event()
+        self._begin = time.monotonic()
+        self._clients: list[socket.socket] = []
+        self._listener = _listener(0)
+        self.port: int = self._listener.getsockname()[1]
+
+    def __enter__(self) -> "RtspServer":
+        self.accept()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ended.set()
+        self.refuse()
+        self.hang_up()
+
+    def url(self, user: str = "", path: str = "cam") -> str:
+        return f"rtsp://{user}{'@' if user else ''}127.0.0.1:{self.port}/{path}"
+
+    def accept(self) -> None:
+        """Takes connections (again)."""
+        if self._listener.fileno() < 0:
+            self._listener = _listener(self.port)
+        self._listener.listen()
+        threading.Thread(target=self._serve, args=(self._listener,), daemon=True).start()
+
+    def refuse(self) -> None:
+        """Takes no more connections."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # ends `accept` of the thread
+        self._listener.close()
+
+    def hang_up(self) -> None:
+        """Closes all connections in the regular way (FIN)."""
+        for client in self._drop():
+            with suppress(OSError):  # the client was faster
+                client.shutdown(socket.SHUT_WR)
+
+    def reset(self) -> None:
+        """Breaks all connections (RST)."""
+        for client in self._drop():
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+
+    def _drop(self) -> list[socket.socket]:
+        clients, self._clients = self._clients, []
+        return clients
+
+    def _serve(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                client = listener.accept()[0]
+            except OSError:
+                return
+            self._clients.append(client)
+            threading.Thread(target=self._talk, args=(client,), daemon=True).start()
+
+    def _talk(self, client: socket.socket) -> None:
+        encoder = _encoder(self.size, self.fps)
+        requests = client.makefile("rb")
+        try:
+            while lines := list(iter(lambda: requests.readline().strip().decode(), "")):
+                method, url, _ = lines[0].split()
+                headers = dict(line.split(": ", 1) for line in lines[1:])
+                sequence = headers["CSeq"]
+                if not self._known(method, headers.get("Authorization", "")):
+                    realm = f'{self.auth} realm="camera", nonce="5ca1ab1e"'
+                    _answer(client, sequence, "401 Unauthorized", {"WWW-Authenticate": realm})
+                    continue
+                if not url.split("?")[0].rstrip("/").endswith(("/cam", "/track")):
+                    _answer(client, sequence, "404 Not Found", {})
+                    continue
+                more = {"Transport": "RTP/AVP/TCP;unicast;interleaved=0-1"} if method == "SETUP" else {}
+                _answer(client, sequence, "200 OK", more, _description(encoder) if method == "DESCRIBE" else b"")
+                if method == "PLAY":
+                    self._play(client, encoder)
+                    return
+        except OSError:
+            pass
+
+    def _known(self, method: str, given: str) -> bool:
+        """Whether a request has the password, if it needs one."""
+        if not self.auth or method == "OPTIONS":
+            return True
+        if self.auth == "Basic":
+            return given == "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        fields = dict(re.findall(r'(\w+)="([^"]*)"', given))
+        inner = _md5(f"{USER}:camera:{PASSWORD}"), _md5(f"{method}:{fields.get('uri')}")
+        return fields.get("response") == _md5(f"{inner[0]}:5ca1ab1e:{inner[1]}")
+
+    def _play(self, client: socket.socket, encoder: Any) -> None:
+        sequence = 0
+        while not self._ended.is_set() and client in self._clients:
+            number = int((time.monotonic() - self._begin) * self.fps) + 1
+            wait = self._begin + number / self.fps - time.monotonic()
+            time.sleep(max(0.0, wait))
+            if self.silent.is_set():
+                continue
+            frame = drawn(number, self.size)
+            frame.pts, frame.time_base = number, Fraction(1, self.fps)
+            packets = encoder.encode(frame)
+            data = b"".join(bytes(packet) for packet in packets)
+            begin = time.monotonic()
+            for payload, last in _payloads(data):
+                header = struct.pack(">BBHII", 0x80, 96 | last << 7, sequence, number * 90_000 // self.fps, 1)
+                client.sendall(struct.pack(">cBH", b"$", 0, len(header + payload)) + header + payload)
+                sequence = sequence + 1 & 0xFFFF
+            self.slowest = max(self.slowest, time.monotonic() - begin)
+            self.sent.append(number)
+
+
+def _listener(port: int) -> socket.socket:
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # clients of before may still be closing
+    listener.bind(("127.0.0.1", port))
+    return listener
+
+
+def _encoder(size: tuple[int, int], fps: int) -> Any:
+    encoder: Any = av.CodecContext.create("libx264", "w")
+    encoder.width, encoder.height = size
+    encoder.pix_fmt, encoder.time_base, encoder.framerate = "yuv420p", Fraction(1, fps), Fraction(fps)
+    encoder.options = {"preset": "ultrafast", "tune": "zerolatency", "g": str(fps), "threads": "1"}
+    encoder.open()
+    return encoder
+
+
+def _description(encoder: Any) -> bytes:
+    sets = ",".join(base64.b64encode(unit).decode() for unit in _units(encoder.extradata or b""))
+    lines = ["v=0", "o=- 0 0 IN IP4 127.0.0.1", "s=camera", "t=0 0", "m=video 0 RTP/AVP 96", "a=rtpmap:96 H264/90000"]
+    lines += [f"a=fmtp:96 packetization-mode=1;sprop-parameter-sets={sets}", "a=control:track"]
+    return "\r\n".join([*lines, ""]).encode()
+
+
+def _answer(client: socket.socket, sequence: str, status: str, headers: dict[str, str], body: bytes = b"") -> None:
+    given = {"CSeq": sequence, "Session": "1", "Public": "DESCRIBE, SETUP, PLAY, TEARDOWN", **headers}
+    if body:
+        given |= {"Content-Type": "application/sdp", "Content-Length": str(len(body))}
+    lines = [f"RTSP/1.0 {status}", *(f"{name}: {value}" for name, value in given.items()), "", ""]
+    client.sendall("\r\n".join(lines).encode() + body)
+
+
+def _units(data: bytes) -> list[bytes]:
+    """The NAL units of a byte stream."""
+    return [unit for unit in re.split(b"\0\0\0?\1", data) if unit]
+
+
+def _payloads(data: bytes) -> Iterator[tuple[bytes, bool]]:
+    """The payloads of a frame's RTP packets (RFC 6184), and whether each is the last."""
+    units = _units(data)
+    for unit in units:
+        if len(unit) <= _PAYLOAD:
+            yield unit, unit is units[-1]
+            continue
+        parts = [unit[at : at + _PAYLOAD] for at in range(1, len(unit), _PAYLOAD)]
+        for number, part in enumerate(parts):
+            final = number == len(parts) - 1
+            fragment = bytes([unit[0] & 0x60 | 28, unit[0] & 0x1F | (number == 0) << 7 | final << 6])  # FU-A
+            yield fragment + part, final and unit is units[-1]
+
+
+def _md5(text: str) -> str:
+    return hashlib.md5(text.encode()).hexdigest()

@@ -1,0 +1,80 @@
+"""The ring between a live source and the pipeline: what is dropped, and that all of it is counted."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import av
+import pytest
+
+from segmentation import live_frames
+from segmentation.live_frames import LiveFrame, LiveFrames
+
+GO_ON = threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def all_is_counted(ring: LiveFrames) -> Iterator[None]:
+    yield
+    ring.released.set()
+    ring.close()
+    assert ring.received == ring.taken + sum(ring.dropped.values())
+    assert ring.received == sum(ring.dropped_in(ring.taken - 1 if ring.taken else 0).values()) + max(0, ring.taken - 1)
+
+
+@pytest.fixture
+def ring() -> LiveFrames:
+    return LiveFrames(max_delay=10.0)
+
+
+def frame(number: int, age: float = 0.0) -> LiveFrame:
+    return LiveFrame(av.VideoFrame(64, 64, "yuv420p"), time.monotonic() - age, float(number))
+
+
+def shown(frames: list[LiveFrame]) -> list[float]:
+    return [frame.shown for frame in frames]
+
+
+def test_frames_come_in_order_as_many_as_there_are(ring: LiveFrames) -> None:
+    for number in range(5):
+        ring.put(frame(number))
+    assert shown(ring.take(2, GO_ON, None)) == [0, 1]
+    assert shown(ring.take(9, GO_ON, None)) == [2, 3, 4]
+
+
+def test_late_frames_are_dropped(ring: LiveFrames) -> None:
+    for number, age in enumerate((12, 11, 9, 0)):
+        ring.put(frame(number, age))
+    assert shown(ring.take(9, GO_ON, None)) == [2, 3] and ring.dropped == {"late": 2}
+
+
+def test_the_oldest_frames_make_room(ring: LiveFrames, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_frames, "_MEMORY", 3 * frame(0).size)
+    for number in range(5):
+        ring.put(frame(number))
+    assert shown(ring.take(9, GO_ON, None)) == [2, 3, 4] and ring.dropped == {"full": 2}
+
+
+def test_waiting_ends(ring: LiveFrames) -> None:
+    begin = time.monotonic()
+    assert ring.take(1, GO_ON, begin + 0.1) == []
+    stop = threading.Event()
+    threading.Timer(0.1, stop.set).start()
+    assert ring.take(1, stop, None) == []
+    threading.Timer(0.1, ring.end).start()
+    assert ring.take(1, GO_ON, None) == []
+    assert 0.3 <= time.monotonic() - begin < 5
+
+
+def test_frames_that_wait_at_the_end_are_given_out_or_counted(ring: LiveFrames) -> None:
+    ring.put(frame(0))
+    ring.put(frame(1))
+    ring.lose(3)
+    ring.lose(1, damaged=True)
+    ring.end()
+    assert shown(ring.take(1, GO_ON, None)) == [0]
+    ring.released.set()
+    ring.close()
+    ring.put(frame(2))  # after the end it does not count
+    assert ring.dropped == {"end": 1, "undecodable": 4} and (ring.received, ring.damaged) == (6, 1)
+    assert ring.take(1, GO_ON, None) == []

@@ -38,12 +38,12 @@ def command() -> NoReturn:
     """Runs the command line and ends the process, whatever its threads do."""
     code = main()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is written; a late Ctrl-C would change the exit code
-    if stuck() or any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+    if any(thread is not threading.main_thread() for thread in threading.enumerate()):
         discard_all()
         for stream in filter(None, (sys.stdout, sys.stderr)):
             with suppress(OSError):
                 stream.flush()
-        os._exit(code)  # Python would wait for its threads, and libraries be torn down below them
+        os._exit(code)  # Python would wait for threads, and tear down libraries below those that read a silent camera
     sys.exit(code)
 
 

@@ -5,10 +5,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+from weakref import WeakSet
 
 import cv2
 
@@ -43,6 +44,7 @@ class Overlap:
         self._threads: list[threading.Thread] = []
         self._failures: list[list[BaseException]] = []  # of each thread: not yet raised by its consumer
         self._pool: ThreadPoolExecutor | None = None
+        self._calls: WeakSet[Future[Any]] = WeakSet()  # of the pool
 
     def __enter__(self) -> "Overlap":
         return self
@@ -54,6 +56,9 @@ class Overlap:
         deadline = time.monotonic() + _PATIENCE
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+        left = deadline - time.monotonic()
+        if left > 0:  # a call that has begun holds its stages, and a second attempt needs their memory
+            wait([call for call in self._calls if call.running()], left)
         for failures in self._failures:  # else a reference cycle with the thread's frame keeps its pictures
             failures.clear()
 
@@ -78,6 +83,7 @@ class Overlap:
         pending: deque[Future[R]] = deque()
         for item in source:
             pending.append(pool.submit(function, item))
+            self._calls.add(pending[-1])
             if len(pending) > workers:
                 yield pending.popleft().result()
         while pending:

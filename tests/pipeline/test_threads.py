@@ -89,6 +89,23 @@ def test_a_part_that_is_stuck_does_not_hold_up_the_end() -> None:
     release.set()
 
 
+def test_calls_that_have_begun_are_over_at_the_end() -> None:
+    """When one call fails, others may be at work, with all that their run holds."""
+    begun, over = threading.Event(), threading.Event()
+
+    def call(i: int) -> None:
+        if i == 0:
+            begun.wait(5)
+            raise ValueError("full")
+        begun.set()
+        time.sleep(0.3)
+        over.set()
+
+    with pytest.raises(ValueError, match="full"), Overlap() as overlapped:
+        list(overlapped.map(call, range(2), 2))
+    assert over.is_set()
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_mapped_items_stay_in_order(workers: int) -> None:
     def square(i: int) -> int:

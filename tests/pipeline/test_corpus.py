@@ -87,7 +87,10 @@ def test_the_table_is_complete(corpus: Path) -> None:
     assert files == VIDEOS.keys() | REFUSED.keys()
 
 
-@pytest.mark.parametrize("name", VIDEOS)
+LONG = ("04_coffee.mp4", "bottle-detection.mp4")  # a minute of work together
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in VIDEOS])
 def test_video(name: str, corpus: Path, tmp_path: Path) -> None:
     expected, source, target = VIDEOS[name], corpus / name, tmp_path / "out.mp4"
     limit = ("--max-frames", str(expected.limit)) if expected.limit else ()

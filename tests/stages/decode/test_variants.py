@@ -43,7 +43,13 @@ def decoded(path: Path, **options: Any) -> tuple[PyAVDecoder, list[Frame]]:
     return decoder, [frame for batch in decoder for frame in batch.frames]
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=[variant.name for variant in VARIANTS])
+EACH = [  # one of four, and the others if they are asked for
+    pytest.param(variant, id=variant.name, marks=[pytest.mark.slow] if number % 4 else [])
+    for number, variant in enumerate(VARIANTS)
+]
+
+
+@pytest.mark.parametrize("variant", EACH)
 def test_chunks_give_what_the_whole_gives(variant: Variant, tmp_path: Path) -> None:
     found = compare(str(made(variant.name, tmp_path)), side("cpu"), side("chunks"), masks=0)
     if variant.name.startswith(DAMAGED):  # each decoder conceals in its own way, and threads now so, now so

@@ -57,10 +57,10 @@ def has_driver() -> bool:
 def environment(**variables: str) -> dict[str, str]:
     """Returns the environment of a process that finds the stand-in. `FAULT="lost@3"` is NVENC_STANDIN_FAULT there."""
     libraries = [str(BUILT), *([] if has_driver() else [str(BUILT / "host")])]
+    paths = {"LD_LIBRARY_PATH": libraries, "PYTHONPATH": [str(ROOT), str(ROOT / "tests" / "support")]}
     return {
         **os.environ,
-        "LD_LIBRARY_PATH": os.pathsep.join([*libraries, *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]),
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")]),
+        **{name: os.pathsep.join([*first, *filter(None, [os.environ.get(name)])]) for name, first in paths.items()},
         **{f"NVENC_STANDIN_{name}": value for name, value in variables.items()},
     }
 

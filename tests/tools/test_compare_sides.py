@@ -96,6 +96,12 @@ def test_a_folder_is_a_line_a_file_and_a_json(folder: Path, tmp_path: Path) -> N
     assert content["summary"]["both refuse"] == 1 and content["summary"]["DIFFERS"] == 2
 
 
+def test_what_is_known_to_be_damaged_may_differ(folder: Path) -> None:
+    done = run(folder, "--right", "wrong_decoders:Garbage", "--damaged", "w*.mp4")
+    states = {line.split()[1].rpartition("/")[2]: line.split()[0] for line in done.stdout.splitlines()[:-1]}
+    assert states == {"cut.mp4:": "DIFFERS", "text.txt:": "same", "whole.mp4:": "explained"}
+
+
 @pytest.mark.parametrize(("decoder", "state"), [("Hangs", "HANGS"), ("Dies", "DIES")])
 def test_what_hangs_or_dies_is_one_line(folder: Path, decoder: str, state: str) -> None:
     done = run(folder, "--right", f"wrong_decoders:{decoder}", "--limit", "5")

@@ -11,6 +11,7 @@ allows.
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -37,26 +38,31 @@ from segmentation.stages.decode.chunks import (
     size_changes,
     whole,
 )
+from segmentation.stages.decode.nvdec_log import damage_log
 from segmentation.stages.decode.nvdec_session import NvdecSession, NvdecSessions, Surface
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, StreamFormat
 from segmentation.stages.decode.nvdec_support import nvdec_engines
+from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.decode.timestamps import Timeline, missing
 from segmentation.stages.frame_kernels import FRAMES
 
 if TYPE_CHECKING:
     from segmentation.stages.decode.chunks import VideoPacket
 
+log = logging.getLogger(__name__)
+
 LEAST_DECODERS = 2  # a single session leaves its engine idle between frames
 LEAST_CHUNK = 24  # packets: below, restarting a decoder costs more than another engine brings
 # Bytes of decoded frames that may wait for their turn, at most a quarter of the GPU's free memory. Seven decoders in
 # step need as much on chunks of 250 frames of 1080p. With less, long chunks leave engines idle.
 AHEAD = 2_500_000_000
+_IN_ORDER = ("vp8", "vp9")  # codecs whose frames are shown as they are decoded
 
 
 class _PacketTimes(NamedTuple):
     pts: int | None
     duration: int
-    hidden: bool  # decoded only because other frames refer to it
+    hidden: bool  # decoded only because other frames refer to it, by an edit list
 
 
 class _FrameTimes(NamedTuple):
@@ -82,6 +88,8 @@ class NvdecDecoder(Decoder):
         self.info = info
         self.damaged = 0
         self._left_out = 0  # packets that were not decoded because they are damaged
+        self._damage_named = damage_log().count()  # before
+        self._config = config
         self._stages = gpu
         self._layout = FORMATS[pix_fmt]
         self._engines = nvdec_engines(config, info)
@@ -116,7 +124,7 @@ class NvdecDecoder(Decoder):
         for thread in self._threads:
             thread.start()
         try:
-            yield from self._in_time()
+            yield from self._counted()
         except BaseException:
             self.close()
             raise
@@ -131,6 +139,16 @@ class NvdecDecoder(Decoder):
         if self._session_pool is not None and not self._returned:
             self._returned = True
             self._session_pool.give_back(self._sessions)
+
+    def _counted(self) -> Iterator[FrameBatch]:
+        """Yields the batches, and counts damaged frames: NVDEC's library tells that there are some, FFmpeg how many."""
+        yield from self._in_time()
+        if damage_log().count() > self._damage_named:  # in this input, or in others at the same time
+            log.info("%s: NVDEC found damage; FFmpeg counts it", self.info.path)
+            counting = PyAVDecoder(self.info, self._layout.name, self._config)
+            for _ in counting:
+                pass
+            self.damaged = max(self.damaged, counting.damaged)
 
     def _in_time(self) -> Iterator[FrameBatch]:
         """Yields the batches in order, their frames' pts settled, cut to the wanted stretch."""
@@ -244,8 +262,7 @@ class NvdecDecoder(Decoder):
         """Feeds a chunk's packets to the session and takes the surfaces, first those of the chunk `before`."""
         current = _ChunkInProgress(chunk)
         for packet in chunk.packets():
-            hidden = packet.is_discard or is_hidden(self.info.codec, packet)
-            before = self._sort(session.decode(current.data(packet, hidden=hidden)), before, current)
+            before = self._sort(session.decode(current.data(packet, self.info.codec)), before, current)
         # A chunk may be too short to push out all frames of the one before.
         if before is not None and self._sort(session.decode(nvc.PacketData()), before, current) is not None:
             self._finish(before)
@@ -274,7 +291,7 @@ class NvdecDecoder(Decoder):
         if self._queue.closed.is_set():
             return
         for surface in surfaces:
-            pts, duration, hidden = current.times.pop(surface.timestamp, _PacketTimes(None, 0, False))
+            pts, duration, hidden = current.taken(surface.timestamp, self.info.codec)
             if hidden or not chunk.shows(pts):
                 continue
             current.latest = latest = current.latest if pts is None else pts
@@ -337,14 +354,25 @@ class _ChunkInProgress:
         )
         return self.counted - before
 
-    def data(self, packet: VideoPacket, *, hidden: bool) -> nvc.PacketData:
-        """Returns a packet for NVDEC, whose frame will have the same timestamp. A `hidden` frame is not shown.
+    def data(self, packet: VideoPacket, codec: str) -> nvc.PacketData:
+        """Returns a packet for NVDEC, and notes its times for its frame, if that is shown.
 
         NVDEC takes timestamps that rise in decoding order for decoding times, and gives them to the frames in
         presentation order. That is right for AVI, which stores no other times.
         """
         timestamp = packet.pts if packet.pts is not None else packet.dts or 0
-        self.times[timestamp] = _PacketTimes(packet.pts, packet.duration or 0, hidden)
+        if not is_hidden(codec, packet):
+            self.times[timestamp] = _PacketTimes(packet.pts, packet.duration or 0, packet.is_discard)
         data = nvc.PacketData()
         data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, timestamp
         return data
+
+    def taken(self, timestamp: int, codec: str) -> _PacketTimes:
+        """Returns the times of the frame that has come out with this timestamp.
+
+        In VP8 and VP9 frames come out as their packets went in, but NVDEC also uses up the timestamps of packets whose
+        frames it does not show.
+        """
+        if codec in _IN_ORDER:
+            timestamp = next(iter(self.times), timestamp)
+        return self.times.pop(timestamp, _PacketTimes(None, 0, False))

@@ -55,6 +55,9 @@ class NvdecSession:
             if (fault := translate_gpu_error(exc)) is not None:
                 raise fault from exc
             reason = " ".join(str(exc).split())
+            if "Reconfigure" in reason:
+                what = "the picture's size or depth changes on the way, which NVDEC's frames don't follow"
+                raise InputError(f"{self.path}: {what}; use --decode pyav") from exc
             raise InputError(f"{self.path}: NVDEC can't decode it ({reason}); use --decode pyav") from exc
         self._begun = self._begun or bool(surfaces)
         return surfaces

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 _CONCEALED = ("hevc",)  # codecs of which FFmpeg drops frames up to the next keyframe, unless asked for broken frames
 
+_A_FRAME_EACH = ("h264", "hevc")  # codecs whose packets are a frame each, unless that is made of two fields
+
 
 class PyAVDecoder(Decoder):
     """See `segmentation.stages.decode`. Planes are views of FFmpeg's reference-counted buffers, not copies."""
@@ -116,12 +118,14 @@ class PyAVDecoder(Decoder):
     def _decode(self, container: InputContainer, stream: VideoStream) -> Iterator[tuple[VideoFrame, int | None]]:
         """Yields frames with their pts. Decodes packet by packet, so that a bad packet costs its own frame alone."""
         reorder = Reorder() if self.info.decoding_times else None
+        awaited = _Awaited()
         frames = broken = 0
         end = Fraction(0)
         for packet in self._packets(container, stream):
             refuse_encrypted(packet, self.info.path)
             if reorder is not None:
                 reorder.feed(packet.pts)
+            awaited.feed(packet)
             try:
                 decoded = packet.decode()
             except av.error.FFmpegError as exc:
@@ -137,8 +141,11 @@ class PyAVDecoder(Decoder):
                 broken += frame.is_corrupt
                 pts = frame.pts if reorder is None else reorder.next()
                 end = max(end, ((pts or 0) + (frame.duration or 0)) * self.info.time_base)
+                awaited.take(frame)
                 yield frame, pts
         lost = max(self._lost, missing(self.info, frames, end, whole=self._timeline.first is None))
+        if self.info.codec in _A_FRAME_EACH and reorder is None:
+            lost = max(lost, awaited.lost)
         self.damaged = lost + broken
 
     def _packets(self, container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
@@ -183,6 +190,32 @@ class PyAVDecoder(Decoder):
             )
         y, u, v = (plane_view(frame, i, layout.dtype) for i in range(3))
         return y, u, v
+
+
+class _Awaited:
+    """Times of packets whose frames have not come out: FFmpeg drops frames after damage without an error."""
+
+    def __init__(self) -> None:
+        self._times: set[int] = set()
+        self._first: int | None = None  # of the frames: what should have come before belongs to a group cut off
+        self._fields = False
+
+    def feed(self, packet: Packet[VideoStream]) -> None:
+        if packet.pts is not None and not packet.is_discard:
+            self._times.add(packet.pts)
+
+    def take(self, frame: VideoFrame) -> None:
+        self._fields = self._fields or frame.interlaced_frame
+        if frame.pts is not None:
+            self._times.discard(frame.pts)
+            self._first = frame.pts if self._first is None else self._first
+
+    @property
+    def lost(self) -> int:
+        """How many frames have not come out, once all should have."""
+        if self._fields or self._first is None:
+            return 0
+        return sum(time > self._first for time in self._times)
 
 
 def _on_white(frame: VideoFrame) -> VideoFrame:

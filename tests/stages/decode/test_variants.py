@@ -1,16 +1,15 @@
 """Videos of all kinds are decoded alike in both ways: by FFmpeg as a whole, and by the chunks that NVDEC would get."""
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from make_variants import VARIANTS, make
+from make_variants import VARIANTS
 from side_differences import compare
-from sides import Side
 from variant_clip import Clip
 from variant_forms import Variant
+from variants import DAMAGED, made, side
 
 from segmentation import Config
 from segmentation.errors import LacksEngine
@@ -19,23 +18,6 @@ from segmentation.media.input import probe
 from segmentation.stages.decode.chunks import read
 from segmentation.stages.decode.nvdec_support import check_exactness
 from segmentation.stages.decode.pyav import PyAVDecoder
-
-BY_NAME = {variant.name: variant for variant in VARIANTS}
-DAMAGED = ("cut-", "lost-", "flipped-")
-
-
-@cache
-def side(name: str) -> Side:
-    return Side(name)
-
-
-def made(name: str, folder: Path) -> Path:
-    """Makes a file, which must be what it is called; skips where the encoder is missing."""
-    fault = make(BY_NAME[name], folder)
-    if fault.startswith("left out"):
-        pytest.skip(f"{name} is {fault}")
-    assert not fault, fault
-    return folder / name
 
 
 def decoded(path: Path, **options: Any) -> tuple[PyAVDecoder, list[Frame]]:
@@ -109,6 +91,12 @@ def test_hevc_goes_on_after_lost_packets(tmp_path: Path) -> None:
     assert len(frames) == 57 and decoder.damaged >= 40
     decoder, frames = decoded(made("hevc-begins-within-group.ts", tmp_path))
     assert len(frames) == 48 and not decoder.damaged
+
+
+def test_frames_that_ffmpeg_drops_without_an_error_are_counted(tmp_path: Path) -> None:
+    """Those of a group without its keyframe, whose order begins anew."""
+    decoder, frames = decoded(made("lost-keyframe-h264.mkv", tmp_path))
+    assert (len(frames), decoder.damaged) == (49, 10)
 
 
 @pytest.mark.parametrize("name", ["h264-begins-within-group.ts", "hevc-begins-within-group.ts"])

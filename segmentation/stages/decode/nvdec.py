@@ -39,8 +39,8 @@ from segmentation.stages.decode.chunks import (
     whole,
 )
 from segmentation.stages.decode.nvdec_log import damage_log
-from segmentation.stages.decode.nvdec_session import NvdecSession, NvdecSessions, Surface
-from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, StreamFormat
+from segmentation.stages.decode.nvdec_session import NvdecSession, Surface
+from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, Share, StreamFormat
 from segmentation.stages.decode.nvdec_support import nvdec_engines
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.decode.timestamps import Timeline, missing
@@ -97,21 +97,18 @@ class NvdecDecoder(Decoder):
         self._limit = config.max_frames
         self._timeline = Timeline(info, config)
         self._threads: list[threading.Thread] = []
+        self._pool = sessions or NvdecSessionPool()
+        self._own_pool = sessions is None
+        self._gpu = self._pool.gpu(gpu)
+        self._format = StreamFormat(gpu.index, info.codec, info.width, info.height, info.pix_fmt, info.extradata)
         self._decoders = 1 if info.decoding_times else max(LEAST_DECODERS, self._engines)
         batch_bytes = self._layout.frame_bytes(info.width, info.height) * self._batch_size
-        most = min(AHEAD, gpu.free_bytes() // 4) // batch_bytes
+        most = min(AHEAD, gpu.free_bytes() // 4 // (self._pool.files + 1)) // batch_bytes
         self._queue: ChunkQueue[_DecodedBatch] = ChunkQueue(most, self._batch_size, self._decoders)
-        self._session_pool = sessions
-        stream_format = StreamFormat(gpu.index, info.codec, info.width, info.height, info.pix_fmt, info.extradata)
-        idle = None if sessions is None else sessions.take(stream_format)
-        # A session waits for the copy of each picture, and so for all earlier work on its stream. On the stages' stream
-        # the decoders would wait for the stages.
-        self._sessions = idle or NvdecSessions(stream_format, gpu.with_own_stream())
-        self._gpu = self._sessions.gpu
         self._kernels = self._gpu.kernels(FRAMES, self._layout)
         shapes = [(self._batch_size, *shape) for shape in self._layout.shapes(info.width, info.height)]
         self._planes = PlanePool(self._gpu, shapes, torch_dtype(self._layout), reader=gpu)
-        self._returned = False  # whether the session pool has its sessions back
+        self._share = Share(self._pool, self._decoders)
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -128,17 +125,21 @@ class NvdecDecoder(Decoder):
         except BaseException:
             self.close()
             raise
-        self._queue.close()  # without joining: the stages need not wait until all sessions are destroyed
+        self._leave()  # without joining: the stages need not wait until all sessions are destroyed
+
+    def _leave(self) -> None:
+        """Lets all threads end."""
+        self._queue.close()
+        self._share.leave()
 
     def close(self) -> None:
-        """Ends all threads, and returns the sessions to their pool or destroys them."""
-        self._queue.close()
+        """Ends all threads. Sessions that belong to no pool of several files are destroyed."""
+        self._leave()
         for thread in self._threads:
             thread.join()
         self._threads = []
-        if self._session_pool is not None and not self._returned:
-            self._returned = True
-            self._session_pool.give_back(self._sessions)
+        if self._own_pool:
+            self._pool.close()
 
     def _counted(self) -> Iterator[FrameBatch]:
         """Yields the batches, and counts damaged frames: NVDEC's library tells that there are some, FFmpeg how many."""
@@ -217,21 +218,22 @@ class NvdecDecoder(Decoder):
         self._left_out += 1
 
     def _work(self) -> None:
-        """Decodes chunks with one session. Afterwards keeps the session for the next file, or destroys it."""
-        chunk = self._queue.next_chunk()
-        if chunk is None:
-            return
-        session = self._sessions.take(self.info.path)
-        try:
-            self._decode_chunks(session, chunk)
-        except BaseException:
-            session.close()  # it may hold frames of this file, which would come out as frames of the next
-            raise
-        self._queue.closed.wait()  # destroying a session stops the others
-        if self._session_pool is None:
-            session.close()
-        else:
-            self._sessions.give_back(session)
+        """Decodes chunks with one session at a time, while the file's share in the engines allows."""
+        while self._share.begin():
+            try:
+                chunk = self._queue.next_chunk()
+                if chunk is None:
+                    return
+                session = self._pool.take(self._format) or NvdecSession(self._format, self._gpu)
+                session.path = self.info.path
+                try:
+                    self._decode_chunks(session, chunk)
+                except BaseException:
+                    session.close()  # it may hold frames of this file, which would come out as frames of the next
+                    raise
+                self._pool.give_back(session)
+            finally:
+                self._share.end()
 
     def _decode_chunks(self, session: NvdecSession, chunk: Chunk[_DecodedBatch] | None) -> None:
         """Decodes one chunk after the other, beginning with `chunk`, and leaves the session empty.
@@ -247,7 +249,7 @@ class NvdecDecoder(Decoder):
                 before = None
             if chunk is not None:
                 before = self._decode(session, chunk, before)
-            chunk = self._queue.next_chunk(wait=before is None)
+            chunk = None if self._share.exceeded else self._queue.next_chunk(wait=before is None)
 
     def _follows(self, chunk: Chunk[_DecodedBatch], before: _ChunkInProgress) -> bool:
         """Returns whether timestamps tell a chunk's frames from those of another chunk that the session still holds."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from contextlib import nullcontext
 from typing import Protocol
 
@@ -29,14 +28,15 @@ class Surface(Protocol):
 class NvdecSession:
     """One of NVDEC's decoders, bound to a CUDA stream. Creating and destroying it spares running graph captures."""
 
-    def __init__(self, codec: str, gpu: Gpu) -> None:
-        """Creates a session for a `codec`, see `NVDEC_CODECS`, that copies its surfaces on the stream of `gpu`."""
+    def __init__(self, stream_format: StreamFormat, gpu: Gpu) -> None:
+        """Creates a session that copies its surfaces on the stream of `gpu`."""
+        self.format = stream_format
         self.path = ""  # of the file that is being decoded, for errors
         self._begun = False  # whether a surface has come: the first packets create the hardware decoder
         with capture_unsafe():
             self._decoder: nvc.PyNvDecoder | None = nvc.CreateDecoder(
                 gpuid=gpu.index,
-                codec=getattr(nvc.cudaVideoCodec, NVDEC_CODECS[codec]),
+                codec=getattr(nvc.cudaVideoCodec, NVDEC_CODECS[stream_format.codec]),
                 cudastream=gpu.stream.cuda_stream,
                 usedevicememory=True,
             )
@@ -66,34 +66,3 @@ class NvdecSession:
         """Destroys the session."""
         with capture_unsafe():
             self._decoder = None
-
-
-class NvdecSessions:
-    """Sessions for streams of one format, used by the threads of one file at a time.
-
-    All sessions share one stream, `gpu.stream`: the batches of a file lie in memory that belongs to one stream. A
-    session can't change its stream, so the set keeps the stream for the next file.
-    """
-
-    def __init__(self, stream_format: StreamFormat, gpu: Gpu) -> None:
-        self.format = stream_format
-        self.gpu = gpu
-        self._idle: deque[NvdecSession] = deque()
-
-    def take(self, path: str) -> NvdecSession:
-        """Returns an idle session or a new one, to decode the file `path`. Called on the thread that decodes."""
-        try:
-            session = self._idle.popleft()
-        except IndexError:
-            session = NvdecSession(self.format.codec, self.gpu)
-        session.path = path
-        return session
-
-    def give_back(self, session: NvdecSession) -> None:
-        """Keeps a session for the next file. An empty packet must have emptied the session."""
-        self._idle.append(session)
-
-    def close(self) -> None:
-        """Destroys the idle sessions. No thread may use the set any more."""
-        while self._idle:
-            self._idle.popleft().close()

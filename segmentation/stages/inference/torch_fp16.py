@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -30,13 +30,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_Result: TypeAlias = "tuple[torch.Tensor, torch.Tensor | None]"  # masks and, where asked for, the class map
+
 
 class Preloaded(NamedTuple):
-    """A network after its first run, on a stream of its own: in that run libraries choose kernels and take memory."""
+    """A network that has run once: in that run libraries choose kernels and take memory."""
 
-    net: Callable[[torch.Tensor], torch.Tensor]
     input: torch.Tensor  # (N, 3, H, W)
-    stream: torch.cuda.Stream
+    run: Callable[[], _Result]
+    graph: torch.cuda.CUDAGraph | None  # one launch for all kernels; `None` if the network can't be captured
+    result: _Result  # what a launch of the graph writes
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
@@ -54,15 +57,14 @@ class TorchFp16Inference(Inference):
 
     def __init__(self, model: Model, config: Config, gpu: Gpu, preloaded: Preloaded | None = None) -> None:
         self._gpu = gpu
-        self._model = model
-        self._wants_class_map = wants_class_map(model, config)
-        self._net, self._input, stream = preloaded or self.preload(model, config)
-        with torch.cuda.stream(stream), torch.inference_mode():
-            self._graph = self._captured(stream)
+        self._input, self._run, self._graph, self._result = preloaded or self.preload(model, config)
 
     @classmethod
     def preload(cls, model: Model, config: Config) -> Preloaded:
-        """Loads the network and runs it once. Most of that time the GIL is released."""
+        """Loads the network, runs it once and captures it. Most of that time the GIL is released.
+
+        All on one thread: libraries choose kernels anew on each, which takes them longer than all the rest.
+        """
         if model.path.suffix == ENGINE:
             raise ModelError(f"{model.path}: PyTorch can't run an engine; give the ONNX, or use --infer tensorrt")
         device = torch.device("cuda", device_index(config))
@@ -83,8 +85,13 @@ class TorchFp16Inference(Inference):
                 net = torch.compile(net, dynamic=False)
             else:
                 fuse(net)
-            net(example)
-        return Preloaded(net, example, stream)
+            wants_classes = wants_class_map(model, config)
+
+            def run() -> _Result:
+                scores = net(example)
+                return probabilities(scores, model), likeliest(scores, model) if wants_classes else None
+
+            return Preloaded(example, run, *_captured(run, stream, model.name))
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -103,24 +110,21 @@ class TorchFp16Inference(Inference):
             masks, class_map = self._result
             return InferenceResult(masks, None if class_map is None else class_map.clone())
 
-    def _run(self) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Queues the network on the current stream. Returns its masks and, where asked for, its class map."""
-        scores = self._net(self._input)
-        class_map = likeliest(scores, self._model) if self._wants_class_map else None
-        return probabilities(scores, self._model), class_map
 
-    def _captured(self, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph | None:
-        """Returns the network as a CUDA graph, one launch for all kernels; `None` if it can't be captured."""
-        self._result = self._run()  # libraries create handles in each thread's first call, which can't be captured
-        stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        try:
-            # In this mode other threads, such as the decoders', may allocate memory meanwhile.
-            with capturing(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-                self._result = self._run()
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as exc:
-            log.warning("%s can't be captured as a CUDA graph (%s); it runs slower", self._model.name, one_line(exc))
-            return None
-        return graph
+def _captured(
+    run: Callable[[], _Result], stream: torch.cuda.Stream, name: str
+) -> tuple[torch.cuda.CUDAGraph | None, _Result]:
+    """Returns the network `name` as a CUDA graph, `None` if it can't be captured, and the result that it writes."""
+    result = run()  # libraries create handles in each thread's first call, which can't be captured
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    try:
+        # In this mode other threads, such as the decoders', may allocate memory meanwhile.
+        with capturing(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            result = run()
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as exc:
+        log.warning("%s can't be captured as a CUDA graph (%s); it runs slower", name, one_line(exc))
+        return None, result
+    return graph, result

@@ -1,15 +1,16 @@
-"""Sets of NVDEC sessions go from file to file, if their streams are alike."""
+"""NVDEC sessions go from file to file, if their streams are alike, and files share the engines."""
 
+import threading
 from typing import Any
 
 import pytest
 
-from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, StreamFormat
+from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, Share, StreamFormat
 
 LANDSCAPE = StreamFormat(0, "h264", 1920, 1080, "yuv420p", b"\1sets")
 
 
-class FakeSessions:
+class FakeSession:
     def __init__(self, stream_format: StreamFormat) -> None:
         self.format = stream_format
         self.closed = 0
@@ -19,17 +20,17 @@ class FakeSessions:
 
 
 def fakes(*formats: StreamFormat) -> list[Any]:
-    return [FakeSessions(stream_format) for stream_format in formats]
+    return [FakeSession(stream_format) for stream_format in formats]
 
 
-def test_a_set_is_lent_to_one_file_at_a_time() -> None:
+def test_a_session_is_lent_once_at_a_time() -> None:
     pool = NvdecSessionPool()
     assert pool.take(LANDSCAPE) is None
-    (sessions,) = fakes(LANDSCAPE)
-    pool.give_back(sessions)
-    assert pool.take(LANDSCAPE) is sessions
+    (session,) = fakes(LANDSCAPE)
+    pool.give_back(session)
+    assert pool.take(LANDSCAPE) is session
     assert pool.take(LANDSCAPE) is None
-    assert not sessions.closed
+    assert not session.closed
 
 
 @pytest.mark.parametrize(
@@ -38,24 +39,25 @@ def test_a_set_is_lent_to_one_file_at_a_time() -> None:
 )
 def test_streams_that_differ_get_other_sessions(other: dict[str, Any]) -> None:
     pool = NvdecSessionPool()
-    (sessions,) = fakes(LANDSCAPE)
-    pool.give_back(sessions)
+    (session,) = fakes(LANDSCAPE)
+    pool.give_back(session)
     assert pool.take(LANDSCAPE._replace(**other)) is None
-    assert pool.take(LANDSCAPE) is sessions
+    assert pool.take(LANDSCAPE) is session
 
 
-def test_the_set_that_is_idle_longest_is_destroyed() -> None:
+def test_sessions_that_are_idle_longest_are_destroyed() -> None:
     pool = NvdecSessionPool()
     portrait = LANDSCAPE._replace(width=1080, height=1920)
-    first, second, third, fourth = fakes(LANDSCAPE, portrait, LANDSCAPE, portrait)
-    pool.give_back(first)
-    pool.give_back(second)
-    assert pool.take(LANDSCAPE) is first
-    pool.give_back(first)
-    pool.give_back(third)
-    assert [s.closed for s in (first, second, third)] == [0, 1, 0]
-    pool.give_back(fourth)
-    assert [s.closed for s in (first, third, fourth)] == [1, 0, 0]
+    first = fakes(*[LANDSCAPE] * 7)
+    second = fakes(*[portrait] * 7)
+    for session in [*first, *second]:
+        pool.give_back(session)
+    again = [pool.take(LANDSCAPE) for _ in first]
+    assert set(again) == set(first)
+    for session in [*again, *fakes(*[LANDSCAPE] * 2)]:
+        assert session is not None
+        pool.give_back(session)
+    assert [s.closed for s in [*first, *second]] == [0] * 7 + [1] * 2 + [0] * 5
 
 
 def test_closing_destroys_what_is_idle_and_the_pool_serves_on() -> None:
@@ -67,3 +69,45 @@ def test_closing_destroys_what_is_idle_and_the_pool_serves_on() -> None:
     assert idle.closed == 1 and pool.take(LANDSCAPE) is None
     pool.give_back(lent)
     assert pool.take(LANDSCAPE) is lent and not lent.closed
+
+
+def test_files_share_the_engines() -> None:
+    pool = NvdecSessionPool()
+    sizes = []
+    shares = []
+    for _ in range(9):
+        shares.append(Share(pool, 7))
+        sizes.append(shares[0].size)
+    assert sizes == [7, 4, 3, 2, 2, 2, 1, 1, 1]
+    for share in shares[:6]:
+        share.leave()
+        share.leave()
+    assert (pool.files, shares[8].size) == (3, 3)
+
+
+def test_a_thread_waits_until_its_file_has_a_larger_share() -> None:
+    pool = NvdecSessionPool()
+    ours, theirs = Share(pool, 2), Share(pool, 2)
+    assert ours.begin() and not ours.exceeded
+    begun = threading.Event()
+    waiting = threading.Thread(target=lambda: ours.begin() and begun.set())
+    waiting.start()
+    assert not begun.wait(0.1)
+    theirs.leave()
+    waiting.join(5)
+    assert begun.is_set() and not ours.exceeded
+    Share(pool, 2)
+    assert ours.exceeded
+    ours.end()
+    assert not ours.exceeded
+
+
+def test_a_file_that_leaves_lets_its_threads_go() -> None:
+    share = Share(NvdecSessionPool(), 1)
+    assert share.begin()
+    answers: list[bool] = []
+    waiting = threading.Thread(target=lambda: answers.append(share.begin()))
+    waiting.start()
+    share.leave()
+    waiting.join(5)
+    assert answers == [False]

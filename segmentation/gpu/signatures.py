@@ -27,6 +27,7 @@ _ACCEPTED = {"int": int, "float": np.float32, "long long": np.int64}
 _DTYPES = {  # the names of the dtypes that a pointer's target may have
     "float": ("torch.float32",),
     "float4": ("torch.float32",),
+    "half": ("torch.float16",),
     "int": ("torch.int32",),
     "unsigned char": ("torch.uint8",),
     "unsigned short": ("torch.uint16", "torch.int16"),  # PyTorch has few operations on uint16; the bits are the same

@@ -45,10 +45,28 @@ using std::max; using std::min;
 struct Index { unsigned x, y, z; };
 static const Index threadIdx{0, 0, 0}, blockDim{1, 1, 1};
 static thread_local Index blockIdx, gridDim;
+struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct alignas(16) float4 { float x, y, z, w; };
 static float4 make_float4(float x, float y, float z, float w) { return float4{x, y, z, w}; }
 static float __saturatef(float value) { return fminf(fmaxf(value, 0), 1); }
 static void __syncthreads() {}
+static float widened(unsigned short bits) {  // FP16 to float
+    int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+    float size = exponent == 31 ? (mantissa ? NAN : INFINITY)
+               : exponent ? ldexpf(1024 + mantissa, exponent - 25) : ldexpf(mantissa, -24);
+    return bits & 0x8000 ? -size : size;
+}
+static unsigned short narrowed(float value) {  // the nearest FP16, to even between two
+    float size = fabsf(value);
+    unsigned sign = std::signbit(value) ? 0x8000 : 0;
+    if (std::isnan(value)) return 0x7fff;
+    int exponent;
+    frexpf(size, &exponent);
+    exponent = max(exponent, -13);
+    float steps = rintf(ldexpf(size, 11 - exponent));  // of the last bit; 2048 carries into the exponent
+    return steps == 0 ? sign : size >= 65520 ? sign | 0x7c00
+         : sign | (unsigned)((exponent + 13) * 1024 + (int)steps);
+}
 static void atomicAdd(unsigned long long *sum, unsigned long long value) { *sum += value; }
 """
 _RUN = """

@@ -187,7 +187,6 @@ _TIMES = [
         h264(clock=Fraction(-1), muxing=_AS_IT_IS).write,
         lambda f: 0 < f.frames < COUNT,
     ),
-    Variant("h264-negative-pts.flv", h264(clock=Fraction(-1), muxing=_AS_IT_IS).write, lambda f: whole(f, "h264")),
     Variant("h264-edit-begins-late.mp4", _edited(h264(), (2.0, 0.36)), lambda f: f.discarded > 0),
     Variant("h264-edit-empty-first.mp4", _edited(h264(), (1.0, None), (2.4, 0)), lambda f: min(f.pts) > 0),
     Variant("h264-edit-shows-twice.mp4", _edited(h264(), (1.2, 0), (1.2, 0.6)), lambda f: f.packets > COUNT),

@@ -57,6 +57,7 @@ class Chunk(Generic[BatchT]):
         self.joined = False  # whether time has stepped back before the chunk: pts then don't tell when a frame is shown
         self.passed: int | None = None  # the pts of the last frame that was left out before the wanted stretch
         self.head: VideoPacket | None = None  # the first packet
+        self.leads = False  # whether it is the stream's first chunk
         self.length = 0  # packets so far
         self.ended = False  # whether all packets have been added
         self.begun = 0  # batches that the decoder has begun to fill
@@ -266,11 +267,21 @@ def begins_anew(codec: str, chunk: Chunk[BatchT]) -> bool:
     and no later frame refers to them. All packets must be there already: else the decoder would wait for the reader
     while it holds frames that other decoders, and so the reader, wait for.
     """
-    if chunk.head is None or not chunk.ended:
-        return False
+    return chunk.head is not None and chunk.ended and _is_idr(codec, chunk.head)
+
+
+def needs_new_session(codec: str, chunk: Chunk[BatchT]) -> bool:
+    """Returns whether a decoder that has decoded another stream would lose frames of this chunk.
+
+    After another stream, NVDEC leaves out a first keyframe that is no IDR picture.
+    """
+    return chunk.leads and codec in ("h264", "hevc") and not (chunk.head is not None and _is_idr(codec, chunk.head))
+
+
+def _is_idr(codec: str, packet: VideoPacket) -> bool:
     if codec == "hevc":
-        return any(nal >> 1 & 63 in _HEVC_IDR for nal in _nal_bytes(chunk.head))
-    return codec == "h264" and any(nal & 31 == _H264_IDR for nal in _nal_bytes(chunk.head))
+        return any(nal >> 1 & 63 in _HEVC_IDR for nal in _nal_bytes(packet))
+    return codec == "h264" and any(nal & 31 == _H264_IDR for nal in _nal_bytes(packet))
 
 
 def is_hidden(codec: str, packet: VideoPacket) -> bool:

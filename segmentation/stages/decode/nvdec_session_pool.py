@@ -97,7 +97,7 @@ class Share:
     @property
     def size(self) -> int:
         """How many of the file's threads may decode at once."""
-        return max(1, -(-self._engines // self._pool.files))
+        return max(1, -(-self._engines // max(1, self._pool.files)))
 
     def begin(self) -> bool:
         """Waits until one more thread may decode. Returns `False` if the file has left."""

@@ -1,9 +1,14 @@
-"""Fuses convolutions with the sum and the ReLU that follow: one kernel of cuDNN, where PyTorch queues up to four."""
+"""Fuses convolutions with the sum and the ReLU that follow: one kernel, where PyTorch queues up to four.
+
+It is cuDNN's, and our own for convolutions of each channel by itself.
+"""
 
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+
+from segmentation.stages.inference.depthwise import EIGHT, SIDES, STRIDES, depthwise, taps_of
 
 _CONVOLUTION = torch.ops.aten.conv2d.default
 _RELU = torch.ops.aten.relu.default
@@ -41,8 +46,11 @@ def result_shape(x: torch.Tensor, weight: torch.Tensor, stride: Pair, padding: P
 def fuse(net: GraphModule) -> None:
     """Replaces FP16 convolutions of a recorded network, see `recorded.py`, that a ReLU or a sum and a ReLU follow.
 
-    The network then runs on a GPU only.
+    Likewise those of each channel by itself, whatever follows. The network then runs on a GPU only.
     """
+    for node in list(net.graph.nodes):
+        if _is_depthwise(net, node):
+            _replace_depthwise(net, node)
     for relu in list(net.graph.nodes):
         if relu.target is not _RELU:
             continue
@@ -66,6 +74,51 @@ def _replace(net: GraphModule, relu: Node, convolution: Node, total: Node | None
     for node in (relu, total, convolution):
         if node is not None:
             net.graph.erase_node(node)
+
+
+def _replace_depthwise(net: GraphModule, convolution: Node) -> None:
+    """Replaces a convolution of each channel by itself, and the ReLU behind it, if any, by a call of our kernel."""
+    x, kept, bias, stride, padding, *_ = _arguments(convolution)
+    weight = getattr(net, str(kept.target))
+    name = f"{convolution.name}_taps"
+    net.register_buffer(name, taps_of(weight))
+    followers = list(convolution.users)
+    relu = followers[0] if len(followers) == 1 and followers[0].target is _RELU else None
+    with net.graph.inserting_before(convolution):
+        taps = net.graph.get_attr(name)
+        if bias is None:
+            net.register_buffer(f"{name}_bias", weight.new_zeros(len(weight)))
+            bias = net.graph.get_attr(f"{name}_bias")
+    how = weight.shape[-1], stride[0], padding[0], relu is not None
+    last = relu or convolution
+    with net.graph.inserting_after(last):
+        call = net.graph.call_function(depthwise, (x, taps, bias, *how))
+    last.replace_all_uses_with(call)
+    for node in (relu, convolution):
+        if node is not None:
+            net.graph.erase_node(node)
+
+
+def _is_depthwise(net: GraphModule, node: Node) -> bool:
+    """Returns whether a node is an FP16 convolution of each channel by itself that our kernel can do."""
+    if node.target is not _CONVOLUTION:
+        return False
+    _, kept, _, stride, padding, dilation, groups = _arguments(node)
+    if not (isinstance(kept, Node) and kept.op == "get_attr"):
+        return False
+    weight = getattr(net, str(kept.target))
+    count, per_group, height, width = weight.shape
+    return (
+        weight.dtype is torch.float16
+        and per_group == 1
+        and count == groups
+        and count % EIGHT == 0
+        and height == width in SIDES
+        and stride[0] == stride[-1] in STRIDES
+        and not isinstance(padding, str)
+        and padding[0] == padding[-1]
+        and set(dilation) == {1}
+    )
 
 
 def _is_fusible(net: GraphModule, node: Node) -> bool:

@@ -13,12 +13,13 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from segmentation.stages.inference.conv_fusion import convolution_relu, fuse, result_shape  # noqa: E402
+from segmentation.stages.inference.depthwise import depthwise  # noqa: E402
 from segmentation.stages.inference.onnx_to_torch import convert  # noqa: E402
 from segmentation.stages.inference.recorded import record  # noqa: E402
 
 SHAPE = (2, 8, 12, 20)  # (N, C, H, W) of the input, and of whatever has no other name
 CONVOLVED = "Conv(x) -> c"
-# What is done in order, and how many convolutions then rectify by themselves.
+# What is done in order, and how many convolutions then are one kernel with what follows.
 NETWORKS = {
     "relu": ([CONVOLVED, "Relu(c) -> out"], 1),
     "sum, the convolution first": ([CONVOLVED, "Add(c, x) -> s", "Relu(s) -> out"], 1),
@@ -30,7 +31,10 @@ NETWORKS = {
     "sum that others see": ([CONVOLVED, "Add(c, x) -> s", "Relu(s) -> r", "Add(r, s) -> out"], 0),
     "product": ([CONVOLVED, "Mul(c, x) -> s", "Relu(s) -> out"], 0),
     "result that others see": ([CONVOLVED, "Relu(c) -> r", "Add(r, c) -> out"], 0),
-    "groups": (["Grouped(x) -> c", "Relu(c) -> out"], 0),
+    "each channel by itself": (["Grouped(x) -> c", "Relu(c) -> out"], 1),
+    "each channel by itself, what others see": (["Grouped(x) -> c", "Relu(c) -> r", "Add(r, c) -> out"], 1),
+    "each channel by itself, nothing behind": (["Grouped(x) -> c", "Mul(c, x) -> out"], 1),
+    "each channel by itself, without a bias": (["Plain(x) -> c", "Relu(c) -> out"], 1),
     "one after the other": ([CONVOLVED, "Relu(c) -> r", "Conv(r) -> d", "Add(d, r) -> s", "Relu(s) -> out"], 2),
 }
 
@@ -44,11 +48,12 @@ def network(steps: list[str], path: Path) -> Path:
         call, result = step.split(" -> ")
         kind, given = call.rstrip(")").split("(")
         inputs, how = given.split(", "), {}
-        if kind in ("Conv", "Grouped"):
-            groups = 8 if kind == "Grouped" else 1
+        if kind in ("Conv", "Grouped", "Plain"):
+            groups = 1 if kind == "Conv" else 8
             constants[f"w{number}"] = (random.normal(size=(8, 8 // groups, 3, 3)) / 5).astype(np.float16)
             constants[f"b{number}"] = random.normal(size=8).astype(np.float16)
-            kind, inputs, how = "Conv", [*inputs, f"w{number}", f"b{number}"], {"pads": [1] * 4, "group": groups}
+            parameters = [f"w{number}"] if kind == "Plain" else [f"w{number}", f"b{number}"]
+            kind, inputs, how = "Conv", [*inputs, *parameters], {"pads": [1] * 4, "group": groups}
         elif kind == "Cast":
             how = {"to": TensorProto.FLOAT}
         nodes.append(helper.make_node(kind, inputs, [result], **how))
@@ -75,7 +80,7 @@ def recorded(steps: list[str], path: Path, device: str) -> Any:
 
 
 def fused(net: Any) -> int:
-    return sum(node.target is convolution_relu for node in net.graph.nodes)
+    return sum(node.target in (convolution_relu, depthwise) for node in net.graph.nodes)
 
 
 @pytest.mark.parametrize("steps, expected", NETWORKS.values(), ids=NETWORKS)

@@ -1,0 +1,53 @@
+"""Convolutions of each channel by itself, on a GPU in FP16: a kernel of our own."""
+
+from __future__ import annotations
+
+import torch
+from cuda.core import Device
+
+from segmentation.frames import FORMATS
+from segmentation.gpu.kernels import Kernels, KernelSource, compiled, signatures
+
+SIDES, STRIDES = (3, 5), (1, 2)  # that there are kernels for
+EIGHT, WIDE = 8, 4  # of depthwise.cu: channels and places of a thread
+SOURCE = KernelSource(files=("stages/inference/depthwise.cu",))
+_LAYOUT = FORMATS["yuv420p"]  # all programs are compiled for frames of some layout
+
+
+def taps_of(weight: torch.Tensor) -> torch.Tensor:
+    """Returns the weights (C, 1, side, side) of a convolution as the kernel takes them: (side * side, C)."""
+    return weight.flatten(1).t().contiguous()
+
+
+def depthwise(
+    x: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor, side: int, stride: int, padding: int, rectify: bool
+) -> torch.Tensor:
+    """Returns the convolution of x (N, C, H, W), float16, with a ReLU behind it if `rectify`, channels last.
+
+    `taps` are those of `taps_of`, `bias` is (C,), both float16. C is a multiple of `EIGHT`. Sums are in FP32.
+    """
+    stream = torch.cuda.current_stream(x.device).cuda_stream
+    program = compiled(Device(x.device.index).arch, SOURCE, _LAYOUT, 0)
+    kernels = Kernels(stream, program, signatures(SOURCE, _LAYOUT))
+    return launched(kernels, x, taps, bias, side, stride, padding, rectify)
+
+
+def launched(
+    kernels: Kernels,
+    x: torch.Tensor,
+    taps: torch.Tensor,
+    bias: torch.Tensor,
+    side: int,
+    stride: int,
+    padding: int,
+    rectify: bool,
+) -> torch.Tensor:
+    """Queues the kernel; see `depthwise`."""
+    count, channels, height, width = x.shape
+    rows, columns = ((size + 2 * padding - side) // stride + 1 for size in (height, width))
+    given = x.permute(0, 2, 3, 1).contiguous()  # no copy of what is channels last already
+    out = torch.empty((count, rows, columns, channels), dtype=x.dtype, device=x.device)
+    size = (channels // EIGHT * -(-columns // WIDE), rows, count)
+    shape = channels, width, height, columns, rows, padding, int(rectify)
+    kernels(f"depthwise_{side}_{stride}", size, given, taps, bias, out, *shape)
+    return out.permute(0, 3, 1, 2)

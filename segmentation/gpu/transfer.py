@@ -77,7 +77,8 @@ class GpuTransfer(Transfer):
     def _pinned(self, shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
         """Returns page-locked planes in one block: locking takes time, and PyTorch rounds the size of blocks up."""
         sizes = [math.prod(shape) for shape in shapes]
-        block = torch.empty(sum(sizes), dtype=self._dtype, pin_memory=True)
+        with capture_unsafe():
+            block = torch.empty(sum(sizes), dtype=self._dtype, pin_memory=True)
         return [part.view(shape) for part, shape in zip(block.split(sizes), shapes, strict=True)]
 
     def _shared(self, shapes: Sequence[tuple[int, ...]], blocks: BlockPool) -> SharedPlanes:

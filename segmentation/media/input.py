@@ -246,7 +246,7 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
             start=Fraction(container.start_time or 0, 1_000_000),
             frames=index or stream.frames or round(seconds * rate),
             frames_exact=bool(index),
-            end=None if length is None else (stream.start_time or 0) * time_base + length,
+            end=_end(container, stream, length),
             sample_aspect_ratio=stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio or None,
             display_matrix=matrix,
             rotation=upright(matrix) if matrix else 0,
@@ -261,6 +261,17 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
             timed=timed,
             decoding_times=decoding_times,
         )
+
+
+def _end(container: InputContainer, stream: VideoStream, length: Fraction | None) -> Fraction | None:
+    """Returns when the last frame ends by the container, in seconds on its clock; `None` if it does not tell.
+
+    In Matroska, FFmpeg states the length from zero on, and mkvmerge from the first frame on: the earlier end is taken.
+    """
+    if length is None:
+        return None
+    from_zero = "matroska" in container.format.name
+    return length if from_zero else (stream.start_time or 0) * (stream.time_base or Fraction(1, 1000)) + length
 
 
 def _check_length(container: InputContainer, stream: VideoStream, path: str, access: Access) -> None:

@@ -244,3 +244,12 @@ def test_damaged_sound_does_not_stop_the_video(tmp_path: Path) -> None:
     place = len(whole) // 2
     (tmp_path / "in.mkv").write_bytes(whole[:place] + bytes(600) + whole[place + 600 :])
     check_outcome(tmp_path / "in.mkv", tmp_path, 90)
+
+
+@pytest.mark.parametrize("suffix", ["mkv", "webm", "mp4", "ts"])
+def test_a_video_that_begins_late_lacks_nothing(suffix: str, tmp_path: Path) -> None:
+    """Matroska states its length from zero on."""
+    codec = "libvpx-vp9" if suffix == "webm" else "libx264"
+    path = Synthetic(codec=codec, pts=range(30), clock=2.0).write(tmp_path / f"in.{suffix}")
+    done = report(cli("--json", path, "-o", tmp_path / "out.mkv"))
+    assert (done["frames"], done["damaged"]) == (30, 0)

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 _MOST_WAITING = 600  # packets of one chunk that wait for its decoder: the reader then waits for the decoder
 _POLL = 0.05  # seconds between looks at whether decoding has been stopped
 _H264_IDR = 5  # nal_unit_type, H.264 table 7-1
-_HEVC_IRAP, _HEVC_IDR = range(16, 24), range(19, 21)  # nal_unit_type, H.265 table 7-1
+_HEVC_IRAP, _HEVC_IDR, _HEVC_RASL = range(16, 24), range(19, 21), range(8, 10)  # nal_unit_type, H.265 table 7-1
 
 BatchT = TypeVar("BatchT")
 
@@ -57,7 +57,6 @@ class Chunk(Generic[BatchT]):
         self.joined = False  # whether time has stepped back before the chunk: pts then don't tell when a frame is shown
         self.passed: int | None = None  # the pts of the last frame that was left out before the wanted stretch
         self.head: VideoPacket | None = None  # the first packet
-        self.leads = False  # whether it is the stream's first chunk
         self.length = 0  # packets so far
         self.ended = False  # whether all packets have been added
         self.begun = 0  # batches that the decoder has begun to fill
@@ -179,6 +178,7 @@ def read(
     """
     pictures: set[tuple[int, ...]] = set()  # that the first keyframe announces
     begun = False  # before, there is nothing to decode, and a session may still have the parameters of another file
+    keyframes = 0
     sought = first if first is not None and _leads_before(info, first) else None
     with open_input(info.path, info.access) as container:
         stream = container.streams[info.stream_index]
@@ -194,7 +194,8 @@ def read(
                     damaged()
                 for ready in made:
                     begun = begun or begins_stream(info.codec, bytes(ready))
-                    if not begun:
+                    keyframes += begun and ready.is_keyframe
+                    if not begun or (keyframes == 1 and _needs_earlier_frames(info.codec, ready)):
                         continue
                     if ready.is_keyframe and info.codec in ("h264", "mpeg2video"):
                         _check_keyframe(info, bytes(ready), pictures)
@@ -202,6 +203,14 @@ def read(
         except av.error.FFmpegError as exc:
             log.warning("%s: reading ended early: %s", info.path, one_line(exc))
             cut_short()
+
+
+def _needs_earlier_frames(codec: str, packet: VideoPacket) -> bool:
+    """Returns whether an HEVC picture refers to some before the keyframe that precedes it (RASL).
+
+    At the beginning of a stream no decoder shows those. NVDEC would leave out the keyframe too.
+    """
+    return codec == "hevc" and any(nal >> 1 & 63 in _HEVC_RASL for nal in _nal_bytes(packet))
 
 
 def _check_keyframe(info: VideoInfo, data: bytes, pictures: set[tuple[int, ...]]) -> None:
@@ -268,14 +277,6 @@ def begins_anew(codec: str, chunk: Chunk[BatchT]) -> bool:
     while it holds frames that other decoders, and so the reader, wait for.
     """
     return chunk.head is not None and chunk.ended and _is_idr(codec, chunk.head)
-
-
-def needs_new_session(codec: str, chunk: Chunk[BatchT]) -> bool:
-    """Returns whether a decoder that has decoded another stream would lose frames of this chunk.
-
-    After another stream, NVDEC leaves out a first keyframe that is no IDR picture.
-    """
-    return chunk.leads and codec in ("h264", "hevc") and not (chunk.head is not None and _is_idr(codec, chunk.head))
 
 
 def _is_idr(codec: str, packet: VideoPacket) -> bool:

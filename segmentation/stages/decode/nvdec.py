@@ -34,7 +34,6 @@ from segmentation.stages.decode.chunks import (
     chunks,
     exact_keyframe,
     is_hidden,
-    needs_new_session,
     read,
     size_changes,
     whole,
@@ -208,8 +207,7 @@ class NvdecDecoder(Decoder):
             cut = whole(packets, self._queue.closed)
         else:
             cut = chunks(packets, exact_keyframe(self.info.codec), LEAST_CHUNK, self._queue.closed)
-        for number, chunk in enumerate(cut):
-            chunk.leads = number == 0
+        for chunk in cut:
             self._queue.open(chunk)
         self._queue.open(None)
 
@@ -226,8 +224,7 @@ class NvdecDecoder(Decoder):
                 chunk = self._queue.next_chunk()
                 if chunk is None:
                     return
-                idle = None if needs_new_session(self.info.codec, chunk) else self._pool.take(self._format)
-                session = idle or NvdecSession(self._format, self._gpu)
+                session = self._pool.take(self._format) or NvdecSession(self._format, self._gpu)
                 session.path = self.info.path
                 try:
                     self._decode_chunks(session, chunk)

@@ -38,8 +38,8 @@ class Preloaded(NamedTuple):
 
     input: torch.Tensor  # (N, 3, H, W)
     run: Callable[[], _Result]
-    graph: torch.cuda.CUDAGraph | None  # one launch for all kernels; `None` if the network can't be captured
-    result: _Result  # what a launch of the graph writes
+    stream: torch.cuda.Stream  # of its own
+    thread: ThreadPoolExecutor  # on which it ran: on another one, libraries would choose again
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
@@ -57,41 +57,22 @@ class TorchFp16Inference(Inference):
 
     def __init__(self, model: Model, config: Config, gpu: Gpu, preloaded: Preloaded | None = None) -> None:
         self._gpu = gpu
-        self._input, self._run, self._graph, self._result = preloaded or self.preload(model, config)
+        self._input, self._run, stream, thread = preloaded or self.preload(model, config)
+        with thread:
+            self._graph, self._result = thread.submit(_captured, self._run, stream, model.name).result()
 
     @classmethod
     def preload(cls, model: Model, config: Config) -> Preloaded:
-        """Loads the network, runs it once and captures it. Most of that time the GIL is released.
-
-        All on one thread: libraries choose kernels anew on each, which takes them longer than all the rest.
-        """
+        """Loads the network and runs it once. Most of that time the GIL is released."""
         if model.path.suffix == ENGINE:
             raise ModelError(f"{model.path}: PyTorch can't run an engine; give the ONNX, or use --infer tensorrt")
-        device = torch.device("cuda", device_index(config))
-        count = config.batch_size or 1
-        dtype = torch.float16 if model.dtype is np.float16 else torch.float32
-        # On the pipeline's own stream, decoders may be at work already, and the capture would contain their work.
-        stream = torch.cuda.Stream(device)
-        with ThreadPoolExecutor(1) as pool, torch.cuda.stream(stream), torch.inference_mode():
-            pool.submit(_wake_libraries, device)
-            path = fp16_graph(model, count)  # the name is another for another content
-            example = torch.zeros((count, 3, model.height, model.width), dtype=dtype, device=device)
-
-            def converted() -> GraphModule:
-                return convert(path, device).to(memory_format=torch.channels_last)
-
-            net = cached_network(path.stem, (), example, converted)
-            if config.compile:
-                net = torch.compile(net, dynamic=False)
-            else:
-                fuse(net)
-            wants_classes = wants_class_map(model, config)
-
-            def run() -> _Result:
-                scores = net(example)
-                return probabilities(scores, model), likeliest(scores, model) if wants_classes else None
-
-            return Preloaded(example, run, *_captured(run, stream, model.name))
+        thread = ThreadPoolExecutor(1, "network")
+        try:
+            preloaded: Preloaded = thread.submit(_loaded, model, config, thread).result()
+        except BaseException:
+            thread.shutdown()
+            raise
+        return preloaded
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -111,20 +92,53 @@ class TorchFp16Inference(Inference):
             return InferenceResult(masks, None if class_map is None else class_map.clone())
 
 
+@torch.inference_mode()  # type: ignore[untyped-decorator]
+def _loaded(model: Model, config: Config, thread: ThreadPoolExecutor) -> Preloaded:
+    """Loads the network on the calling thread, `thread`'s, and runs it."""
+    device = torch.device("cuda", device_index(config))
+    count = config.batch_size or 1
+    dtype = torch.float16 if model.dtype is np.float16 else torch.float32
+    # On the pipeline's own stream, decoders may be at work already, and the capture would contain their work.
+    stream = torch.cuda.Stream(device)
+    with ThreadPoolExecutor(1) as pool, torch.cuda.stream(stream):
+        pool.submit(_wake_libraries, device)
+        path = fp16_graph(model, count)  # the name is another for another content
+        example = torch.zeros((count, 3, model.height, model.width), dtype=dtype, device=device)
+
+        def converted() -> GraphModule:
+            return convert(path, device).to(memory_format=torch.channels_last)
+
+        net = cached_network(path.stem, (), example, converted)
+        if config.compile:
+            net = torch.compile(net, dynamic=False)
+        else:
+            fuse(net)
+        wants_classes = wants_class_map(model, config)
+
+        def run() -> _Result:
+            scores = net(example)
+            return probabilities(scores, model), likeliest(scores, model) if wants_classes else None
+
+        run()
+    return Preloaded(example, run, stream, thread)
+
+
+@torch.inference_mode()  # type: ignore[untyped-decorator]
 def _captured(
     run: Callable[[], _Result], stream: torch.cuda.Stream, name: str
 ) -> tuple[torch.cuda.CUDAGraph | None, _Result]:
     """Returns the network `name` as a CUDA graph, `None` if it can't be captured, and the result that it writes."""
-    result = run()  # libraries create handles in each thread's first call, which can't be captured
-    stream.synchronize()
     graph = torch.cuda.CUDAGraph()
-    try:
-        # In this mode other threads, such as the decoders', may allocate memory meanwhile.
-        with capturing(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-            result = run()
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError as exc:
-        log.warning("%s can't be captured as a CUDA graph (%s); it runs slower", name, one_line(exc))
-        return None, result
+    with torch.cuda.stream(stream):
+        result = run()  # takes the memory that later runs take, also those that can't be captured
+        stream.synchronize()
+        try:
+            # In this mode other threads, such as the decoders', may allocate memory meanwhile.
+            with capturing(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                result = run()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as exc:
+            log.warning("%s can't be captured as a CUDA graph (%s); it runs slower", name, one_line(exc))
+            return None, result
     return graph, result

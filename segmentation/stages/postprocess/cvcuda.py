@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from segmentation.config import Config
 from segmentation.effect import Effect
 from segmentation.frames import FORMATS, FrameBatch, MaskedBatch, Memory, VideoInfo
+from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.kernels import THREADS
 from segmentation.gpu.plane_pool import PlanePool
@@ -149,7 +150,8 @@ class _Gaussian:
 
     def __init__(self, gpu: Gpu, shape: tuple[int, ...], sigma: float) -> None:
         self.buffer, between = (gpu.empty(shape, torch.float32) for _ in range(2))
-        self._wrapped = [cvcuda.as_tensor(tensor, "NHWC") for tensor in (self.buffer, between)]
+        with capture_unsafe():  # the call waits for the whole device
+            self._wrapped = [cvcuda.as_tensor(tensor, "NHWC") for tensor in (self.buffer, between)]
         self._side, self._sigma = gaussian_side(sigma), (sigma, sigma)
         self._stream = gpu.cvcuda_stream
 

@@ -20,7 +20,6 @@ from segmentation.stages.decode.chunks import (
     chunks,
     exact_keyframe,
     is_hidden,
-    needs_new_session,
     read,
     whole,
 )
@@ -127,10 +126,6 @@ def test_other_keyframes_begin_nothing_anew(tmp_path: Path, codec: str, options:
     info = probe(str(path))
     cut = list(chunks(read(info, None), exact_keyframe(info.codec), 8, threading.Event()))
     assert len(cut) > 2 and not any(begins_anew(info.codec, chunk) for chunk in cut[1:])
-    assert not any(needs_new_session(info.codec, chunk) for chunk in cut)
-    for chunk in cut[:2]:
-        chunk.leads = True
-    assert [needs_new_session(info.codec, chunk) for chunk in cut[:2]] == [False, info.codec == "hevc"]
 
 
 def test_what_is_not_all_there_begins_nothing_anew(tmp_path: Path) -> None:

@@ -105,6 +105,15 @@ def test_nothing_is_read_before_the_first_parameters(name: str, tmp_path: Path) 
     assert next(read(info, None)).is_keyframe
 
 
+@pytest.mark.parametrize("name", ["hevc-begins-with-cra.mkv", "hevc-begins-with-cra.ts"])
+def test_pictures_that_need_earlier_ones_are_not_read_at_the_beginning(name: str, tmp_path: Path) -> None:
+    """Only there: behind later keyframes they are shown."""
+    info = probe(str(made(name, tmp_path)))
+    times = [packet.pts for packet in read(info, None)]
+    _, frames = decoded(tmp_path / name)
+    assert sorted(times) == [frame.pts for frame in frames] and times != sorted(times)
+
+
 def test_a_beginning_within_a_gradual_refresh_is_read_from_where_it_is_exact(tmp_path: Path) -> None:
     """Pictures are not complete for 15 frames after a seek: NVDEC would show them, where FFmpeg waits."""
     info = probe(str(made("h264-intra-refresh.mp4", tmp_path)))

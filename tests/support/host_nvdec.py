@@ -1,0 +1,125 @@
+"""Runs `NvdecDecoder` on the CPU: FFmpeg decodes in NVDEC's place, and the kernels run on the host.
+
+Threads, chunks, sessions and times are those of a GPU. Tests marked `gpu` show what NVDEC itself makes of a stream.
+"""
+
+import ctypes
+import sys
+from functools import cache
+from importlib import import_module
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import av
+import numpy as np
+import torch
+from host_kernels import HostCvCuda, HostGpu, _put_back
+
+from segmentation.config import Config
+from segmentation.frames import VideoInfo
+
+ENGINES = 4
+_CODECS = {"H264": "h264", "HEVC": "hevc", "VP8": "vp8", "VP9": "vp9", "MPEG2": "mpeg2video", "MPEG4": "mpeg4"}
+
+
+class PacketData:
+    bsl_data = bsl = pts = 0
+
+
+class Surface:
+    def __init__(self, frame: Any) -> None:
+        self.timestamp = frame.pts
+        self._samples = np.ascontiguousarray(frame.to_ndarray(format="nv12"))
+        self.shape, self.strides = self._samples.shape, self._samples.strides
+
+    def GetPtrToPlane(self, index: int) -> int:
+        return int(self._samples.ctypes.data)
+
+    def overwrite(self) -> None:
+        self._samples[:] = 0xAA
+
+
+class Session:
+    """Overwrites its surfaces at the next call, as NVDEC's may. Counts those that are alive, and all that were made."""
+
+    alive = made = 0
+
+    def __init__(self, codec: str) -> None:
+        self._decoder: Any = av.CodecContext.create(_CODECS[codec], "r")
+        self._surfaces: list[Surface] = []
+        Session.alive += 1
+        Session.made += 1
+
+    def __del__(self) -> None:
+        Session.alive -= 1
+
+    def Decode(self, data: PacketData) -> list[Surface]:
+        for surface in self._surfaces:
+            surface.overwrite()
+        if not data.bsl:
+            frames = self._decoder.decode(None)
+            self._decoder.flush_buffers()
+        else:
+            packet = av.Packet(ctypes.string_at(data.bsl_data, data.bsl))
+            packet.pts = data.pts
+            frames = self._decoder.decode(packet)
+        self._surfaces = [Surface(frame) for frame in frames]
+        return self._surfaces
+
+
+class _Nvc(ModuleType):
+    __version__ = "FFmpeg"
+    PacketData = PacketData
+    PyNvVCException = PyNvVCExceptionUnsupported = ValueError
+    cudaVideoCodec = SimpleNamespace(**{name: name for name in _CODECS})
+
+    @staticmethod
+    def CreateDecoder(**options: Any) -> Session:
+        return Session(options["codec"])
+
+
+class NvdecGpu(HostGpu):
+    """The methods of `context.Gpu` that decoding calls besides, in host memory."""
+
+    index = 0
+    stream = SimpleNamespace(cuda_stream=0)
+
+    def with_own_stream(self) -> "NvdecGpu":
+        return NvdecGpu()
+
+    def free_bytes(self) -> int:
+        return 1 << 30
+
+    def wait_event(self, event: Any) -> None: ...
+
+    def record_event(self) -> Any:
+        return SimpleNamespace(synchronize=lambda: None, query=lambda: True)
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        target.copy_(source)
+
+
+@cache
+def _module() -> Any:
+    names = (
+        "segmentation.gpu.context",
+        "segmentation.gpu.plane_pool",
+        "segmentation.stages.decode.nvdec_session",
+        "segmentation.stages.decode.nvdec",
+    )
+    fakes: dict[str, ModuleType] = {"cvcuda": HostCvCuda("cvcuda"), "PyNvVideoCodec": _Nvc("PyNvVideoCodec")}
+    kept = {name: sys.modules.pop(name, None) for name in (*fakes, *names)}
+    sys.modules.update(fakes)
+    try:
+        *_, nvdec = map(import_module, names)
+    finally:
+        for name, module in kept.items():
+            _put_back(name, module)
+    nvdec.__dict__["nvdec_engines"] = lambda config, info: ENGINES
+    return nvdec
+
+
+def host_nvdec(info: VideoInfo, sessions: Any = None, **options: Any) -> Any:
+    """Returns a `NvdecDecoder` for 4:2:0 in 8 bits, whose planes are in host memory."""
+    config = Config(**{"batch_size": 8, **options})
+    return _module().NvdecDecoder(info, "yuv420p", config, NvdecGpu(), sessions=sessions)

@@ -7,8 +7,10 @@ import pytest
 from segmentation.frames import FORMATS
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
+pytest.importorskip("torch", reason="PyTorch is not installed")
 from segmentation.gpu.kernels import KernelSource, compiled, signatures
 from segmentation.stages.frame_kernels import FRAMES
+from segmentation.stages.inference.depthwise import SIDES, SOURCE, STRIDES
 from segmentation.stages.masks.mask_kernels import MASKS, PROPAGATION
 
 NAMES = {
@@ -18,11 +20,13 @@ NAMES = {
         *("guide", "shrink", "fit", "gather", "draw"),
     ),
     PROPAGATION: ("downsample", "halve", "search", "match", "weigh_keys", "warp", "blend"),
+    SOURCE: tuple(f"depthwise_{side}_{stride}" for side in SIDES for stride in STRIDES),
 }
+IDS = ["frames", "masks", "propagation", "depthwise"]
 
 
 @pytest.mark.parametrize("arch", ["75", "80", "86", "89", "90", "100", "120"])
-@pytest.mark.parametrize("source", NAMES, ids=["frames", "masks", "propagation"])
+@pytest.mark.parametrize("source", NAMES, ids=IDS)
 def test_every_gpu(arch: str, source: KernelSource, folder: Path) -> None:
     code = bytes(compiled(arch, source, FORMATS["yuv420p"], 0).code)
     assert all(name.encode() in code for name in NAMES[source])
@@ -33,13 +37,13 @@ TURNS = [0, *(pytest.param(turns, marks=pytest.mark.slow) for turns in (1, 2, 3)
 
 @pytest.mark.parametrize("turns", TURNS)
 @pytest.mark.parametrize("layout", FORMATS)
-@pytest.mark.parametrize("source", [FRAMES, MASKS], ids=["frames", "masks"])  # propagation reads no frames
+@pytest.mark.parametrize("source", [FRAMES, MASKS], ids=["frames", "masks"])  # others read no frames
 def test_every_layout(layout: str, turns: int, source: KernelSource, folder: Path) -> None:
     assert len(bytes(compiled("90", source, FORMATS[layout], turns).code)) > 10_000
 
 
 @pytest.mark.parametrize("layout", FORMATS)
-@pytest.mark.parametrize("source", NAMES, ids=["frames", "masks", "propagation"])
+@pytest.mark.parametrize("source", NAMES, ids=IDS)
 def test_the_arguments_of_every_kernel_can_be_checked(source: KernelSource, layout: str) -> None:
     assert set(signatures(source, FORMATS[layout])) == set(NAMES[source])
     assert all(signature.parameters for signature in signatures(source, FORMATS[layout]).values())

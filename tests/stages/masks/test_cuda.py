@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 from drawn import batch_of, disk, make_info, smooth_rgb
+from mask_sides import SIDES, gpu_of
 from numpy.typing import NDArray
 from videos import pictures
 
@@ -25,17 +26,6 @@ from segmentation.stages.masks.cuda import CudaRefiner, CudaSmoothing
 
 Map = NDArray[np.float32]
 MODEL = load_model(Config())
-SIDES = ["host", pytest.param("gpu", marks=pytest.mark.gpu)]
-
-
-def gpu_of(side: str) -> Any:
-    if side == "gpu":
-        from stages import gpu
-
-        return gpu()
-    from host_kernels import HostGpu
-
-    return HostGpu()
 
 
 @pytest.fixture(autouse=True)

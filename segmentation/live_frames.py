@@ -8,6 +8,8 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from segmentation.latency import Latencies
+
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
@@ -43,6 +45,8 @@ class LiveFrames:
         self.closed = threading.Event()  # by the pipeline, which takes no more
         self.released = threading.Event()  # the source's connection is closed
         self.ended = False  # by the source, which sends no more
+        self.latencies = Latencies()  # of the frames that were written, from when they are shown on
+        self._under_way: deque[float] = deque()  # when the frames are shown that were taken and not written yet
         self._max_delay = max_delay
         self._waiting: deque[LiveFrame] = deque()
         self._bytes = 0
@@ -90,6 +94,12 @@ class LiveFrames:
                 self._changed.wait(_POLL)
             return []
 
+    def written(self, count: int) -> None:
+        """Says that the oldest `count` of the frames that were taken have gone through all stages."""
+        now = time.monotonic()
+        for _ in range(count):
+            self.latencies.add(now - self._under_way.popleft())
+
     def close(self) -> None:
         """Takes no more frames, and counts those that wait. The source's thread ends with its next packet."""
         with self._changed:
@@ -121,7 +131,9 @@ class LiveFrames:
 
     def _next(self) -> LiveFrame:
         self.taken += 1
-        return self._remove()
+        frame = self._remove()
+        self._under_way.append(frame.shown)
+        return frame
 
     def _remove(self) -> LiveFrame:
         frame = self._waiting.popleft()

@@ -96,6 +96,7 @@ class Run:
             received=self._frames if live is None else live.received,
             dropped={} if live is None else live.dropped_in(self._frames),
             reconnects=0 if live is None else live.reconnects,
+            latency={} if live is None else live.latencies.summary(),
             complete=self._complete,
             seconds=round(seconds, 3),
             fps=round(self._frames / seconds, 2),
@@ -128,7 +129,8 @@ class Run:
         self._outputs = self._exits.enter_context(Outputs(info, plan, self._clock))
         if info.stream is not None:  # the decoder reads it, and each muxer
             info.stream.expect(1 + len(plan.outputs))
-        self._overlap = self._exits.enter_context(Overlap(watch=None if self._trace is None else self._trace.depth))
+        watch = None if self._trace is None else self._trace.depth
+        self._overlap = self._exits.enter_context(Overlap(watch=watch, prompt=info.live is not None))
         if info.stream is not None:
             self._exits.callback(info.stream.end)  # before the threads are waited for
         if info.live is not None:
@@ -236,6 +238,8 @@ class Run:
                 for sink in (*self._outputs.sinks, *self._records):
                     sink.write(batch)
                 self._frames += len(batch.frames)
+                if self._info.live is not None:
+                    self._info.live.written(len(batch.frames))
                 self._last = batch.frames.frames[-1]
                 if self._request.progress is not None:
                     self._request.progress(self._frames, expected(self._info, self._config))

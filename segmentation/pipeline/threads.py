@@ -36,9 +36,16 @@ class Overlap:
     after the items before it. Leaving the context ends each thread after the item that it is working on.
     """
 
-    def __init__(self, depth: int = 2, watch: Callable[[str, int], None] | None = None) -> None:
-        """`depth` of the queues, in items. `watch` is called with a queue's name and length at each change."""
-        self._depth = depth  # items that wait between two parts
+    def __init__(
+        self, depth: int = 2, watch: Callable[[str, int], None] | None = None, *, prompt: bool = False
+    ) -> None:
+        """`depth` of the queues, in items. `watch` is called with a queue's name and length at each change.
+
+        `prompt`: sources may be slow, and each result is to come at once. Then queues hold one item, since what waits
+        grows old.
+        """
+        self._depth = 1 if prompt else depth  # items that wait between two parts
+        self._prompt = prompt
         self._watch = watch
         self._closed = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -75,19 +82,29 @@ class Overlap:
         """Yields `function` of each item, in order, calling it from up to `workers` threads at once.
 
         All mappings share the threads of the first mapping, so that its number of workers bounds them all. The source
-        is read on the thread that consumes the mapping.
+        is read on the thread that consumes the mapping, which waits for more items while all results so far may be
+        there. If they are to come promptly, the source is read on a thread of its own.
         """
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(workers)
-        pool = self._pool
+        begun = self._begun(function, source, workers)
+        if self._prompt:
+            for call in self(begun, "begun"):
+                yield call.result()
+            return
         pending: deque[Future[R]] = deque()
-        for item in source:
-            pending.append(pool.submit(function, item))
-            self._calls.add(pending[-1])
+        for call in begun:
+            pending.append(call)
             if len(pending) > workers:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+
+    def _begun(self, function: Callable[[T], R], source: Iterable[T], workers: int) -> Iterator[Future[R]]:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(workers)
+        for item in source:
+            call = self._pool.submit(function, item)
+            self._calls.add(call)
+            yield call
 
     def _work(
         self, source: Iterable[T], name: str, items: "queue.Queue[T | _End]", failures: list[BaseException]

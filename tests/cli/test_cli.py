@@ -20,7 +20,8 @@ from segmentation.cli.arguments import config_from, make_parser, parse
 from segmentation.cli.main import main
 
 REPORT = (
-    "input output also frames damaged inferred received dropped reconnects complete seconds fps plan stages verified"
+    "input output also frames damaged inferred received dropped reconnects latency complete seconds fps "
+    "plan stages verified"
 ).split()
 
 

@@ -77,6 +77,9 @@ def test_all_frames_come_in_order_and_on_time(camera: RtspServer, segmenter: Seg
     report = segmenter.run(camera.url(), tmp_path / "out.mp4", max_frames=40, max_delay=10.0)
     found = codes(tmp_path / "out.mp4")
     first, last = found[0][0], found[-1][0]
+    assert list(report.latency) == ["p50", "p95", "p99", "max"]
+    assert 0 < report.latency["p50"] <= report.latency["p95"] <= report.latency["p99"]
+    assert report.latency["max"] < report.seconds
     assert [number for number, _, _ in found] == [number for number in camera.sent if first <= number <= last]
     assert report.frames == 40 and accounted(report) and report.dropped.keys() <= {"end"} and report.complete
     assert report.plan["decode"] == "live" and report.reconnects == report.damaged == 0
@@ -102,6 +105,7 @@ def test_a_slow_pipeline_drops_the_oldest_frames_and_counts_them(camera: RtspSer
     found = codes(tmp_path / "out.mkv")
     assert accounted(report) and report.frames == len(found) == len(seen) and report.complete
     assert report.dropped["late"] > report.frames and report.dropped.keys() <= {"late", "end"}
+    assert 0.3 < report.latency["p50"] <= report.latency["max"]
     assert report.received >= len(camera.sent) - 10  # the connection was drained all the time
     _show_their_distance(found, camera)
     delays = [when - drawn for when, (_, drawn, _) in zip(seen, found, strict=True)]

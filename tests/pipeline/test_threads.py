@@ -106,14 +106,30 @@ def test_calls_that_have_begun_are_over_at_the_end() -> None:
     assert over.is_set()
 
 
+@pytest.mark.parametrize("prompt", [False, True])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_mapped_items_stay_in_order(workers: int) -> None:
+def test_mapped_items_stay_in_order(workers: int, prompt: bool) -> None:
     def square(i: int) -> int:
         time.sleep(0.002 * (i % 3))  # later items are often done first
         return i * i
 
-    with Overlap() as overlapped:
+    with Overlap(prompt=prompt) as overlapped:
         assert list(overlapped.map(square, overlapped(range(50)), workers)) == [i * i for i in range(50)]
+
+
+def test_a_prompt_mapping_does_not_wait_for_the_next_item() -> None:
+    there = threading.Semaphore(0)
+
+    def slow() -> Iterator[int]:
+        for i in range(4):
+            assert there.acquire(timeout=5)
+            yield i
+
+    with Overlap(prompt=True) as overlapped:
+        squares = overlapped.map(lambda i: i * i, slow(), workers=3)
+        for i in range(4):
+            there.release()
+            assert next(squares) == i * i  # the source has no other item yet
 
 
 def test_a_mapping_uses_its_workers_and_no_more() -> None:
@@ -143,9 +159,10 @@ def test_mappings_share_their_workers() -> None:
     assert len(names) == 2
 
 
-def test_an_error_in_a_mapping_arrives_in_its_place() -> None:
+@pytest.mark.parametrize("prompt", [False, True])
+def test_an_error_in_a_mapping_arrives_in_its_place(prompt: bool) -> None:
     seen = []
-    with pytest.raises(ZeroDivisionError), Overlap() as overlapped:
+    with pytest.raises(ZeroDivisionError), Overlap(prompt=prompt) as overlapped:
         for item in overlapped.map(lambda i: 6 // (3 - i), range(10), workers=2):
             seen.append(item)
     assert seen == [2, 3, 6]

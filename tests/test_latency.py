@@ -1,0 +1,39 @@
+"""Percentiles from a histogram are those of all numbers, but for the width of a bucket."""
+
+import random
+
+import pytest
+
+from segmentation.latency import Latencies
+
+
+def test_percentiles_are_at_most_a_bucket_too_high() -> None:
+    latencies, random_ = Latencies(), random.Random(1)
+    seconds = [random_.lognormvariate(-3, 1) for _ in range(5000)]
+    for one in seconds:
+        latencies.add(one)
+    seconds.sort()
+    for share in (0.01, 0.5, 0.95, 0.99, 1.0):
+        exact = seconds[max(0, round(share * len(seconds)) - 1)]
+        assert exact <= latencies.percentile(share) <= exact * 1.051
+    assert latencies.summary()["max"] == round(seconds[-1], 4)
+    assert list(latencies.summary()) == ["p50", "p95", "p99", "max"]
+
+
+def test_one_number_is_every_percentile() -> None:
+    latencies = Latencies()
+    latencies.add(0.25)
+    assert set(latencies.summary().values()) == {0.25}
+
+
+def test_what_is_short_or_early_counts_as_a_millisecond() -> None:
+    latencies = Latencies()
+    latencies.add(0.0)
+    latencies.add(-1.0)
+    assert latencies.percentile(0.99) == 0.001 and latencies.summary()["max"] == 0.0
+
+
+def test_nothing_has_no_percentiles() -> None:
+    assert Latencies().summary() == {}
+    with pytest.raises(ValueError, match="nothing"):
+        Latencies().percentile(0.5)

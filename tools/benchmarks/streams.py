@@ -1,0 +1,112 @@
+"""Measures live streams in real time: how many one machine carries, how late their frames are, what is dropped.
+
+    python tools/benchmarks/streams.py --streams 1,2,4
+    python tools/benchmarks/streams.py --streams 8,16 --size 1920x1080 --fps 30 --interval 3      # on a GPU
+
+Cameras of the tests' RTSP server, in a process of their own on the same machine, send H.264 of noise behind bars. One
+session takes all of them at once, each to a file of its own. A first, short run warms up. For Linux.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
+
+from circumstances import ROOT, circumstances
+from rtsp_server import RtspServer
+
+from segmentation import Report, Segmenter
+
+WARM_UP = 2.0  # seconds
+Figures = dict[str, Any]
+
+
+def cameras(connection: Connection, count: int, size: tuple[int, int], fps: int) -> None:
+    """Serves so many cameras until the connection is closed."""
+    servers = [RtspServer(size=size, fps=fps).__enter__() for _ in range(count)]
+    connection.send([server.url() for server in servers])
+    with suppress(EOFError):
+        connection.recv()
+    connection.send(max(server.slowest for server in servers))
+
+
+def measure(options: argparse.Namespace, count: int, folder: Path) -> Figures:
+    """Returns the figures of `count` streams at once."""
+    ours, theirs = get_context("spawn").Pipe()
+    process = get_context("spawn").Process(target=cameras, args=(theirs, count, options.size, options.fps), daemon=True)
+    process.start()
+    urls = ours.recv()
+    session = {"model": options.model, "interval": options.interval, "overwrite": True, "max_delay": options.max_delay}
+
+    def run(number: int, seconds: float) -> Report:
+        ready.wait()
+        target = folder / f"{number}.mkv"
+        return segmenter.run(urls[number], target, preset="ultrafast", duration=seconds)
+
+    with Segmenter(**session) as segmenter, ThreadPoolExecutor(count) as pool:
+        for seconds in (WARM_UP, options.seconds):
+            ready = threading.Barrier(count)
+            reports = list(pool.map(run, range(count), [seconds] * count))
+    ours.send(None)
+    late = ours.recv()
+    process.join()
+    return {
+        "plan": reports[0].plan,
+        "slowest_read_seconds": round(late, 4),  # how long a camera has waited for a connection that is not drained
+        "streams": [
+            {
+                "frames": report.frames,
+                "fps": round(report.frames / options.seconds, 2),
+                "received": report.received,
+                "dropped": report.dropped,
+                "inferred": report.inferred,
+                "latency": report.latency,
+            }
+            for report in reports
+        ],
+    }
+
+
+def row(count: int, figures: Figures) -> str:
+    """Returns a line of the table: the worst stream counts."""
+    streams = figures["streams"]
+    lost = sum(n for stream in streams for cause, n in stream["dropped"].items() if cause != "end")
+    worst = {name: max(stream["latency"][name] for stream in streams) for name in ("p50", "p95", "p99", "max")}
+    latency = " | ".join(f"{1000 * seconds:.0f}" for seconds in worst.values())
+    return f"| {count} | {min(stream['fps'] for stream in streams):.1f} | {lost} | {latency} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures live streams in real time.")
+    parser.add_argument("--streams", type=lambda text: [int(one) for one in text.split(",")], default=[1, 2])
+    parser.add_argument("--size", type=lambda text: tuple(map(int, text.split("x"))), default=(640, 360), metavar="WxH")
+    parser.add_argument("--fps", type=int, default=25)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--model", default="person")
+    parser.add_argument("--interval", type=lambda text: text if text == "auto" else int(text), default=0)
+    parser.add_argument("--max-delay", type=float, default=0.5)
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "streams.json")
+    options = parser.parse_args()
+    results = circumstances("benchmarks/streams.py", sys.argv[1:])
+    results["counts"] = {}
+    print("| streams | least fps | dropped | p50, ms | p95 | p99 | max |\n|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for count in options.streams:
+            figures = measure(options, count, Path(folder))
+            results["counts"][str(count)] = figures
+            print(row(count, figures), flush=True)
+    options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

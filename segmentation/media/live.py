@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 import time
 from fractions import Fraction
 from typing import Any
+from weakref import WeakSet
 
 import av.error
 from av.container import InputContainer
@@ -60,7 +62,9 @@ class LiveReader:
         self._failure = ""
         self._up = False  # whether the connection has brought a frame
         self._described = threading.Event()
-        threading.Thread(target=self._work, name="segmentation-live", daemon=True).start()
+        self._thread = threading.Thread(target=self._work, name="segmentation-live", daemon=True)
+        _readers.add(self)
+        self._thread.start()
 
     def describe(self) -> VideoInfo:
         """Waits for the first frame; returns what it shows. Raises `InputError` if none comes."""
@@ -74,6 +78,11 @@ class LiveReader:
         except BaseException:  # an interrupt too
             self._frames.close()
             raise
+
+    def leave(self) -> None:
+        """Ends the reading, and waits for that as long as a silent source may keep FFmpeg."""
+        self._frames.close()
+        self._thread.join(self._access.stall + 1)
 
     def _work(self) -> None:
         """Reads one connection after the other, until the pipeline takes no more."""
@@ -206,6 +215,16 @@ class LiveReader:
             access=self._access,
             live=self._frames,
         )
+
+
+_readers: WeakSet[LiveReader] = WeakSet()
+
+
+@atexit.register
+def _leave() -> None:
+    """Waits for all readers: at its end Python would tear FFmpeg down below them, and crash now and then."""
+    for reader in tuple(_readers):
+        reader.leave()
 
 
 class _Undecodable:

@@ -7,10 +7,9 @@ import pytest
 from segmentation.frames import FORMATS
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
-pytest.importorskip("torch", reason="PyTorch is not installed")
 from segmentation.gpu.kernels import KernelSource, compiled, signatures
 from segmentation.stages.frame_kernels import FRAMES
-from segmentation.stages.inference.depthwise import SIDES, SOURCE, STRIDES
+from segmentation.stages.inference.network_kernels import DEPTHWISE, SIDES, STRIDES
 from segmentation.stages.masks.mask_kernels import MASKS, PROPAGATION
 
 NAMES = {
@@ -20,7 +19,7 @@ NAMES = {
         *("guide", "shrink", "fit", "gather", "draw"),
     ),
     PROPAGATION: ("downsample", "halve", "search", "match", "weigh_keys", "warp", "blend"),
-    SOURCE: tuple(f"depthwise_{side}_{stride}" for side in SIDES for stride in STRIDES),
+    DEPTHWISE: tuple(f"depthwise_{side}_{stride}" for side in SIDES for stride in STRIDES),
 }
 IDS = ["frames", "masks", "propagation", "depthwise"]
 

@@ -4,6 +4,8 @@ import json
 import logging
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ from contextlib import contextmanager
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from pipes import ENVIRONMENT
 from typing import Any
 
 import av
@@ -111,6 +114,28 @@ def test_a_slow_pipeline_drops_the_oldest_frames_and_counts_them(camera: RtspSer
     delays = [when - drawn for when, (_, drawn, _) in zip(seen, found, strict=True)]
     step = (seen[-1] - seen[0]) / len(seen)
     assert 0 < max(delays) < 0.3 + 10 * step and max(delays[-5:]) < max(delays[:12]) + 3 * step
+
+
+ENDS = """
+import sys
+from segmentation import Segmenter
+
+def keep(batch):
+    return batch[:, 0] * 0 + 1
+
+with Segmenter(model=keep, device="cpu", input_size=(64, 64)) as segmenter:
+    segmenter.run(sys.argv[1], sys.argv[2], duration=0.5, stall=2.0)
+print("done")
+"""
+
+
+def test_a_program_ends_in_peace_while_a_camera_is_silent(camera: RtspServer, tmp_path: Path) -> None:
+    later(1.5, camera.silent.set)
+    begin = time.monotonic()
+    command = [sys.executable, "-X", "faulthandler", "-c", ENDS, camera.url(), str(tmp_path / "out.mkv")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=ENVIRONMENT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+    assert time.monotonic() - begin < 15
 
 
 def _silence(camera: RtspServer) -> None:

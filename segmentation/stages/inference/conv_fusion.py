@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from segmentation.stages.inference.depthwise import EIGHT, SIDES, STRIDES, depthwise, taps_of
+from segmentation.stages.inference.depthwise import depthwise, taps_of
+from segmentation.stages.inference.network_kernels import EIGHT, SIDES, STRIDES
 
 _CONVOLUTION = torch.ops.aten.conv2d.default
 _RELU = torch.ops.aten.relu.default

@@ -1,11 +1,9 @@
 // Convolutions of each channel by itself, with bias and ReLU, in FP16 and channels-last order: x is (N, height, width,
-// channels), `taps` are (side, side, channels), `out` is (N, rows, columns, channels). Channels are a multiple of 8.
+// channels), `taps` are (side, side, channels), `out` is (N, rows, columns, channels). Channels are a multiple of EIGHT.
+// network_kernels.py has the constants.
 // cuDNN takes 0.2 s to choose a kernel for each shape of these, and is three times slower than memory allows.
 
 using half = unsigned short;  // the bits: without headers, the compiler knows no FP16
-
-constexpr int EIGHT = 8;  // channels that a thread reads at once, 16 bytes
-constexpr int WIDE = 4;   // places beside each other that a thread makes
 
 #ifdef __CUDACC__
 __device__ float widened(half bits) {

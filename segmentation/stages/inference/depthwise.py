@@ -6,11 +6,9 @@ import torch
 from cuda.core import Device
 
 from segmentation.frames import FORMATS
-from segmentation.gpu.kernels import Kernels, KernelSource, compiled, signatures
+from segmentation.gpu.kernels import Kernels, compiled, signatures
+from segmentation.stages.inference.network_kernels import DEPTHWISE, EIGHT, WIDE
 
-SIDES, STRIDES = (3, 5), (1, 2)  # that there are kernels for
-EIGHT, WIDE = 8, 4  # of depthwise.cu: channels and places of a thread
-SOURCE = KernelSource(files=("stages/inference/depthwise.cu",))
 _LAYOUT = FORMATS["yuv420p"]  # all programs are compiled for frames of some layout
 
 
@@ -27,8 +25,8 @@ def depthwise(
     `taps` are those of `taps_of`, `bias` is (C,), both float16. C is a multiple of `EIGHT`. Sums are in FP32.
     """
     stream = torch.cuda.current_stream(x.device).cuda_stream
-    program = compiled(Device(x.device.index).arch, SOURCE, _LAYOUT, 0)
-    kernels = Kernels(stream, program, signatures(SOURCE, _LAYOUT))
+    program = compiled(Device(x.device.index).arch, DEPTHWISE, _LAYOUT, 0)
+    kernels = Kernels(stream, program, signatures(DEPTHWISE, _LAYOUT))
     return launched(kernels, x, taps, bias, side, stride, padding, rectify)
 
 

@@ -10,7 +10,8 @@ pytest.importorskip("cuda.core", reason="cuda-core is not installed")
 from host_kernels import HostKernels  # noqa: E402
 
 from segmentation.frames import FORMATS  # noqa: E402
-from segmentation.stages.inference.depthwise import SOURCE, depthwise, launched, taps_of  # noqa: E402
+from segmentation.stages.inference.depthwise import depthwise, launched, taps_of  # noqa: E402
+from segmentation.stages.inference.network_kernels import DEPTHWISE  # noqa: E402
 
 CASES = [  # (C, H, W), side, stride, padding
     ((8, 5, 7), 3, 1, 1),
@@ -42,7 +43,7 @@ def expected(x: Any, weight: Any, bias: Any, stride: int, padding: int, rectify:
 @pytest.mark.parametrize("shape, side, stride, padding", CASES)
 def test_on_the_host(shape: Any, side: int, stride: int, padding: int, rectify: bool) -> None:
     x, weight, bias = given(shape, side, "cpu")
-    kernels: Any = HostKernels(SOURCE, FORMATS["yuv420p"], 0)
+    kernels: Any = HostKernels(DEPTHWISE, FORMATS["yuv420p"], 0)
     found = launched(kernels, x, taps_of(weight), bias, side, stride, padding, rectify)
     assert found.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(found, expected(x, weight, bias, stride, padding, rectify), rtol=1e-3, atol=1e-4)
@@ -50,7 +51,7 @@ def test_on_the_host(shape: Any, side: int, stride: int, padding: int, rectify: 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.0, -2.5, 65504.0, 70000.0, float("inf"), 6e-8, 3.1e-5, 0.1, 1 / 3])
 def test_numbers_of_the_host_are_rounded_as_pytorch_rounds(value: float) -> None:
-    kernels: Any = HostKernels(SOURCE, FORMATS["yuv420p"], 0)
+    kernels: Any = HostKernels(DEPTHWISE, FORMATS["yuv420p"], 0)
     x, weight = torch.zeros((1, 8, 1, 1)).half(), torch.zeros((8, 1, 3, 3)).half()
     bias = torch.full((8,), value).half()
     found = launched(kernels, x, taps_of(weight), bias, 3, 1, 1, False)

@@ -20,9 +20,12 @@ from difflib import get_close_matches
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 # Some cameras take user and password in the path, as in /user=admin_password=..._channel=1.
 _IN_PATH = re.compile(r"((?:user|pass|pwd)[a-z]*=).*?(?=_[a-z]+=|[&;/]|$)", re.IGNORECASE)
+# A user and what can't be a port behind a colon: a password, whatever is in it.
+_PASSWORD = r"[^\s:/?#@]*:(?!\d*[:,;.)'\"]*(?:[/?#\s]|$)).*@"
 # Scheme, user and password, host and path, query and fragment. Punctuation at the end belongs to the sentence around.
 _ADDRESS = re.compile(
-    r"((?:https?|rtsps?|rtmp|srt|udp|rtp)://)([^\s/?#]*@)?([^\s?#]*)([?#]\S*?)?(?=[:,;.)'\"]*(?:\s|$))", re.IGNORECASE
+    rf"((?:https?|rtsps?|rtmp|srt|udp|rtp)://)([^\s/?#]*@|{_PASSWORD})?([^\s?#]*)([?#]\S*?)?(?=[:,;.)'\"]*(?:\s|$))",
+    re.IGNORECASE,
 )
 
 

@@ -45,8 +45,8 @@ class LiveFrames:
         self.closed = threading.Event()  # by the pipeline, which takes no more
         self.released = threading.Event()  # the source's connection is closed
         self.ended = False  # by the source, which sends no more
-        self.latencies = Latencies()  # of the frames that were written, from when they are shown on
-        self._under_way: deque[float] = deque()  # when the frames are shown that were taken and not written yet
+        self.latencies = Latencies()  # of the frames that were written, from their arrival on
+        self._under_way: deque[float] = deque()  # when the frames arrived that were taken and not written yet
         self._max_delay = max_delay
         self._waiting: deque[LiveFrame] = deque()
         self._bytes = 0
@@ -132,7 +132,7 @@ class LiveFrames:
     def _next(self) -> LiveFrame:
         self.taken += 1
         frame = self._remove()
-        self._under_way.append(frame.shown)
+        self._under_way.append(frame.arrival)
         return frame
 
     def _remove(self) -> LiveFrame:

@@ -19,6 +19,11 @@ from segmentation.errors import InputError, printable
         ("rtsp://cam/user=secret_password=se_cret_channel=1.sdp", "rtsp://cam/user=***_password=***_channel=1.sdp"),
         ("srt://host:1?passphrase=secret: no", "srt://host:1?passphrase=***: no"),
         ("https://host/a@b/c.mp4: ok", "https://host/a@b/c.mp4: ok"),
+        ("rtsp://user:pa/ss@host:554/x: no", "rtsp://***@host:554/x: no"),
+        ("rtsp://user:secret#1@host/x: no", "rtsp://***@host/x: no"),
+        ("rtsp://user:secret word@host/x: no", "rtsp://***@host/x: no"),
+        ("rtsp://host:554: refused, ask a@b", "rtsp://host:554: refused, ask a@b"),
+        ("rtsp://host:554/x, or rtsp://host: a@b", "rtsp://host:554/x, or rtsp://host: a@b"),
     ],
 )
 def test_lines_for_a_terminal(text: str, printed: str) -> None:

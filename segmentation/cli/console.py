@@ -12,6 +12,7 @@ from rich.console import Console
 
 from segmentation.errors import OutputError, ReaderGone, SegmentationError, printable
 
+_EACH_TIME = "segmentation.media.live"  # the logger whose lines may be said again: each loss is one
 console = Console(stderr=True, highlight=False, emoji=False)  # file names may hold rich's emoji codes
 
 
@@ -28,7 +29,7 @@ class ConsoleHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         line = f"{self._program}: {record.getMessage()}"
-        if line not in self._said:
+        if line not in self._said or record.name == _EACH_TIME:
             self._said.add(line)
             say(line)
 

@@ -1,6 +1,8 @@
 """Times of a live source's frames on the clock of this machine."""
 
-_APART = 2.0  # seconds between a frame's own time and its arrival, from which on its own time is not believed
+# Seconds between a frame's arrival and its own time from which on that is not believed. Many servers begin with the
+# group of pictures that they have, all at once: its frames are early.
+_LATE, _EARLY = 2.0, 10.0
 _STEP = 0.001  # seconds: the tick of Matroska
 
 
@@ -23,7 +25,7 @@ class ArrivalClock:
         """Returns when the next frame is shown. `pts` in seconds; `None`, as of RTSP's first frame, is its arrival."""
         shown = arrival
         if pts is not None:
-            if self._offset is None or abs(pts + self._offset - arrival) > _APART:
+            if self._offset is None or not -_LATE <= pts + self._offset - arrival <= _EARLY:
                 self._offset = arrival - pts
             shown = pts + self._offset
         if self._last is not None:

@@ -270,8 +270,8 @@ def _end(container: InputContainer, stream: VideoStream, length: Fraction | None
     """
     if length is None:
         return None
-    from_zero = "matroska" in container.format.name
-    return length if from_zero else (stream.start_time or 0) * (stream.time_base or Fraction(1, 1000)) + length
+    begin = (stream.start_time or 0) * (stream.time_base or Fraction(1, 1000))
+    return max(begin, length) if "matroska" in container.format.name else begin + length
 
 
 def _check_length(container: InputContainer, stream: VideoStream, path: str, access: Access) -> None:

@@ -18,7 +18,7 @@ from av.video.stream import VideoStream
 
 from segmentation.access import Access, check_size
 from segmentation.byte_source import ByteSource
-from segmentation.errors import InputError, hide_secrets
+from segmentation.errors import InputError, hide_secrets, one_line
 from segmentation.frames import VideoInfo
 from segmentation.live_frames import LiveFrame, LiveFrames
 from segmentation.media.arrival_clock import ArrivalClock
@@ -79,10 +79,14 @@ class LiveReader:
             self._frames.close()
             raise
 
-    def leave(self) -> None:
-        """Ends the reading, and waits for that as long as a silent source may keep FFmpeg."""
+    def leave(self) -> float:
+        """Takes no more frames. Returns how many seconds a silent source may keep the thread."""
         self._frames.close()
-        self._thread.join(self._access.stall + 1)
+        return self._access.stall + 1
+
+    def wait(self, seconds: float) -> None:
+        """Waits until the thread has ended, or so long."""
+        self._thread.join(seconds)
 
     def _work(self) -> None:
         """Reads one connection after the other, until the pipeline takes no more."""
@@ -106,6 +110,9 @@ class LiveReader:
                 log.log(level, "%s: %s; trying to reconnect", self._name, fault)
                 if frames.closed.wait(min(longest, first * 2.0 ** min(attempts, 30))):
                     return
+        except Exception as exc:
+            self._failure = f"its reader failed ({type(exc).__name__}: {one_line(exc)})"
+            raise
         finally:
             frames.end()
             frames.released.set()
@@ -223,8 +230,10 @@ _readers: WeakSet[LiveReader] = WeakSet()
 @atexit.register
 def _leave() -> None:
     """Waits for all readers: at its end Python would tear FFmpeg down below them, and crash now and then."""
-    for reader in tuple(_readers):
-        reader.leave()
+    readers = tuple(_readers)
+    deadline = time.monotonic() + max((reader.leave() for reader in readers), default=0.0)
+    for reader in readers:
+        reader.wait(max(0.0, deadline - time.monotonic()))
 
 
 class _Undecodable:

@@ -45,6 +45,7 @@ def connect(path: str, access: Access) -> InputContainer:
         return device
     _look_up(path, scheme)
     protocols, formats = _ALLOWED[scheme]
+    path = scheme + path[len(scheme) :]  # FFmpeg knows schemes in lower case alone
     options = {"protocol_whitelist": protocols, "format_whitelist": formats, "analyzeduration": str(_ANALYSIS)}
     if scheme in ("rtsp", "rtsps"):
         # A server that answers nothing would hold FFmpeg's own reads, which PyAV's limit does not end.
@@ -93,5 +94,9 @@ def _look_up(path: str, scheme: str) -> None:
     if re.search(r"\s", path):
         raise ValueError("the address has a space or line break; write it as %20")
     parts = urlsplit(path)
+    try:
+        port = parts.port
+    except ValueError:  # whose text has the value, which may be the beginning of a password
+        raise ValueError("its port is no number; in a password write / ? # as %2F %3F %23") from None
     if parts.hostname:  # udp://:5000 has none
-        socket.getaddrinfo(parts.hostname.lstrip("@"), parts.port or _PORTS.get(scheme))
+        socket.getaddrinfo(parts.hostname.lstrip("@"), port or _PORTS.get(scheme))

@@ -69,7 +69,7 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
         model = resources.model(info)
         plan = make_plan(config, info, model=model)
         plan, pix_fmt = _with_format(plan, config, info)
-        overlap = exits.enter_context(Overlap())
+        overlap = exits.enter_context(Overlap(prompt=info.live is not None))
         if info.stream is not None:
             exits.callback(info.stream.end)  # before the threads are waited for
         if info.live is not None:
@@ -82,6 +82,8 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
             exits.callback(decoder.close)
             decoded = overlap(stages.clock.steps("decode", within_limit(info, decoder)), "decoded")
         for batch in overlap(stages.masks.finished(decoded, stages.on_host, overlap), "masked"):
+            if info.live is not None:
+                info.live.written(len(batch))
             yield from _frames(batch, info, pix_fmt)
         if decoder.damaged:
             text = f"{info.path}: {decoder.damaged} frames are damaged or missing"

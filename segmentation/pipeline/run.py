@@ -69,7 +69,7 @@ class Run:
     def __init__(self, resources: Resources, request: Request, trace: Trace | None) -> None:
         self._resources, self._request, self._trace = resources, request, trace
         self._config = request.config
-        self._source = source_name(request.source)
+        self._source = hide_secrets(source_name(request.source))
         self._frames = 0  # written
         self._last: Frame | None = None
         self._fault: DeviceError | None = None  # of the GPU, after the first frames were written
@@ -87,7 +87,7 @@ class Run:
         files = [str(output.muxer.target) for output in self._outputs]
         live = self._info.live
         return Report(
-            input=hide_secrets(self._source),
+            input=self._source,
             output=files[0],
             also=tuple(files[1:]),
             frames=self._frames,

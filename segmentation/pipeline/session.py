@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Unpack, overload
 from segmentation.access import access_of
 from segmentation.byte_source import ByteSource, Input, opened_source, source_name
 from segmentation.config import Config
-from segmentation.errors import ConfigError, DeviceMemoryError
+from segmentation.errors import ConfigError, DeviceMemoryError, hide_secrets
 from segmentation.media.containers import PICTURES
 from segmentation.media.live_address import is_live
 from segmentation.media.still import is_still
@@ -105,7 +105,7 @@ class Segmenter:
                 once = isinstance(source, ByteSource) and not source.seekable
                 if once or not isinstance(exc, DeviceMemoryError):
                     raise
-                halve_batch(self._resources, config, source_name(source), exc)
+                halve_batch(self._resources, config, hide_secrets(source_name(source)), exc)
 
     @overload
     def masks(self, frames: Picture, *, refine: bool | None = None) -> Mask: ...

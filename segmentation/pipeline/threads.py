@@ -70,7 +70,10 @@ class Overlap:
             failures.clear()
 
     def __call__(self, source: Iterable[T], name: str = "") -> Generator[T, None, None]:
-        items: queue.Queue[T | _End] = queue.Queue(self._depth)
+        return self._queued(source, name, self._depth)
+
+    def _queued(self, source: Iterable[T], name: str, depth: int) -> Generator[T, None, None]:
+        items: queue.Queue[T | _End] = queue.Queue(depth)
         failures: list[BaseException] = []
         self._failures.append(failures)
         thread = threading.Thread(target=self._work, args=(source, name, items, failures), daemon=True)
@@ -87,7 +90,8 @@ class Overlap:
         """
         begun = self._begun(function, source, workers)
         if self._prompt:
-            for call in self(begun, "begun"):
+            # One call is with the consumer and one with the thread that begins them.
+            for call in self._queued(begun, "begun", max(1, workers - 2)):
                 yield call.result()
             return
         pending: deque[Future[R]] = deque()

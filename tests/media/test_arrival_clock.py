@@ -32,6 +32,12 @@ def test_a_clock_that_jumps_is_not_believed() -> None:
     assert clock.place(-5.0, 10.4) == 10.4
 
 
+def test_frames_that_a_server_had_and_sends_at_once_keep_their_distance() -> None:
+    clock = ArrivalClock()
+    times = [clock.place(n / 25, 10.0 if n < 75 else 10.0 + (n - 75) / 25) for n in range(150)]
+    assert times == pytest.approx([10 + n / 25 for n in range(150)])
+
+
 def test_times_rise() -> None:
     clock = ArrivalClock()
     times = [clock.place(pts, 20.0) for pts in (1.0, 1.0, 0.9, None, None)]

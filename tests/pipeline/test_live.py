@@ -26,6 +26,8 @@ from program import cli, start
 from rtsp_server import PASSWORD, USER, RtspServer
 
 from segmentation import ConfigError, InputError, Report, Segmenter
+from segmentation.cli.console import ConsoleHandler
+from segmentation.live_frames import LiveFrames
 
 Pictures = NDArray[np.float32]
 
@@ -127,6 +129,59 @@ with Segmenter(model=keep, device="cpu", input_size=(64, 64)) as segmenter:
     segmenter.run(sys.argv[1], sys.argv[2], duration=0.5, stall=2.0)
 print("done")
 """
+
+
+def test_an_iterator_over_frames_hands_each_on_at_once(
+    camera: RtspServer, segmenter: Segmenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = []
+    monkeypatch.setattr(LiveFrames, "written", lambda self, count: written.append(count))
+    ages = []
+    for frame in segmenter.frames(camera.url(), max_frames=30):
+        ages.append(time.monotonic() - barcode.read(frame.image[..., 1])[1])
+    assert sum(written) == 30 and sorted(ages)[15] < 4 / camera.fps
+
+
+def test_a_schemes_letters_may_be_large(camera: RtspServer, segmenter: Segmenter, tmp_path: Path) -> None:
+    url = camera.url().replace("rtsp", "RTSP")
+    assert segmenter.run(url, tmp_path / "out.mkv", max_frames=3).frames == 3
+
+
+@pytest.mark.parametrize("password", ["se/cret", "secret#1", "secret word"])
+def test_a_password_that_is_no_part_of_an_address_is_not_told(
+    password: str, segmenter: Segmenter, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as caught:
+        segmenter.run(f"rtsp://user:{password}@127.0.0.1:1/x", tmp_path / "out.mkv")
+    assert "cret" not in str(caught.value) and "%2" in str(caught.value)
+
+
+def test_a_redirect_is_not_followed(camera: RtspServer, segmenter: Segmenter, tmp_path: Path) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+
+        def redirect() -> None:
+            client, _ = server.accept()
+            with client, client.makefile("rb") as lines:
+                while head := [line for line in iter(lambda: lines.readline().strip().decode(), "")]:
+                    sequence = next(line for line in head if line.startswith("CSeq"))
+                    status = "200 OK" if head[0].startswith("OPTIONS") else f"302 Moved\r\nLocation: {camera.url()}"
+                    client.sendall(f"RTSP/1.0 {status}\r\n{sequence}\r\n\r\n".encode())
+
+        threading.Thread(target=redirect, daemon=True).start()
+        with pytest.raises(InputError):
+            segmenter.run(f"rtsp://127.0.0.1:{server.getsockname()[1]}/x", tmp_path / "out.mkv", stall=2.0)
+    assert not camera.sent
+
+
+def test_each_loss_of_a_camera_is_a_line(capfd: pytest.CaptureFixture[str]) -> None:
+    handler = ConsoleHandler()
+    for name in ("segmentation.media.live", "segmentation.media.input"):
+        for _ in range(2):
+            handler.emit(logging.LogRecord(name, logging.WARNING, "", 0, f"{name}: lost", (), None))
+    lines = capfd.readouterr().err.splitlines()
+    assert [line.split(": ")[1] for line in lines] == [*["segmentation.media.live"] * 2, "segmentation.media.input"]
 
 
 def test_a_program_ends_in_peace_while_a_camera_is_silent(camera: RtspServer, tmp_path: Path) -> None:

@@ -132,9 +132,11 @@ def test_a_prompt_mapping_does_not_wait_for_the_next_item() -> None:
             assert next(squares) == i * i  # the source has no other item yet
 
 
-def test_a_mapping_uses_its_workers_and_no_more() -> None:
-    meeting = threading.Barrier(3, timeout=5)
-    busy = threading.Semaphore(3)
+@pytest.mark.parametrize("prompt", [False, True])
+@pytest.mark.parametrize("workers", [3, 6])
+def test_a_mapping_uses_its_workers_and_no_more(workers: int, prompt: bool) -> None:
+    meeting = threading.Barrier(workers, timeout=5)
+    busy = threading.Semaphore(workers)
 
     def meet(i: int) -> int:
         assert busy.acquire(blocking=False)
@@ -142,8 +144,8 @@ def test_a_mapping_uses_its_workers_and_no_more() -> None:
         busy.release()
         return i
 
-    with Overlap() as overlapped:
-        assert list(overlapped.map(meet, range(9), workers=3)) == list(range(9))
+    with Overlap(prompt=prompt) as overlapped:
+        assert list(overlapped.map(meet, range(3 * workers), workers=workers)) == list(range(3 * workers))
 
 
 def test_mappings_share_their_workers() -> None:

@@ -146,9 +146,11 @@ class NvdecDecoder(Decoder):
         yield from self._in_time()
         if damage_log().count() > self._damage_named:  # in this input, or in others at the same time
             log.info("%s: NVDEC found damage; FFmpeg counts it", self.info.path)
+            self._leave()  # other files may have the engines
             counting = PyAVDecoder(self.info, self._layout.name, self._config)
             for _ in counting:
-                pass
+                if self.info.access.stop.is_set():
+                    break
             self.damaged = max(self.damaged, counting.damaged)
 
     def _in_time(self) -> Iterator[FrameBatch]:

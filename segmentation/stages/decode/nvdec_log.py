@@ -12,6 +12,7 @@ import os
 import platform
 import select
 import threading
+from contextlib import suppress
 from functools import cache
 
 _SAID = b"Decode Error occurred"
@@ -44,7 +45,7 @@ class DamageLog:
             stdout.value = before
             libc.fflush(ours)
             self.count()
-            os.write(1, self._rest)
+            _print(self._rest)
 
         atexit.register(restore)
 
@@ -55,17 +56,22 @@ class DamageLog:
                 *lines, self._rest = (self._rest + os.read(self._pipe, 1 << 20)).split(b"\n")
             except BlockingIOError:
                 return self._count
-            for line in lines:
-                if line.startswith(_SAID):
-                    self._count += 1
-                else:
-                    os.write(1, line + b"\n")
-            return self._count
+            others = [line for line in lines if not line.startswith(_SAID)]
+            self._count += len(lines) - len(others)
+            count = self._count
+        _print(b"".join(line + b"\n" for line in others))
+        return count
 
     def _pass_on(self) -> None:
         while True:
             select.select([self._pipe], [], [])
             self.count()
+
+
+def _print(text: bytes) -> None:
+    """Writes to standard output, unless that is closed."""
+    with suppress(OSError):
+        os.write(1, text)
 
 
 damage_log = cache(DamageLog)  # the process's only one

@@ -128,8 +128,8 @@ def _captured(
     run: Callable[[], _Result], stream: torch.cuda.Stream, name: str
 ) -> tuple[torch.cuda.CUDAGraph | None, _Result]:
     """Returns the network `name` as a CUDA graph, `None` if it can't be captured, and the result that it writes."""
-    graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(stream):
+        graph = torch.cuda.CUDAGraph()
         result = run()  # takes the memory that later runs take, also those that can't be captured
         stream.synchronize()
         try:

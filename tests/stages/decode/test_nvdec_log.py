@@ -42,3 +42,23 @@ def test_damage_is_counted_and_all_else_passes() -> None:
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["before", *["other text"] * 100, "count=800", "after", "to the end"]
+
+
+CLOSED = """
+import ctypes, os, sys
+from segmentation.stages.decode.nvdec_log import damage_log
+
+log = damage_log()
+os.close(1)
+libc = ctypes.CDLL(None)
+libc.puts(b"other text")
+libc.puts(b"Decode Error occurred for picture 1")
+sys.stderr.write(f"{log.count()}")
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="C's standard output can be led elsewhere with glibc")
+def test_damage_is_counted_where_nobody_reads() -> None:
+    command = [sys.executable, "-c", CLOSED]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("", "1")

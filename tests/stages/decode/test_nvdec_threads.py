@@ -1,13 +1,16 @@
 """The threads, chunks and sessions around NVDEC, with FFmpeg in its place: the frames are right, also of many files."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from videos import Synthetic
 
+from segmentation.access import Access
 from segmentation.config import Config
 from segmentation.media.input import probe
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
@@ -87,6 +90,28 @@ def test_a_file_that_ends_early_leaves_nothing_to_the_next(clips: list[Path]) ->
         assert shown(clips[2], pool) == expected(clips[2])
     pool.close()
     assert Session.alive == 0
+
+
+def test_a_run_that_is_stopped_while_damage_is_counted_ends(clips: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVDEC's library has named some. Other files have the engines meanwhile."""
+    pool, stop = NvdecSessionPool(), threading.Event()
+    stage = host_nvdec(probe(str(clips[5]), Access(stop=stop)), pool)
+    named, left, counted = iter([1, 1]), [], []
+    log_ = SimpleNamespace(count=lambda: next(named))
+    monkeypatch.setitem(type(stage)._counted.__globals__, "damage_log", lambda: log_)
+
+    class Counting(PyAVDecoder):
+        def __iter__(self) -> Any:
+            left.append(pool.files)
+            for batch in super().__iter__():
+                counted.append(batch)
+                stop.set()
+                yield batch
+
+    monkeypatch.setitem(type(stage)._counted.__globals__, "PyAVDecoder", Counting)
+    assert sum(len(batch) for batch in stage) == 125
+    stage.close()
+    assert left == [0] and len(counted) == 1
 
 
 CODECS = {

@@ -24,7 +24,11 @@ NAMES = {
 IDS = ["frames", "masks", "propagation", "depthwise"]
 
 
-@pytest.mark.parametrize("arch", ["75", "80", "86", "89", "90", "100", "120"])
+# The oldest, one of the middle and the newest; the others if they are asked for.
+ARCHS = ["75", "90", "120", *(pytest.param(arch, marks=pytest.mark.slow) for arch in ("80", "86", "89", "100"))]
+
+
+@pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("source", NAMES, ids=IDS)
 def test_every_gpu(arch: str, source: KernelSource, folder: Path) -> None:
     code = bytes(compiled(arch, source, FORMATS["yuv420p"], 0).code)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from benchmark import Result, spread, summary
 from clips import make_clip
+from cold_start import FRAMES, cold_start
 from gpu_cases import MARKS, PARTS, Case, cases
 from gpu_targets import derive, judge, table
 from processes import in_process
@@ -31,32 +32,16 @@ from circumstances import ROOT, circumstances
 
 ENCODED = 1200  # frames of the clips that are encoded; longer ones repeat them
 RATE = 30  # frames a second
-COLD_FRAMES = 16
-_POLL = 0.002  # seconds between looks at whether the file is there
 FCN_SIZE = (224, 224)  # height, width
 PACKAGES = ("torch", "torchvision", "cvcuda-cu13", "PyNvVideoCodec", "cuda-core", "onnx2torch", "nvtx")
 
 
-def cold_start(clip: Path, folder: Path, repeats: int) -> Result:
-    """Seconds from the start of a process until its first `COLD_FRAMES` frames are in a finished file, and until the
+def cold_starts(clip: Path, folder: Path, repeats: int) -> Result:
+    """Seconds from the start of a process until its first `FRAMES` frames are in a finished file, and until the
     process has ended. Caches are warm."""
-    target = folder / "cold.mp4"
-    command = [sys.executable, "-m", "segmentation", str(clip), "-o", str(target), "-q"]
-    finished, ended = [], []
-    for _ in range(1 + repeats):
-        target.unlink(missing_ok=True)
-        begin = time.perf_counter()
-        with subprocess.Popen(
-            [*command, "--max-frames", str(COLD_FRAMES)], cwd=ROOT, stderr=subprocess.PIPE, text=True
-        ) as process:
-            while not target.exists() and process.poll() is None:
-                time.sleep(_POLL)
-            finished.append(time.perf_counter() - begin)
-            _, said = process.communicate()
-        ended.append(time.perf_counter() - begin)
-        if process.returncode:
-            raise RuntimeError(said)
-    return {"frames": COLD_FRAMES, "seconds": spread(finished[1:]), "seconds_to_end": spread(ended[1:])}
+    runs = [cold_start(ROOT, "person", clip.resolve(), folder) for _ in range(1 + repeats)]
+    finished, ended = zip(*runs[1:], strict=True)
+    return {"frames": FRAMES, "seconds": spread(finished), "seconds_to_end": spread(ended)}
 
 
 class Runs:
@@ -180,7 +165,7 @@ def measure(options: argparse.Namespace, folder: Path, results: Result, output: 
 
     if "cold" in options.only:
         try:
-            results["cold_start"] = cold_start(next(iter(clips.values())), folder, options.repeats)
+            results["cold_start"] = cold_starts(next(iter(clips.values())), folder, options.repeats)
         except RuntimeError as exc:
             runs.fail("cold start", exc)
     chosen = [

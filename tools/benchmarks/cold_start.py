@@ -25,22 +25,30 @@ FRAMES = 16
 _POLL = 0.002  # seconds between looks at whether the file is there
 
 
-def cold_start(tree: Path, model: str, video: Path, folder: Path) -> float:
-    """Returns the seconds of one start of the program in `tree`."""
+def cold_start(tree: Path, model: str, video: Path, folder: Path) -> tuple[float, float]:
+    """Returns the seconds of one start of the program in `tree`, and those until the process has ended.
+
+    Raises `RuntimeError` if the program fails.
+    """
     target = folder / "out.mp4"
     target.unlink(missing_ok=True)
     command = [sys.executable, "-m", "segmentation", str(video), "-o", str(target), "-q", "--model", model]
     paths = os.pathsep.join([str(tree), *filter(None, [os.environ.get("PYTHONPATH")])])
     begin = time.perf_counter()
     with subprocess.Popen(
-        [*command, "--max-frames", str(FRAMES)], cwd=tree, env={**os.environ, "PYTHONPATH": paths}
+        [*command, "--max-frames", str(FRAMES)],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": paths},
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         while not target.exists() and process.poll() is None:
             time.sleep(_POLL)
-        seconds = time.perf_counter() - begin
+        finished = time.perf_counter() - begin
+        _, said = process.communicate()
     if process.returncode:
-        raise SystemExit(f"{tree}: exit code {process.returncode}")
-    return seconds
+        raise RuntimeError(f"{tree}: {said}")
+    return finished, time.perf_counter() - begin
 
 
 def given(text: str) -> tuple[Path, str]:
@@ -61,7 +69,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(1 + options.repeats):
             for tree, model in starts:
-                took = cold_start(tree, model, options.video.resolve(), Path(folder))
+                try:
+                    took, _ = cold_start(tree, model, options.video.resolve(), Path(folder))
+                except RuntimeError as exc:
+                    raise SystemExit(str(exc).strip()) from None
                 seconds.setdefault(f"{tree.name}, {Path(model).name}", []).append(round(took, 3))
     results = circumstances("benchmarks/cold_start.py", sys.argv[1:])
     results["seconds"] = {name: {"median": median(found[1:]), "all": found[1:]} for name, found in seconds.items()}

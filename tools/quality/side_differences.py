@@ -17,7 +17,7 @@ from segmentation.pipeline.verify import ROUNDED
 AnySide: TypeAlias = Side | Program
 IOU = 0.98  # least agreement of masks, of frames in which they take `SEEN` of the picture and `SEEN_PIXELS`
 SEEN = 0.01
-SEEN_PIXELS = 2000  # smaller areas are mostly edge, where single pixels hang on FP16's rounding
+SEEN_PIXELS = 2000  # smaller areas are mostly edge, where single pixels depend on FP16's rounding
 ROUNDING = (5, 0.4)  # largest and mean difference in levels that a rounding of one's own makes within a group
 DAMAGE = {"frames", "pts", "planes", "damage", "cut short", "masks"}  # kinds of differences that damage makes
 LIKE_NVDEC = ("nvdec", "chunks")

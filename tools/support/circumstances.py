@@ -31,7 +31,7 @@ def circumstances(program: str, arguments: Sequence[str]) -> dict[str, Any]:
     versions = {"segmentation": __version__, "git": git.stdout.strip(), "python": sys.version.split()[0]}
     versions |= {"av": av.__version__, "ffmpeg": av.ffmpeg_version_info, "onnxruntime": ort.__version__}
     versions |= {"opencv": cv2.__version__, "numpy": np.__version__}
-    shown = [re.sub(r"(^|=)(/|\.\w).*/", r"\1", argument) for argument in arguments]
+    shown = [re.sub(r"(^|=|,)(/|\.\w).*/", r"\1", argument) for argument in arguments]
     return {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "command": shlex.join(["python", f"tools/{program}", *shown]),

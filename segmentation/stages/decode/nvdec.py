@@ -1,7 +1,7 @@
 """Decodes on NVDEC, through PyNvVideoCodec: several engines on one file, frames in device memory.
 
 H.264, HEVC, VP8 and VP9 come out bit for bit as FFmpeg decodes them. MPEG-1, 2 and 4 leave the rounding of their
-transform open, so a sample may be a level off.
+transform open, so samples may be a few levels off.
 
 PyAV reads the container, and `chunks.py` cuts the packets into chunks. Each of several threads feeds one chunk after
 the other to an NVDEC session of its own. `chunk_queue.py` returns the batches in presentation order, and bounds the

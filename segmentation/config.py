@@ -10,7 +10,7 @@ from typing import TextIO, get_args
 from segmentation.effect import Effect, number
 from segmentation.errors import ConfigError, did_you_mean
 from segmentation.model_types import TYPES
-from segmentation.option_types import fitted
+from segmentation.option_types import fitted, option_type
 from segmentation.options import Activation, Allowed, ChannelOrder, Codec, Format, Interval, Mode, Network, Quality
 
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
@@ -231,8 +231,8 @@ class Config:
     """Compile the network with torch.compile, for `infer="torch-fp16"` alone. Default: False."""
 
     def __post_init__(self) -> None:
-        for option in fields(self):  # before anybody can see the frozen object
-            object.__setattr__(self, option.name, fitted(option.name, getattr(self, option.name), option.type))
+        for name, kind in _TYPES.items():  # before anybody can see the frozen object
+            object.__setattr__(self, name, fitted(name, getattr(self, name), kind))
         self._check_effects()
         _choice("mode", self.mode, get_args(Mode))
         _choice("codec", self.codec, (None, *CODECS))
@@ -417,6 +417,9 @@ class Config:
             raise ConfigError(f"mean {self.mean}: must be numbers from {-_FARTHEST:g} to {_FARTHEST:g}")
         if self.input_size is not None and not all(8 <= v <= 8192 for v in self.input_size):
             raise ConfigError(f"input size {self.input_size}: height and width must lie in 8 to 8192")
+
+
+_TYPES = {option.name: option_type(option.type) for option in fields(Config)}
 
 
 def exact(value: float) -> Fraction:

@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from os import PathLike, fspath
 from pathlib import Path
 from types import UnionType
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 import numpy as np
 
@@ -17,18 +17,30 @@ from segmentation.options import Interval, Network, Quality
 Read = Callable[[object], object]  # raises TypeError, ValueError or OverflowError for a value of another kind
 
 
-def fitted(name: str, value: object, annotation: object) -> object:
-    """Returns `value` converted to the type in the option's annotation, such as a list or a generator to a tuple, or a
-    number of NumPy's to a `float`. `name` is the option's. Raises `ConfigError` if `value` is of another kind."""
+class OptionType(NamedTuple):
+    """How an option's values are converted."""
+
+    read: Read
+    what: str  # the type's name in messages
+    optional: bool  # whether the option may be `None`
+
+
+def option_type(annotation: object) -> OptionType:
+    """Returns the type that an option's annotation names."""
     # An annotation that the table lacks is a Literal: text, whose choices Config checks.
     kind = next((kind for kind in _KINDS if annotation in (kind, kind | None)), str)
-    if value is None and annotation != kind:
+    return OptionType(*_KINDS[kind], optional=annotation != kind)
+
+
+def fitted(name: str, value: object, kind: OptionType) -> object:
+    """Returns `value` converted to the option's type, such as a list or a generator to a tuple, or a number of NumPy's
+    to a `float`. `name` is the option's. Raises `ConfigError` if `value` is of another kind."""
+    if value is None and kind.optional:
         return None
-    read, what = _KINDS[kind]
     try:
-        return read(value)
+        return kind.read(value)
     except (TypeError, ValueError, OverflowError) as exc:
-        raise ConfigError(f"{name.replace('_', ' ')} {_line(value)}: must be {what}") from exc
+        raise ConfigError(f"{name.replace('_', ' ')} {_line(value)}: must be {kind.what}") from exc
 
 
 def _line(value: object) -> str:

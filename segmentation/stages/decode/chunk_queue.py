@@ -35,7 +35,8 @@ class ChunkQueue(Generic[BatchT]):
         self._all_read = False
         self._error: BaseException | None = None
         lock = threading.Lock()
-        self._chunks = threading.Condition(lock)  # `_new` has changed
+        self._chunks = threading.Condition(lock)  # there may be a chunk to take
+        self._taken = threading.Condition(lock)  # a chunk was taken
         self._room = threading.Condition(lock)  # batches were taken
         self._next = threading.Condition(lock)  # there may be a batch to take
 
@@ -45,12 +46,13 @@ class ChunkQueue(Generic[BatchT]):
             if chunk is None:
                 self._all_read = True
                 self._next.notify()
+                self._chunks.notify_all()
             else:
                 self._measure()
                 self._new.append(chunk)
                 self._order.append(chunk)
-            self._chunks.notify_all()
-            self._chunks.wait_for(lambda: len(self._new) < _AHEAD or self.closed.is_set())
+                self._chunks.notify()  # waking all would make each wait for Python's lock in vain
+            self._taken.wait_for(lambda: len(self._new) < _AHEAD or self.closed.is_set())
 
     def _measure(self) -> None:
         """Computes how many batches may be held, and how many decoders that keeps at work, from the longest chunk here.
@@ -70,7 +72,7 @@ class ChunkQueue(Generic[BatchT]):
             if wait:
                 self._chunks.wait_for(lambda: self._new or self._all_read or self.closed.is_set())
             chunk = self._new.popleft() if self._new and not self.closed.is_set() else None
-            self._chunks.notify_all()
+            self._taken.notify()
             return chunk
 
     def admit(self, chunk: Chunk[BatchT]) -> None:
@@ -131,7 +133,7 @@ class ChunkQueue(Generic[BatchT]):
         """Ends all waiting, in all threads."""
         with self._next:
             self.closed.set()
-            for changed in (self._chunks, self._room, self._next):
+            for changed in (self._chunks, self._taken, self._room, self._next):
                 changed.notify_all()
 
     def __iter__(self) -> Iterator[BatchT]:

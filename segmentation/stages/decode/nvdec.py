@@ -116,10 +116,7 @@ class NvdecDecoder(Decoder):
         return f"NVDEC, {engines} engines, PyNvVideoCodec {nvc.__version__}"
 
     def __iter__(self) -> Iterator[FrameBatch]:
-        works = [self._read, *[self._work] * self._decoders]
-        self._threads = [threading.Thread(target=self._guard, args=(work,), daemon=True) for work in works]
-        for thread in self._threads:
-            thread.start()
+        self._begin(self._read)
         try:
             yield from self._counted()
         except BaseException:
@@ -135,7 +132,7 @@ class NvdecDecoder(Decoder):
     def close(self) -> None:
         """Ends all threads. Sessions that belong to no pool of several files are destroyed."""
         self._leave()
-        for thread in self._threads:
+        for thread in self._threads:  # the first one reads, and may still begin another
             thread.join()
         self._threads = []
         if self._own_pool:
@@ -192,6 +189,12 @@ class NvdecDecoder(Decoder):
             for plane in planes:
                 self._stages.copy(plane[row], plane[row + early])
 
+    def _begin(self, work: Callable[[], None]) -> None:
+        """Runs `work` in a thread of its own."""
+        thread = threading.Thread(target=self._guard, args=(work,), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
     def _guard(self, work: Callable[[], None]) -> None:
         """Runs a thread's work. Its error is raised where the batches are taken."""
         try:
@@ -201,7 +204,7 @@ class NvdecDecoder(Decoder):
             self._queue.fail(exc)
 
     def _read(self) -> None:
-        """Reads packets and opens chunks."""
+        """Reads packets and opens chunks, with as many threads to decode them as the file's share allows."""
         there = read(self.info, self._timeline.first, self._reading_failed, self._packet_damaged)
         packets = takewhile(lambda _: not self._queue.closed.is_set(), there)
         cut: Iterator[Chunk[_DecodedBatch]]
@@ -210,6 +213,8 @@ class NvdecDecoder(Decoder):
         else:
             cut = chunks(packets, exact_keyframe(self.info.codec), LEAST_CHUNK, self._queue.closed)
         for chunk in cut:
+            if self._share.begin():
+                self._begin(self._work)
             self._queue.open(chunk)
         self._queue.open(None)
 
@@ -220,30 +225,34 @@ class NvdecDecoder(Decoder):
         self._left_out += 1
 
     def _work(self) -> None:
-        """Decodes chunks with one session at a time, while the file's share in the engines allows."""
-        while self._share.begin():
+        """Decodes chunks with one session, until there are no more or the file's share has become smaller."""
+        surplus = False
+        try:
+            chunk = self._queue.next_chunk()
+            if chunk is None:
+                return
+            session = self._pool.take(self._format) or NvdecSession(self._format, self._gpu)
+            session.path = self.info.path
             try:
-                chunk = self._queue.next_chunk()
-                if chunk is None:
-                    return
-                session = self._pool.take(self._format) or NvdecSession(self._format, self._gpu)
-                session.path = self.info.path
-                try:
-                    self._decode_chunks(session, chunk)
-                except BaseException:
-                    session.close()  # it may hold frames of this file, which would come out as frames of the next
-                    raise
-                self._pool.give_back(session)
-            finally:
+                surplus = self._decode_chunks(session, chunk)
+            except BaseException:
+                session.close()  # it may hold frames of this file, which would come out as frames of the next
+                raise
+            self._pool.give_back(session)
+        finally:
+            if not surplus:
                 self._share.end()
 
-    def _decode_chunks(self, session: NvdecSession, chunk: Chunk[_DecodedBatch] | None) -> None:
+    def _decode_chunks(self, session: NvdecSession, chunk: Chunk[_DecodedBatch] | None) -> bool:
         """Decodes one chunk after the other, beginning with `chunk`, and leaves the session empty.
+
+        Returns whether it has left the file's share, which has become smaller.
 
         The packets of a chunk that begins anew follow at once, and push out the frames of the chunk before that the
         session still holds. Emptying the session first would leave its engine idle.
         """
         before: _ChunkInProgress | None = None  # the chunk of which the session still holds frames
+        surplus = False
         while chunk is not None or before is not None:
             if before is not None and (chunk is None or not self._follows(chunk, before)):
                 self._take(session.decode(nvc.PacketData()), before)  # an empty packet empties the session
@@ -251,7 +260,9 @@ class NvdecDecoder(Decoder):
                 before = None
             if chunk is not None:
                 before = self._decode(session, chunk, before)
-            chunk = None if self._share.exceeded else self._queue.next_chunk(wait=before is None)
+            surplus = surplus or self._share.end_surplus()
+            chunk = None if surplus else self._queue.next_chunk(wait=before is None)
+        return surplus
 
     def _follows(self, chunk: Chunk[_DecodedBatch], before: _ChunkInProgress) -> bool:
         """Returns whether timestamps tell a chunk's frames from those of another chunk that the session still holds."""

@@ -36,7 +36,7 @@ class NvdecSessionPool:
 
     def __init__(self) -> None:
         self.files = 0  # that are being decoded
-        self.changed = threading.Condition(threading.RLock())  # how many files share the engines
+        self.lock = threading.Lock()
         self._idle: list[NvdecSession] = []  # the least recently used one first
         self._gpu: Gpu | None = None
 
@@ -46,14 +46,14 @@ class NvdecSessionPool:
         A session waits for the copy of each picture, and so for all earlier work on its stream. On the stages' stream
         the decoders would wait for the stages.
         """
-        with self.changed:
+        with self.lock:
             if self._gpu is None:
                 self._gpu = stages.with_own_stream()
             return self._gpu
 
     def take(self, stream_format: StreamFormat) -> NvdecSession | None:
         """Returns an idle session for streams of this format; `None` if the caller must make one."""
-        with self.changed:
+        with self.lock:
             for session in reversed(self._idle):
                 if session.format == stream_format:
                     self._idle.remove(session)
@@ -62,7 +62,7 @@ class NvdecSessionPool:
 
     def give_back(self, session: NvdecSession) -> None:
         """Keeps an emptied session, taken from the pool or not. Destroys the one that is idle longest, if too many."""
-        with self.changed:
+        with self.lock:
             self._idle.append(session)
             surplus = self._idle[:-_MOST_IDLE]
             del self._idle[:-_MOST_IDLE]
@@ -71,7 +71,7 @@ class NvdecSessionPool:
 
     def close(self) -> None:
         """Destroys all idle sessions, which frees their device memory. The pool may be used again."""
-        with self.changed:
+        with self.lock:
             idle, self._idle = self._idle, []
         for session in idle:
             session.close()
@@ -80,9 +80,8 @@ class NvdecSessionPool:
 class Share:
     """A file's part of NVDEC's engines, which all files in a pool share evenly.
 
-    Each of the file's threads decodes between `begin` and `end`, and looks after each chunk whether the share has
-    become smaller. More sessions at a time than engines would make no file faster, and creating them takes longer than
-    decoding short files.
+    A file's threads decode between `begin` and `end`, and ask after each chunk whether they are one too many. More
+    sessions at a time than engines would make no file faster, and creating them takes longer than decoding short files.
     """
 
     def __init__(self, pool: NvdecSessionPool, engines: int) -> None:
@@ -90,9 +89,8 @@ class Share:
         self._pool, self._engines = pool, engines
         self._working = 0
         self._left = False
-        with pool.changed:
+        with pool.lock:
             pool.files += 1
-            pool.changed.notify_all()
 
     @property
     def size(self) -> int:
@@ -100,27 +98,26 @@ class Share:
         return max(1, -(-self._engines // max(1, self._pool.files)))
 
     def begin(self) -> bool:
-        """Waits until one more thread may decode. Returns `False` if the file has left."""
-        with self._pool.changed:
-            self._pool.changed.wait_for(lambda: self._left or self._working < self.size)
-            self._working += 1
-            return not self._left
+        """Returns whether one more thread may decode. It has begun then."""
+        with self._pool.lock:
+            free = not self._left and self._working < self.size
+            self._working += free
+            return free
 
     def end(self) -> None:
-        """Says that a thread does not decode for now."""
-        with self._pool.changed:
+        """Says that a thread decodes no longer."""
+        with self._pool.lock:
             self._working -= 1
-            self._pool.changed.notify_all()
 
-    @property
-    def exceeded(self) -> bool:
-        """Whether more threads decode than may."""
-        return self._working > self.size
+    def end_surplus(self) -> bool:
+        """Returns whether the calling thread is one more than may decode. It has ended then."""
+        with self._pool.lock:
+            surplus = self._working > self.size
+            self._working -= surplus
+            return surplus
 
     def leave(self) -> None:
         """Leaves the engines to the other files."""
-        with self._pool.changed:
-            if not self._left:
-                self._left = True
-                self._pool.files -= 1
-                self._pool.changed.notify_all()
+        with self._pool.lock:
+            self._pool.files -= not self._left
+            self._left = True

@@ -313,13 +313,11 @@ def test_a_session_that_fails_is_not_kept(tmp_path: Path, monkeypatch: pytest.Mo
     pool.close()
 
 
-def test_closing_ends_all_threads_at_once(corpus: Path) -> None:
+def test_closing_ends_all_threads(corpus: Path) -> None:
     before = threading.active_count()
     stage = decoder(probe(str(corpus / "nasa_13013.mp4")))
     batches = iter(stage)
     next(batches)
-    begin = time.monotonic()
     stage.close()
-    assert time.monotonic() - begin < 1
     assert threading.active_count() == before
     assert list(batches) == []

@@ -1,6 +1,6 @@
 """NVDEC sessions go from file to file, if their streams are alike, and files share the engines."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -85,29 +85,32 @@ def test_files_share_the_engines() -> None:
     assert (pool.files, shares[8].size) == (3, 3)
 
 
-def test_a_thread_waits_until_its_file_has_a_larger_share() -> None:
+def test_a_file_has_no_more_threads_than_its_share() -> None:
     pool = NvdecSessionPool()
     ours, theirs = Share(pool, 2), Share(pool, 2)
-    assert ours.begin() and not ours.exceeded
-    begun = threading.Event()
-    waiting = threading.Thread(target=lambda: ours.begin() and begun.set())
-    waiting.start()
-    assert not begun.wait(0.1)
+    assert ours.begin() and not ours.begin() and not ours.end_surplus()
     theirs.leave()
-    waiting.join(5)
-    assert begun.is_set() and not ours.exceeded
+    assert ours.begin() and not ours.begin()
     Share(pool, 2)
-    assert ours.exceeded
+    assert ours.end_surplus() and not ours.end_surplus()
     ours.end()
-    assert not ours.exceeded
+    assert ours.begin()
 
 
-def test_a_file_that_leaves_lets_its_threads_go() -> None:
-    share = Share(NvdecSessionPool(), 1)
+def test_of_threads_that_ask_at_once_only_the_surplus_ends() -> None:
+    pool = NvdecSessionPool()
+    share = Share(pool, 7)
+    assert [share.begin() for _ in range(7)] == [True] * 7
+    others = [Share(pool, 7) for _ in range(6)]
+    with ThreadPoolExecutor(7) as threads:
+        assert sum(threads.map(lambda _: share.end_surplus(), range(7))) == 6
+    for other in others:
+        other.leave()
     assert share.begin()
-    answers: list[bool] = []
-    waiting = threading.Thread(target=lambda: answers.append(share.begin()))
-    waiting.start()
+
+
+def test_a_file_that_has_left_begins_no_threads() -> None:
+    pool = NvdecSessionPool()
+    share = Share(pool, 1)
     share.leave()
-    waiting.join(5)
-    assert answers == [False]
+    assert not share.begin() and pool.files == 0

@@ -44,6 +44,7 @@ def command() -> NoReturn:
             with suppress(OSError):
                 stream.flush()
         os._exit(code)  # Python would wait for threads, and tear down libraries below those that read a silent camera
+    gc.freeze()  # Python's last collections would visit all objects of the libraries, for a third of a second
     sys.exit(code)
 
 

@@ -36,7 +36,7 @@ from segmentation.media.bitstream import (
 from segmentation.media.containers import is_sequence, numbers_of
 from segmentation.media.download import DownloadError, Files
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
-from segmentation.media.start_codes import bitstream_filter, filtered
+from segmentation.media.start_codes import PacketFilter
 from segmentation.media.webp import is_animated_webp, open_animated_webp
 
 log = logging.getLogger(__name__)
@@ -300,7 +300,7 @@ def first_packet_and_frame(
     """
     stream.thread_type = "SLICE"  # frame threads would decode a second of video to return one frame
     stream.codec_context.options = decoder_options(access)
-    filters = bitstream_filter(stream)
+    filtered = PacketFilter(stream, path)
     first: Packet[VideoStream] | None = None
     begun = False
     try:
@@ -311,7 +311,7 @@ def first_packet_and_frame(
             except av.error.FFmpegError:
                 frames = []
             if packet.size and (first is None or not begun):
-                first = next(iter(filtered(packet, filters, path)), first)
+                first = next(iter(filtered(packet)), first)
                 begun = first is not None and begins_stream(stream.codec_context.name, bytes(first))
             if frames:
                 check_size(frames[0].width, frames[0].height, path, access.max_pixels)

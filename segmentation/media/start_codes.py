@@ -14,24 +14,51 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_START_CODE = b"\0\0\0\1"
+# Where extradata state the bytes of a NAL unit's length, less one (ISO/IEC 14496-15, 5.3.3.1 and 8.3.3.1)
+_LENGTH_SIZE = {"h264": 4, "hevc": 21}
 _REPEATED = ("h264", "hevc", "mpeg2video", "mpeg4")  # codecs whose extradata decoders must find in the stream itself
 
 
-def bitstream_filter(stream: VideoStream) -> BitStreamFilterContext | None:
-    """Returns the filters that put into the packets all that their container stores apart; `None` if nothing is."""
-    codec, extradata = stream.codec_context.name, stream.codec_context.extradata
-    if codec in ("h264", "hevc") and extradata and extradata[0] == 1:
-        # The first filter puts the parameter sets before IDR pictures only, and H.264 may begin with another keyframe.
-        return BitStreamFilterContext(f"{codec}_mp4toannexb,dump_extra", stream)
-    return BitStreamFilterContext("dump_extra", stream) if codec in _REPEATED and extradata else None
+class PacketFilter:
+    """Puts into the packets of a stream all that their container stores apart. Packets come in decoding order."""
+
+    def __init__(self, stream: VideoStream, path: str) -> None:
+        """`path` is for messages."""
+        self._path = path
+        self._filters: BitStreamFilterContext | None = None
+        self._lengths = False  # whether NAL units begin with their length in four bytes
+        codec, extradata = stream.codec_context.name, stream.codec_context.extradata
+        if codec in _LENGTH_SIZE and extradata and extradata[0] == 1:
+            # The first filter puts the parameter sets before IDR pictures only; H.264 may begin with another keyframe.
+            self._filters = BitStreamFilterContext(f"{codec}_mp4toannexb,dump_extra", stream)
+            self._lengths = extradata[_LENGTH_SIZE[codec]] & 3 == 3
+        elif codec in _REPEATED and extradata:
+            self._filters = BitStreamFilterContext("dump_extra", stream)
+
+    def __call__(self, packet: Packet[VideoStream]) -> list[Packet[VideoStream]]:
+        """Returns the packets that the filters make of a packet, which they empty: none if it is damaged."""
+        if self._filters is None or (self._lengths and not packet.is_keyframe and _write_start_codes(packet)):
+            return [packet]
+        try:
+            return self._filters.filter(packet)
+        except av.error.FFmpegError as exc:
+            log.info("%s: packet at pts %s is damaged: %s", self._path, packet.pts, exc)
+            return []
 
 
-def filtered(
-    packet: Packet[VideoStream], filters: BitStreamFilterContext | None, path: str
-) -> list[Packet[VideoStream]]:
-    """Returns the packets that the filters make of a packet, which they empty: none if it is damaged."""
-    try:
-        return [packet] if filters is None else filters.filter(packet)
-    except av.error.FFmpegError as exc:
-        log.info("%s: packet at pts %s is damaged: %s", path, packet.pts, exc)
-        return []
+def _write_start_codes(packet: Packet[VideoStream]) -> bool:
+    """Replaces the lengths of NAL units by start codes, in place; returns `False`, all being as before, if they differ.
+
+    FFmpeg's filter gives Python's lock up several times for each packet, and waits for it as often.
+    """
+    data = memoryview(packet)
+    at, places = 0, []
+    while at + 4 < len(data):
+        places.append(at)
+        at += 4 + int.from_bytes(data[at : at + 4])
+    if at != len(data):
+        return False
+    for place in places:
+        data[place : place + 4] = _START_CODE
+    return True

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -32,6 +31,7 @@ from segmentation.errors import (
 )
 from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.discovery import device_index, enter_context, find_gpu, require_torch, require_video_libraries
+from segmentation.imports import imported
 from segmentation.installation import install
 from segmentation.media.containers import CUTOUTS, codec_for, of_pictures
 from segmentation.media.input import working_format
@@ -423,7 +423,7 @@ def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) ->
         choose(find_gpu(device_index(config)), installed())
     module, _, attribute = IMPLEMENTATIONS[stage][name].partition(":")
     try:
-        implementation: type[Stage] = getattr(import_module(module), attribute)
+        implementation: type[Stage] = getattr(imported(module), attribute)
     except ModuleNotFoundError as exc:
         raise BackendError(f"the package {exc.name} is not installed; {install('gpu')}") from exc
     except Exception as exc:  # other errors of loading a GPU library have no common class

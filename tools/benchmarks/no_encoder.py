@@ -28,7 +28,7 @@ class NoEncoder(Encoder):
         self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any, *, service: object = None
     ) -> None:
         self._gpu = gpu
-        self._encoder = PyAVEncoder(muxer, info, pix_fmt, config, None)
+        self._encoder = PyAVEncoder(muxer, info, pix_fmt, config, threads=1)  # more make opening it slow
         self._move = GpuTransfer(gpu, info, FORMATS[pix_fmt], config.batch_size or 1)
         self._queued: deque[Event] = deque()
         self._begun = False

@@ -28,7 +28,7 @@ from segmentation.media.bitstream import (
 )
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import open_input
-from segmentation.media.start_codes import bitstream_filter, filtered
+from segmentation.media.start_codes import PacketFilter
 from segmentation.media.whole_packets import whole_packets
 
 if TYPE_CHECKING:
@@ -185,11 +185,11 @@ def read(
         assert isinstance(stream, VideoStream)
         if sought is not None:
             container.seek(sought, stream=stream)
-        filters = bitstream_filter(stream)
+        filtered = PacketFilter(stream, info.path)
         try:
             for packet in whole_packets(container, stream, damaged):
                 refuse_encrypted(packet, info.path)
-                made = filtered(packet, filters, info.path)
+                made = filtered(packet)
                 if not made:
                     damaged()
                 for ready in made:
@@ -253,7 +253,7 @@ def _leads_before(info: VideoInfo, first: int) -> bool:
             return False
         if not (found.is_keyframe and found.pts <= first):
             return False
-        ready = filtered(found, bitstream_filter(stream), info.path)
+        ready = PacketFilter(stream, info.path)(found)
         return not any(refreshes_gradually(info.codec, bytes(packet)) for packet in ready)
 
 

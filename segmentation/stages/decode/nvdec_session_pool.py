@@ -36,6 +36,7 @@ class NvdecSessionPool:
 
     def __init__(self) -> None:
         self.files = 0  # that are being decoded
+        self.working = 0  # threads that decode, of all files
         self.lock = threading.Lock()
         self._idle: list[NvdecSession] = []  # the least recently used one first
         self._gpu: Gpu | None = None
@@ -80,8 +81,9 @@ class NvdecSessionPool:
 class Share:
     """A file's part of NVDEC's engines, which all files in a pool share evenly.
 
-    A file's threads decode between `begin` and `end`, and ask after each chunk whether they are one too many. More
-    sessions at a time than engines would make no file faster, and creating them takes longer than decoding short files.
+    A file's threads decode between `begin` and `end`, and ask after each chunk whether they are one too many. Of all
+    files together there are no more threads than engines, but at least one for each file: more would make no file
+    faster, and creating their sessions takes longer than decoding short files.
     """
 
     def __init__(self, pool: NvdecSessionPool, engines: int) -> None:
@@ -100,20 +102,21 @@ class Share:
     def begin(self) -> bool:
         """Returns whether one more thread may decode. It has begun then."""
         with self._pool.lock:
-            free = not self._left and self._working < self.size
-            self._working += free
-            return free
+            free = self._working < self.size and (self._working == 0 or self._pool.working < self._engines)
+            begun = free and not self._left
+            self._count(int(begun))
+            return begun
 
     def end(self) -> None:
         """Says that a thread decodes no longer."""
         with self._pool.lock:
-            self._working -= 1
+            self._count(-1)
 
     def end_surplus(self) -> bool:
         """Returns whether the calling thread is one more than may decode. It has ended then."""
         with self._pool.lock:
             surplus = self._working > self.size
-            self._working -= surplus
+            self._count(-int(surplus))
             return surplus
 
     def leave(self) -> None:
@@ -121,3 +124,7 @@ class Share:
         with self._pool.lock:
             self._pool.files -= not self._left
             self._left = True
+
+    def _count(self, threads: int) -> None:
+        self._working += threads
+        self._pool.working += threads

@@ -97,6 +97,20 @@ def test_a_file_has_no_more_threads_than_its_share() -> None:
     assert ours.begin()
 
 
+def test_all_files_have_no_more_threads_than_engines_but_one_each() -> None:
+    pool = NvdecSessionPool()
+    first = Share(pool, 4)
+    assert [first.begin() for _ in range(4)] == [True] * 4
+    second = Share(pool, 4)
+    assert second.begin() and not second.begin()
+    first.end()
+    assert not second.begin()
+    first.end()
+    assert second.begin() and not second.begin()
+    third = Share(pool, 4)
+    assert third.begin() and not third.begin()
+
+
 def test_of_threads_that_ask_at_once_only_the_surplus_ends() -> None:
     pool = NvdecSessionPool()
     share = Share(pool, 7)

@@ -159,6 +159,10 @@ class Config:
     """Seconds between attempts to reconnect to a live source that was lost, `FIRST..LONGEST`: each pause is twice the
     one before. `never` ends the run at the first loss. Default: `0.5..10`."""
 
+    cut_every: float | None = None
+    """Seconds after which the output of a live source goes on in a new file, at the next keyframe: 1 to 86,400.
+    `output` may have `{name}` and the fields of `strftime` then. Default: one file."""
+
     # Codec: `stages.encode`
 
     codec: Codec | None = None
@@ -378,6 +382,8 @@ class Config:
             raise ConfigError(f"max delay {self.max_delay}: must be more than 0 seconds, and at most {_LONGEST_WAIT}")
         if not 0.1 <= self.stall <= _LONGEST_WAIT:
             raise ConfigError(f"stall {self.stall}: must lie in 0.1 to {_LONGEST_WAIT} seconds")
+        if self.cut_every is not None and not 1 <= self.cut_every <= _LONGEST_WAIT:
+            raise ConfigError(f"cut every {self.cut_every}: must lie in 1 to {_LONGEST_WAIT} seconds")
         self.pauses  # noqa: B018  # raises
 
     def _check_codec(self) -> None:

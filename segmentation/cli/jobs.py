@@ -15,7 +15,7 @@ from segmentation.errors import ConfigError
 from segmentation.media.containers import CUTOUTS, PICTURES
 from segmentation.media.input import is_url
 from segmentation.options import RunOptions
-from segmentation.pipeline.output_paths import default_output
+from segmentation.pipeline.output_paths import NAME, default_output, fill_name
 from segmentation.pipeline.plan import may_use_gpu
 
 # With a GPU, half of a short clip's time goes into opening it and waiting for its last frames. On the CPU one input
@@ -71,7 +71,7 @@ def make_jobs(sources: Sequence[Source], output: str | None, config: Config) -> 
     several = len(sources) > 1
     if several and STANDARD in (output, config.results):
         raise ConfigError("-: several inputs can't share standard output; name a folder")
-    folder = output is not None and _is_folder("output", output, several=several)
+    folder = output is not None and NAME not in output and _is_folder("output", output, several=several)
     if config.trace is not None and several:
         raise ConfigError(f"--trace {config.trace}: one file for one input; trace them apart")
     jobs: list[Job] = []
@@ -106,7 +106,8 @@ def _targets(
         for number, source in enumerate(sources):
             target = default_output(source.path, config, whole_name=number in whole)
             if output is not None:
-                target = Path(output, source.folder, target.name) if folder else Path(output)
+                named = fill_name(Path(output), source.path)
+                target = Path(output, source.folder, target.name) if folder else named
             targets.append(target)
         places = [os.path.abspath(target) for target in targets]
         count = Counter(places)
@@ -143,8 +144,8 @@ def _name_others(job: Job, config: Config, source: Source, *, several: bool, who
     """
 
     def within(option: str, path: str | Path, name: str) -> Path:
-        if not _is_folder(option, path, several=several):
-            return Path(path)
+        if NAME in str(path) or not _is_folder(option, path, several=several):
+            return fill_name(Path(path), source.path)
         file = Path(path, source.folder, name)
         job.folders.add(file.parent)
         return file

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import av.error
 from av.codec.context import Flags
 from av.video.codeccontext import VideoCodecContext
-from av.video.frame import VideoFrame
+from av.video.frame import PictureType, VideoFrame
 
 from segmentation.errors import OutputError, one_line
 from segmentation.frames import FORMATS, Plane, VideoInfo
@@ -21,6 +21,9 @@ from segmentation.rate_factor import RateFactor
 
 if TYPE_CHECKING:
     from segmentation.config import Config
+
+
+_LIVE_GOP = 2  # seconds between the keyframes of a live source
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,26 @@ def describe_context(context: VideoCodecContext, info: VideoInfo, tag: str | Non
     context.color_primaries, context.color_trc = info.color.primaries, info.color.transfer
     if tag is not None:
         context.codec_tag = tag
+
+
+class LiveKeyframes:
+    """Asks the encoder for keyframes at a distance in time: files of live sources are cut, and viewers join, there.
+
+    The rate that a live source states is no measure of that distance.
+    """
+
+    def __init__(self, info: VideoInfo) -> None:
+        self._wanted = info.live is not None
+        self._step = round(_LIVE_GOP / info.time_base)
+        self._next = self._step
+
+    def mark(self, picture: VideoFrame) -> VideoFrame:
+        """Returns the next picture, with its wish for a keyframe."""
+        assert picture.pts is not None
+        if self._wanted and picture.pts >= self._next:
+            picture.pict_type = PictureType.I
+            self._next = (picture.pts // self._step + 1) * self._step
+        return picture
 
 
 def codec_options(name: str, config: Config, extra: dict[str, str]) -> dict[str, str]:

@@ -120,7 +120,8 @@ class Batch:
         before = {path for path in job.written if os.path.exists(path)}
         try:
             job.make_folders()
-            source, target = video_in(job.source), video_out(job.target, self.segmenter.config, self.stdout)
+            source = video_in(job.source)
+            target = job.address or video_out(job.target, self.segmenter.config, self.stdout)
             options = job.options
             if str(options.get("results")) == STANDARD:
                 options = options | {"results": lines_out(self.stdout)}

@@ -15,6 +15,7 @@ from segmentation.errors import ConfigError
 from segmentation.media.containers import CUTOUTS, PICTURES
 from segmentation.media.input import is_url
 from segmentation.options import RunOptions
+from segmentation.output_stream import is_output_address
 from segmentation.pipeline.output_paths import NAME, default_output, fill_name
 from segmentation.pipeline.plan import may_use_gpu
 
@@ -38,13 +39,14 @@ class Job:
     target: Path
     options: RunOptions
     folders: set[Path] = field(default_factory=set)  # to be made if they are missing
+    address: str | None = None  # that the video is sent to, in place of `target`
 
     @property
     def written(self) -> list[Path]:
         """Returns the files that this run writes."""
         others = (self.options.get("results"), self.options.get("save_masks"))
         also = [Path(path) for _, path in self.options.get("also", ())]
-        paths = [self.target, *also, *(Path(str(path)) for path in others if path)]
+        paths = [*([] if self.address else [self.target]), *also, *(Path(str(path)) for path in others if path)]
         return [path for path in paths if str(path) != STANDARD and not is_fifo(path)]
 
     @property
@@ -64,11 +66,15 @@ def jobs_at_a_time(config: Config) -> int:
 
 
 def make_jobs(sources: Sequence[Source], output: str | None, config: Config) -> list[Job]:
-    """Returns a job for each input. `output` is a file or a folder.
+    """Returns a job for each input. `output` is a file, a folder, or an address that video is sent to.
 
-    Raises `ConfigError` if two jobs have a file in common.
+    Raises `ConfigError` if two jobs have a file or an address in common.
     """
     several = len(sources) > 1
+    address = output if is_output_address(output) else None
+    output = None if address else output
+    if several and address is not None and NAME not in address:
+        raise ConfigError(f"--output {address}: several inputs need an address each; write {NAME} in it")
     if several and STANDARD in (output, config.results):
         raise ConfigError("-: several inputs can't share standard output; name a folder")
     folder = output is not None and NAME not in output and _is_folder("output", output, several=several)
@@ -80,7 +86,7 @@ def make_jobs(sources: Sequence[Source], output: str | None, config: Config) -> 
     for source, target, whole in _targets(sources, output, config, folder=folder):
         if os.path.exists(target) and files.get(_identity(target), source.path) != source.path:
             raise ConfigError(f"{source.path}: its output {target} is an input too; name another with -o")
-        job = Job(source.path, target, {})
+        job = Job(source.path, target, {}, address=fill_name(address, source.path))
         if folder:
             job.folders.add(target.parent)
         _name_others(job, config, source, several=several, whole=whole)

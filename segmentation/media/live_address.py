@@ -59,7 +59,7 @@ def connect(path: str, access: Access) -> InputContainer:
     if scheme not in _ALLOWED:
         device: InputContainer = av.open(path, "r", format="v4l2", timeout=limits, **OPEN_OPTIONS)
         return device
-    _look_up(path, scheme)
+    look_up(path, scheme)
     protocols, formats = _ALLOWED[scheme]
     path = scheme + path[len(scheme) :]  # FFmpeg knows schemes in lower case alone
     options = {"protocol_whitelist": protocols, "format_whitelist": formats, "analyzeduration": str(_ANALYSIS)}
@@ -106,7 +106,7 @@ def _scheme(path: str) -> str:
     return scheme.lower() if separator else ""
 
 
-def _look_up(path: str, scheme: str) -> None:
+def look_up(path: str, scheme: str) -> None:
     """Raises `OSError` for a name that can't be resolved, which FFmpeg calls an input/output error.
 
     Raises `ValueError` for an address that is none.

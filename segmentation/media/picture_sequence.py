@@ -14,8 +14,9 @@ from segmentation.frames import VideoInfo
 from segmentation.media.containers import NUMBER, PICTURES, name_pattern
 from segmentation.media.muxer import Muxer
 from segmentation.media.parts_muxer import PartsMuxer
+from segmentation.media.push_muxer import PushMuxer
 from segmentation.media.stream_muxer import StreamMuxer
-from segmentation.output_stream import OutputStream, Target
+from segmentation.output_stream import OutputAddress, OutputStream, Target
 
 
 def open_output(target: Target, info: VideoInfo, config: Config, option: str = "-o") -> Muxer:
@@ -25,6 +26,8 @@ def open_output(target: Target, info: VideoInfo, config: Config, option: str = "
 
     `option` is the one that names the target. Raises `OutputError`.
     """
+    if isinstance(target, OutputAddress):
+        return PushMuxer(target, info, config, option)
     if isinstance(target, OutputStream):
         return StreamMuxer(target, info, config, option)
     if config.cut_every is not None:

@@ -13,7 +13,7 @@ from segmentation.errors import ConfigError
 from segmentation.media.containers import NUMBER, PICTURE_SUFFIXES, PICTURES, is_sequence
 from segmentation.media.live_address import is_live, split_name
 from segmentation.media.webp import is_animated_webp
-from segmentation.output_stream import OutputStream, Target
+from segmentation.output_stream import OutputAddress, OutputStream, Target
 
 T = TypeVar("T")
 
@@ -60,6 +60,8 @@ def fill_name(output: T, source: object) -> T:
 
 def with_name(config: Config, source: object) -> Config:
     """Returns the options with all names of files filled, see `fill_name`."""
+    if not (isinstance(source, str) and is_live(source)):
+        return config
     return replace(
         config,
         also=[(effect, fill_name(path, source)) for effect, path in config.also],
@@ -86,6 +88,11 @@ def live_name(source: str, *, whole: bool) -> str:
 def check_streams(source: str | ByteSource, target: Target, config: Config) -> None:
     """Raises `ConfigError` for options that a pipe can't have: what it held can't be read again."""
     check_live(source, config)
+    live = isinstance(source, str) and is_live(source)
+    if isinstance(target, OutputAddress) and not live:
+        raise ConfigError(f"output {target}: takes live sources, whose frames come at their own speed; name a file")
+    if isinstance(target, OutputStream) and config.cut_every is not None:
+        raise ConfigError(f"cut every {config.cut_every:g}: is for files, and {target} is none; leave out --cut-every")
     if not config.verify:
         return
     if isinstance(source, ByteSource) and not source.seekable:

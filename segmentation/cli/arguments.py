@@ -157,6 +157,11 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
         help="seconds between attempts to reconnect, at first and at most; never: the run ends (default: 0.5..10)",
     )
     add(
+        "--low-delay",
+        action="store_true",
+        help="hold back no frame: no smoothing of the masks unless --smooth says so, larger files (default: no)",
+    )
+    add(
         "--cut-every",
         type=_time,
         metavar="TIME",

@@ -109,6 +109,8 @@ def check_live(source: str | ByteSource, config: Config) -> None:
     if not (isinstance(source, str) and is_live(source)):
         if config.cut_every is not None:
             raise ConfigError(f"cut every {config.cut_every:g}: is for live sources; leave out --cut-every")
+        if config.low_delay:
+            raise ConfigError("low delay: is for live sources; leave out --low-delay")
         return
     reasons = {"start": "has no beginning", "verify": "can't be read again", "masks": "is never the same"}
     for name, reason in reasons.items():

@@ -193,6 +193,10 @@ def test_what_cant_be_sent_is_refused(segmenter: Segmenter) -> None:
         segmenter.run("samples/astronaut.mp4", "rtsp://127.0.0.1:1/x")
     with pytest.raises(ConfigError, match="is for files"):
         segmenter.run("rtsp://127.0.0.1:1/x", "udp://127.0.0.1:9", cut_every=60)
+    with pytest.raises(ConfigError, match="leave out --low-delay"):
+        segmenter.run("samples/astronaut.mp4", low_delay=True)
+    with pytest.raises(ConfigError, match="av1 holds back frames"):
+        segmenter.run("rtsp://127.0.0.1:1/x", low_delay=True, codec="av1")
     done = cli("rtsp://127.0.0.1:1/a", "rtsp://127.0.0.1:1/b", "-o", "rtsp://user:sesame@127.0.0.1:1/x")
     assert done.returncode == 2 and "several inputs need an address each; write {name} in it" in done.stderr
     assert PASSWORD not in done.stderr

@@ -44,6 +44,7 @@ _ALL = tuple(FORMATS)
 # Without the first people look better at the same size, and without the second encoding is faster. Superfast has no
 # macroblock trees. tools/results/rates.json has the figures.
 _X264 = "aq-mode=0:bframes=2:b-adapt=0:b-pyramid=none"
+_X264_LOW_DELAY = "aq-mode=0"  # these parameters win over a tune, and B-frames wait for the frame after them
 CODECS = {
     "h264": Codec("libx264", _ALL, {"preset": "superfast", "x264-params": _X264}, RateFactor(25, 16), {"qp": "0"}),
     "hevc": Codec(
@@ -161,6 +162,10 @@ def codec_options(name: str, config: Config, extra: dict[str, str]) -> dict[str,
     if config.preset is not None:
         options["preset"] = config.preset
         options.pop("x264-params", None)  # tuned together with the default preset
+    if config.low_delay:
+        options["tune"] = "zerolatency"
+        if "x264-params" in options:
+            options["x264-params"] = _X264_LOW_DELAY
     if config.quality == 0 and codec.lossless is not None:
         options |= codec.lossless
     elif codec.quality is not None:

@@ -26,7 +26,7 @@ from segmentation.frames import FORMATS, Frame, FrameBatch, Memory, VideoInfo
 from segmentation.media.muxer import Muxer
 from segmentation.stages.encode import Encoder, VideoPacket
 from segmentation.stages.encode.codec_settings import LiveKeyframes
-from segmentation.stages.encode.nvenc_support import ALWAYS, FULL, QUALITY, extras, nvenc_engine
+from segmentation.stages.encode.nvenc_support import ALWAYS, FULL, LOW_DELAY, QUALITY, extras, nvenc_engine
 from segmentation.stages.encode.pyav import describe_stream, round_up
 
 if TYPE_CHECKING:
@@ -149,4 +149,6 @@ def options(codec: str, config: Config, extra: dict[str, str]) -> dict[str, str]
         return {**chosen, "tune": "lossless", "bf": "0"}
     quality = QUALITY[codec].of(config.quality)
     chosen |= {**ALWAYS, **extra, "cq": str(max(1, quality))}  # 0 lets NVENC choose
+    if config.low_delay:
+        chosen |= LOW_DELAY
     return {**chosen, "profile": "high"} if codec == "h264" else chosen  # of the others: main

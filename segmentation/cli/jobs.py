@@ -16,7 +16,7 @@ from segmentation.media.containers import CUTOUTS, PICTURES
 from segmentation.media.input import is_url
 from segmentation.options import RunOptions
 from segmentation.output_stream import is_output_address
-from segmentation.pipeline.output_paths import NAME, default_output, fill_name
+from segmentation.pipeline.output_paths import NAME, default_output, fill_name, live_name
 from segmentation.pipeline.plan import may_use_gpu
 
 # With a GPU, half of a short clip's time goes into opening it and waiting for its last frames. On the CPU one input
@@ -164,7 +164,8 @@ def _name_others(job: Job, config: Config, source: Source, *, several: bool, who
     masks = f"{default_output(source.path, whole_name=whole).stem}.masks.mkv"
     if config.results is not None:
         assert isinstance(config.results, str | Path), "the command has no file objects"
-        options["results"] = within("results", config.results, f"{target.stem}.jsonl")
+        stem = target.stem if config.cut_every is None else live_name(source.path, whole=True)  # the former has a time
+        options["results"] = within("results", config.results, f"{stem}.jsonl")
     if config.save_masks is not None:
         options["save_masks"] = within("save-masks", config.save_masks, masks)
     if config.masks is not None:

@@ -90,14 +90,14 @@ def test_a_killed_process_leaves_all_but_the_last_second(tmp_path: Path) -> None
 def test_the_command_names_files_and_reports_by_the_sources_names(tmp_path: Path) -> None:
     with RtspServer(auth="Digest") as hall, RtspServer() as gate:
         sources = [f"hall={hall.url(f'{USER}:{PASSWORD}')}", f"gate={gate.url()}"]
-        arguments = ["--max-frames", "5", "--json", "-v", "--cut-every", "60", "--results", "{name}.jsonl"]
+        arguments = ["--max-frames", "5", "--json", "-v", "--cut-every", "60", "--results", "lines/"]
         with start(*sources, "-o", "rec/{name}-%Y.mkv", *arguments, cwd=tmp_path) as process:
             out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert sorted(json.loads(line)["input"] for line in out.splitlines()) == ["gate", "hall"]
     year = time.strftime("%Y")
     names = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*"))
-    assert names == ["gate.jsonl", "hall.jsonl", f"rec/gate-{year}.mkv", f"rec/hall-{year}.mkv"]
+    assert names == ["lines/gate.jsonl", "lines/hall.jsonl", f"rec/gate-{year}.mkv", f"rec/hall-{year}.mkv"]
     assert PASSWORD not in out + err
 
 

@@ -4,8 +4,10 @@ The public names:
 
 - `segment`: processes one video.
 - `Segmenter`: processes many videos and pictures with one network, as a context manager.
+- `Streams`: runs cameras and streams that come and go, on one `Segmenter`, as a context manager.
+- `StreamEvent`: a change of one of them, from `Streams.events`.
 - `MaskedFrame`: a frame of a video with its mask, from `Segmenter.frames`.
-- `Config`: the options of both, which both also take as keywords.
+- `Config`: the options, which `segment`, `Segmenter` and `Streams` also take as keywords.
 - `Effect`: the option `effect`, parsed.
 - `Report`: the result of a run.
 - `SegmentationError`: base of the errors that users can act on. Each message is one line.
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from segmentation.pipeline.report import Report
     from segmentation.pipeline.segment import segment
     from segmentation.pipeline.session import Segmenter
+    from segmentation.pipeline.streams import StreamEvent, Streams
 
 # ONNX Runtime from 1.29 on writes an identifier to the home folder and looks up a host, unless this is set before its
 # import. All modules that import it lie in this package, and the variable reaches child processes too.
@@ -60,6 +63,8 @@ __all__ = [
     "Report",
     "SegmentationError",
     "Segmenter",
+    "StreamEvent",
+    "Streams",
     "segment",
 ]
 
@@ -69,6 +74,8 @@ _MODULES = {
     "MaskedFrame": "pipeline.frame_iterator",
     "Report": "pipeline.report",
     "Segmenter": "pipeline.session",
+    "StreamEvent": "pipeline.streams",
+    "Streams": "pipeline.streams",
     "segment": "pipeline.segment",
 }  # the others are errors
 

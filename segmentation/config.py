@@ -66,7 +66,7 @@ class Config:
 
     smooth: float | None = None
     """Strength of the masks' smoothing over time, from 0 (each frame's own mask) to 1. Default: 0.5, and 0 for saved
-    masks, see `smoothing_strength`."""
+    masks and with `low_delay`, see `smoothing_strength`."""
 
     interval: Interval = 0
     """Number of frames between two that the network sees, 0 to 30; their masks are propagated from both. `auto` decides
@@ -158,6 +158,14 @@ class Config:
     reconnect: str = "0.5..10"
     """Seconds between attempts to reconnect to a live source that was lost, `FIRST..LONGEST`: each pause is twice the
     one before. `never` ends the run at the first loss. Default: `0.5..10`."""
+
+    low_delay: bool = False
+    """For live sources: masks are smoothed only where `smooth` is given, and the encoder holds back no frame. H.264 and
+    HEVC alone; files are larger. Default: False."""
+
+    cut_every: float | None = None
+    """Seconds after which the output of a live source goes on in a new file, at the next keyframe: 1 to 86,400.
+    `output` may have `{name}` and the fields of `strftime` then. Default: one file."""
 
     # Codec: `stages.encode`
 
@@ -270,8 +278,8 @@ class Config:
 
     @property
     def smoothing_strength(self) -> float:
-        """Returns `smooth`, or its default: saved masks were smoothed when they were found."""
-        by_default = DEFAULT_SMOOTH if self.masks is None else 0.0
+        """Returns `smooth`, or its default: saved masks were smoothed when they were found, and smoothing waits."""
+        by_default = 0.0 if self.masks is not None or self.low_delay else DEFAULT_SMOOTH
         return by_default if self.smooth is None else self.smooth
 
     @property
@@ -378,6 +386,10 @@ class Config:
             raise ConfigError(f"max delay {self.max_delay}: must be more than 0 seconds, and at most {_LONGEST_WAIT}")
         if not 0.1 <= self.stall <= _LONGEST_WAIT:
             raise ConfigError(f"stall {self.stall}: must lie in 0.1 to {_LONGEST_WAIT} seconds")
+        if self.cut_every is not None and not 1 <= self.cut_every <= _LONGEST_WAIT:
+            raise ConfigError(f"cut every {self.cut_every}: must lie in 1 to {_LONGEST_WAIT} seconds")
+        if self.low_delay and self.codec not in (None, "h264", "hevc"):
+            raise ConfigError(f"low delay: {self.codec} holds back frames; use h264 or hevc, or leave out --low-delay")
         self.pauses  # noqa: B018  # raises
 
     def _check_codec(self) -> None:

@@ -67,6 +67,8 @@ class RunOptions(PictureOptions, total=False):
     max_delay: float
     stall: float
     reconnect: str
+    low_delay: bool
+    cut_every: float | None
     codec: Codec | None
     format: Format | None
     quality: Quality | None

@@ -8,12 +8,13 @@ from typing import BinaryIO, TypeAlias, get_args
 
 from segmentation.byte_source import is_fifo, name_of
 from segmentation.config import Config
-from segmentation.errors import ConfigError
+from segmentation.errors import ConfigError, hide_secrets
 from segmentation.options import Format
 
 Output: TypeAlias = str | Path | BinaryIO
 
 SUFFIXES: dict[Format, str] = dict(zip(get_args(Format), (".mkv", ".ts", ".nut", ".y4m", ".yuv"), strict=True))
+_SENT = {"rtsp": "rtsp", "udp": "mpegts"}  # scheme of an address that is written to, and FFmpeg's format
 _FORMATS = {suffix: name for name, suffix in SUFFIXES.items()}
 
 
@@ -52,6 +53,24 @@ class OutputStream:
             self._file.close()
 
 
+class OutputAddress(OutputStream):
+    """An address that the video is sent to as it is made."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(hide_secrets(address), None, "mpegts")  # the codecs of MPEG-TS are those that RTSP takes
+        self.scheme = address.partition("://")[0].lower()
+        self.address = self.scheme + address[len(self.scheme) :]  # FFmpeg knows schemes in lower case alone
+        self.container = _SENT[self.scheme]  # FFmpeg's name of the format
+
+    def open(self) -> None:
+        """Opens nothing: FFmpeg connects."""
+
+
+def is_output_address(output: object) -> bool:
+    """Returns whether an output is an address that video can be sent to."""
+    return isinstance(output, str) and output.partition("://")[0].lower() in _SENT and "://" in output
+
+
 Target: TypeAlias = Path | OutputStream
 
 
@@ -59,6 +78,10 @@ def as_target(output: Output | OutputStream, config: Config) -> Target:
     """Returns the file or stream that `output` stands for. Raises `ConfigError` if it can be neither."""
     if isinstance(output, OutputStream):
         return output
+    if isinstance(output, str) and is_output_address(output):
+        if config.format is not None:
+            raise ConfigError(f"format {config.format!r}: is for pipes; that of {output} follows from its scheme")
+        return OutputAddress(output)
     if isinstance(output, str | Path):
         path = Path(output)
         if is_fifo(path):

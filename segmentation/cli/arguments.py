@@ -59,8 +59,8 @@ def make_parser() -> Parser:
         "inputs",
         nargs="*",
         metavar="INPUT",
-        help="videos, pictures, folders of them, patterns, http(s) addresses, cameras (rtsp://, /dev/video0, ...), "
-        "- (standard input)",
+        help="videos, pictures, folders of them, patterns, http(s) addresses, cameras ([NAME=]rtsp://, "
+        "/dev/video0, ...), - (standard input)",
     )
     add(
         "-o",
@@ -155,6 +155,17 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
         "--reconnect",
         metavar="A..B|never",
         help="seconds between attempts to reconnect, at first and at most; never: the run ends (default: 0.5..10)",
+    )
+    add(
+        "--low-delay",
+        action="store_true",
+        help="hold back no frame: no smoothing of the masks unless --smooth says so, larger files (default: no)",
+    )
+    add(
+        "--cut-every",
+        type=_time,
+        metavar="TIME",
+        help="go on in a new file; -o takes {name} and strftime's fields then (default: one file)",
     )
 
 

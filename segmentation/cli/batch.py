@@ -16,7 +16,8 @@ from segmentation.cli.jobs import Job
 from segmentation.cli.progress import BatchProgress
 from segmentation.cli.standard_streams import STANDARD, lines_out, video_in, video_out
 from segmentation.cli.workers import in_threads
-from segmentation.errors import SegmentationError, hide_secrets
+from segmentation.errors import SegmentationError
+from segmentation.media.live_address import source_label
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.session import Segmenter
 
@@ -50,8 +51,8 @@ class Outcome:
             return json.dumps(asdict(self.report))
         if self.error is not None:
             message, code = failure(self.error)
-            return json.dumps({"input": hide_secrets(self.source), "error": message, "exit_code": code})
-        return json.dumps({"input": hide_secrets(self.source), "output": str(self.target), "skipped": True})
+            return json.dumps({"input": source_label(self.source), "error": message, "exit_code": code})
+        return json.dumps({"input": source_label(self.source), "output": str(self.target), "skipped": True})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ class Batch:
             return self._run(job, progress, alone=alone)
 
         def late(job: Job) -> Outcome:
-            text = f"{job.source}: was ended after {self.timeout:g} s (--timeout); nothing was written"
+            text = f"{source_label(job.source)}: was ended after {self.timeout:g} s (--timeout); nothing was written"
             return Outcome(job.source, error=OutOfTime(text))
 
         threads = in_threads(
@@ -119,7 +120,8 @@ class Batch:
         before = {path for path in job.written if os.path.exists(path)}
         try:
             job.make_folders()
-            source, target = video_in(job.source), video_out(job.target, self.segmenter.config, self.stdout)
+            source = video_in(job.source)
+            target = job.address or video_out(job.target, self.segmenter.config, self.stdout)
             options = job.options
             if str(options.get("results")) == STANDARD:
                 options = options | {"results": lines_out(self.stdout)}

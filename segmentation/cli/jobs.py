@@ -15,7 +15,8 @@ from segmentation.errors import ConfigError
 from segmentation.media.containers import CUTOUTS, PICTURES
 from segmentation.media.input import is_url
 from segmentation.options import RunOptions
-from segmentation.pipeline.output_paths import default_output
+from segmentation.output_stream import is_output_address
+from segmentation.pipeline.output_paths import NAME, default_output, fill_name, live_name
 from segmentation.pipeline.plan import may_use_gpu
 
 # With a GPU, half of a short clip's time goes into opening it and waiting for its last frames. On the CPU one input
@@ -38,13 +39,14 @@ class Job:
     target: Path
     options: RunOptions
     folders: set[Path] = field(default_factory=set)  # to be made if they are missing
+    address: str | None = None  # that the video is sent to, in place of `target`
 
     @property
     def written(self) -> list[Path]:
         """Returns the files that this run writes."""
         others = (self.options.get("results"), self.options.get("save_masks"))
         also = [Path(path) for _, path in self.options.get("also", ())]
-        paths = [self.target, *also, *(Path(str(path)) for path in others if path)]
+        paths = [*([] if self.address else [self.target]), *also, *(Path(str(path)) for path in others if path)]
         return [path for path in paths if str(path) != STANDARD and not is_fifo(path)]
 
     @property
@@ -64,14 +66,18 @@ def jobs_at_a_time(config: Config) -> int:
 
 
 def make_jobs(sources: Sequence[Source], output: str | None, config: Config) -> list[Job]:
-    """Returns a job for each input. `output` is a file or a folder.
+    """Returns a job for each input. `output` is a file, a folder, or an address that video is sent to.
 
-    Raises `ConfigError` if two jobs have a file in common.
+    Raises `ConfigError` if two jobs have a file or an address in common.
     """
     several = len(sources) > 1
+    address = output if is_output_address(output) else None
+    output = None if address else output
+    if several and address is not None and NAME not in address:
+        raise ConfigError(f"--output {address}: several inputs need an address each; write {NAME} in it")
     if several and STANDARD in (output, config.results):
         raise ConfigError("-: several inputs can't share standard output; name a folder")
-    folder = output is not None and _is_folder("output", output, several=several)
+    folder = output is not None and NAME not in output and _is_folder("output", output, several=several)
     if config.trace is not None and several:
         raise ConfigError(f"--trace {config.trace}: one file for one input; trace them apart")
     jobs: list[Job] = []
@@ -80,7 +86,7 @@ def make_jobs(sources: Sequence[Source], output: str | None, config: Config) -> 
     for source, target, whole in _targets(sources, output, config, folder=folder):
         if os.path.exists(target) and files.get(_identity(target), source.path) != source.path:
             raise ConfigError(f"{source.path}: its output {target} is an input too; name another with -o")
-        job = Job(source.path, target, {})
+        job = Job(source.path, target, {}, address=fill_name(address, source.path))
         if folder:
             job.folders.add(target.parent)
         _name_others(job, config, source, several=several, whole=whole)
@@ -106,7 +112,8 @@ def _targets(
         for number, source in enumerate(sources):
             target = default_output(source.path, config, whole_name=number in whole)
             if output is not None:
-                target = Path(output, source.folder, target.name) if folder else Path(output)
+                named = fill_name(Path(output), source.path)
+                target = Path(output, source.folder, target.name) if folder else named
             targets.append(target)
         places = [os.path.abspath(target) for target in targets]
         count = Counter(places)
@@ -143,8 +150,8 @@ def _name_others(job: Job, config: Config, source: Source, *, several: bool, who
     """
 
     def within(option: str, path: str | Path, name: str) -> Path:
-        if not _is_folder(option, path, several=several):
-            return Path(path)
+        if NAME in str(path) or not _is_folder(option, path, several=several):
+            return fill_name(Path(path), source.path)
         file = Path(path, source.folder, name)
         job.folders.add(file.parent)
         return file
@@ -157,7 +164,8 @@ def _name_others(job: Job, config: Config, source: Source, *, several: bool, who
     masks = f"{default_output(source.path, whole_name=whole).stem}.masks.mkv"
     if config.results is not None:
         assert isinstance(config.results, str | Path), "the command has no file objects"
-        options["results"] = within("results", config.results, f"{target.stem}.jsonl")
+        stem = target.stem if config.cut_every is None else live_name(source.path, whole=True)  # the former has a time
+        options["results"] = within("results", config.results, f"{stem}.jsonl")
     if config.save_masks is not None:
         options["save_masks"] = within("save-masks", config.save_masks, masks)
     if config.masks is not None:

@@ -10,7 +10,8 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgres
 from rich.text import Text
 
 from segmentation.cli.console import console, say
-from segmentation.errors import hide_secrets, printable
+from segmentation.errors import printable
+from segmentation.media.live_address import source_label
 
 INTERVAL = 30.0  # seconds between two lines where there is no terminal
 
@@ -51,7 +52,7 @@ class BatchProgress:
 
     def begin(self, source: str) -> tuple[Callable[[int, int], None], Callable[[], None]]:
         """Returns two functions: one shows an input's progress, (frames done, frames expected or 0), one its end."""
-        name = printable(hide_secrets(source).rpartition("/")[2])
+        name = printable(source_label(source).rpartition("/")[2])
         task = self._bars.add_task(name, total=None, frames=True)
 
         def advance(done: int, expected: int) -> None:

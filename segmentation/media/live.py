@@ -18,7 +18,7 @@ from av.video.stream import VideoStream
 
 from segmentation.access import Access, check_size
 from segmentation.byte_source import ByteSource
-from segmentation.errors import InputError, hide_secrets, one_line
+from segmentation.errors import InputError, one_line
 from segmentation.frames import VideoInfo
 from segmentation.live_frames import LiveFrame, LiveFrames
 from segmentation.media.arrival_clock import ArrivalClock
@@ -31,7 +31,7 @@ from segmentation.media.input import (
     upright,
     video_stream,
 )
-from segmentation.media.live_address import connect, fault_of, is_live
+from segmentation.media.live_address import connect, fault_of, is_live, source_label, split_name
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +54,8 @@ class LiveReader:
     """Reads one source on a thread that always drains the connection, whatever the pipeline does with the frames."""
 
     def __init__(self, path: str, access: Access) -> None:
-        self._path, self._access = path, access
-        self._name = hide_secrets(path)  # errors and logs of others get this one
+        self._address, self._access = split_name(path)[1], access
+        self._name = source_label(path)  # errors and logs of others get this one
         self._frames = LiveFrames(access.max_delay)
         self._clock = ArrivalClock()
         self._info: VideoInfo | None = None  # of the first frame
@@ -123,7 +123,7 @@ class LiveReader:
         self._clock.restart()
         stall, begin = self._access.stall, time.monotonic()
         try:
-            container = connect(self._path, self._access)
+            container = connect(self._address, self._access)
         except (av.error.FFmpegError, OSError, ValueError) as exc:
             # At its limit FFmpeg ends with whatever error comes from what it has read by then.
             return fault_of(exc if time.monotonic() - begin < stall else TimeoutError(), stall)

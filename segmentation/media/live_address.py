@@ -9,9 +9,10 @@ import av.error
 from av.container import InputContainer
 
 from segmentation.access import Access
-from segmentation.errors import one_line
+from segmentation.errors import hide_secrets, one_line
 from segmentation.media.input import OPEN_OPTIONS
 
+_NAMED = re.compile(r"(\w[\w.-]*)=(.+)", re.DOTALL)
 _DEVICE = re.compile(r"/dev/video\d+")
 _PORTS = {"rtsp": 554, "rtsps": 322, "rtmp": 1935}
 # By scheme: the protocols and the formats that FFmpeg may use, so that no address leads to another kind of source.
@@ -29,8 +30,23 @@ _AT_ONCE = {"probesize": "32", "analyzeduration": "0"}
 
 
 def is_live(path: str) -> bool:
-    """Returns whether `path` names a camera or a stream rather than a file: by its scheme, or as /dev/videoN."""
-    return _scheme(path) in _ALLOWED or _DEVICE.fullmatch(path) is not None
+    """Returns whether `path` names a camera or a stream rather than a file: by its scheme, or as /dev/videoN.
+
+    A name may stand before it, as in `hall=rtsp://...`.
+    """
+    return _is_address(split_name(path)[1])
+
+
+def split_name(path: str) -> tuple[str, str]:
+    """Returns name and address of `NAME=ADDRESS`, a live source. The name of any other input is empty."""
+    found = _NAMED.fullmatch(path)
+    return (found[1], found[2]) if found is not None and _is_address(found[2]) else ("", path)
+
+
+def source_label(path: str) -> str:
+    """Returns what an input is called in messages, reports and traces: its name, or `path` without secrets."""
+    name, address = split_name(path)
+    return name or hide_secrets(address)
 
 
 def connect(path: str, access: Access) -> InputContainer:
@@ -43,7 +59,7 @@ def connect(path: str, access: Access) -> InputContainer:
     if scheme not in _ALLOWED:
         device: InputContainer = av.open(path, "r", format="v4l2", timeout=limits, **OPEN_OPTIONS)
         return device
-    _look_up(path, scheme)
+    look_up(path, scheme)
     protocols, formats = _ALLOWED[scheme]
     path = scheme + path[len(scheme) :]  # FFmpeg knows schemes in lower case alone
     options = {"protocol_whitelist": protocols, "format_whitelist": formats, "analyzeduration": str(_ANALYSIS)}
@@ -80,13 +96,17 @@ def fault_of(error: Exception, stall: float) -> str:
     return one_line(error)
 
 
+def _is_address(path: str) -> bool:
+    return _scheme(path) in _ALLOWED or _DEVICE.fullmatch(path) is not None
+
+
 def _scheme(path: str) -> str:
     """Returns the scheme of an address in lower case, empty for a file."""
     scheme, separator, _ = path.partition("://")
     return scheme.lower() if separator else ""
 
 
-def _look_up(path: str, scheme: str) -> None:
+def look_up(path: str, scheme: str) -> None:
     """Raises `OSError` for a name that can't be resolved, which FFmpeg calls an input/output error.
 
     Raises `ValueError` for an address that is none.

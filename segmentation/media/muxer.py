@@ -257,14 +257,20 @@ class Muxer:
 
     def _mux(self, packet: Packet[VideoStream] | Packet[Stream]) -> None:
         """Muxes one packet, moved to the output's clock."""
-        if self.shift:
+        self._mux_into(self.container, packet, self.shift)
+
+    def _mux_into(
+        self, container: OutputContainer, packet: Packet[VideoStream] | Packet[Stream], shift: Fraction
+    ) -> None:
+        """Muxes one packet, `shift` seconds earlier."""
+        if shift:
             assert packet.dts is not None and packet.time_base
-            shift = round(self.shift / packet.time_base)
-            packet.dts -= shift
+            ticks = round(shift / packet.time_base)
+            packet.dts -= ticks
             if packet.pts is not None:
-                packet.pts -= shift
+                packet.pts -= ticks
         try:
-            self.container.mux_one(packet)
+            container.mux_one(packet)
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
 

@@ -13,19 +13,25 @@ from segmentation.errors import OutputError
 from segmentation.frames import VideoInfo
 from segmentation.media.containers import NUMBER, PICTURES, name_pattern
 from segmentation.media.muxer import Muxer
+from segmentation.media.parts_muxer import PartsMuxer
+from segmentation.media.push_muxer import PushMuxer
 from segmentation.media.stream_muxer import StreamMuxer
-from segmentation.output_stream import OutputStream, Target
+from segmentation.output_stream import OutputAddress, OutputStream, Target
 
 
 def open_output(target: Target, info: VideoInfo, config: Config, option: str = "-o") -> Muxer:
-    """Opens `target` for writing: a stream, one file, or by its suffix a picture for each frame. Raises `OutputError`.
+    """Opens `target` for writing: a stream, one file, several in turn, or by its suffix a picture for each frame.
 
     A .webp without a place for numbers is an animation.
 
     `option` is the one that names the target. Raises `OutputError`.
     """
+    if isinstance(target, OutputAddress):
+        return PushMuxer(target, info, config, option)
     if isinstance(target, OutputStream):
         return StreamMuxer(target, info, config, option)
+    if config.cut_every is not None:
+        return PartsMuxer(target, info, config, option)
     suffix = target.suffix.lower()
     several = suffix in PICTURES and (suffix != ".webp" or NUMBER.search(target.name) is not None)
     return (PictureSequence if several else Muxer)(target, info, config, option)

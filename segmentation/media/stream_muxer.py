@@ -20,7 +20,7 @@ from segmentation.output_stream import OutputStream
 log = logging.getLogger(__name__)
 
 _CODECS = {"mpegts": ("h264", "hevc")}  # of the others, FFmpeg writes data that nobody can read
-_OPTIONS = {
+STREAM_OPTIONS = {
     "flush_packets": "1",
     # Microseconds: with subtitles, which come rarely, the muxer would wait 10 s for the next one.
     "max_interleave_delta": "1000000",
@@ -45,7 +45,7 @@ class StreamMuxer(Muxer):
 
     def _begin(self) -> OutputContainer:
         stream = self._stream
-        options = format_options(stream, self._info) | _OPTIONS | _OPTIONS_OF.get(stream.format, {})
+        options = format_options(stream, self._info) | STREAM_OPTIONS | _OPTIONS_OF.get(stream.format, {})
         stream.open()
         name = "yuv4mpegpipe" if stream.format == "y4m" else stream.format
         return av.open(stream, "w", format=name, container_options=options)

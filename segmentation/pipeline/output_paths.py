@@ -2,16 +2,22 @@
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from segmentation.byte_source import ByteSource, is_fifo
 from segmentation.config import Config
 from segmentation.effect import Effect
 from segmentation.errors import ConfigError
 from segmentation.media.containers import NUMBER, PICTURE_SUFFIXES, PICTURES, is_sequence
-from segmentation.media.live_address import is_live
+from segmentation.media.live_address import is_live, split_name
 from segmentation.media.webp import is_animated_webp
-from segmentation.output_stream import OutputStream, Target
+from segmentation.output_stream import OutputAddress, OutputStream, Target
+
+T = TypeVar("T")
+
+NAME = "{name}"  # in the names of outputs: stands for the name of the live source
 
 
 def default_output(input: str, config: Config | None = None, *, whole_name: bool = False) -> Path:
@@ -27,7 +33,8 @@ def default_output(input: str, config: Config | None = None, *, whole_name: bool
     cutout = Effect.parse(config.effect).kind == "cutout"
     suffix = ".mov" if cutout else ".mkv" if config.codec == "ffv1" else ".mp4"
     if is_live(input):
-        return Path(_live_name(input, whole=whole_name) + f".segmented{suffix}")
+        name = live_name(input, whole=whole_name)
+        return Path(f"{name}-%Y%m%d-%H%M%S.mkv" if config.cut_every is not None else f"{name}.segmented{suffix}")
     if input.startswith(("http://", "https://")):
         place = re.split("[?#]", input.partition("://")[2])[0].rstrip("/")
         input = place.rpartition("/")[2] if "/" in place else ""
@@ -44,8 +51,33 @@ def default_output(input: str, config: Config | None = None, *, whole_name: bool
     return Path(input).parent / f"{name or 'video'}.segmented{suffix}"
 
 
-def _live_name(address: str, *, whole: bool) -> str:
-    """Returns the last part of a live source's path, or host and path, as a name without the secrets."""
+def fill_name(output: T, source: object) -> T:
+    """Returns an output with the name of its live source in place of `{name}`, and any other output as it is."""
+    if not (isinstance(source, str) and is_live(source) and isinstance(output, str | Path)):
+        return output
+    return type(output)(str(output).replace(NAME, live_name(source, whole=True)))
+
+
+def with_name(config: Config, source: object) -> Config:
+    """Returns the options with all names of files filled, see `fill_name`."""
+    if not (isinstance(source, str) and is_live(source)):
+        return config
+    return replace(
+        config,
+        also=[(effect, fill_name(path, source)) for effect, path in config.also],
+        results=fill_name(config.results, source),
+        save_masks=fill_name(config.save_masks, source),
+    )
+
+
+def live_name(source: str, *, whole: bool) -> str:
+    """Returns the name of a live source for files: its own, or the last part of its path, or host and path.
+
+    No secrets are in it.
+    """
+    name, address = split_name(source)
+    if name:
+        return name
     # Some cameras have the password in the path: user=NAME_password=...
     place = re.split("[?#=]", address.partition("://")[2] or address)[0]
     host, _, path = place.partition("/")
@@ -56,6 +88,11 @@ def _live_name(address: str, *, whole: bool) -> str:
 def check_streams(source: str | ByteSource, target: Target, config: Config) -> None:
     """Raises `ConfigError` for options that a pipe can't have: what it held can't be read again."""
     check_live(source, config)
+    live = isinstance(source, str) and is_live(source)
+    if isinstance(target, OutputAddress) and not live:
+        raise ConfigError(f"output {target}: takes live sources, whose frames come at their own speed; name a file")
+    if isinstance(target, OutputStream) and config.cut_every is not None:
+        raise ConfigError(f"cut every {config.cut_every:g}: is for files, and {target} is none; leave out --cut-every")
     if not config.verify:
         return
     if isinstance(source, ByteSource) and not source.seekable:
@@ -65,8 +102,15 @@ def check_streams(source: str | ByteSource, target: Target, config: Config) -> N
 
 
 def check_live(source: str | ByteSource, config: Config) -> None:
-    """Raises `ConfigError` for options that a live source can't have: it has no beginning, and never comes again."""
+    """Raises `ConfigError` for options that a live source can't have: it has no beginning, and never comes again.
+
+    Likewise for those that it alone can have.
+    """
     if not (isinstance(source, str) and is_live(source)):
+        if config.cut_every is not None:
+            raise ConfigError(f"cut every {config.cut_every:g}: is for live sources; leave out --cut-every")
+        if config.low_delay:
+            raise ConfigError("low delay: is for live sources; leave out --low-delay")
         return
     reasons = {"start": "has no beginning", "verify": "can't be read again", "masks": "is never the same"}
     for name, reason in reasons.items():

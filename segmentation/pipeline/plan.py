@@ -281,15 +281,16 @@ def _with_outputs(plan: Plan, config: Config, info: VideoInfo, target: Target) -
 
 
 def _streaming(output: OutputPlan, info: VideoInfo) -> OutputPlan:
-    """The output with an encoder whose packets follow the frames closely, where it is a stream.
+    """The output with an encoder whose packets follow the frames closely, where it or the source is a stream.
 
     Encoders of segments put out nothing for seconds, and encoders on a GPU don't know uncompressed video.
     """
-    if not isinstance(output.path, OutputStream) or _is_cutout(output.config.effect):
+    target, wanted = output.path, output.config.encode
+    segments = info.live is not None and output.encode.name == "x264-segments"
+    if not (isinstance(target, OutputStream) or segments) or _is_cutout(output.config.effect):
         return output
-    wanted = output.config.encode
-    if output.path.format in UNCOMPRESSED and wanted not in (None, "x264"):
-        raise ConfigError(f"encode {wanted!r}: {output.path.format} is not compressed; leave out --encode")
+    if isinstance(target, OutputStream) and target.format in UNCOMPRESSED and wanted not in (None, "x264"):
+        raise ConfigError(f"encode {wanted!r}: {target.format} is not compressed; leave out --encode")
     if wanted is not None:
         return output
     return replace(output, encode=_choose("encode", ("x264",), output.config, info))

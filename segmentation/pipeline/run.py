@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from segmentation.access import access_of
 from segmentation.byte_source import ByteSource, source_name
 from segmentation.config import Config, exact
-from segmentation.errors import DeviceError, DeviceMemoryError, InputError, hide_secrets
+from segmentation.errors import DeviceError, DeviceMemoryError, InputError
 from segmentation.frames import Array, Frame, MaskedBatch, Memory, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.media.live import probe_any
+from segmentation.media.live_address import source_label
 from segmentation.models.model import Model
 from segmentation.output_stream import Target
 from segmentation.pipeline.compositor import Compositor
@@ -69,7 +70,7 @@ class Run:
     def __init__(self, resources: Resources, request: Request, trace: Trace | None) -> None:
         self._resources, self._request, self._trace = resources, request, trace
         self._config = request.config
-        self._source = hide_secrets(source_name(request.source))
+        self._source = source_label(source_name(request.source))
         self._frames = 0  # written
         self._last: Frame | None = None
         self._fault: DeviceError | None = None  # of the GPU, after the first frames were written

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Unpack, overload
 from segmentation.access import access_of
 from segmentation.byte_source import ByteSource, Input, opened_source, source_name
 from segmentation.config import Config
-from segmentation.errors import ConfigError, DeviceMemoryError, hide_secrets
+from segmentation.errors import ConfigError, DeviceMemoryError
 from segmentation.media.containers import PICTURES
-from segmentation.media.live_address import is_live
+from segmentation.media.live_address import is_live, source_label
 from segmentation.media.still import is_still
 from segmentation.options import FrameOptions, Options, PictureOptions, RunOptions
 from segmentation.output_stream import Output, OutputStream, as_target
 from segmentation.pipeline.frame_iterator import MaskedFrame, masked_frames
 from segmentation.pipeline.mask_stages import without_outputs
-from segmentation.pipeline.output_paths import check_names, check_streams, default_output
+from segmentation.pipeline.output_paths import check_names, check_streams, default_output, fill_name, with_name
 from segmentation.pipeline.picture_run import PictureRun
 from segmentation.pipeline.pictures import Mask, Picture, Pictures, Rgb, as_picture
 from segmentation.pipeline.report import Report
@@ -82,7 +82,8 @@ class Segmenter:
         stop = stop or threading.Event()
         if output is None and not isinstance(input, str | Path):
             raise ConfigError("output: name a file or give a file object; a default exists for files alone")
-        target = as_target(output if output is not None else default_output(str(input), config), config)
+        config = with_name(config, input)
+        target = as_target(default_output(str(input), config) if output is None else fill_name(output, input), config)
         check_names(str(input) if isinstance(input, str | Path) else None, target, config)
         with opened_source(input, stop) as source:
             check_streams(source, target, config)
@@ -105,7 +106,7 @@ class Segmenter:
                 once = isinstance(source, ByteSource) and not source.seekable
                 if once or not isinstance(exc, DeviceMemoryError):
                     raise
-                halve_batch(self._resources, config, hide_secrets(source_name(source)), exc)
+                halve_batch(self._resources, config, source_label(source_name(source)), exc)
 
     @overload
     def masks(self, frames: Picture, *, refine: bool | None = None) -> Mask: ...

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, TextIO
 
 from segmentation.atomic_file import PendingFile
 from segmentation.config import Config
-from segmentation.errors import OutputError, hide_secrets, one_line
+from segmentation.errors import OutputError, one_line
 from segmentation.frames import FrameBatch
+from segmentation.media.live_address import source_label
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -104,7 +105,7 @@ class Trace:
             self._finished = True
             self._flush()
             try:
-                name = Path(hide_secrets(self._source)).name
+                name = Path(source_label(self._source)).name
                 about = {"source": name, "clock": "time.perf_counter_ns, from the run's beginning"}
                 self._file.write(f'{self._metadata()}\n],"otherData":{json.dumps(about)}}}\n')
                 self._file.close()

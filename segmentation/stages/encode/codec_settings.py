@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import av.error
 from av.codec.context import Flags
 from av.video.codeccontext import VideoCodecContext
-from av.video.frame import VideoFrame
+from av.video.frame import PictureType, VideoFrame
 
 from segmentation.errors import OutputError, one_line
 from segmentation.frames import FORMATS, Plane, VideoInfo
@@ -21,6 +21,9 @@ from segmentation.rate_factor import RateFactor
 
 if TYPE_CHECKING:
     from segmentation.config import Config
+
+
+_LIVE_GOP = 2  # seconds between the keyframes of a live source
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ _ALL = tuple(FORMATS)
 # Without the first people look better at the same size, and without the second encoding is faster. Superfast has no
 # macroblock trees. tools/results/rates.json has the figures.
 _X264 = "aq-mode=0:bframes=2:b-adapt=0:b-pyramid=none"
+_X264_LOW_DELAY = "aq-mode=0"  # these parameters win over a tune, and B-frames wait for the frame after them
 CODECS = {
     "h264": Codec("libx264", _ALL, {"preset": "superfast", "x264-params": _X264}, RateFactor(25, 16), {"qp": "0"}),
     "hevc": Codec(
@@ -131,6 +135,26 @@ def describe_context(context: VideoCodecContext, info: VideoInfo, tag: str | Non
         context.codec_tag = tag
 
 
+class LiveKeyframes:
+    """Asks the encoder for keyframes at a distance in time: files of live sources are cut, and viewers join, there.
+
+    The rate that a live source states is no measure of that distance.
+    """
+
+    def __init__(self, info: VideoInfo) -> None:
+        self._wanted = info.live is not None
+        self._step = round(_LIVE_GOP / info.time_base)
+        self._next = self._step
+
+    def mark(self, picture: VideoFrame) -> VideoFrame:
+        """Returns the next picture, with its wish for a keyframe."""
+        assert picture.pts is not None
+        if self._wanted and picture.pts >= self._next:
+            picture.pict_type = PictureType.I
+            self._next = (picture.pts // self._step + 1) * self._step
+        return picture
+
+
 def codec_options(name: str, config: Config, extra: dict[str, str]) -> dict[str, str]:
     """Returns FFmpeg's options for a codec. `extra` options are added; `-params` are joined with the codec's own."""
     codec = CODECS[name]
@@ -138,6 +162,10 @@ def codec_options(name: str, config: Config, extra: dict[str, str]) -> dict[str,
     if config.preset is not None:
         options["preset"] = config.preset
         options.pop("x264-params", None)  # tuned together with the default preset
+    if config.low_delay:
+        options["tune"] = "zerolatency"
+        if "x264-params" in options:
+            options["x264-params"] = _X264_LOW_DELAY
     if config.quality == 0 and codec.lossless is not None:
         options |= codec.lossless
     elif codec.quality is not None:

@@ -25,7 +25,8 @@ from segmentation.errors import DeviceError, OutputError, one_line
 from segmentation.frames import FORMATS, Frame, FrameBatch, Memory, VideoInfo
 from segmentation.media.muxer import Muxer
 from segmentation.stages.encode import Encoder, VideoPacket
-from segmentation.stages.encode.nvenc_support import ALWAYS, FULL, QUALITY, extras, nvenc_engine
+from segmentation.stages.encode.codec_settings import LiveKeyframes
+from segmentation.stages.encode.nvenc_support import ALWAYS, FULL, LOW_DELAY, QUALITY, extras, nvenc_engine
 from segmentation.stages.encode.pyav import describe_stream, round_up
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class NvencEncoder(Encoder):
         library = f"{muxer.codec}_nvenc"
         self._error_prefix = f"{library} can't encode {self._width}x{self._height} {self._format}"
         self._stream = muxer.add_video(library, info, options(muxer.codec, config, extras(library, gpu.index)))
+        self._keyframes = LiveKeyframes(info)
         context = self._stream.codec_context
         describe_stream(context, info, muxer)
         context.width, context.height, context.pix_fmt = self._width, self._height, _MEMORY
@@ -104,7 +106,7 @@ class NvencEncoder(Encoder):
         # Stream -1: FFmpeg waits for no stream.
         picture = VideoFrame.from_dlpack((luma, chroma), self._format, stream=-1, cuda_context=self._cuda)
         picture.pts, picture.duration, picture.time_base = frame.pts, frame.duration, self._info.time_base
-        return picture
+        return self._keyframes.mark(picture)
 
     def _packets(self, picture: VideoFrame | None) -> list[VideoPacket]:
         try:
@@ -147,4 +149,6 @@ def options(codec: str, config: Config, extra: dict[str, str]) -> dict[str, str]
         return {**chosen, "tune": "lossless", "bf": "0"}
     quality = QUALITY[codec].of(config.quality)
     chosen |= {**ALWAYS, **extra, "cq": str(max(1, quality))}  # 0 lets NVENC choose
+    if config.low_delay:
+        chosen |= LOW_DELAY
     return {**chosen, "profile": "high"} if codec == "h264" else chosen  # of the others: main

@@ -22,7 +22,9 @@ from segmentation.rate_factor import RateFactor
 
 # NVENC's own scale, near that of x264 and x265: a guess, since no measurement leads from one to the other.
 QUALITY = {"h264": RateFactor(26, 19), "hevc": RateFactor(30, 23), "av1": RateFactor(32, 22)}
-ALWAYS = {"tune": "hq", "rc": "vbr", "rc-lookahead": "20", "spatial-aq": "1"}
+ALWAYS = {"tune": "hq", "rc": "vbr", "rc-lookahead": "20", "spatial-aq": "1", "forced-idr": "1"}
+# In place of others: no frame waits for later ones.
+LOW_DELAY = {"tune": "ull", "rc-lookahead": "0", "bf": "0", "delay": "0", "zerolatency": "1"}
 # Options that only newer GPUs support, best first. The first that open an encoder are used.
 EXTRAS = ({"bf": "3", "b_ref_mode": "middle", "temporal-aq": "1"}, {"bf": "3"}, {"bf": "0"})
 # Width and height of trials, and up to which every GPU's NVENC makes all codecs. Other sizes are tried themselves.

@@ -17,7 +17,13 @@ from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, FrameBatch, Memory, VideoInfo
 from segmentation.media.muxer import Muxer
 from segmentation.stages.encode import Encoder, VideoPacket
-from segmentation.stages.encode.codec_settings import CODECS, CodecSettings, codec_options, describe_context
+from segmentation.stages.encode.codec_settings import (
+    CODECS,
+    CodecSettings,
+    LiveKeyframes,
+    codec_options,
+    describe_context,
+)
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -68,6 +74,7 @@ class PyAVEncoder(Encoder):
             raise OutputError(f"{self._settings.error_prefix}: {least}; try another --codec")
         self._stream = muxer.add_video(codec.library, info, self._settings.options)
         self._settings.open(self._stream.codec_context)
+        self._keyframes = LiveKeyframes(info)
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -80,7 +87,8 @@ class PyAVEncoder(Encoder):
     def encode(self, batch: FrameBatch) -> list[VideoPacket]:
         packets: list[VideoPacket] = []
         for frame in batch.frames:
-            packets += self._packets(self._settings.copy_frame(frame.planes, frame.pts, frame.duration))
+            picture = self._settings.copy_frame(frame.planes, frame.pts, frame.duration)
+            packets += self._packets(self._keyframes.mark(picture))
         return packets
 
     def flush(self) -> list[VideoPacket]:

@@ -1,0 +1,202 @@
+"""Outputs of live sources: files that are cut, their names, and addresses that video is sent to."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from pipes import ENVIRONMENT
+from typing import Any
+
+import av
+import barcode
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from paths import ROOT
+from program import cli, start
+from rtsp_server import PASSWORD, USER, RtspServer
+
+from segmentation import ConfigError, OutputError, Segmenter
+
+SUPPORT = ENVIRONMENT | {"PYTHONPATH": str(ROOT / "tests" / "support")}
+
+
+def keep(batch: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.ones((len(batch), 32, 32), np.float32)
+
+
+@pytest.fixture(scope="module")
+def segmenter() -> Iterator[Segmenter]:
+    options: dict[str, Any] = {"device": "cpu", "input_size": (64, 64), "smooth": 0.0}
+    with Segmenter(model=keep, **options) as made:
+        yield made
+
+
+def frames_of(path: Path) -> list[tuple[int, float]]:
+    """Of each frame of a file its number, and when it is shown, in seconds."""
+    with av.open(str(path)) as file:
+        return [(barcode.read(f.to_ndarray(format="gray"))[0], float(f.time or 0)) for f in file.decode(video=0)]
+
+
+def test_files_are_cut_at_keyframes_and_lack_nothing(segmenter: Segmenter, tmp_path: Path) -> None:
+    with RtspServer(fps=30) as camera:
+        pattern = tmp_path / "%Y" / "{name}-%Y%m%d.mkv"
+        options: dict[str, Any] = {"cut_every": 2.0, "max_frames": 75, "max_delay": 10.0}
+        also = [("mask", tmp_path / "{name}-mask.mkv")]
+        report = segmenter.run("hall=" + camera.url(), pattern, also=also, **options)
+    year = time.strftime("%Y")
+    assert report.input == "hall" and report.output == str(tmp_path / "%Y" / "hall-%Y%m%d.mkv")
+    parts = sorted((tmp_path / year).iterdir(), key=lambda path: (len(path.name), path.name))
+    assert [re.sub(r"\d{8}", "DATE", path.name) for path in parts] == ["hall-DATE.mkv", "hall-DATE-2.mkv"]
+    found = [frames_of(part) for part in parts]
+    assert [part[0][1] for part in found] == [0, 0]
+    assert 2.0 <= (found[1][0][0] - found[0][0][0]) / 30 < 2.2 and found[0][-1][1] < 2.1
+    numbers = [number for part in found for number, _ in part]
+    assert len(numbers) == report.frames == 75 and numbers == sorted(set(numbers))
+    assert len(list(tmp_path.glob("hall-mask*.mkv"))) == 2
+
+
+def test_no_part_replaces_a_file(segmenter: Segmenter, tmp_path: Path) -> None:
+    (tmp_path / "hall.mkv").write_text("an earlier recording")
+    with RtspServer() as camera:
+        segmenter.run(f"hall={camera.url()}", tmp_path / "{name}.mkv", cut_every=60, max_frames=5, overwrite=True)
+    assert (tmp_path / "hall.mkv").read_text() == "an earlier recording"
+    assert len(frames_of(tmp_path / "hall-2.mkv")) == 5
+
+
+def test_a_killed_process_leaves_all_but_the_last_second(tmp_path: Path) -> None:
+    with RtspServer(auth="Basic", fps=30) as camera:
+        source = f"hall={camera.url(f'{USER}:{PASSWORD}')}"
+        options = ["-o", tmp_path / "{name}-%H.mkv", "--cut-every", "1:00", "--smooth", "0"]
+        with start(source, *options) as process:
+            process.until(lambda: any(path.stat().st_size > 30_000 for path in tmp_path.iterdir()))
+            time.sleep(1.5)
+            last = camera.sent[-1]
+            process.send_signal(signal.SIGKILL)
+            process.communicate(timeout=60)
+    (file,) = tmp_path.iterdir()
+    numbers = [number for number, _ in frames_of(file)]
+    assert re.fullmatch(r"hall-\d\d\.mkv", file.name) and numbers == sorted(set(numbers))
+    assert last - numbers[-1] < 2 * camera.fps  # a cluster of a second, and what is on its way
+
+
+def test_the_command_names_files_and_reports_by_the_sources_names(tmp_path: Path) -> None:
+    with RtspServer(auth="Digest") as hall, RtspServer() as gate:
+        sources = [f"hall={hall.url(f'{USER}:{PASSWORD}')}", f"gate={gate.url()}"]
+        arguments = ["--max-frames", "5", "--json", "-v", "--cut-every", "60", "--results", "lines/"]
+        with start(*sources, "-o", "rec/{name}-%Y.mkv", *arguments, cwd=tmp_path) as process:
+            out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert sorted(json.loads(line)["input"] for line in out.splitlines()) == ["gate", "hall"]
+    year = time.strftime("%Y")
+    names = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*"))
+    assert names == ["lines/gate.jsonl", "lines/hall.jsonl", f"rec/gate-{year}.mkv", f"rec/hall-{year}.mkv"]
+    assert PASSWORD not in out + err
+
+
+@pytest.mark.parametrize("name", ["out.mp4", "out.png"])
+def test_only_matroska_is_cut(name: str, segmenter: Segmenter, tmp_path: Path) -> None:
+    with RtspServer() as camera, pytest.raises(OutputError, match=r"end in \.mkv; name such a file with -o"):
+        segmenter.run(camera.url(), tmp_path / name, cut_every=60)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cant_be_made_is_one_line(segmenter: Segmenter, tmp_path: Path) -> None:
+    (tmp_path / "rec").write_text("a file")
+    with RtspServer() as camera, pytest.raises(OutputError, match=r"out\.mkv: cannot be written \(File exists\)"):
+        segmenter.run(camera.url(), tmp_path / "rec" / "out.mkv", cut_every=60)
+
+
+def test_an_output_that_fails_is_one_line_and_the_parts_before_stay(segmenter: Segmenter, tmp_path: Path) -> None:
+    folder, moved = tmp_path / "rec", tmp_path / "moved"
+
+    def replace(done: int, expected: int) -> None:
+        if done == 40:
+            folder.rename(moved)
+            folder.write_text("a file")
+
+    with RtspServer() as camera, pytest.raises(OutputError, match=r"cannot be written \(File exists\)"):
+        segmenter.run(camera.url(), folder / "out.mkv", cut_every=2, max_frames=200, max_delay=10, progress=replace)
+    assert len(frames_of(moved / "out.mkv")) > 40
+
+
+def test_files_as_inputs_are_not_cut(segmenter: Segmenter, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is for live sources; leave out --cut-every"):
+        segmenter.run("samples/astronaut.mp4", tmp_path / "out.mkv", cut_every=60)
+
+
+RECEIVES = """
+import sys
+import av, barcode
+
+url, options = sys.argv[1], {"rtsp_flags": "listen", "listen_timeout": "30"} if sys.argv[1].startswith("rtsp") else {}
+with av.open(url, options=options) as file:
+    print(file.streams.video[0].codec_context.name)
+    for frame, _ in zip(file.decode(video=0), range(20)):
+        print(barcode.read(frame.to_ndarray(format="gray"))[0], flush=True)
+"""
+
+
+@pytest.mark.parametrize("scheme", ["rtsp", "udp"])
+def test_the_result_is_sent_to_an_address(scheme: str, segmenter: Segmenter) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    url = f"{scheme}://127.0.0.1:{port}" + "/cam" * (scheme == "rtsp")
+    command = [sys.executable, "-c", RECEIVES, url]
+    stop = threading.Event()
+    with RtspServer() as camera, subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=SUPPORT) as receiver:
+        while not _has_port(port):
+            assert receiver.poll() is None
+            time.sleep(0.01)
+        threading.Thread(target=lambda: (receiver.wait(60), stop.set())).start()
+        with suppress(OutputError):  # the receiver closes the connection when it has enough
+            segmenter.run(camera.url(), url, stop=stop, max_delay=10.0)
+        assert receiver.stdout is not None
+        codec, *numbers = receiver.stdout.read().split()
+    found = [int(number) for number in numbers]
+    assert codec == "h264" and len(found) == 20
+    assert found == [number for number in camera.sent if found[0] <= number <= found[-1]]
+
+
+def _has_port(port: int) -> bool:
+    """Whether a process has bound the port."""
+    tables = (Path(f"/proc/net/{name}").read_text() for name in ("tcp", "udp"))
+    return any(re.search(rf": [0-9A-F]+:{port:04X} 00000000:0000", table) for table in tables)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("rtsp://someone:sesame@127.0.0.1:1/x", "Connection refused"),
+        ("rtsp://no-such-host.invalid/x", "the host's name is not known"),
+        ("rtsp://127.0.0.1:{mute}/x", "no answer that FFmpeg can read"),
+    ],
+)
+def test_an_address_that_takes_nothing_is_one_line(url: str, reason: str, segmenter: Segmenter) -> None:
+    with RtspServer() as camera, socket.create_server(("127.0.0.1", 0)) as mute:
+        begin = time.monotonic()
+        with pytest.raises(OutputError) as caught:
+            segmenter.run(camera.url(), url.format(mute=mute.getsockname()[1]), stall=0.5)
+    assert str(caught.value).endswith(f": can't be sent to ({reason})") and PASSWORD not in str(caught.value)
+    assert time.monotonic() - begin < 10
+
+
+def test_what_cant_be_sent_is_refused(segmenter: Segmenter) -> None:
+    with pytest.raises(ConfigError, match="takes live sources"):
+        segmenter.run("samples/astronaut.mp4", "rtsp://127.0.0.1:1/x")
+    with pytest.raises(ConfigError, match="is for files"):
+        segmenter.run("rtsp://127.0.0.1:1/x", "udp://127.0.0.1:9", cut_every=60)
+    with pytest.raises(ConfigError, match="leave out --low-delay"):
+        segmenter.run("samples/astronaut.mp4", low_delay=True)
+    with pytest.raises(ConfigError, match="av1 holds back frames"):
+        segmenter.run("rtsp://127.0.0.1:1/x", low_delay=True, codec="av1")
+    done = cli("rtsp://127.0.0.1:1/a", "rtsp://127.0.0.1:1/b", "-o", "rtsp://user:sesame@127.0.0.1:1/x")
+    assert done.returncode == 2 and "several inputs need an address each; write {name} in it" in done.stderr
+    assert PASSWORD not in done.stderr

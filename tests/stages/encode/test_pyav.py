@@ -1,0 +1,49 @@
+"""The encoder on the CPU for live sources: frames that it holds back, and where keyframes are."""
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from segmented import batches, moving
+from videos import video_info
+
+from segmentation import Config
+from segmentation.live_frames import LiveFrames
+from segmentation.media.muxer import Muxer
+from segmentation.stages.encode.pyav import PyAVEncoder
+
+COUNT = 100
+
+
+def encoded(folder: Path, config: Config) -> tuple[int, list[Fraction]]:
+    """Returns how many of the frames are held back at the end, and the times of the keyframes among all.
+
+    The source states 60 frames a second and has 25.
+    """
+    info = replace(video_info(time_base=Fraction(1, 1000)), rate=Fraction(60), live=LiveFrames(1.0))
+    with Muxer(folder / "out.mkv", info, config) as muxer:
+        encoder = PyAVEncoder(muxer, info, "yuv420p", config)
+        packets = []
+        for batch in batches(moving(COUNT, info, pts=[40 * number for number in range(COUNT)]), 1):
+            packets += encoder.encode(batch)
+        held = COUNT - len(packets)
+        packets += encoder.flush()
+    keyframes = [(packet.pts or 0) * packet.time_base for packet in packets if packet.is_keyframe]
+    return held, keyframes
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_with_low_delay_no_frame_is_held_back(codec: Literal["h264", "hevc"], tmp_path: Path) -> None:
+    config = Config(codec=codec, preset=None if codec == "h264" else "ultrafast")
+    assert encoded(tmp_path, config)[0] > 0
+    assert encoded(tmp_path, replace(config, low_delay=True))[0] == 0
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_keyframes_are_two_seconds_apart_whatever_rate_is_stated(
+    codec: Literal["h264", "hevc"], tmp_path: Path
+) -> None:
+    keyframes = encoded(tmp_path, Config(codec=codec, preset="ultrafast"))[1]
+    assert keyframes[:1] == [0] and {2} <= set(keyframes)

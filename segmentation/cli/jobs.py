@@ -11,7 +11,7 @@ from segmentation.cli.find_inputs import VIDEO_SUFFIXES, Source
 from segmentation.cli.standard_streams import STANDARD
 from segmentation.config import Config
 from segmentation.effect import Effect
-from segmentation.errors import ConfigError
+from segmentation.errors import ConfigError, hide_secrets
 from segmentation.media.containers import CUTOUTS, PICTURES
 from segmentation.media.input import is_url
 from segmentation.options import RunOptions
@@ -74,7 +74,7 @@ def make_jobs(sources: Sequence[Source], output: str | None, config: Config) -> 
     address = output if is_output_address(output) else None
     output = None if address else output
     if several and address is not None and NAME not in address:
-        raise ConfigError(f"--output {address}: several inputs need an address each; write {NAME} in it")
+        raise ConfigError(f"--output {hide_secrets(address)}: several inputs need an address each; write {NAME} in it")
     if several and STANDARD in (output, config.results):
         raise ConfigError("-: several inputs can't share standard output; name a folder")
     folder = output is not None and NAME not in output and _is_folder("output", output, several=several)

@@ -276,7 +276,7 @@ def test_nothing_is_left_after_close(count: int, flush: bool, tmp_path: Path) ->
             assert not count or encoder.flush()
         begin = time.monotonic()
         encoder.close()
-        assert time.monotonic() - begin < 1 and not children() and not frames_mapped()
+        assert time.monotonic() - begin < 10 and not children() and not frames_mapped()  # no wait that ends by itself
         encoder.close()
         with pytest.raises(OutputError, match="closed"):
             encoder.encode(next(batches(moving(1, info))))

@@ -80,7 +80,9 @@ def as_target(output: Output | OutputStream, config: Config) -> Target:
         return output
     if isinstance(output, str) and is_output_address(output):
         if config.format is not None:
-            raise ConfigError(f"format {config.format!r}: is for pipes; that of {hide_secrets(output)} follows from its scheme")
+            raise ConfigError(
+                f"format {config.format!r}: is for pipes; that of {hide_secrets(output)} follows from its scheme"
+            )
         return OutputAddress(output)
     if isinstance(output, str | Path):
         path = Path(output)

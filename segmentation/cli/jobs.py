@@ -21,7 +21,7 @@ from segmentation.pipeline.plan import may_use_gpu
 
 # With a GPU, half of a short clip's time goes into opening it and waiting for its last frames. On the CPU one input
 # fills all cores. More jobs take more memory: each holds up to 2 GB of frames for the encoders.
-JOBS_ON_GPU = 2
+JOBS_ON_GPU = 4
 _PATHS = ("/", "./", "../")
 _FILES = VIDEO_SUFFIXES | {
     ".jsonl",

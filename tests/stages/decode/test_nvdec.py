@@ -314,8 +314,8 @@ def test_a_session_that_fails_is_not_kept(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_closing_ends_all_threads(corpus: Path) -> None:
+    stage = decoder(probe(str(corpus / "nasa_13013.mp4")))  # the process's first one begins to read NVDEC's log
     before = threading.active_count()
-    stage = decoder(probe(str(corpus / "nasa_13013.mp4")))
     batches = iter(stage)
     next(batches)
     stage.close()

@@ -240,6 +240,7 @@ def test_cuda_memory_reaches_ffmpeg(pix_fmt: str, size: tuple[int, int], tmp_pat
     encoder._gpu, encoder._info, encoder._format = gpu, info, "nv12" if pix_fmt == "yuv420p" else "p010le"
     encoder._width, encoder._height = -(-size[0] // 2) * 2, -(-size[1] // 2) * 2
     encoder._cuda = nvenc.CudaContext(0, primary_ctx=False, current_ctx=True)
+    encoder._keyframes = nvenc.LiveKeyframes(info)
     planes = texture(5, info, pix_fmt)
     on_gpu = [torch.from_numpy(p)[None].to(gpu.device) for p in planes]
     torch.cuda.synchronize()

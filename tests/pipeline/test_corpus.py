@@ -87,7 +87,12 @@ def test_the_table_is_complete(corpus: Path) -> None:
     assert files == VIDEOS.keys() | REFUSED.keys()
 
 
-LONG = ("04_coffee.mp4", "bottle-detection.mp4")  # a minute of work together
+LONG = (
+    "04_coffee.mp4",
+    "05_default_juggle.mp4",
+    "bottle-detection.mp4",
+    "dog_eating_854132.mp4",
+)  # two minutes of work
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in VIDEOS])

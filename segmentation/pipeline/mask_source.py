@@ -6,6 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from segmentation.config import Config
@@ -13,7 +14,8 @@ from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory, Transfer
 from segmentation.models.model import Model
 from segmentation.pipeline.threads import Overlap, Turn
 from segmentation.pipeline.timing import StageClock
-from segmentation.stages.inference import Inference, InferenceResult
+from segmentation.stages.inference import InferenceResult
+from segmentation.stages.inference.shared_network import SharedNetwork
 from segmentation.stages.masks.saved import MaskReader
 from segmentation.stages.masks.smoothing import HostSmoothing, SmoothingBackend, smooth_masks
 from segmentation.stages.preprocess import Preprocessor
@@ -45,7 +47,7 @@ class Parts(TypedDict):
     """What `NetworkMasks` is made of, but for its smoothing."""
 
     preprocess: Preprocessor
-    infer: Inference
+    infer: SharedNetwork
     kept_memory: Memory
     transfer: Transfer
     clock: StageClock
@@ -57,7 +59,7 @@ class NetworkMasks(MaskSource):
     """Preprocess, inference, and smoothing over time where it is asked for."""
 
     preprocess: Preprocessor
-    infer: Inference
+    infer: SharedNetwork
     smoothing: SmoothingBackend[Any] | None
     kept_memory: Memory  # where the stages behind want the frames: the copy that is there already is passed on
     transfer: Transfer
@@ -84,30 +86,29 @@ class NetworkMasks(MaskSource):
 
     def find_and_finish(self, batch: FrameBatch, finish: Callable[[MaskedBatch], T]) -> T:
         """Returns `finish` of one batch with its masks, without smoothing."""
-        with self.turn.of(self.infer):  # the next call overwrites the masks
-            return finish(self._find(batch)[0])
+        return finish(self._find(batch)[0])
 
     def _find(self, batch: FrameBatch) -> tuple[MaskedBatch, Any]:
         """The batch with its masks, and the history that smoothing keeps of them."""
         self.transfer.enter()
+        kept, tensor = self.prepared(batch)
+        masks, class_map = self.inference(batch, tensor, len(batch))
         with self.turn.of(self.infer):
-            kept, tensor = self.prepared(batch)
-            masks, class_map = self.inference(batch, tensor, len(batch))
             history = None if self.smoothing is None else self.smoothing.keep(tensor, masks, len(batch))
         return MaskedBatch(frames=kept, masks=masks, class_map=class_map), history
 
     def inference(self, batch: FrameBatch, tensor: Array, count: int) -> InferenceResult:
-        """Returns what the network finds in `count` pictures. `batch` labels the call in a trace."""
+        """Returns what the network finds in `count` pictures. `batch` labels the call in a trace.
+
+        The caller does not hold `turn`.
+        """
         with self._counting:
             self.inferred += count
-        return self.clock.stage("infer", batch, self.infer, tensor)
+        return self.infer(tensor, count, partial(self.clock.stage, "infer", batch))
 
     def prepared(self, batch: FrameBatch) -> tuple[FrameBatch, Array]:
-        """Returns the batch where the stages behind want it, and the network's input, which the next call overwrites.
-
-        The caller holds `turn` for the network.
-        """
-        with self.turn.of(self.preprocess):
+        """Returns the batch where the stages behind want it, and the network's input, until the next call."""
+        with self.turn.of(self.infer), self.turn.of(self.preprocess):
             frames = self.transfer.frames(batch, self.preprocess.memory)
             made = self.clock.stage("preprocess", batch, self.preprocess, frames)
             tensor = self.transfer.rows(made, self.infer.memory, len(batch))

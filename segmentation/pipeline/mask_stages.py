@@ -17,7 +17,7 @@ from segmentation.pipeline.plan import Plan, with_next_network
 from segmentation.pipeline.propagated_masks import network_masks
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.timing import StageClock
-from segmentation.stages.inference import Inference
+from segmentation.stages.inference.shared_network import SharedNetwork
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -93,7 +93,7 @@ def load_network(
     config: Config,
     gpu: Gpu | None,
     preloader: ModelPreloader | None = None,
-) -> tuple[Plan, Inference]:
+) -> tuple[Plan, SharedNetwork]:
     """Returns the session's network, and the plan with the implementation that runs the network.
 
     That is another one than the plan's where that one refuses the network.

@@ -169,10 +169,9 @@ class PropagatedMasks(NetworkMasks):
         found: dict[int, Found] = {}
         for begin in range(0, len(frames), self.at_once):
             part = frames[begin : begin + self.at_once]
-            with self.turn.of(self.infer):
-                tensor = self._on_account(self.propagation.gather, [frame.picture for frame in part])
-                masks, class_map = self.inference(part[0].batch, tensor, len(part))
-                results = self._on_account(self.propagation.split, masks, class_map, len(part))
+            tensor = self._on_account(self.propagation.gather, [frame.picture for frame in part])
+            masks, class_map = self.inference(part[0].batch, tensor, len(part))
+            results = self._on_account(self.propagation.split, masks, class_map, len(part))
             found |= {frame.number: one for frame, one in zip(part, results, strict=True)}
         return found
 

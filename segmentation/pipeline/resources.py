@@ -19,6 +19,7 @@ from segmentation.pipeline.plan import Choice
 from segmentation.pipeline.threads import Turn
 from segmentation.stages.encode.worker_process import EncoderService
 from segmentation.stages.inference import GPU_BATCH, Inference, keys_at_once, wants_class_map
+from segmentation.stages.inference.shared_network import SharedNetwork
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -43,7 +44,7 @@ class Resources:
         self._gpu: Gpu | None = None
         self._nvdec_sessions: NvdecSessionPool | None = None
         self._model: Model | None = None
-        self._networks: dict[_NetworkKey, Inference] = {}
+        self._networks: dict[_NetworkKey, SharedNetwork] = {}
         self._refused: dict[_NetworkKey, tuple[type[RefusesNetwork], str]] = {}
 
     @property
@@ -88,7 +89,7 @@ class Resources:
 
     def network(
         self, choice: Choice[Inference], model: Model, config: Config, preloader: ModelPreloader | None, gpu: Gpu | None
-    ) -> Inference:
+    ) -> SharedNetwork:
         """The network, loaded once for all runs that give it as many frames at a time.
 
         Raises `ModelError` or `RefusesNetwork`.
@@ -104,11 +105,20 @@ class Resources:
                 preloaded = None if preloader is None else preloader.result()
                 try:
                     with self.turn.of(choice):  # what another run queues meanwhile must not get into a CUDA graph
-                        self._networks[key] = choice.implementation(model, config, gpu, preloaded)
+                        infer = choice.implementation(model, config, gpu, preloaded)
                 except RefusesNetwork as exc:
                     self._refused[key] = type(exc), str(exc)
                     raise
+                self._networks[key] = self._shared(infer, config, gpu)
             return self._networks[key].for_run()
+
+    def _shared(self, infer: Inference, config: Config, gpu: Gpu | None) -> SharedNetwork:
+        if infer.memory == "host":
+            return SharedNetwork(infer)
+        from segmentation.stages.inference.batched_network import BatchedNetwork  # needs PyTorch
+
+        assert gpu is not None and config.batch_size is not None
+        return BatchedNetwork(infer, config.batch_size, self.turn.of(infer), gpu)
 
     def limit_batch(self, size: int) -> None:
         """Frees the networks of larger batches and idle NVDEC sessions, for an attempt with a smaller batch."""

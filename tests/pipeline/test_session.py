@@ -3,6 +3,7 @@
 import hashlib
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,10 @@ def test_memory_is_flat_over_many_files(tmp_path: Path, encode: str) -> None:
             if number in (30, 120):
                 resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
                 seen[number] = resident, len(os.listdir("/proc/self/fd")), threading.active_count()
-    (early, files, threads), (late, more_files, more_threads) = seen[30], seen[120]
+        (early, files, threads), (late, more_files, _) = seen[30], seen[120]
+        deadline = time.monotonic() + 5
+        while threading.active_count() > threads and time.monotonic() < deadline:
+            time.sleep(0.01)  # a run's idle threads are not waited for at its end
+        assert threading.active_count() <= threads
     assert late - early < 9 << 20  # a tenth of a megabyte a file
-    assert more_files <= files and more_threads <= threads
+    assert more_files <= files

@@ -13,6 +13,8 @@ from segmentation.latency import Latencies
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
+    from segmentation.live_sound import LiveSound
+
 _MEMORY = 512 << 20  # bytes of waiting frames: 5 s of 1080p at 30 frames a second
 _POLL = 0.05  # seconds between checks whether the run is to end
 
@@ -45,6 +47,7 @@ class LiveFrames:
         self.closed = threading.Event()  # by the pipeline, which takes no more
         self.released = threading.Event()  # the source's connection is closed
         self.ended = False  # by the source, which sends no more
+        self.sound: LiveSound | None = None
         self.latencies = Latencies()  # of the frames that were written, from their arrival on
         self._under_way: deque[float] = deque()  # when the frames arrived that were taken and not written yet
         self._max_delay = max_delay

@@ -32,3 +32,7 @@ class ArrivalClock:
             shown = max(shown, self._last + _STEP)
         self._last = shown
         return shown
+
+    def beside(self, pts: float) -> float | None:
+        """Returns when sound of this time is heard; `None` before the connection's first frame with a time."""
+        return None if self._offset is None else pts + self._offset

@@ -6,13 +6,19 @@ import atexit
 import logging
 import threading
 import time
+from collections import deque
+from dataclasses import replace
 from fractions import Fraction
+from io import BytesIO
 from typing import Any
 from weakref import WeakSet
 
+import av
 import av.error
+from av.audio.stream import AudioStream
 from av.container import InputContainer
 from av.packet import Packet
+from av.stream import Stream
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
@@ -21,6 +27,7 @@ from segmentation.byte_source import ByteSource
 from segmentation.errors import InputError, one_line
 from segmentation.frames import VideoInfo
 from segmentation.live_frames import LiveFrame, LiveFrames
+from segmentation.live_sound import LiveSound, SoundPacket
 from segmentation.media.arrival_clock import ArrivalClock
 from segmentation.media.input import (
     color_of,
@@ -37,6 +44,7 @@ log = logging.getLogger(__name__)
 
 TICK = Fraction(1, 90_000)  # seconds: the unit of a live source's pts, as of RTP
 _POLL = 0.05  # seconds between checks whether the run is to end
+_UNPLACED = 1000  # packets
 _FIRST = 20.0  # seconds until the first frame: a stream that is joined late may have its next keyframe so far away
 
 
@@ -58,6 +66,7 @@ class LiveReader:
         self._name = source_label(path)  # errors and logs of others get this one
         self._frames = LiveFrames(access.max_delay)
         self._clock = ArrivalClock()
+        self._unplaced: deque[SoundPacket] = deque(maxlen=_UNPLACED)  # on the source's clock, before the first picture
         self._info: VideoInfo | None = None  # of the first frame
         self._failure = ""
         self._up = False  # whether the connection has brought a frame
@@ -121,6 +130,7 @@ class LiveReader:
     def _connection(self) -> str:
         """Reads one connection until it is lost. Returns the reason."""
         self._clock.restart()
+        self._unplaced.clear()
         stall, begin = self._access.stall, time.monotonic()
         try:
             container = connect(self._address, self._access)
@@ -139,8 +149,7 @@ class LiveReader:
         stream = video_stream(container, self._name, access)
         stream.thread_type = "SLICE"  # frame threads would hold back a frame each
         stream.codec_context.options = decoder_options(access)
-        if self._info is None and container.streams.audio:
-            log.warning("%s: its sound is left out, as that of all live sources", self._name)
+        sound = self._sound(container)
         begin = last = time.monotonic()
         undecodable = _Undecodable(self._frames)
         fault = "the source has closed the connection"  # FFmpeg reports no error then
@@ -154,6 +163,8 @@ class LiveReader:
                     last = last if silent else time.monotonic()
                     undecodable.feed(keyframe=packet.is_keyframe)
                     self._put(self._decode(packet, stream, undecodable), stream, undecodable, last)
+                elif packet.stream_index == sound:
+                    self._hear(packet)
                 if silent:
                     fault = fault_of(TimeoutError(), access.stall)
                     break
@@ -165,6 +176,31 @@ class LiveReader:
         self._put(self._decode(None, stream, undecodable), stream, undecodable, last)
         undecodable.ended()
         return fault
+
+    def _sound(self, container: InputContainer) -> int | None:
+        """Returns the number of the stream whose sound the outputs get; `None` if there is none."""
+        stream = container.streams.best("audio")
+        if stream is None:
+            return None
+        if self._info is None:  # the first connection
+            self._frames.sound = LiveSound(_described(stream))
+        known = self._frames.sound
+        if known is None or _parameters(known.template) != _parameters(stream):
+            log.warning("%s: its sound has begun or changed, and is left out", self._name)
+            return None
+        return stream.index
+
+    def _hear(self, packet: Packet[Any]) -> None:
+        """Hands packets of the sound on, once it is known when they are heard: the first come before the picture."""
+        if packet.pts is not None and packet.time_base is not None:
+            begin, length = (float(ticks * packet.time_base) for ticks in (packet.pts, packet.duration or 0))
+            self._unplaced.append(SoundPacket(bytes(packet), begin, length))
+        sound = self._frames.sound
+        while self._unplaced and sound is not None:
+            heard = self._clock.beside(self._unplaced[0].heard)
+            if heard is None:
+                return
+            sound.put(replace(self._unplaced.popleft(), heard=heard))
 
     def _decode(self, packet: Packet[Any] | None, stream: VideoStream, undecodable: _Undecodable) -> list[VideoFrame]:
         """Returns the frames that a packet completes, without one those that the decoder still holds."""
@@ -234,6 +270,17 @@ def _leave() -> None:
     deadline = time.monotonic() + max((reader.leave() for reader in readers), default=0.0)
     for reader in readers:
         reader.wait(max(0.0, deadline - time.monotonic()))
+
+
+def _described(stream: Stream) -> Stream:
+    """Returns a stream with the same codec that does not end with its connection."""
+    return av.open(BytesIO(), "w", format="nut").add_stream_from_template(stream)
+
+
+def _parameters(stream: Stream) -> tuple[object, ...]:
+    assert isinstance(stream, AudioStream)
+    codec = stream.codec_context
+    return codec.name, codec.sample_rate, codec.channels, codec.extradata
 
 
 class _Undecodable:

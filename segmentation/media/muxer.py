@@ -22,9 +22,11 @@ from segmentation.atomic_file import PendingFile
 from segmentation.config import Config, exact
 from segmentation.errors import OutputError, ReaderGone, one_line
 from segmentation.frames import VideoInfo
+from segmentation.live_sound import LiveSound
 from segmentation.media.containers import EXACT, codec_for, format_options
 from segmentation.media.download import InterruptedDownload
 from segmentation.media.input import open_input
+from segmentation.media.sound_copy import SoundCopy
 from segmentation.output_stream import Target
 
 if TYPE_CHECKING:
@@ -44,8 +46,9 @@ _MATROSKA_STATISTICS = ("BPS", "NUMBER_OF_", "_STATISTICS", "DURATION")
 class Muxer:
     """Writes one file. Use it as a context manager: without `finish` the file is removed at the end.
 
-    The source's audio, subtitles, data and attachments come from a second reading of the source, so decoders need not
-    pass them on. Their packets are copied untouched. All methods raise `OutputError` if the output can't be written.
+    A file's audio, subtitles, data and attachments come from a second reading of the file, so decoders need not pass
+    them on; a live source hands its sound on. Packets are copied untouched. All methods raise `OutputError` if the
+    output can't be written.
     """
 
     _file: PendingFile
@@ -62,6 +65,7 @@ class Muxer:
         self._packets: Iterator[Packet[Stream]] = iter(())  # of the other streams
         self._next: Packet[Stream] | None = None
         self._last_ticks: dict[int, int] = {}  # by stream, of AVI
+        self._sound: SoundCopy | None = None  # of a live source
         self.cut_short = False  # the source's other streams could not be read to the end
         self._finished = False
         self._prepare(config.overwrite, option)
@@ -138,6 +142,8 @@ class Muxer:
         if self.target.suffix.lower() not in EXACT:
             log.warning("%s: %s files don't keep all timestamps and rotations", self.target, self.target.suffix)
         if self._info.live is not None:  # cameras refuse a second connection
+            if self._info.live.sound is not None:
+                self._add_sound(self._info.live.sound)
             return
         source = self._source = open_input(self._info.source, self._info.access)
         start = self.shift if self.shift else None
@@ -161,6 +167,20 @@ class Muxer:
                 streams.append(source.streams[self._info.stream_index])
             self._packets = self._read(streams, start, end)
             self._next = next(self._packets, None)
+
+    def _add_sound(self, sound: LiveSound) -> None:
+        """Adds the counterpart of a live source's sound, or warns that it is left out."""
+        try:
+            self._sound = SoundCopy(sound, self.container, self._can_hold)
+        except ValueError:
+            which = (self._info.path, _kind(sound.template), self.target)
+            log.warning("%s: its sound (%s) is left out, since %s can't hold it", *which)
+
+    def _copy_sound(self, seconds: Fraction | None) -> None:
+        """Muxes a live source's sound up to this time of the output; `None`: all of it."""
+        if self._sound is not None:
+            for packet in self._sound.until(seconds, self._info.time_base):
+                self._mux(packet)
 
     def _add_copy(self, stream: Stream, source: InputContainer) -> None:
         """Adds the counterpart of a stream of the source, or warns that the stream is left out."""
@@ -193,6 +213,8 @@ class Muxer:
         for packet in packets:
             if self._next is not None and packet.dts is not None and packet.time_base:
                 self._copy_until(packet.dts * packet.time_base)
+            if packet.pts is not None and packet.time_base:  # before a keyframe, at which a file may be cut
+                self._copy_sound(packet.pts * packet.time_base)
             self._mux(packet)
 
     def seconds(self, pts: int) -> Fraction:
@@ -219,6 +241,7 @@ class Muxer:
         The rest ends at `end` seconds on the source's clock; `None` is the source's end.
         """
         self._copy_until(end, _LATENESS)
+        self._copy_sound(end)
         try:
             self.container.close()
             self._commit(fragment=fragment)

@@ -1,4 +1,4 @@
-"""Writes the video of a live source as Matroska files that follow each other, cut at keyframes."""
+"""Writes the video and sound of a live source as Matroska files that follow each other, cut at keyframes."""
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
@@ -44,7 +44,7 @@ class PartsMuxer(Muxer):
         self._length = exact(config.cut_every)
         self._pattern = target.absolute()  # the current folder may change before the end
         self._part: OutputContainer | None = None
-        self._stream: Stream
+        self._streams: tuple[Stream, ...]  # of the part, by their number
         self._begins = self._ends = Fraction(0)  # of the part, in seconds on the source's clock
         super().__init__(target, info, config, option)
 
@@ -63,10 +63,13 @@ class PartsMuxer(Muxer):
     def _mux(self, packet: Packet[VideoStream] | Packet[Stream]) -> None:
         assert packet.pts is not None and packet.time_base
         seconds = packet.pts * packet.time_base
-        if self._part is None or (packet.is_keyframe and seconds >= self._ends):
+        is_video = packet.stream_index == self.container.streams.video[0].index
+        if is_video and (self._part is None or (packet.is_keyframe and seconds >= self._ends)):
             self._begin_part(seconds)
+        if not is_video and (self._part is None or seconds < self._begins):
+            return  # sound without a picture
         assert self._part is not None
-        packet.stream = self._stream
+        packet.stream = self._streams[packet.stream_index]
         self._mux_into(self._part, packet, self._begins)
 
     def _begin_part(self, seconds: Fraction) -> None:
@@ -78,10 +81,9 @@ class PartsMuxer(Muxer):
             self._part = av.open(str(path), "w", container_options=format_options(path, self._info) | _OPTIONS)
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
-        video = self.container.streams.video[0]
-        self._stream = self._part.add_stream_from_template(video)
+        self._streams = tuple(self._part.add_stream_from_template(stream) for stream in self.container.streams)
         if self._info.display_matrix is not None:
-            self._stream.set_display_matrix(self._info.display_matrix)
+            self._part.streams.video[0].set_display_matrix(self._info.display_matrix)
         self._begins, self._ends = seconds, (seconds // self._length + 1) * self._length
         log.info("%s: %s begins", self._info.path, path)
 

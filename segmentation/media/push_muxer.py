@@ -9,6 +9,7 @@ from fractions import Fraction
 import av
 import av.error
 from av.container import OutputContainer
+from av.stream import Stream
 
 from segmentation.errors import OutputError, one_line
 from segmentation.media.containers import format_options
@@ -18,6 +19,7 @@ from segmentation.output_stream import OutputAddress
 
 log = logging.getLogger(__name__)
 
+_RTSP_SOUND = ("aac", "opus", "pcm_alaw", "pcm_mulaw")
 _LONGEST = 2.0  # seconds of each step of the connection: FFmpeg holds the GIL meanwhile, so all other runs wait
 
 
@@ -39,7 +41,16 @@ class PushMuxer(StreamMuxer):
     def copy_streams(self, *, end: Fraction | None) -> None:
         if self._info.rotation:
             log.warning("%s: is sent without its rotation of %d degrees", self._info.path, self._info.rotation)
+        if self._info.live is not None and self._info.live.sound is not None:
+            self._add_sound(self._info.live.sound)
         self.tick  # noqa: B018  # connects
+
+    def _can_hold(self, stream: Stream) -> bool:
+        if self.container.format.name != "rtsp":
+            return super()._can_hold(stream)
+        codec = stream.codec_context
+        # Of AAC, the server is told the header, which MPEG-TS repeats in each packet in its place.
+        return codec.name in _RTSP_SOUND and (codec.name != "aac" or codec.extradata is not None)
 
     def _error(self, exc: BaseException) -> OutputError:
         match exc:

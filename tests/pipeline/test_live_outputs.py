@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from pipes import ENVIRONMENT
+from pipes import ENVIRONMENT, has_port
 from typing import Any
 
 import av
@@ -152,7 +152,7 @@ def test_the_result_is_sent_to_an_address(scheme: str, segmenter: Segmenter) -> 
     command = [sys.executable, "-c", RECEIVES, url]
     stop = threading.Event()
     with RtspServer() as camera, subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=SUPPORT) as receiver:
-        while not _has_port(port):
+        while not has_port(port):
             assert receiver.poll() is None
             time.sleep(0.01)
         threading.Thread(target=lambda: (receiver.wait(60), stop.set())).start()
@@ -163,12 +163,6 @@ def test_the_result_is_sent_to_an_address(scheme: str, segmenter: Segmenter) -> 
     found = [int(number) for number in numbers]
     assert codec == "h264" and len(found) == 20
     assert found == [number for number in camera.sent if found[0] <= number <= found[-1]]
-
-
-def _has_port(port: int) -> bool:
-    """Whether a process has bound the port."""
-    tables = (Path(f"/proc/net/{name}").read_text() for name in ("tcp", "udp"))
-    return any(re.search(rf": [0-9A-F]+:{port:04X} 00000000:0000", table) for table in tables)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
-"""Programs in pipes: what is written to one's standard input, and what comes out of it."""
+"""Programs in pipes and behind ports: what is written to one's standard input, and what comes out of it."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,12 @@ def piped(source: Path | None, *arguments: str | Path, command: str = "") -> sub
     done = subprocess.run(line, cwd=ROOT, env=ENVIRONMENT, input=data, capture_output=True, timeout=TIMEOUT)
     assert b"Traceback" not in done.stderr, done.stderr
     return done
+
+
+def has_port(port: int) -> bool:
+    """Whether a process has bound the port."""
+    tables = (Path(f"/proc/net/{name}").read_text() for name in ("tcp", "udp"))
+    return any(re.search(rf": [0-9A-F]+:{port:04X} 00000000:0000", table) for table in tables)
 
 
 class Once:

@@ -19,6 +19,7 @@ from typing import Any
 import av
 from barcode import drawn
 
+_SAMPLES = 8000  # a second of sound
 _PAYLOAD = 1400  # bytes of an RTP packet
 USER, PASSWORD = "someone", "sesame"
 
@@ -29,9 +30,14 @@ class RtspServer:
     The numbers of the frames go on whatever happens to the connections. `sent` has those that were sent.
     """
 
-    def __init__(self, *, size: tuple[int, int] = (320, 240), fps: int = 30, auth: str = "") -> None:
-        """`auth` is "Basic", "Digest" or nothing."""
-        self.size, self.fps, self.auth = size, fps, auth
+    def __init__(
+        self, *, size: tuple[int, int] = (320, 240), fps: int = 30, auth: str = "", sound: bool = False
+    ) -> None:
+        """`auth` is "Basic", "Digest" or nothing.
+
+        With `sound`, each frame comes with G.711 (mu-law, 8 kHz) whose bytes are the frame's number modulo 256.
+        """
+        self.size, self.fps, self.auth, self.sound = size, fps, auth, sound
         self.sent: list[int] = []
         self.slowest = 0.0  # seconds: how long a frame has waited for a client that does not read
         self.silent = threading.Event()
@@ -103,11 +109,13 @@ class RtspServer:
                     realm = f'{self.auth} realm="camera", nonce="5ca1ab1e"'
                     _answer(client, sequence, "401 Unauthorized", {"WWW-Authenticate": realm})
                     continue
-                if not url.split("?")[0].rstrip("/").endswith(("/cam", "/track")):
+                if not url.split("?")[0].rstrip("/").endswith(("/cam", "/track", "/sound")):
                     _answer(client, sequence, "404 Not Found", {})
                     continue
-                more = {"Transport": "RTP/AVP/TCP;unicast;interleaved=0-1"} if method == "SETUP" else {}
-                _answer(client, sequence, "200 OK", more, _description(encoder) if method == "DESCRIBE" else b"")
+                channels = "2-3" if url.endswith("/sound") else "0-1"
+                more = {"Transport": f"RTP/AVP/TCP;unicast;interleaved={channels}"} if method == "SETUP" else {}
+                body = _description(encoder, self.sound) if method == "DESCRIBE" else b""
+                _answer(client, sequence, "200 OK", more, body)
                 if method == "PLAY":
                     self._play(client, encoder)
                     return
@@ -141,6 +149,11 @@ class RtspServer:
                 header = struct.pack(">BBHII", 0x80, 96 | last << 7, sequence, number * 90_000 // self.fps, 1)
                 client.sendall(struct.pack(">cBH", b"$", 0, len(header + payload)) + header + payload)
                 sequence = sequence + 1 & 0xFFFF
+            if self.sound:
+                first, end = (count * _SAMPLES // self.fps for count in (number, number + 1))
+                header = struct.pack(">BBHII", 0x80, 0, number & 0xFFFF, first, 2)
+                payload = bytes([number & 0xFF]) * (end - first)
+                client.sendall(struct.pack(">cBH", b"$", 2, len(header + payload)) + header + payload)
             self.slowest = max(self.slowest, time.monotonic() - begin)
             self.sent.append(number)
 
@@ -161,10 +174,11 @@ def _encoder(size: tuple[int, int], fps: int) -> Any:
     return encoder
 
 
-def _description(encoder: Any) -> bytes:
+def _description(encoder: Any, sound: bool) -> bytes:
     sets = ",".join(base64.b64encode(unit).decode() for unit in _units(encoder.extradata or b""))
     lines = ["v=0", "o=- 0 0 IN IP4 127.0.0.1", "s=camera", "t=0 0", "m=video 0 RTP/AVP 96", "a=rtpmap:96 H264/90000"]
     lines += [f"a=fmtp:96 packetization-mode=1;sprop-parameter-sets={sets}", "a=control:track"]
+    lines += ["m=audio 0 RTP/AVP 0", "a=control:sound"] if sound else []
     return "\r\n".join([*lines, ""]).encode()
 
 

@@ -40,6 +40,8 @@ class LiveDecoder(PyAVDecoder):
             self.damaged = live.damaged
             if taken and begin is None:
                 begin = taken[0].shown
+                if live.sound is not None:
+                    live.sound.begin = begin
                 deadline = self._deadline(begin)
             frames = tuple(frame for frame in (self._frame(one, begin or 0.0) for one in taken) if frame is not None)
             if frames:

@@ -1,0 +1,233 @@
+"""Sound of live sources in the outputs: the camera's packets, at the time of the pictures that came with them."""
+
+import logging
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from pipes import ENVIRONMENT, has_port
+from typing import Any
+
+import av
+import barcode
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from rtsp_server import RtspServer
+
+from segmentation import OutputError, Segmenter
+
+FPS = 30
+OPTIONS: dict[str, Any] = {"max_delay": 10.0}
+
+
+def keep(batch: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.ones((len(batch), 32, 32), np.float32)
+
+
+@pytest.fixture(scope="module")
+def segmenter() -> Iterator[Segmenter]:
+    with Segmenter(model=keep, device="cpu", input_size=(64, 64), smooth=0.0) as made:
+        made.masks(np.zeros((64, 64, 3), np.uint8))
+        yield made
+
+
+def levels() -> list[int]:
+    """The levels of all bytes of G.711 (mu-law), by ITU-T G.711: 14 bits, here of 16."""
+
+    def level(byte: int) -> int:
+        byte ^= 0xFF
+        size = ((byte & 15) << 3 | 0x84) << (byte >> 4 & 7)
+        return 0x84 - size if byte & 0x80 else size - 0x84
+
+    return [level(byte) for byte in range(256)]
+
+
+LEVELS = levels()
+
+
+def heard(path: Path) -> list[tuple[int, float]]:
+    """Of each stretch of the sound the number, modulo 256, of the picture it came with, and its time in seconds."""
+    with av.open(str(path)) as file:
+        stream = file.streams.audio[0]
+        codec = stream.codec_context
+        assert codec.name == ("pcm_mulaw" if path.suffix == ".mov" else "pcm_s16le") and codec.sample_rate == 8000
+        samples = [
+            (level, float(frame.time or 0) + i / 8000)
+            for frame in file.decode(stream)
+            for i, level in enumerate(frame.to_ndarray()[0].tolist())
+        ]
+    found = [(LEVELS.index(level), at) for level, at in samples]
+    return [new for i, new in enumerate(found) if not i or new[0] != found[i - 1][0]]
+
+
+def seen(path: Path) -> list[tuple[int, float]]:
+    """Of each picture its number and its time in seconds."""
+    with av.open(str(path)) as file:
+        return [(barcode.read(f.to_ndarray(format="gray"))[0], float(f.time or 0)) for f in file.decode(video=0)]
+
+
+def check_in_step(path: Path) -> None:
+    """Every picture has its sound, at its time. RTSP states no time for the first one, and the last may be cut off."""
+    sound = {}
+    for number, at in heard(path):
+        assert number not in sound, "no sound is heard twice"
+        sound[number] = at
+    pictures = seen(path)
+    assert pictures
+    for number, at in pictures[1:-1]:
+        assert sound[number & 0xFF] == pytest.approx(at, abs=0.005)
+    assert len(sound) <= len(pictures) + 1, "nothing is heard before the first picture or after the last"
+
+
+@pytest.mark.parametrize("name", ["out.mkv", "out.mov"])
+def test_sound_is_heard_with_its_pictures(name: str, segmenter: Segmenter, tmp_path: Path) -> None:
+    also = [("mask", tmp_path / "mask.mkv")]
+    with RtspServer(fps=FPS, sound=True) as camera:
+        segmenter.run(camera.url(), tmp_path / name, also=also, max_frames=45, **OPTIONS)
+    check_in_step(tmp_path / name)
+    assert len(heard(tmp_path / "mask.mkv")) == pytest.approx(45, abs=1)
+
+
+def test_sound_is_cut_with_the_pictures(segmenter: Segmenter, tmp_path: Path) -> None:
+    with RtspServer(fps=FPS, sound=True) as camera:
+        segmenter.run(camera.url(), tmp_path / "a.mkv", cut_every=2.0, max_frames=75, **OPTIONS)
+    parts = [tmp_path / "a.mkv", tmp_path / "a-2.mkv"]
+    assert [seen(part)[0][1] for part in parts] == [0, 0]
+    for part in parts:
+        check_in_step(part)
+    whole = [number for part in parts for number, _ in heard(part)]
+    assert whole == [(whole[0] + i) & 0xFF for i in range(len(whole))], "nothing is lost at the cut"
+
+
+def test_sound_goes_on_after_a_loss(segmenter: Segmenter, tmp_path: Path) -> None:
+    with RtspServer(fps=FPS, sound=True) as camera:
+        cut = threading.Timer(1.0, camera.reset)
+        cut.start()
+        report = segmenter.run(camera.url(), tmp_path / "a.mkv", duration=2.5, reconnect="0.3..0.3", **OPTIONS)
+    assert report.reconnects == 1
+    sound = heard(tmp_path / "a.mkv")
+    gaps = [(b - a, (m - n) & 0xFF) for (n, a), (m, b) in pairwise(sound)]
+    longest = max(gaps)
+    assert longest[0] > 0.25 and longest[0] == pytest.approx(longest[1] / FPS, abs=0.1), "a gap stays a gap"
+    assert all(later > 0 for later, _ in gaps)
+
+
+def test_an_output_that_holds_no_such_sound_says_so(
+    segmenter: Segmenter, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RtspServer(fps=FPS, sound=True) as camera, caplog.at_level(logging.WARNING):
+        segmenter.run("hall=" + camera.url(), tmp_path / "a.webm", max_frames=10, **OPTIONS)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [f"hall: its sound (audio pcm_mulaw) is left out, since {tmp_path / 'a.webm'} can't hold it"]
+    with av.open(str(tmp_path / "a.webm")) as file:
+        assert not file.streams.audio
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def sending(url: str) -> Iterator[None]:
+    """MPEG-TS with bar codes and AAC goes to `url`; each second of the sound is silent but for its first tenth."""
+    ended = threading.Event()
+
+    def send() -> None:
+        with av.open(url, "w", format="mpegts") as out:
+            video: Any = out.add_stream("libx264", rate=FPS)
+            video.width, video.height, video.pix_fmt = 320, 240, "yuv420p"
+            video.options = {"preset": "ultrafast", "tune": "zerolatency", "g": "10"}
+            audio: Any = out.add_stream("aac", rate=48_000, layout="mono")
+            begin, number, samples = time.monotonic(), 0, 0
+            while not ended.wait(max(0.0, begin + number / FPS - time.monotonic())):
+                picture = barcode.drawn(number, (320, 240))
+                picture.pts, picture.time_base = number, Fraction(1, FPS)
+                out.mux(video.encode(picture))
+                number += 1
+                while samples * FPS < number * 48_000:
+                    at = np.arange(samples, samples + 1024)
+                    wave = np.sin(at / 10) * (at % 48_000 < 4_800) * 0.5
+                    frame = av.AudioFrame.from_ndarray(wave[None].astype(np.float32), "fltp", "mono")
+                    frame.sample_rate, frame.pts, frame.time_base = 48_000, samples, Fraction(1, 48_000)
+                    out.mux(audio.encode(frame))
+                    samples += 1024
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("name", ["out.mkv", "out.mp4"])
+def test_aac_of_mpeg_ts(name: str, segmenter: Segmenter, tmp_path: Path) -> None:
+    url = f"udp://127.0.0.1:{free_port()}"
+    with sending(url):
+        segmenter.run(url, tmp_path / name, max_frames=60, **OPTIONS)
+    pictures = seen(tmp_path / name)
+    offset = pictures[5][0] / FPS - pictures[5][1]  # seconds from the output's clock to the sender's
+    with av.open(str(tmp_path / name)) as file:
+        loud = []
+        for frame in file.decode(audio=0):
+            samples = frame.to_ndarray()[0]
+            if np.abs(samples).max() > 0.1:
+                loud.append(float(frame.time or 0) + offset)
+    assert loud
+    assert all((at + 0.06) % 1 < 0.2 for at in loud), "the tone is heard in the first tenth of each second"
+
+
+RECEIVES = """
+import sys
+import av
+
+url, options = sys.argv[1], {"rtsp_flags": "listen", "listen_timeout": "30"} if sys.argv[1].startswith("rtsp") else {}
+with av.open(url, options=options) as file:
+    print(*(stream.codec_context.name for stream in file.streams), flush=True)
+    audio = [packet for packet, _ in zip(file.demux(), range(60)) if packet.stream.type == "audio"]
+    print(*(bytes(packet)[0] for packet in audio))
+"""
+
+
+@pytest.mark.parametrize("scheme", ["rtsp", "udp"])
+def test_sound_is_sent_to_an_address(scheme: str, segmenter: Segmenter) -> None:
+    """G.711 to a server. In MPEG-TS, to which AAC goes, FFmpeg would write it as data that nobody can read."""
+    sent, received = free_port(), free_port()
+    url = f"{scheme}://127.0.0.1:{received}" + "/cam" * (scheme == "rtsp")
+    stop = threading.Event()
+    with ExitStack() as exits:
+        if scheme == "rtsp":
+            source = exits.enter_context(RtspServer(fps=FPS, sound=True)).url()
+        else:
+            source = f"udp://127.0.0.1:{sent}"
+            exits.enter_context(sending(source))
+        command = [sys.executable, "-c", RECEIVES, url]
+        receiver = exits.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT))
+        while not has_port(received):
+            assert receiver.poll() is None
+            time.sleep(0.01)
+        threading.Thread(target=lambda: (receiver.wait(60), stop.set())).start()
+        with suppress(OutputError):  # the receiver closes the connection when it has enough
+            segmenter.run(source, url, stop=stop, **OPTIONS)
+        assert receiver.stdout is not None
+        codecs, packets = receiver.stdout.read().splitlines()
+    assert codecs == ("h264 pcm_mulaw" if scheme == "rtsp" else "h264 aac")
+    if scheme == "rtsp":
+        numbers = [int(number) for number in packets.split()]
+        assert len(numbers) > 20 and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+def test_sound_that_nobody_could_read_is_left_out(segmenter: Segmenter, caplog: pytest.LogCaptureFixture) -> None:
+    with RtspServer(fps=FPS, sound=True) as camera, caplog.at_level(logging.WARNING):
+        segmenter.run("hall=" + camera.url(), f"udp://127.0.0.1:{free_port()}", max_frames=10, **OPTIONS)
+    assert any("its sound (audio pcm_mulaw) is left out" in record.getMessage() for record in caplog.records)

@@ -5,6 +5,7 @@ The public names:
 - `segment`: processes one video.
 - `Segmenter`: processes many videos and pictures with one network, as a context manager.
 - `Streams`: runs cameras and streams that come and go, on one `Segmenter`, as a context manager.
+- `StreamStatus`: the figures of one of them, from `Streams.status`.
 - `StreamEvent`: a change of one of them, from `Streams.events`.
 - `MaskedFrame`: a frame of a video with its mask, from `Segmenter.frames`.
 - `Config`: the options, which `segment`, `Segmenter` and `Streams` also take as keywords.
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from segmentation.pipeline.report import Report
     from segmentation.pipeline.segment import segment
     from segmentation.pipeline.session import Segmenter
+    from segmentation.pipeline.stream_status import StreamStatus
     from segmentation.pipeline.streams import StreamEvent, Streams
 
 # ONNX Runtime from 1.29 on writes an identifier to the home folder and looks up a host, unless this is set before its
@@ -64,6 +66,7 @@ __all__ = [
     "SegmentationError",
     "Segmenter",
     "StreamEvent",
+    "StreamStatus",
     "Streams",
     "segment",
 ]
@@ -75,6 +78,7 @@ _MODULES = {
     "Report": "pipeline.report",
     "Segmenter": "pipeline.session",
     "StreamEvent": "pipeline.streams",
+    "StreamStatus": "pipeline.stream_status",
     "Streams": "pipeline.streams",
     "segment": "pipeline.segment",
 }  # the others are errors

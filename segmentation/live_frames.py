@@ -8,7 +8,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from segmentation.latency import Latencies
+from segmentation.latency import Histogram, Latencies
 
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _MEMORY = 512 << 20  # bytes of waiting frames: 5 s of 1080p at 30 frames a second
 _POLL = 0.05  # seconds between checks whether the run is to end
+_RECENT = 5.0  # seconds whose frames make the rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,21 @@ class LiveFrame:
         return sum(plane.buffer_size for plane in self.picture.planes)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveCounts:
+    """What has become of the frames by now: `received` is always the sum of `shown`, `waiting` and `dropped`."""
+
+    up: bool  # whether the source is connected and sends
+    received: int
+    shown: int  # frames that have gone through all stages
+    waiting: int  # frames in the ring, and on their way through the stages
+    dropped: dict[str, int]  # by cause
+    reconnects: int
+    fps: float  # of the last seconds
+    latency: dict[str, float]  # seconds: p50, p95, p99 and max
+    late: Histogram
+
+
 class LiveFrames:
     """Holds the frames that wait for the pipeline. One thread puts frames in, another takes them.
 
@@ -47,8 +63,11 @@ class LiveFrames:
         self.closed = threading.Event()  # by the pipeline, which takes no more
         self.released = threading.Event()  # the source's connection is closed
         self.ended = False  # by the source, which sends no more
+        self.up = False  # whether the source's connection has brought a frame
         self.sound: LiveSound | None = None
         self.latencies = Latencies()  # of the frames that were written, from their arrival on
+        self._shown: deque[float] = deque()  # when the frames of the last seconds were written
+        self._begun = time.monotonic()
         self._under_way: deque[float] = deque()  # when the frames arrived that were taken and not written yet
         self._max_delay = max_delay
         self._waiting: deque[LiveFrame] = deque()
@@ -100,8 +119,35 @@ class LiveFrames:
     def written(self, count: int) -> None:
         """Says that the oldest `count` of the frames that were taken have gone through all stages."""
         now = time.monotonic()
-        for _ in range(count):
-            self.latencies.add(now - self._under_way.popleft())
+        with self._changed:
+            for _ in range(count):
+                self.latencies.add(now - self._under_way.popleft())
+                self._shown.append(now)
+            self._forget(now)
+
+    def counts(self) -> LiveCounts:
+        """Returns the figures of this moment."""
+        now = time.monotonic()
+        with self._changed:
+            self._forget(now)
+            waiting = len(self._waiting) + len(self._under_way)
+            dropped = dict(sorted(self.dropped.items()))
+            return LiveCounts(
+                up=self.up and not self.ended,
+                received=self.received,
+                shown=self.received - waiting - sum(dropped.values()),
+                waiting=waiting,
+                dropped=dropped,
+                reconnects=self.reconnects,
+                fps=round(len(self._shown) / min(_RECENT, max(now - self._begun, 0.1)), 2),
+                latency=self.latencies.summary(),
+                late=self.latencies.histogram(),
+            )
+
+    def _forget(self, now: float) -> None:
+        """Leaves out of the rate what is no longer recent."""
+        while self._shown and self._shown[0] < now - _RECENT:
+            self._shown.popleft()
 
     def close(self) -> None:
         """Takes no more frames, and counts those that wait. The source's thread ends with its next packet."""

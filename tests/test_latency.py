@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from segmentation.latency import Latencies
+from segmentation.latency import BOUNDS, Latencies
 
 
 def test_percentiles_are_at_most_a_bucket_too_high() -> None:
@@ -37,3 +37,14 @@ def test_nothing_has_no_percentiles() -> None:
     assert Latencies().summary() == {}
     with pytest.raises(ValueError, match="nothing"):
         Latencies().percentile(0.5)
+
+
+def test_a_histogram_counts_up_to_each_bound() -> None:
+    latencies = Latencies()
+    for seconds in (0.002, 0.004, 0.03, 0.15, 0.15, 7.0):
+        latencies.add(seconds)
+    found = latencies.histogram()
+    assert dict(zip(BOUNDS, found.up_to, strict=True)) == {
+        0.01: 2, 0.025: 2, 0.05: 3, 0.1: 3, 0.2: 5, 0.3: 5, 0.5: 5, 1.0: 5, 2.0: 5, 5.0: 5
+    }  # fmt: skip
+    assert found.number == 6 and found.total == pytest.approx(7.336)

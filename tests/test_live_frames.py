@@ -78,3 +78,47 @@ def test_frames_that_wait_at_the_end_are_given_out_or_counted(ring: LiveFrames) 
     ring.put(frame(2))  # after the end it does not count
     assert ring.dropped == {"end": 1, "undecodable": 4} and (ring.received, ring.damaged) == (6, 1)
     assert ring.take(1, GO_ON, None) == []
+
+
+def test_figures_add_up_at_any_moment(ring: LiveFrames) -> None:
+    """While one thread puts frames in, and another takes and writes them."""
+    ended = threading.Event()
+
+    def put() -> None:
+        number = 0
+        while not ended.is_set():
+            ring.put(frame(number, age=9.9995))  # some are late by the time they are taken
+            ring.lose(number % 2)
+            number += 1
+
+    def take() -> None:
+        while not ended.is_set():
+            ring.written(len(ring.take(4, ended, None)))
+
+    threads = [threading.Thread(target=work) for work in (put, take)]
+    for thread in threads:
+        thread.start()
+    try:
+        seen = []
+        while len(seen) < 200 or not seen[-1].shown:
+            seen.append(ring.counts())
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    for counts in seen:
+        assert counts.received == counts.shown + counts.waiting + sum(counts.dropped.values())
+        assert counts.shown == counts.late.number and min(counts.shown, counts.waiting) >= 0
+    assert [counts.received for counts in seen] == sorted(counts.received for counts in seen)
+
+
+def test_the_rate_is_that_of_the_last_seconds(ring: LiveFrames, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(live_frames.time, "monotonic", lambda: now)
+    for _ in range(60):
+        now += 0.1
+        ring.put(frame(0))
+        ring.written(len(ring.take(1, threading.Event(), None)))
+    assert ring.counts().fps == pytest.approx(10, abs=0.3)
+    now += 20
+    assert ring.counts().fps == 0

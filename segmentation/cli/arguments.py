@@ -167,6 +167,11 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="go on in a new file; -o takes {name} and strftime's fields then (default: one file)",
     )
+    add(
+        "--status",
+        metavar="[HOST]:PORT",
+        help="serve figures, small pictures and metrics over HTTP, for this machine alone without HOST (default: no)",
+    )
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,7 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
@@ -16,7 +17,7 @@ from segmentation.cli.jobs import Job
 from segmentation.cli.progress import BatchProgress
 from segmentation.cli.standard_streams import STANDARD, lines_out, video_in, video_out
 from segmentation.cli.workers import in_threads
-from segmentation.errors import SegmentationError
+from segmentation.errors import ConfigError, SegmentationError
 from segmentation.media.live_address import source_label
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.session import Segmenter
@@ -55,9 +56,9 @@ class Outcome:
         return json.dumps({"input": source_label(self.source), "output": str(self.target), "skipped": True})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Batch:
-    """Runs the jobs of a command on one session."""
+    """Runs the jobs of a command on one session. Live sources may be added and removed meanwhile."""
 
     segmenter: Segmenter
     stop: threading.Event  # ends the runs under way, with playable files
@@ -68,28 +69,52 @@ class Batch:
     quiet: bool = False
     timeout: float | None = None  # seconds for each input
     announced: threading.Event = field(default_factory=threading.Event)
+    _waiting: deque[Job] = field(default_factory=deque)
+    _jobs: list[Job] = field(default_factory=list)  # all so far
+    _progress: BatchProgress | None = None  # while the jobs are under way
 
     def __call__(self, jobs: Sequence[Job], missing: Sequence[tuple[str, _Error]]) -> list[int]:
         """Runs all jobs, or those before `stop`; returns their exit codes, those of `missing` inputs first."""
         begin = time.monotonic()
         outcomes: list[Outcome] = []
         codes: list[int] = []
-        with BatchProgress([job.source for job in jobs], quiet=self.quiet) as progress:
-            for outcome in self._outcomes(jobs, missing, progress):
+        self._jobs += jobs
+        self._waiting += jobs
+        with BatchProgress([job.source for job in jobs], quiet=self.quiet) as self._progress:
+            for outcome in self._outcomes(missing, self._progress):
                 outcomes.append(outcome)
                 codes.append(self._tell(outcome))
-        count = len(jobs) + len(missing)
+        count = len(self._jobs) + len(missing)
         skipped = any(outcome.report is None and outcome.error is None for outcome in outcomes)
         if (count > 1 or skipped) and not self.quiet:
             self._summarize(outcomes, count, time.monotonic() - begin)
         return codes
 
-    def _outcomes(
-        self, jobs: Sequence[Job], missing: Sequence[tuple[str, _Error]], progress: BatchProgress
-    ) -> Iterator[Outcome]:
+    def add(self, job: Job) -> None:
+        """Begins a live source beside those under way. Raises `ConfigError` if one of them has its name."""
+        name = source_label(job.source)
+        if any(monitor.name == name and not monitor.ended for monitor in self.segmenter.streams.monitors):
+            raise ConfigError(f"{name}: is under way already; remove it first, or give another name")
+        if self._progress is None or self.stop.is_set():
+            raise ConfigError(f"{name}: the command is ending")
+        self._progress.add(job.source)
+        self.at_a_time += 1
+        self._jobs.append(job)
+        self._waiting.append(job)
+
+    def remove(self, name: str) -> None:
+        """Ends a live source with complete files, without waiting for that. Raises `ConfigError`."""
+        under_way = {monitor.name for monitor in self.segmenter.streams.monitors if not monitor.ended}
+        jobs = [job for job in self._jobs if source_label(job.source) == name and name in under_way]
+        if not jobs:
+            raise ConfigError(f"{name}: no such stream is under way")
+        for job in jobs:
+            job.stop.set()
+
+    def _outcomes(self, missing: Sequence[tuple[str, _Error]], progress: BatchProgress) -> Iterator[Outcome]:
         """Yields the end of each input as it comes."""
         yield from (Outcome(source, error=error) for source, error in missing)
-        alone = len(jobs) == 1
+        alone = len(self._jobs) == 1
 
         def run(job: Job) -> Outcome:
             return self._run(job, progress, alone=alone)
@@ -99,13 +124,22 @@ class Batch:
             return Outcome(job.source, error=OutOfTime(text))
 
         threads = in_threads(
-            run, jobs, self.at_a_time, self.stop, limit=self.timeout, late=late, tick=self._announce_stop
+            run,
+            self._waiting,
+            lambda: self.at_a_time,
+            self.stop,
+            limit=self.timeout,
+            late=late,
+            tick=self._pass_stop_on,
         )
         with closing(threads) as outcomes:
             yield from outcomes
 
-    def _announce_stop(self) -> None:
-        """Says, once, what a signal has begun."""
+    def _pass_stop_on(self) -> None:
+        """Ends all jobs after a signal, and says so, once."""
+        if self.stop.is_set():
+            for job in self._jobs:
+                job.stop.set()
         if self.stop.is_set() and not self.announced.is_set() and not self.quiet:
             self.announced.set()
             say("segmentation: stopping with the frames so far; another Ctrl-C ends at once and leaves nothing")
@@ -125,8 +159,8 @@ class Batch:
             options = job.options
             if str(options.get("results")) == STANDARD:
                 options = options | {"results": lines_out(self.stdout)}
-            report = self.segmenter.run(source, target, stop=self.stop, progress=advance, **options)
-            stopped = self.stop.is_set() and not report.complete
+            report = self.segmenter.run(source, target, stop=job.stop, progress=advance, **options)
+            stopped = job.stop.is_set() and not report.complete
             if stopped and (self.skip_existing or not alone):
                 report = _as_fragment(report, [path for path in job.written if path not in before])
             return Outcome(job.source, report=report, stopped=stopped)

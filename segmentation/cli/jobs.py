@@ -1,6 +1,7 @@
 """Jobs of the command line: each input with the files that its run reads and writes."""
 
 import os
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ class Job:
     options: RunOptions
     folders: set[Path] = field(default_factory=set)  # to be made if they are missing
     address: str | None = None  # that the video is sent to, in place of `target`
+    stop: threading.Event = field(default_factory=threading.Event)  # ends this run, with complete files
 
     @property
     def written(self) -> list[Path]:

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import NoReturn
 
@@ -18,20 +18,21 @@ from segmentation.atomic_file import discard_all
 from segmentation.cli.arguments import config_from, parse
 from segmentation.cli.batch import Batch
 from segmentation.cli.console import ConsoleHandler, Stdout, exhausted, fail, results_on_stdout, say
-from segmentation.cli.find_inputs import Inputs, find_inputs
+from segmentation.cli.find_inputs import Inputs, Source, find_inputs
 from segmentation.cli.jobs import Job, jobs_at_a_time, make_jobs
 from segmentation.cli.signals import finish_on_signals
 from segmentation.cli.standard_streams import check_stdout
 from segmentation.cli.workers import stuck
 from segmentation.config import Config
-from segmentation.errors import ConfigError, SegmentationError
+from segmentation.errors import ConfigError, SegmentationError, hide_secrets
 from segmentation.media.live import probe_any
-from segmentation.media.live_address import is_live
+from segmentation.media.live_address import is_live, named
 from segmentation.models.model import load_model
 from segmentation.pipeline.machine import machine
-from segmentation.pipeline.output_paths import check_live
+from segmentation.pipeline.output_paths import NAME, check_live
 from segmentation.pipeline.plan import make_plan
 from segmentation.pipeline.session import Segmenter
+from segmentation.pipeline.status_server import Control, StatusServer
 
 
 def command() -> NoReturn:
@@ -101,11 +102,31 @@ def _process(
             timeout=options.timeout,
         )
         try:
-            codes = batch(jobs, inputs.missing)
+            with _status(options, config, batch):
+                codes = batch(jobs, inputs.missing)
+        except SegmentationError as exc:
+            return fail(exc)
         finally:
             if not stuck():  # such a thread may hold a lock that closing needs
                 segmenter.close()
     return received.exit_code or next((code for code in codes if code), 0)
+
+
+def _status(options: argparse.Namespace, config: Config, batch: Batch) -> AbstractContextManager[object]:
+    """Returns the server of `--status`, which adds and removes live sources too. Raises `ConfigError`."""
+    if options.status is None:
+        return nullcontext()
+
+    def add(name: str, address: str) -> None:
+        source = named(name, address)
+        if options.output is not None and NAME not in options.output and not os.path.isdir(options.output):
+            raise ConfigError(f"output {hide_secrets(options.output)}: of several streams; write {NAME} in it")
+        batch.add(make_jobs([Source(source)], options.output, config)[0])
+
+    server = StatusServer(options.status, batch.segmenter.streams, Control(add, batch.remove))
+    if not options.quiet:
+        say(f"segmentation: status on {server.url}")
+    return server
 
 
 def _inputs(options: argparse.Namespace) -> Inputs:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from segmentation.cli.console import console, say
 from segmentation.errors import printable
-from segmentation.media.live_address import source_label
+from segmentation.media.live_address import is_live, source_label
 
 INTERVAL = 30.0  # seconds between two lines where there is no terminal
 
@@ -37,6 +37,7 @@ class BatchProgress:
         self._lock = threading.Lock()
         self._sizes = _sizes(sources)
         self._count = len(sources)
+        self._endless = any(map(is_live, sources))
         self._ended = 0
         self._parts: dict[str, float] = {}  # of each input that has begun: how much of it is done, 0 to 1
         self._begin = self._said = time.monotonic()
@@ -70,6 +71,13 @@ class BatchProgress:
 
         return advance, end
 
+    def add(self, source: str) -> None:
+        """Counts one more input, which is to come."""
+        with self._lock:
+            self._count += 1
+            self._endless = self._endless or is_live(source)
+            self._sizes[source] = 1.0
+
     def skip(self, source: str) -> None:
         """Counts an input as done."""
         with self._lock:
@@ -96,7 +104,7 @@ class BatchProgress:
             return None
         self._said = now
         part = self._part_done()
-        left = f", {_clock((now - self._begin) * (1 - part) / part)} left" if part else ""
+        left = f", {_clock((now - self._begin) * (1 - part) / part)} left" if part and not self._endless else ""
         return f"segmentation: {self._of_all + ' inputs done, ' if self._count > 1 else ''}{of_one}{left}"
 
 

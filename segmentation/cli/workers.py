@@ -5,7 +5,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -38,15 +38,17 @@ class _Task(Generic[T, R]):
 
 def in_threads(
     function: Callable[[T], R],
-    items: Sequence[T],
-    count: int,
+    items: Iterable[T],
+    count: Callable[[], int],
     stop: threading.Event,
     *,
     limit: float | None = None,
     late: Callable[[T], R] | None = None,
     tick: Callable[[], None] = lambda: None,
 ) -> Generator[R, None, None]:
-    """Yields `function` of each item as it comes, on up to `count` threads; begins no item once `stop` is set.
+    """Yields `function` of each item as it comes, on up to `count()` threads; begins no item once `stop` is set.
+
+    If `items` is a deque, items are taken from it, and those that are added meanwhile are begun too.
 
     An item that takes more than `limit` seconds is interrupted and yields `late` of it. If its thread is stuck in a
     library, no further item is begun. `tick` is called every tenth of a second, and before results are yielded.
@@ -55,10 +57,11 @@ def in_threads(
     the iterator for the latter.
     """
     ended: queue.SimpleQueue[_Task[T, R]] = queue.SimpleQueue()
-    waiting, running = deque(items), list[_Task[T, R]]()
+    waiting = items if isinstance(items, deque) else deque(items)
+    running: list[_Task[T, R]] = []
     try:
         while running or waiting:
-            while waiting and len(running) < count and not stop.is_set():
+            while waiting and len(running) < count() and not stop.is_set():
                 running.append(_Task(function, waiting.popleft(), ended))
             if not running:
                 return

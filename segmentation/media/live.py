@@ -69,7 +69,6 @@ class LiveReader:
         self._unplaced: deque[SoundPacket] = deque(maxlen=_UNPLACED)  # on the source's clock, before the first picture
         self._info: VideoInfo | None = None  # of the first frame
         self._failure = ""
-        self._up = False  # whether the connection has brought a frame
         self._described = threading.Event()
         self._thread = threading.Thread(target=self._work, name="segmentation-live", daemon=True)
         _readers.add(self)
@@ -103,7 +102,6 @@ class LiveReader:
         attempts = 0  # since the last frame
         try:
             while True:
-                self._up = False
                 fault = self._connection()
                 if frames.closed.is_set():
                     return
@@ -113,7 +111,8 @@ class LiveReader:
                 if reconnect is None:
                     log.warning("%s: %s; the run ends (--reconnect never)", self._name, fault)
                     return
-                attempts = 0 if self._up else attempts + 1
+                attempts = 0 if frames.up else attempts + 1
+                frames.up = False
                 first, longest = reconnect
                 level = logging.INFO if attempts else logging.WARNING  # one line for each loss
                 log.log(level, "%s: %s; trying to reconnect", self._name, fault)
@@ -168,7 +167,7 @@ class LiveReader:
                 if silent:
                     fault = fault_of(TimeoutError(), access.stall)
                     break
-                if not self._up and last - begin > _FIRST:
+                if not self._frames.up and last - begin > _FIRST:
                     fault = f"sent no frame that can be decoded in {_FIRST:g} s"
                     break
         except (av.error.FFmpegError, OSError) as exc:
@@ -221,8 +220,8 @@ class LiveReader:
         """Puts decoded frames into the ring. The first of a connection shows that the source is up."""
         for frame in decoded:
             check_size(frame.width, frame.height, self._name, self._access.max_pixels)
-            if not self._up:
-                self._up = True
+            if not self._frames.up:
+                self._frames.up = True
                 undecodable.first()
                 if self._info is not None:
                     self._frames.reconnects += 1

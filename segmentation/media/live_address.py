@@ -9,7 +9,7 @@ import av.error
 from av.container import InputContainer
 
 from segmentation.access import Access
-from segmentation.errors import hide_secrets, one_line
+from segmentation.errors import ConfigError, hide_secrets, one_line
 from segmentation.media.input import OPEN_OPTIONS
 
 _NAMED = re.compile(r"(\w[\w.-]*)=(.+)", re.DOTALL)
@@ -41,6 +41,15 @@ def split_name(path: str) -> tuple[str, str]:
     """Returns name and address of `NAME=ADDRESS`, a live source. The name of any other input is empty."""
     found = _NAMED.fullmatch(path)
     return (found[1], found[2]) if found is not None and _is_address(found[2]) else ("", path)
+
+
+def named(name: str, address: str) -> str:
+    """Returns `NAME=ADDRESS`. Raises `ConfigError` for a name that is none, and an address that is no live source's."""
+    source = f"{name}={address}"
+    if not (name and is_live(address) and split_name(source) == (name, address)):
+        text = "is no live source with a name; write such as hall and rtsp://camera/stream"
+        raise ConfigError(f"{hide_secrets(source)}: {text}")
+    return source
 
 
 def source_label(path: str) -> str:

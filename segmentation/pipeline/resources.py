@@ -16,6 +16,7 @@ from segmentation.gpu.discovery import device_index
 from segmentation.models.model import Model, load_model
 from segmentation.pipeline.model_loader import ModelPreloader
 from segmentation.pipeline.plan import Choice
+from segmentation.pipeline.stream_status import StreamBoard
 from segmentation.pipeline.threads import Turn
 from segmentation.stages.encode.worker_process import EncoderService
 from segmentation.stages.inference import GPU_BATCH, Inference, keys_at_once, wants_class_map
@@ -38,6 +39,7 @@ class Resources:
     def __init__(self, config: Config) -> None:
         self.turn = Turn()
         self.encoders = EncoderService()
+        self.streams = StreamBoard()
         self._config = config
         self._batch_limit: int | None = None  # after a retry: a larger batch does not fit into the GPU's memory
         self._lock = threading.RLock()

@@ -34,6 +34,7 @@ from segmentation.pipeline.propagated_masks import network_masks
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.results import Results
+from segmentation.pipeline.stream_status import StreamMonitor
 from segmentation.pipeline.threads import Overlap, opencv_threads, until
 from segmentation.pipeline.thumbnails import thumbnails
 from segmentation.pipeline.timing import StageClock
@@ -53,7 +54,7 @@ _TOLERATED = 0.01  # share of damaged frames in a complete output
 Progress = Callable[[int, int], None]  # (frames done, frames expected or 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Request:
     """The arguments of one run."""
 
@@ -62,6 +63,7 @@ class Request:
     config: Config
     stop: threading.Event  # ends the run early
     progress: Progress | None
+    monitor: StreamMonitor | None = None  # of a live source
 
 
 class Run:
@@ -112,6 +114,8 @@ class Run:
         self._info = info = probe_any(self._request.source, access_of(config, self._request.stop))
         if info.live is not None:
             self._exits.callback(info.live.close)
+        if self._request.monitor is not None:
+            self._request.monitor.opened(info)
         self._end = _end(info, config)
         self._saved = MaskReader(info, config) if config.masks is not None else None
         self._model: Model | None = resources.model(info) if self._saved is None else None
@@ -210,6 +214,9 @@ class Run:
                 composed, shown = self._clock.stage(
                     "postprocess", batch.frames, compositor, batch.to(compositor.memory, transfer)
                 )
+                monitor = self._request.monitor
+                if monitor is not None and monitor.wants_picture:
+                    monitor.show(transfer.frames(composed[0], "host").frames[-1].planes, self._plan.pix_fmt)
                 frames = [
                     output.for_encoder(made, transfer) for made, output in zip(composed, self._outputs, strict=True)
                 ]

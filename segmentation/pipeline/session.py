@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,7 @@ from segmentation.pipeline.report import Report
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.retry import forget, halve_batch
 from segmentation.pipeline.run import Progress, Request, Run
+from segmentation.pipeline.stream_status import StreamBoard
 from segmentation.pipeline.trace import tracing
 
 if TYPE_CHECKING:
@@ -78,16 +80,21 @@ class Segmenter:
         unknown = options.keys() - RunOptions.__annotations__.keys()
         if unknown:
             raise TypeError(f"{', '.join(sorted(unknown))}: belongs to the whole session; give it to Segmenter()")
-        config = replace(self.config, **options)
-        stop = stop or threading.Event()
-        if output is None and not isinstance(input, str | Path):
-            raise ConfigError("output: name a file or give a file object; a default exists for files alone")
-        config = with_name(config, input)
-        target = as_target(default_output(str(input), config) if output is None else fill_name(output, input), config)
-        check_names(str(input) if isinstance(input, str | Path) else None, target, config)
-        with opened_source(input, stop) as source:
-            check_streams(source, target, config)
-            return self._run(Request(source=source, target=target, config=config, stop=stop, progress=progress))
+        config, stop = replace(self.config, **options), stop or threading.Event()
+        live = isinstance(input, str | Path) and is_live(str(input))
+        with self.streams.watch(str(input)) if live else nullcontext() as monitor:
+            if output is None and not isinstance(input, str | Path):
+                raise ConfigError("output: name a file or give a file object; a default exists for files alone")
+            config = with_name(config, input)
+            named = default_output(str(input), config) if output is None else fill_name(output, input)
+            target = as_target(named, config)
+            check_names(str(input) if isinstance(input, str | Path) else None, target, config)
+            with opened_source(input, stop) as source:
+                check_streams(source, target, config)
+                report = self._run(Request(source, target, config, stop, progress, monitor))
+            if monitor is not None:
+                monitor.finished(report)
+            return report
 
     def _run(self, request: Request) -> Report:
         """Runs, again with smaller batches where the GPU's memory is full."""
@@ -153,6 +160,11 @@ class Segmenter:
             raise TypeError(f"{', '.join(sorted(unknown))}: is no option of frames()")
         config = replace(without_outputs(self.config), effect="blur", **options)
         return masked_frames(self._resources, source, config)
+
+    @property
+    def streams(self) -> StreamBoard:
+        """Tells of the runs of live sources, see `Streams.status`."""
+        return self._resources.streams
 
     def close(self) -> None:
         """Frees the session's resources. No run may be under way."""

@@ -6,17 +6,20 @@ import logging
 import queue
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Unpack
 
 from segmentation.config import Config
 from segmentation.errors import ConfigError, SegmentationError, one_line
-from segmentation.media.live_address import is_live, split_name
+from segmentation.media.live_address import named
 from segmentation.options import Options, RunOptions
 from segmentation.output_stream import Output
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.session import Segmenter
+from segmentation.pipeline.status_server import Control, StatusServer
+from segmentation.pipeline.stream_status import StreamStatus
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +61,7 @@ class Streams:
         self._streams: dict[str, _Stream] = {}  # those under way
         self._events: queue.SimpleQueue[StreamEvent | None] = queue.SimpleQueue()  # `None`: a stream has left
         self._lock = threading.Lock()
+        self._servers = ExitStack()
         self.report: dict[str, Report] = {}  # of each name, that of the run that has ended last
 
     def add(self, name: str, address: str, output: Output | None = None, **options: Unpack[RunOptions]) -> None:
@@ -66,9 +70,7 @@ class Streams:
         Raises `ConfigError` for a name that is taken or is none, and for an address that is no live source's. Whatever
         else is wrong is an event.
         """
-        source = f"{name}={address}"
-        if not (name and is_live(address) and split_name(source) == (name, address)):
-            raise ConfigError(f"{source}: is no live source with a name; write such as hall and rtsp://camera/stream")
+        source = named(name, address)
         stop = threading.Event()
 
         def work() -> None:
@@ -79,6 +81,7 @@ class Streams:
             if name in self._streams:
                 raise ConfigError(f"{name}: is under way already; remove it first, or give another name")
             self._streams[name] = _Stream(thread=thread, stop=stop)
+            self._segmenter.streams.begin(source)
             thread.start()
 
     def remove(self, name: str) -> None:
@@ -103,8 +106,23 @@ class Streams:
             if event is not None:
                 yield event
 
+    def status(self) -> list[StreamStatus]:
+        """Returns the figures of all streams at this moment, also of those that have ended."""
+        return [monitor.status() for monitor in self._segmenter.streams.monitors]
+
+    def serve(self, address: str, output: Output | None = None) -> str:
+        """Serves figures and small pictures on `HOST:PORT`, or on `:PORT` for this machine alone, until `close`.
+
+        Returns the URL of the page. Whoever has the token in the environment variable `SEGMENTATION_STATUS_TOKEN` may
+        add streams, which write `output` as in `add`, and remove streams. Raises `ConfigError`.
+        """
+        control = Control(add=lambda name, address: self.add(name, address, output), remove=self.remove)
+        server = StatusServer(address, self._segmenter.streams, control)
+        return self._servers.enter_context(server).url
+
     def close(self) -> None:
         """Ends all streams with complete files, and frees the session's resources."""
+        self._servers.close()
         with self._lock:
             streams = list(self._streams.values())
         for stream in streams:

@@ -88,9 +88,9 @@ def test_an_error_of_the_program_itself_ends_all_threads() -> None:
         return number
 
     with pytest.raises(ZeroDivisionError):
-        list(in_threads(fail, [1, 2, 3, 4], 2, threading.Event()))
-    assert sorted(in_threads(abs, [-3, 2, -1], 2, threading.Event())) == [1, 2, 3]
-    assert list(in_threads(abs, [], 2, threading.Event())) == []
+        list(in_threads(fail, [1, 2, 3, 4], lambda: 2, threading.Event()))
+    assert sorted(in_threads(abs, [-3, 2, -1], lambda: 2, threading.Event())) == [1, 2, 3]
+    assert list(in_threads(abs, [], lambda: 2, threading.Event())) == []
 
 
 @pytest.mark.parametrize(

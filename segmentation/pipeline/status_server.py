@@ -1,0 +1,309 @@
+"""Serves the figures and small pictures of live streams over HTTP: a page for people, metrics for Prometheus."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from email.message import Message
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from types import TracebackType
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from segmentation.errors import ConfigError, SegmentationError, one_line
+from segmentation.latency import BOUNDS
+from segmentation.pipeline.stream_status import StreamBoard, StreamMonitor, StreamStatus
+
+log = logging.getLogger(__name__)
+
+TOKEN = "SEGMENTATION_STATUS_TOKEN"  # environment variable: whoever knows its value may add and remove streams
+_PATIENCE = 1.0  # seconds that a request waits for the next picture
+_LONGEST_BODY = 1 << 16  # bytes
+_TIMEOUT = 10.0  # seconds that a client may be silent within its request
+_MOST = 64  # requests at a time
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What a request with the token may do. Both raise `SegmentationError`."""
+
+    add: Callable[[str, str], None]  # name and address
+    remove: Callable[[str], None]  # name
+
+
+class StatusServer:
+    """A server on `HOST:PORT` or `:PORT`, which is on this machine alone. Use it as a context manager.
+
+    | request | answer |
+    |---|---|
+    | `GET /` | a page with all streams |
+    | `GET /streams` | `StreamStatus` of each, as JSON |
+    | `GET /streams/NAME.jpg` | a small picture of the output |
+    | `GET /metrics` | the figures in Prometheus' text format |
+    | `GET /healthz` | 200 while the process lives |
+    | `GET /readyz` | 200 if all streams are up, else 503 with the names of the others |
+    | `POST /streams` | adds the stream `{"name": ..., "address": ...}`; needs the token |
+    | `DELETE /streams/NAME` | ends a stream with complete files; needs the token |
+    """
+
+    def __init__(self, address: str, board: StreamBoard, control: Control | None = None) -> None:
+        """Binds the address. Raises `ConfigError`."""
+        host, port = _split(address)
+        self._board, self._control = board, control
+        self._token = os.environ.get(TOKEN, "")
+        try:
+            self._server = _Server((host, port), partial(_Handler, self))
+        except (OSError, OverflowError) as exc:
+            raise ConfigError(f"status {address}: can't be listened on ({one_line(exc)}); name another port") from exc
+        self.local = _is_local(host)
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self._server.server_address[1]}/"
+        serve = partial(self._server.serve_forever, poll_interval=0.1)  # seconds that `shutdown` takes at most
+        self._thread = threading.Thread(target=serve, name="segmentation-status", daemon=True)
+
+    def __enter__(self) -> StatusServer:
+        self._thread.start()
+        log.info("status: %s", self.url)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def get(self, path: str) -> _Answer:
+        """Returns the answer to a GET."""
+        monitors = self._board.monitors
+        match path:
+            case "/":
+                return _Answer(page(), "text/html; charset=utf-8")
+            case "/streams":
+                return _json([asdict(monitor.status()) for monitor in monitors])
+            case "/metrics":
+                return _Answer(metrics(monitors).encode(), "text/plain; version=0.0.4; charset=utf-8")
+            case "/healthz":
+                return _json({"alive": True})
+            case "/readyz":
+                missing = [monitor.name for monitor in monitors if monitor.status().state != "up"]
+                return _json({"missing": missing}, HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK)
+        name = _name(path, ".jpg")
+        monitor = self._board.get(name) if name is not None else None
+        picture = monitor.jpeg(_PATIENCE) if monitor is not None else None
+        return _missing(path) if picture is None else _Answer(picture, "image/jpeg")
+
+    def post(self, path: str, body: bytes) -> _Answer:
+        """Adds a stream."""
+        if path != "/streams" or self._control is None:
+            return _missing(path)
+        try:
+            given = json.loads(body)
+            name, address = given["name"], given["address"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            name = address = None
+        if not isinstance(name, str) or not isinstance(address, str):
+            return _error(HTTPStatus.BAD_REQUEST, 'send {"name": "...", "address": "rtsp://..."}')
+        return _changed(partial(self._control.add, name, address))
+
+    def delete(self, path: str) -> _Answer:
+        """Ends a stream."""
+        name = _name(path, "")
+        if name is None or self._control is None:
+            return _missing(path)
+        return _changed(partial(self._control.remove, name))
+
+    def refusal(self, headers: Message[str, str], *, writes: bool) -> _Answer | None:
+        """Returns the answer to a request that is not allowed."""
+        if self.local and not _is_local(urlsplit(f"//{headers.get('Host', '')}").hostname or ""):
+            # Another page's script could read the figures, once its host's name leads to this machine.
+            return _error(HTTPStatus.FORBIDDEN, "this address is for this machine alone; name it localhost")
+        if not writes:
+            return None
+        if not self._token:
+            return _error(HTTPStatus.FORBIDDEN, f"streams can be changed where {TOKEN} is set")
+        given = headers.get("Authorization", "").encode()
+        if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
+            return _error(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    body: bytes
+    kind: str
+    status: HTTPStatus = HTTPStatus.OK
+
+
+class _Server(ThreadingHTTPServer):
+    """Answers each request on a thread of its own, `_MOST` at a time; others are hung up on."""
+
+    daemon_threads = True
+    request_queue_size = _MOST
+
+    def __init__(self, address: tuple[str, int], handler: Callable[..., BaseHTTPRequestHandler]) -> None:
+        self._free = threading.BoundedSemaphore(_MOST)
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("status: a request has failed", exc_info=True)  # most often its client has gone
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Reads one request, see `StatusServer`."""
+
+    timeout = _TIMEOUT
+    server_version = "segmentation"
+    sys_version = ""
+
+    def __init__(self, status: StatusServer, *arguments: Any) -> None:
+        self._status = status
+        super().__init__(*arguments)  # handles the request
+
+    def do_GET(self) -> None:
+        self._answer(self._status.get, writes=False)
+
+    def do_POST(self) -> None:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > _LONGEST_BODY:
+            self._send(
+                _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"send at most {_LONGEST_BODY} bytes, and say how many")
+            )
+            return
+        body = self.rfile.read(int(length))
+        self._answer(lambda path: self._status.post(path, body), writes=True)
+
+    def do_DELETE(self) -> None:
+        self._answer(self._status.delete, writes=True)
+
+    def _answer(self, answer: Callable[[str], _Answer], *, writes: bool) -> None:
+        refusal = self._status.refusal(self.headers, writes=writes)
+        self._send(refusal or answer(urlsplit(self.path).path))
+
+    def _send(self, answer: _Answer) -> None:
+        self.send_response(answer.status)
+        headers = _HEADERS | {"Content-Type": answer.kind, "Content-Length": str(len(answer.body))}
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(answer.body)
+
+    def log_message(self, format: str, *values: object) -> None:
+        log.debug("status: %s", one_line(format % values))
+
+
+def metrics(monitors: list[StreamMonitor]) -> str:
+    """Returns the figures of all streams in Prometheus' text format, version 0.0.4."""
+    return "".join(f"{line}\n" for line in _metrics([(monitor, monitor.status()) for monitor in monitors]))
+
+
+def _metrics(streams: list[tuple[StreamMonitor, StreamStatus]]) -> Iterator[str]:
+    singles: list[tuple[str, str, str, Callable[[StreamStatus], int]]] = [
+        ("up", "gauge", "Whether the source is connected and sends.", lambda one: int(one.state == "up")),
+        ("frames_received_total", "counter", "Frames that arrived.", lambda one: one.received),
+        ("frames_shown_total", "counter", "Frames that have gone through all stages.", lambda one: one.shown),
+        ("frames_waiting", "gauge", "Frames before and within the stages.", lambda one: one.waiting),
+        ("reconnects_total", "counter", "How often the source came back.", lambda one: one.reconnects),
+    ]
+    for name, kind, about, value in singles:
+        yield from _head(name, kind, about)
+        for _, one in streams:
+            yield f"segmentation_{name}{_labels(stream=one.name)} {value(one)}"
+    yield from _head("frames_dropped_total", "counter", "Frames that were dropped, by cause.")
+    for _, one in streams:
+        for cause, count in one.dropped.items():
+            yield f"segmentation_frames_dropped_total{_labels(stream=one.name, cause=cause)} {count}"
+    yield from _head("latency_seconds", "histogram", "From when a frame was read until it has gone through all stages.")
+    for monitor, one in streams:
+        late = monitor.late
+        for bound, count in zip((*map(str, BOUNDS), "+Inf"), (*late.up_to, late.number), strict=True):
+            yield f"segmentation_latency_seconds_bucket{_labels(stream=one.name, le=bound)} {count}"
+        yield f"segmentation_latency_seconds_sum{_labels(stream=one.name)} {late.total:.6f}"
+        yield f"segmentation_latency_seconds_count{_labels(stream=one.name)} {late.number}"
+
+
+def _head(name: str, kind: str, about: str) -> Iterator[str]:
+    yield f"# HELP segmentation_{name} {about}"
+    yield f"# TYPE segmentation_{name} {kind}"
+
+
+def _labels(**labels: str) -> str:
+    escaped = {
+        name: value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"") for name, value in labels.items()
+    }
+    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped.items()) + "}"
+
+
+def page() -> bytes:
+    """Returns the page that shows all streams."""
+    return files(__package__).joinpath("streams.html").read_bytes()
+
+
+def _changed(change: Callable[[], None]) -> _Answer:
+    try:
+        change()
+    except SegmentationError as exc:
+        return _error(HTTPStatus.CONFLICT, str(exc))
+    return _json({"done": True})
+
+
+def _json(value: object, status: HTTPStatus = HTTPStatus.OK) -> _Answer:
+    return _Answer(json.dumps(value).encode(), "application/json", status)
+
+
+def _error(status: HTTPStatus, message: str) -> _Answer:
+    return _json({"error": message}, status)
+
+
+def _missing(path: str) -> _Answer:
+    return _error(HTTPStatus.NOT_FOUND, "there is nothing here; see /, /streams, /metrics, /healthz, /readyz")
+
+
+def _name(path: str, suffix: str) -> str | None:
+    """Returns NAME of `/streams/NAME` with a suffix."""
+    name = path.removeprefix("/streams/")
+    return unquote(name.removesuffix(suffix)) if name != path and name.endswith(suffix) else None
+
+
+def _split(address: str) -> tuple[str, int]:
+    """Returns host and port. Raises `ConfigError`."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdecimal():
+        raise ConfigError(f"status {address!r}: write HOST:PORT, or :PORT for this machine alone, such as :9100")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _is_local(host: str) -> bool:
+    """Returns whether a host's name or number stands for this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

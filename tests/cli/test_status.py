@@ -1,0 +1,72 @@
+"""`--status` of the command: figures of its streams, and streams that come and go while it runs."""
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+from program import Program, cli, start
+from rtsp_server import RtspServer
+
+TIMEOUT = 60
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def ask(port: int, path: str, body: object = None, method: str | None = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = Request(f"http://127.0.0.1:{port}/{path}", data, {"Authorization": "Bearer sesame"}, method=method)
+    with urlopen(request, timeout=TIMEOUT) as answer:
+        return json.loads(answer.read())
+
+
+def states(port: int) -> dict[str, str]:
+    try:
+        return {one["name"]: one["state"] for one in ask(port, "streams")}
+    except OSError:
+        return {}
+
+
+def until(process: Program, happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT
+    while not happened():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_streams_come_and_go_while_the_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEGMENTATION_STATUS_TOKEN", "sesame")
+    port = free_port()
+    options = ("-o", tmp_path / "{name}.mkv", "--status", f":{port}", "--json", "--preset", "ultrafast", "-v")
+    with RtspServer(fps=5) as hall, RtspServer(fps=5) as gate, start(f"hall={hall.url()}", *options) as process:
+        until(process, lambda: states(port) == {"hall": "up"})
+        assert ask(port, "streams", {"name": "gate", "address": gate.url()}) == {"done": True}
+        until(process, lambda: states(port) == {"hall": "up", "gate": "up"})
+        assert ask(port, "streams/hall", method="DELETE") == {"done": True}
+        until(process, lambda: states(port) == {"hall": "ended", "gate": "up"})
+        again = {"name": "hall", "address": hall.url()}
+        assert ask(port, "streams", again) == {"done": True}  # the name is free again, but the file exists
+        until(process, lambda: states(port) == {"gate": "up", "hall": "failed"})
+        ask(port, "streams/gate", method="DELETE")
+        out, err = process.communicate(timeout=TIMEOUT)  # the last stream has ended
+    assert process.returncode == 1, err
+    reports = {report["input"]: report for report in map(json.loads, out.splitlines()) if "frames" in report}
+    assert reports.keys() == {"hall", "gate"}
+    for name, report in reports.items():
+        assert report["output"] == str(tmp_path / f"{name}.mkv") and report["frames"] > 0
+    assert "2 done, 1 failed" in err and "exists already" in err
+
+
+def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = cli("rtsp://127.0.0.1:1/cam", "-o", tmp_path / "a.mkv", "--status", f":{port}")
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert f"status :{port}: can't be listened on" in done.stderr and not list(tmp_path.iterdir())

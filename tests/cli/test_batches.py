@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import threading
 from io import StringIO
 from pathlib import Path
@@ -122,7 +123,8 @@ def test_a_batch_goes_on_where_it_was_interrupted(
 
     def stop_second(stop: threading.Event) -> None:
         if len(session.made[0].runs) == 2:
-            stop.set()
+            os.kill(os.getpid(), signal.SIGINT)
+            assert stop.wait(20)
 
     monkeypatch.setattr(session, "during", staticmethod(stop_second))
     main(["*.mp4"])

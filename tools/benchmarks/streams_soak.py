@@ -1,0 +1,234 @@
+"""Disturbs live streams for as long as is wanted: what the others notice, and whether the process stays as it is.
+
+    python tools/benchmarks/streams_soak.py --seconds 600
+
+One stream is left alone; its latency is compared before and under the disturbances. The others fall silent, break, are
+refused, are removed and added, in cycles. At the end of a cycle all are up again, and memory, threads, descriptors
+are counted. Cameras of the tests' RTSP server, with sound, run in a process of their own. For Linux.
+"""
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from itertools import pairwise
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
+
+import av
+import barcode
+from circumstances import ROOT, circumstances
+from rtsp_server import RtspServer
+
+from segmentation import ConfigError, Report, Streams
+
+STEADY = "steady"
+CALM = 0.2  # of all seconds, before the first disturbance
+CYCLE = 15.0  # seconds of disturbances between two counts
+PAUSE = (0.3, 2.0)  # seconds between two of them
+PATIENCE = 30.0  # seconds until all streams have to be up again
+
+
+def cameras(connection: Connection, count: int, size: tuple[int, int], fps: int) -> None:
+    """Serves so many cameras, and does to them what the connection says, until it is closed."""
+    with ExitStack() as exits:
+        servers = [exits.enter_context(RtspServer(size=size, fps=fps, sound=True)) for _ in range(count)]
+        connection.send([server.url() for server in servers])
+        with suppress(EOFError):
+            while True:
+                number, action = connection.recv()
+                server = servers[number]
+                match action:
+                    case "silent":
+                        server.silent.set()
+                    case "reset":
+                        server.reset()
+                    case "hang up":
+                        server.hang_up()
+                    case "refuse":
+                        server.refuse()
+                        server.reset()
+                    case "mend":
+                        server.silent.clear()
+                        server.refuse()
+                        server.accept()
+
+
+class Soak:
+    """Streams, their disturbances, and what was counted."""
+
+    def __init__(self, streams: Streams, urls: list[str], control: Connection, folder: Path, seed: int) -> None:
+        self.names = [STEADY, *(f"camera-{number}" for number in range(1, len(urls)))]
+        self.actions: Counter[str] = Counter()
+        self.counts: list[dict[str, float]] = []
+        self.reports: list[Report] = []
+        self.unbalanced = 0  # moments at which a stream's figures did not add up
+        self._streams, self._urls, self._control, self._folder = streams, urls, control, folder
+        self._dice = random.Random(seed)
+        self._ended = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+
+    def add(self, number: int) -> None:
+        """Begins a stream, which cuts its recording each minute."""
+        name = self.names[number]
+        self._streams.add(
+            name, self._urls[number], self._folder / "{name}-%H%M%S.mkv", cut_every=60, preset="ultrafast"
+        )
+
+    def remove(self, number: int) -> None:
+        """Ends a stream, and keeps its report; one that was added while its camera refused has none."""
+        name = self.names[number]
+        with suppress(ConfigError):  # it has failed by now
+            self._streams.remove(name)
+        if name in self._streams.report:
+            self.reports.append(self._streams.report.pop(name))
+
+    def until_all_are_up(self) -> None:
+        """Mends all cameras, and waits for their streams."""
+        for number in range(1, len(self._urls)):
+            self._control.send((number, "mend"))
+
+        def are_up() -> bool:
+            for name in set(self.names) - set(self._streams.names):
+                self.add(self.names.index(name))
+            return all(one.state == "up" and one.shown for one in self._under_way())
+
+        self._wait(are_up)
+
+    def cycle(self) -> None:
+        """Disturbs the streams for a while."""
+        end = time.monotonic() + CYCLE
+        while time.monotonic() < end:
+            number = self._dice.randrange(1, len(self._urls))
+            action = self._dice.choice(["silent", "reset", "hang up", "refuse", "mend", "remove", "add"])
+            under_way = self.names[number] in self._streams.names
+            if action in ("remove", "add"):
+                if under_way == (action == "remove"):
+                    self.actions[action] += 1
+                    (self.remove if under_way else self.add)(number)
+            else:
+                self.actions[action] += 1
+                self._control.send((number, action))
+            time.sleep(self._dice.uniform(*PAUSE))
+
+    def count(self, since: float) -> None:
+        """Counts what the process holds."""
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        held = {"megabytes": pages * os.sysconf("SC_PAGE_SIZE") / 1e6, "threads": threading.active_count()}
+        held |= {"descriptors": len(os.listdir("/proc/self/fd")), "seconds": time.monotonic() - since}
+        self.counts.append({name: round(value, 1) for name, value in held.items()})
+        print(self.counts[-1], flush=True)
+
+    def finish(self) -> None:
+        """Ends all streams."""
+        for number in range(1, len(self.names)):
+            self.remove(number)
+        self._ended.set()
+        self._watcher.join()
+
+    def _under_way(self) -> list[Any]:
+        return [one for one in self._streams.status() if one.name in self._streams.names]
+
+    def _wait(self, happened: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not happened():
+            if time.monotonic() > deadline:
+                raise SystemExit(f"not all streams came back within {PATIENCE:g} s: {self._streams.status()}")
+            time.sleep(0.05)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.05):
+            for one in self._streams.status():
+                self.unbalanced += one.received != one.shown + one.waiting + sum(one.dropped.values())
+
+
+def disorder(folder: Path) -> dict[str, int]:
+    """Returns how many files and frames there are, and how many frames don't come after the one before."""
+    files = sorted(folder.iterdir())
+    found = Counter(files=len(files))
+    for path in files:
+        with av.open(str(path)) as file:
+            numbers = [barcode.read(frame.to_ndarray(format="gray"))[0] for frame in file.decode(video=0)]
+        found["frames"] += len(numbers)
+        found["disorder"] += sum(b <= a for a, b in pairwise(numbers))
+    return dict(found)
+
+
+def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Returns what was counted."""
+    ours, theirs = get_context("spawn").Pipe()
+    arguments = (theirs, options.streams, options.size, options.fps)
+    process = get_context("spawn").Process(target=cameras, args=arguments, daemon=True)
+    process.start()
+    theirs.close()
+    begin = time.monotonic()
+    with Streams(stall=1.0, reconnect="0.2..1", low_delay=options.low_delay) as streams:
+        soak = Soak(streams, ours.recv(), ours, folder, options.seed)
+        for number in range(options.streams):
+            soak.add(number)
+        soak.until_all_are_up()
+        soak.remove(0)  # its first frames waited for the network
+        soak.add(0)
+        time.sleep(CALM * options.seconds)
+        soak.remove(0)
+        calm = soak.reports[-1]
+        soak.add(0)
+        soak.until_all_are_up()
+        while time.monotonic() < begin + options.seconds:
+            soak.cycle()
+            soak.until_all_are_up()
+            soak.count(begin)
+        soak.remove(0)
+        disturbed = soak.reports[-1]
+        soak.finish()
+    ours.close()
+    process.join()
+    return {
+        "seconds": round(time.monotonic() - begin, 1),
+        "streams": options.streams,
+        "disturbances": dict(soak.actions),
+        "steady_before": {"fps": calm.fps, "dropped": calm.dropped, "latency": calm.latency},
+        "steady_under_disturbances": {"fps": disturbed.fps, "dropped": disturbed.dropped, "latency": disturbed.latency},
+        "received_is_not_shown_and_dropped": sum(
+            report.received != report.frames + sum(report.dropped.values()) for report in soak.reports
+        ),
+        "moments_out_of_balance": soak.unbalanced,
+        "reports": len(soak.reports),
+        "reconnects": sum(report.reconnects for report in soak.reports),
+        "recordings": disorder(folder),
+        "held": soak.counts,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Disturbs live streams.")
+    parser.add_argument("--streams", type=int, default=3)
+    parser.add_argument("--size", type=lambda text: tuple(map(int, text.split("x"))), default=(320, 180), metavar="WxH")
+    parser.add_argument("--fps", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--low-delay", action="store_true")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "streams-soak.json")
+    options = parser.parse_args()
+    results = circumstances("benchmarks/streams_soak.py", sys.argv[1:])
+    with tempfile.TemporaryDirectory() as folder:
+        results |= measure(options, Path(folder))
+    options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps({name: value for name, value in results.items() if name != "held"}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

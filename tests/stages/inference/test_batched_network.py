@@ -31,9 +31,10 @@ class Means(Inference):
     memory: ClassVar[Memory] = "cuda"
     workers = 1
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, gpu: Any) -> None:
         self.calls = 0
-        self._masks = torch.empty((SIZE, 4, 6), device=device)
+        self._gpu = gpu
+        self._masks = torch.empty((SIZE, 4, 6), device=gpu.device)
 
     @staticmethod
     def describe(config: Config, info: Any = None) -> str:
@@ -42,8 +43,9 @@ class Means(Inference):
     def __call__(self, tensor: Any) -> InferenceResult:
         assert tensor.shape == (SIZE, 3, 4, 6)
         self.calls += 1
-        self._masks.copy_(tensor.mean(1))
-        return InferenceResult(self._masks, (tensor[:, 0] > 0.5).byte())
+        with torch.cuda.stream(self._gpu.stream):
+            self._masks.copy_(tensor.mean(1))
+            return InferenceResult(self._masks, (tensor[:, 0] > 0.5).byte())
 
 
 class Several:
@@ -52,7 +54,7 @@ class Several:
     def __init__(self, side: str) -> None:
         self.gpu = gpu_of(side)
         self.turn = threading.RLock()
-        self.infer = Means(self.gpu.device)
+        self.infer = Means(self.gpu)
         self.network = BatchedNetwork(self.infer, SIZE, self.turn, self.gpu)
         self._pool = ThreadPoolExecutor(SIZE)
 
@@ -61,7 +63,7 @@ class Several:
         self.gpu.enter()
         with torch.cuda.stream(self.gpu.stream):
             tensor = torch.full((rows, 3, 4, 6), value, device=self.gpu.device)
-        tensor[count:] = float("nan")  # rows that hold no frame
+            tensor[count:] = float("nan")  # rows that hold no frame
         call: Callable[..., InferenceResult] = options.get("call", lambda infer, rows: infer(rows))
         result = self.network(tensor, count, call)
         with torch.cuda.stream(self.gpu.stream):
@@ -74,6 +76,15 @@ class Several:
         future = self._pool.submit(self.ask, value, count, **options)
         until(lambda: len(self.network._waiting) > waiting or future.done())
         return future
+
+    def check(self, result: InferenceResult, value: float, count: int) -> None:
+        """Fails unless the first `count` masks are those of pictures of this value."""
+        assert result.class_map is not None
+        self.gpu.enter()
+        with torch.cuda.stream(self.gpu.stream):
+            masks, classes = (torch.as_tensor(array)[:count].cpu().numpy() for array in result)
+        assert masks.shape == classes.shape == (count, 4, 6)
+        assert np.allclose(masks, value) and (classes == (value > 0.5)).all()
 
     @contextmanager
     def held_up(self) -> Iterator[None]:
@@ -89,13 +100,6 @@ def until(happened: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def check(result: InferenceResult, value: float, count: int) -> None:
-    assert result.class_map is not None
-    masks, classes = (torch.as_tensor(array)[:count].cpu().numpy() for array in result)
-    assert masks.shape == classes.shape == (count, 4, 6)
-    assert np.allclose(masks, value) and (classes == (value > 0.5)).all()
-
-
 @pytest.mark.parametrize("side", SIDES)
 def test_results_stay_when_the_network_runs_again(side: str) -> None:
     several = Several(side)
@@ -103,7 +107,7 @@ def test_results_stay_when_the_network_runs_again(side: str) -> None:
     second = several.ask(0.75, 3)
     third = several.ask(0.5, 2, rows=2)  # a batch that is made for these frames alone
     for result, value, count in ((first, 0.25, SIZE), (second, 0.75, 3), (third, 0.5, 2)):
-        check(result, value, count)
+        several.check(result, value, count)
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -112,7 +116,7 @@ def test_those_who_wait_share_a_batch(side: str) -> None:
     with several.held_up():
         asked = [several.begin(0.1 * number, count) for number, count in enumerate((3, 1, 4))]
     for number, (future, count) in enumerate(zip(asked, (3, 1, 4), strict=True)):
-        check(future.result(TIMEOUT), 0.1 * number, count)
+        several.check(future.result(TIMEOUT), 0.1 * number, count)
     assert several.infer.calls == 1
 
 
@@ -122,7 +126,7 @@ def test_what_does_not_fit_waits_for_the_next_batch(side: str) -> None:
     with several.held_up():
         asked = [several.begin(0.1 * number, 5) for number in range(3)]
     for number, future in enumerate(asked):
-        check(future.result(TIMEOUT), 0.1 * number, 5)
+        several.check(future.result(TIMEOUT), 0.1 * number, 5)
     assert several.infer.calls == 3
 
 
@@ -142,7 +146,7 @@ def test_a_failure_is_that_of_one() -> None:
     assert sum(failed) == 1
     for future, value, fault in zip(asked, values, failed, strict=True):
         if not fault:
-            check(future.result(), value, 2)
+            several.check(future.result(), value, 2)
     assert not several.network._waiting
 
 
@@ -161,16 +165,16 @@ class Busy:
 def test_frames_gather_while_the_gpu_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     several, event = Several("host"), Busy()
     monkeypatch.setattr(several.gpu, "record_event", lambda: event)
-    check(several.ask(0.1, 1), 0.1, 1)  # alone: waits for nothing
+    several.check(several.ask(0.1, 1), 0.1, 1)  # alone: waits for nothing
     asked = [several.begin(0.2, 1), several.begin(0.3, 1)]
     until(lambda: event.waiters == 2)
     assert several.infer.calls == 1
     monkeypatch.setattr(several.gpu, "record_event", lambda: SimpleNamespace(synchronize=lambda: None))
-    check(several.ask(0.4, SIZE - 2), 0.4, SIZE - 2)  # fills the batch
+    several.check(several.ask(0.4, SIZE - 2), 0.4, SIZE - 2)  # fills the batch
     assert several.infer.calls == 2
     event.passed.set()
     for future, value in zip(asked, (0.2, 0.3), strict=True):
-        check(future.result(TIMEOUT), value, 1)
+        several.check(future.result(TIMEOUT), value, 1)
     assert several.infer.calls == 2
 
 
@@ -182,7 +186,7 @@ def test_many_threads_get_their_own(side: str) -> None:
         dice = np.random.default_rng(seed)
         for _ in range(50):
             value, count = float(dice.random()), int(dice.integers(1, SIZE + 1))
-            check(several.ask(value, count), value, count)
+            several.check(several.ask(value, count), value, count)
 
     with ThreadPoolExecutor(6) as pool:
         for done in [pool.submit(run, seed) for seed in range(6)]:
@@ -198,11 +202,12 @@ def test_the_result_does_not_depend_on_the_company() -> None:
     model, count = load_model(Config()), 16
     network = BatchedNetwork(TorchFp16Inference(model, Config(batch_size=count), gpu), count, threading.RLock(), gpu)
     dice = torch.Generator().manual_seed(1)
-    pictures = torch.rand((count, 3, model.height, model.width), generator=dice).to(gpu.device)
+    pictures = torch.rand((count, 3, model.height, model.width), generator=dice)
 
     def found(rows: Any) -> Any:
-        masks = network(rows, len(rows), lambda infer, tensor: infer(tensor)).masks
-        return torch.as_tensor(masks)[: len(rows)].cpu()
+        with torch.cuda.stream(gpu.stream):
+            masks = network(rows.to(gpu.device), len(rows), lambda infer, tensor: infer(tensor)).masks
+            return torch.as_tensor(masks)[: len(rows)].cpu()
 
     together = found(pictures)
     for place in range(count):

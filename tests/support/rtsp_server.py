@@ -10,13 +10,15 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from fractions import Fraction
+from itertools import islice
 from types import TracebackType
 from typing import Any
 
 import av
+from av.video.frame import PictureType
 from barcode import drawn
 
 _SAMPLES = 8000  # a second of sound
@@ -31,13 +33,22 @@ class RtspServer:
     """
 
     def __init__(
-        self, *, size: tuple[int, int] = (320, 240), fps: int = 30, auth: str = "", sound: bool = False
+        self,
+        *,
+        size: tuple[int, int] = (320, 240),
+        fps: int = 30,
+        auth: str = "",
+        sound: bool = False,
+        recorded: Sequence[bytes] = (),
+        phase: int = 0,
     ) -> None:
         """`auth` is "Basic", "Digest" or nothing.
 
+        Instead of drawn frames, `recorded` ones are sent round and round, see `recording`, from frame `phase` on.
         With `sound`, each frame comes with G.711 (mu-law, 8 kHz) whose bytes are the frame's number modulo 256.
         """
         self.size, self.fps, self.auth, self.sound = size, fps, auth, sound
+        self._recorded, self._phase = recorded, phase
         self.sent: list[int] = []
         self.slowest = 0.0  # seconds: how long a frame has waited for a client that does not read
         self.silent = threading.Event()
@@ -133,22 +144,25 @@ class RtspServer:
         return fields.get("response") == _md5(f"{inner[0]}:5ca1ab1e:{inner[1]}")
 
     def _play(self, client: socket.socket, encoder: Any) -> None:
-        sequence = 0
+        sequence, begun = 0, not self._recorded
         while not self._ended.is_set() and client in self._clients:
             number = int((time.monotonic() - self._begin) * self.fps) + 1
             wait = self._begin + number / self.fps - time.monotonic()
             time.sleep(max(0.0, wait))
             if self.silent.is_set():
                 continue
-            frame = drawn(number, self.size)
-            frame.pts, frame.time_base = number, Fraction(1, self.fps)
-            packets = encoder.encode(frame)
-            data = b"".join(bytes(packet) for packet in packets)
+            place = (number + self._phase) % (len(self._recorded) or 1)
+            begun = begun or place == 0
+            if not begun:
+                continue
+            data = self._recorded[place] if self._recorded else _encoded(encoder, drawn(number, self.size), number)
             begin = time.monotonic()
+            message = bytearray()
             for payload, last in _payloads(data):
                 header = struct.pack(">BBHII", 0x80, 96 | last << 7, sequence, number * 90_000 // self.fps, 1)
-                client.sendall(struct.pack(">cBH", b"$", 0, len(header + payload)) + header + payload)
+                message += struct.pack(">cBH", b"$", 0, len(header + payload)) + header + payload
                 sequence = sequence + 1 & 0xFFFF
+            client.sendall(message)
             if self.sound:
                 first, end = (count * _SAMPLES // self.fps for count in (number, number + 1))
                 header = struct.pack(">BBHII", 0x80, 0, number & 0xFFFF, first, 2)
@@ -172,6 +186,20 @@ def _encoder(size: tuple[int, int], fps: int) -> Any:
     encoder.options = {"preset": "ultrafast", "tune": "zerolatency", "g": str(fps), "threads": "1"}
     encoder.open()
     return encoder
+
+
+def _encoded(encoder: Any, frame: av.VideoFrame, number: int) -> bytes:
+    frame.pts, frame.time_base = number, encoder.time_base
+    frame.pict_type = PictureType.NONE  # the encoder decides anew
+    return b"".join(bytes(packet) for packet in encoder.encode(frame))
+
+
+def recording(path: str, size: tuple[int, int], fps: int, seconds: int = 2) -> list[bytes]:
+    """The first frames of a video, scaled and encoded as the cameras do it. They begin with a keyframe."""
+    encoder = _encoder(size, fps)
+    with av.open(path) as container:
+        frames = islice(container.decode(video=0), seconds * fps)
+        return [_encoded(encoder, frame.reformat(*size, "yuv420p"), number) for number, frame in enumerate(frames)]
 
 
 def _description(encoder: Any, sound: bool) -> bytes:

@@ -3,8 +3,9 @@
     python tools/benchmarks/streams.py --streams 1,2,4
     python tools/benchmarks/streams.py --streams 8,16 --size 1920x1080 --fps 30 --interval 3      # on a GPU
 
-Cameras of the tests' RTSP server, in a process of their own on the same machine, send H.264 of noise behind bars. One
-session takes all of them at once, each to a file of its own. A first, short run warms up. For Linux.
+Cameras of the tests' RTSP server, in a process of their own on the same machine, send the sample's first two seconds
+round and round, each from another frame on. One session takes all of them at once, each to a file of its own. A first,
+short run warms up. For Linux.
 """
 
 import argparse
@@ -23,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 
 from circumstances import ROOT, circumstances
-from rtsp_server import RtspServer
+from rtsp_server import RtspServer, recording
 
 from segmentation import Report, Segmenter
 
@@ -33,7 +34,11 @@ Figures = dict[str, Any]
 
 def cameras(connection: Connection, count: int, size: tuple[int, int], fps: int) -> None:
     """Serves so many cameras until the connection is closed."""
-    servers = [RtspServer(size=size, fps=fps).__enter__() for _ in range(count)]
+    recorded = recording(str(ROOT / "samples" / "astronaut.mp4"), size, fps)
+    servers = [
+        RtspServer(size=size, fps=fps, recorded=recorded, phase=number * len(recorded) // count).__enter__()
+        for number in range(count)
+    ]
     connection.send([server.url() for server in servers])
     with suppress(EOFError):
         connection.recv()

@@ -29,12 +29,13 @@ class Size:
     blocks: int  # of MobileNetV2
     widths: tuple[int, int, int, int]  # the decoder's channels at 1/16, 1/8, 1/4 and 1/2
     shapes: tuple[tuple[int, int], ...]  # heights and widths that it is trained for; the first is the default
+    early: float = 1.0  # of their sides, in the first part of the training: smaller pictures take less time
 
 
 SIZES = {
     "person": Size(14, (96, 48, 32, 16), ((256, 448), (288, 384), (336, 336), (384, 288), (448, 256))),
-    # For those who have a GPU or patience. Not trained yet.
-    "person-hq": Size(17, (192, 96, 48, 16), ((352, 640), (416, 544), (480, 480), (544, 416), (640, 352))),
+    # For those who have a GPU or patience.
+    "person-hq": Size(17, (192, 96, 48, 16), ((352, 640), (416, 544), (480, 480), (544, 416), (640, 352)), early=0.7),
 }
 
 

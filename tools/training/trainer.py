@@ -23,6 +23,7 @@ from torch import Tensor, nn
 HERE = Path(__file__).parent
 SHAPE_SHARES = (0.46, 0.16, 0.16, 0.1, 0.12)  # how often a batch has each of the network's shapes
 WARM_UP = 0.03  # part of the training in which the learning rate rises
+EARLY = 0.65  # part of it in which pictures may be smaller, see `network.Size`
 IMITATION = 0.12  # part of it in which the stem also learns to put out what the teacher's does
 AVERAGED = 0.998  # of the weights at each step
 # How much the classes count that DeepLab sees in the picture: animals, chairs and bottles are told from people better
@@ -114,6 +115,8 @@ def trained(
         for part in optimizer.param_groups:
             part["lr"] = part["peak"] * min(1, done / WARM_UP + 0.01) * (0.5 + 0.5 * math.cos(math.pi * done) + 0.002)
         height, width = size.shapes[random.choice(len(size.shapes), p=SHAPE_SHARES)]
+        if done < EARLY:
+            height, width = (round(side * size.early / 16) * 16 for side in (height, width))
         rgb, wanted, known = pictures.batch(options.batch, height, width)
         x = normalised(rgb).contiguous(memory_format=torch.channels_last)
         network.train()

@@ -101,17 +101,20 @@ class LiveFrames:
             self.ended = True
             self._changed.notify_all()
 
-    def take(self, most: int, stop: threading.Event, deadline: float | None) -> list[LiveFrame]:
+    def take(self, most: int, stop: threading.Event, deadline: float | None, held: int = 0) -> list[LiveFrame]:
         """Returns the oldest frames that are not late, up to `most`, and waits for the first of them.
 
-        Returns none once `stop` is set, the source has ended, the ring is closed, or, at `deadline`, none is there.
+        While more than `held` frames are under way, and one of them is late, none is taken: the stages are too slow,
+        and what waited within them could not be dropped. Returns none once `stop` is set, the source has ended, the
+        ring is closed, or, at `deadline`, none is there.
         """
         with self._changed:
             while not (stop.is_set() or self.closed.is_set()):
                 self._drop_late()
-                if self._waiting:
+                if self._waiting and not self._backed_up(held):
                     return [self._next() for _ in range(min(most, len(self._waiting)))]
-                if self.ended or (deadline is not None and time.monotonic() >= deadline):
+                over = deadline is not None and time.monotonic() >= deadline
+                if over or (self.ended and not self._waiting):
                     break
                 self._changed.wait(_POLL)
             return []
@@ -124,6 +127,7 @@ class LiveFrames:
                 self.latencies.add(now - self._under_way.popleft())
                 self._shown.append(now)
             self._forget(now)
+            self._changed.notify_all()
 
     def counts(self) -> LiveCounts:
         """Returns the figures of this moment."""
@@ -168,6 +172,10 @@ class LiveFrames:
         with self._changed:
             causes = self.dropped + Counter(end=self.taken - written)
             return dict(sorted(causes.items()))
+
+    def _backed_up(self, held: int) -> bool:
+        under_way = self._under_way
+        return len(under_way) > held and under_way[0] < time.monotonic() - self._max_delay
 
     def _drop_late(self) -> None:
         oldest = time.monotonic() - self._max_delay

@@ -48,6 +48,20 @@ def test_late_frames_are_dropped(ring: LiveFrames) -> None:
     assert shown(ring.take(9, GO_ON, None)) == [2, 3] and ring.dropped == {"late": 2}
 
 
+def test_frames_wait_in_the_ring_while_the_stages_are_too_slow(ring: LiveFrames) -> None:
+    for number in range(4):
+        ring.put(frame(number, age=9.8))
+    ring.put(frame(4))
+    assert shown(ring.take(3, GO_ON, None, held=2)) == [0, 1, 2]
+    time.sleep(0.25)  # now they are late, and so is the next one
+    ring.end()
+    begin = time.monotonic()
+    assert ring.take(1, GO_ON, begin + 0.1, held=2) == [] and ring.dropped == {"late": 1}
+    threading.Timer(0.1, ring.written, [1]).start()
+    assert shown(ring.take(1, GO_ON, None, held=2)) == [4]
+    assert 0.2 <= time.monotonic() - begin < 5
+
+
 def test_the_oldest_frames_make_room(ring: LiveFrames, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_frames, "_MEMORY", 3 * frame(0).size)
     for number in range(5):

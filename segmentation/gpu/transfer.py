@@ -66,7 +66,7 @@ class GpuTransfer(Transfer):
         count = len(batch)
         planes = self._pool.take()
         assert count <= len(planes[0]), "the batch has more frames than the planes"
-        for i, (pinned, plane) in enumerate(zip(self._pinned(self._shapes), planes, strict=True)):
+        for i, (pinned, plane) in enumerate(zip(self._pinned(self._shapes, count), planes, strict=True)):
             rows: NDArray[np.generic] = pinned.numpy()
             for row, frame in zip(rows, batch.frames, strict=False):
                 row[:] = frame.planes[i]
@@ -74,8 +74,13 @@ class GpuTransfer(Transfer):
                 plane[:count].copy_(pinned[:count], non_blocking=True)
         return replace(batch, frames=tuple(replace(f, planes=ON_GPU) for f in batch.frames), planes=planes, shared=None)
 
-    def _pinned(self, shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
-        """Returns page-locked planes in one block: locking takes time, and PyTorch rounds the size of blocks up."""
+    def _pinned(self, shapes: Sequence[tuple[int, ...]], count: int) -> list[torch.Tensor]:
+        """Returns page-locked planes in one block: locking takes time, and PyTorch rounds the size of blocks up.
+
+        They have at least `count` rows, and no more than the `shapes`: a power of two, so that blocks are used again.
+        """
+        rows = 1 << (count - 1).bit_length()
+        shapes = [(min(rows, most), *shape) for most, *shape in shapes]
         sizes = [math.prod(shape) for shape in shapes]
         with capture_unsafe():
             block = torch.empty(sum(sizes), dtype=self._dtype, pin_memory=True)
@@ -112,7 +117,7 @@ class GpuTransfer(Transfer):
         with torch.cuda.stream(self._gpu.stream):
             shapes = [tuple(plane.shape) for plane in batch.planes]  # a cut-out has alpha too
             if blocks is None:
-                pinned_planes = self._pinned(shapes)
+                pinned_planes = self._pinned(shapes, count)
             else:
                 shared = self._shared(shapes, blocks)
                 pinned_planes = [torch.from_numpy(array) for array in shared.arrays]

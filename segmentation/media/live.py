@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 TICK = Fraction(1, 90_000)  # seconds: the unit of a live source's pts, as of RTP
 _POLL = 0.05  # seconds between checks whether the run is to end
 _UNPLACED = 1000  # packets
+_THREADS = 4  # of a decoder: cameras send few slices in a picture, and idle threads cost too
 _FIRST = 20.0  # seconds until the first frame: a stream that is joined late may have its next keyframe so far away
 
 
@@ -147,6 +148,7 @@ class LiveReader:
         access = self._access
         stream = video_stream(container, self._name, access)
         stream.thread_type = "SLICE"  # frame threads would hold back a frame each
+        stream.thread_count = _THREADS
         stream.codec_context.options = decoder_options(access)
         sound = self._sound(container)
         begin = last = time.monotonic()

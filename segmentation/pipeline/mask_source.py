@@ -108,8 +108,8 @@ class NetworkMasks(MaskSource):
 
     def prepared(self, batch: FrameBatch) -> tuple[FrameBatch, Array]:
         """Returns the batch where the stages behind want it, and the network's input, until the next call."""
+        frames = self.transfer.frames(batch, self.preprocess.memory)
         with self.turn.of(self.infer), self.turn.of(self.preprocess):
-            frames = self.transfer.frames(batch, self.preprocess.memory)
             made = self.clock.stage("preprocess", batch, self.preprocess, frames)
             tensor = self.transfer.rows(made, self.infer.memory, len(batch))
         return (batch if batch.memory == self.kept_memory else frames), tensor

@@ -217,9 +217,6 @@ class Run:
                 monitor = self._request.monitor
                 if monitor is not None and monitor.wants_picture:
                     monitor.show(transfer.frames(composed[0], "host").frames[-1].planes, self._plan.pix_fmt)
-                frames = [
-                    output.for_encoder(made, transfer) for made, output in zip(composed, self._outputs, strict=True)
-                ]
                 masks = shown.masks if config.results is not None or config.verify else None
                 class_map = shown.class_map if config.results is not None else None
                 small = thumbnails(batch.frames, self._gpu) if config.verify else None
@@ -230,6 +227,8 @@ class Run:
                     class_map=self._on_host(class_map, count),
                     thumbnails=self._on_host(small, count),
                 )
+            # The frames are in memory of their own. Page-locked memory takes time, which other runs need not wait for.
+            frames = [output.for_encoder(made, transfer) for made, output in zip(composed, self._outputs, strict=True)]
         return EncodingBatch(finished=finished, frames=deque(frames))
 
     def _on_host(self, array: Array | None, count: int) -> NDArray[Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import av
 
@@ -13,6 +14,11 @@ from segmentation.frames import Frame, FrameBatch, VideoInfo
 from segmentation.live_frames import LiveFrame
 from segmentation.stages.decode.pyav import PyAVDecoder
 
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
+    from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
+
+_HELD = 8  # frames that the stages may hold: smoothing waits for two later ones
 _GRACE = 0.2  # seconds that the last frames of `config.duration` may come late
 
 
@@ -21,6 +27,19 @@ class LiveDecoder(PyAVDecoder):
 
     pts begin at 0 with the first frame that is handed out. Frames of another size are scaled to the first one's.
     """
+
+    def __init__(
+        self,
+        info: VideoInfo,
+        pix_fmt: str,
+        config: Config,
+        gpu: Gpu | None = None,
+        *,
+        sessions: NvdecSessionPool | None = None,
+    ) -> None:
+        super().__init__(info, pix_fmt, config, gpu, sessions=sessions)
+        gap = _HELD if config.interval == "auto" else config.interval
+        self._held = _HELD + 2 * gap  # frames also wait for the next one that is inferred
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -36,7 +55,7 @@ class LiveDecoder(PyAVDecoder):
         count = number = 0
         while self._limit is None or count < self._limit:
             most = self._batch_size if self._limit is None else min(self._batch_size, self._limit - count)
-            taken = live.take(most, stop, deadline)
+            taken = live.take(most, stop, deadline, self._held)
             self.damaged = live.damaged
             if taken and begin is None:
                 begin = taken[0].shown

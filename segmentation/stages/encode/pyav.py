@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Threads of these codecs each hold back a frame, and FFmpeg takes one and a half for each core. Two encode 4K at 60
+# frames a second with the default preset.
+_HOLDS_FRAMES, _LIVE_THREADS = ("libx264", "libx265"), 2
+
 os.environ.setdefault("SVT_LOG", "0")  # SVT-AV1 prints to stderr by default, although its errors are raised as well
 
 
@@ -61,7 +65,7 @@ class PyAVEncoder(Encoder):
             pix_fmt=pix_fmt,
             width=info.width if codec.any_size else round_up(info.width, layout.shift_x),
             height=info.height if codec.any_size else round_up(info.height, layout.shift_y),
-            threads=threads,
+            threads=threads or (_LIVE_THREADS if info.live is not None and codec.library in _HOLDS_FRAMES else 0),
             options=codec_options(muxer.codec, config, options or {}),
             tag=codec_tag(muxer),
         )

@@ -6,7 +6,6 @@ again when no tensor refers to it and its copies are over. For an encoder in a p
 one stream.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -63,28 +62,26 @@ class GpuTransfer(Transfer):
 
     def _upload(self, batch: FrameBatch) -> FrameBatch:
         """Returns the batch in device memory; the copies are queued."""
-        count = len(batch)
         planes = self._pool.take()
-        assert count <= len(planes[0]), "the batch has more frames than the planes"
-        for i, (pinned, plane) in enumerate(zip(self._pinned(self._shapes, count), planes, strict=True)):
-            rows: NDArray[np.generic] = pinned.numpy()
-            for row, frame in zip(rows, batch.frames, strict=False):
-                row[:] = frame.planes[i]
-            with torch.cuda.stream(self._gpu.stream):
-                plane[:count].copy_(pinned[:count], non_blocking=True)
+        assert len(batch) <= len(planes[0]), "the batch has more frames than the planes"
+        with torch.cuda.stream(self._gpu.stream):
+            for row, frame in enumerate(batch.frames):
+                rows = [plane[row] for plane in planes]
+                for target, pinned, source in zip(rows, self._pinned(rows), frame.planes, strict=True):
+                    pinned.numpy()[:] = source
+                    target.copy_(pinned, non_blocking=True)
         return replace(batch, frames=tuple(replace(f, planes=ON_GPU) for f in batch.frames), planes=planes, shared=None)
 
-    def _pinned(self, shapes: Sequence[tuple[int, ...]], count: int) -> list[torch.Tensor]:
-        """Returns page-locked planes in one block: locking takes time, and PyTorch rounds the size of blocks up.
+    def _pinned(self, planes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Returns page-locked memory for the planes of one frame.
 
-        They have at least `count` rows, and no more than the `shapes`: a power of two, so that blocks are used again.
+        Locking takes time, so PyTorch keeps the blocks for whoever asks for the same size. Blocks of one frame are what
+        batches of all lengths, and all runs, can share.
         """
-        rows = 1 << (count - 1).bit_length()
-        shapes = [(min(rows, most), *shape) for most, *shape in shapes]
-        sizes = [math.prod(shape) for shape in shapes]
         with capture_unsafe():
-            block = torch.empty(sum(sizes), dtype=self._dtype, pin_memory=True)
-        return [part.view(shape) for part, shape in zip(block.split(sizes), shapes, strict=True)]
+            block = torch.empty(sum(plane.numel() for plane in planes), dtype=self._dtype, pin_memory=True)
+        parts = block.split([plane.numel() for plane in planes])
+        return [part.view(plane.shape) for part, plane in zip(parts, planes, strict=True)]
 
     def _shared(self, shapes: Sequence[tuple[int, ...]], blocks: BlockPool) -> SharedPlanes:
         """Returns page-locked planes in a block of `blocks`; a block is locked at its first use."""
@@ -109,25 +106,29 @@ class GpuTransfer(Transfer):
 
         return unlock
 
+    def _downloaded(self, planes: Sequence[torch.Tensor]) -> list[NDArray[np.generic]]:
+        """Returns the planes of one frame on the host; the copies are queued."""
+        pinned = self._pinned(planes)
+        for target, plane in zip(pinned, planes, strict=True):
+            target.copy_(plane, non_blocking=True)
+        return [target.numpy() for target in pinned]
+
     def _download(self, batch: FrameBatch, wait: bool, blocks: BlockPool | None) -> FrameBatch:
         """Returns the batch on the host, see `frames`; without `wait` the copies are queued."""
         count = len(batch)
-        planes: list[NDArray[np.generic]] = []
-        shared = None
+        shared = None if blocks is None else self._shared([tuple(plane.shape) for plane in batch.planes], blocks)
+        arrays: list[Sequence[NDArray[np.generic]]]  # of each frame its planes: three, of a cut-out four
         with torch.cuda.stream(self._gpu.stream):
-            shapes = [tuple(plane.shape) for plane in batch.planes]  # a cut-out has alpha too
-            if blocks is None:
-                pinned_planes = self._pinned(shapes, count)
+            if shared is None:
+                arrays = [self._downloaded([plane[row] for plane in batch.planes]) for row in range(count)]
             else:
-                shared = self._shared(shapes, blocks)
-                pinned_planes = [torch.from_numpy(array) for array in shared.arrays]
-            for plane, pinned in zip(batch.planes, pinned_planes, strict=True):
-                pinned[:count].copy_(plane[:count], non_blocking=True)
-                planes.append(pinned.numpy())
+                for plane, array in zip(batch.planes, shared.arrays, strict=True):
+                    torch.from_numpy(array[:count]).copy_(plane[:count], non_blocking=True)
+                arrays = [[array[row] for array in shared.arrays] for row in range(count)]
             ready = self._gpu.record_event()
         if wait:
             ready.synchronize()
-        frames = tuple(_with_planes(frame, [plane[i] for plane in planes]) for i, frame in enumerate(batch.frames))
+        frames = tuple(map(_with_planes, batch.frames, arrays))
         return replace(batch, frames=frames, planes=(), ready=None if wait else ready, shared=shared)
 
 

@@ -195,8 +195,8 @@ def host_stages() -> SimpleNamespace:
     class HostTransfer(transfer.GpuTransfer):  # type: ignore[misc,name-defined]
         """Page-locks nothing."""
 
-        def _pinned(self, shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
-            return [torch.empty(shape, dtype=self._dtype) for shape in shapes]
+        def _pinned(self, planes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            return [torch.empty(plane.shape, dtype=self._dtype) for plane in planes]
 
         def rows(self, array: Any, memory: str, count: int) -> Any:
             return torch.from_numpy(array.copy()) if memory == "cuda" else array[:count].numpy()

@@ -66,7 +66,8 @@ def main() -> None:
         {"model": Path(name).name, "batch": n, "median_ms": statistics.median(found), "min_ms": min(found)}
         for (name, n), found in times.items()
     ]
-    about = circumstances(Path(__file__).name, sys.argv[1:])
+    about = circumstances(f"benchmarks/{Path(__file__).name}", sys.argv[1:])
+    about["hardware"]["gpu"] = torch.cuda.get_device_name(gpu.device)
     options.output.write_text(json.dumps(about | {"networks": rows}, indent=2) + "\n")
     for row in rows:
         print(f"{row['model']}, {row['batch']} pictures: {row['median_ms']:.3f} ms, at least {row['min_ms']:.3f}")

@@ -22,7 +22,7 @@ ORDER = (
     ("__main__",),
     ("cli",),
     ("",),
-    ("pipeline",),
+    ("pipeline", "clips"),
     ("stages",),
     ("tensorrt",),
     ("models", "media", "gpu"),

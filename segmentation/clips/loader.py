@@ -1,0 +1,275 @@
+"""Batches of clips, decoded ahead by several threads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.clips.dataset import ClipDataset
+from segmentation.clips.decode import decoded
+from segmentation.clips.order import Shuffle, order
+from segmentation.clips.output import Chain, Draw, Output
+from segmentation.cores import core_count
+from segmentation.errors import ConfigError, InputError
+
+log = logging.getLogger(__name__)
+
+MASKS = "masks"
+Sample = dict[str, NDArray[np.generic]]  # name of an output to (T, C, H, W); of the masks (T, H, W)
+
+
+class Batch(dict[str, NDArray[np.generic]]):
+    """The arrays of a batch by the names of the outputs, and with masks `batch["masks"]`, (N, T, H, W) uint8."""
+
+    clips: NDArray[np.int64]  # (N,): their numbers in the dataset
+    video: list[str]  # (N): paths
+    first: NDArray[np.int64]  # (N,): number of the first frame in its video
+    pts: NDArray[np.float64]  # (N, T): seconds on the video's clock
+    labels: list[Any]  # (N): of the dataset's `labels`; empty without
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a loader stands."""
+
+    epoch: int = 0
+    batch: int = 0  # the next one
+
+
+class ClipLoader:
+    """An iterable over the batches of one epoch after the other, each time from where it stands.
+
+    Which clips a batch holds, and how each is cropped and mirrored, follows from the dataset, the seed and the epoch,
+    whatever the threads do.
+    """
+
+    def __init__(
+        self,
+        dataset: ClipDataset,
+        batch_size: int,
+        *,
+        outputs: Mapping[str, Output] | None = None,
+        shuffle: Shuffle = "pool",
+        window: int = 64,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        drop_last: bool = True,
+        ahead: int = 3,
+        workers: int | None = None,
+        on_error: Literal["raise", "skip", "repeat"] = "raise",
+    ) -> None:
+        """`outputs` by name; by default `{"input": Output()}`. Masks are made like the first one.
+
+        `shuffle`: "full" draws from all clips, which decodes each from its keyframe on; "pool" draws from clips of
+        `window` runs of neighbors, which are decoded together and held; False keeps the dataset's order. `ahead`
+        batches are decoded ahead by `workers` threads, by default one for each core. `rank` gets its part of `world`.
+
+        `on_error`: what becomes of a clip that can't be decoded: "skip" leaves it out of its batch, "repeat" takes
+        another clip of the batch in its place. Both warn, and count it in `damaged`.
+
+        Raises `ConfigError` for values that can't be.
+        """
+        self.dataset, self.batch_size = dataset, batch_size
+        self._outputs = dict(outputs or {"input": Output()})
+        self._shuffle, self._window, self._seed = shuffle, window, seed
+        self._rank, self._world, self._drop_last = rank, world, drop_last
+        self._ahead, self._workers, self._on_error = ahead, workers or core_count(), on_error
+        self._place = _Place()
+        self.damaged: dict[int, str] = {}  # clips that could not be decoded, with the reason
+        for name, value, least in (
+            ("batch_size", batch_size, 1), ("window", window, 1), ("ahead", ahead, 0), ("world", world, 1),
+            ("seed", seed, 0), ("workers", self._workers, 1),
+        ):  # fmt: skip
+            if value < least:
+                raise ConfigError(f"{name} {value}: must be at least {least}")
+        if not 0 <= rank < world:
+            raise ConfigError(f"rank {rank}: must lie in 0 to {world - 1}")
+        if shuffle not in ("pool", "full", False):
+            raise ConfigError(f"shuffle {shuffle!r}: must be 'pool', 'full' or False")
+        if on_error not in ("raise", "skip", "repeat"):
+            raise ConfigError(f"on_error {on_error!r}: must be 'raise', 'skip' or 'repeat'")
+        if MASKS in self._outputs:
+            raise ConfigError(f"an output can't be called {MASKS!r}, which are the masks' own name")
+
+    def __len__(self) -> int:
+        """Returns the batches of an epoch."""
+        count = len(self._order(self._place.epoch)[0])
+        return count // self.batch_size if self._drop_last else -(-count // self.batch_size)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Goes to the beginning of an epoch, counted from 0. Each iteration to the end goes to the next by itself."""
+        self._place = _Place(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns where the loader stands: behind the batch that was handed out last."""
+        return {**self._identity(), "epoch": self._place.epoch, "batch": self._place.batch}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes where another loader stood. Raises `ConfigError` if its batches were others."""
+        for name, value in self._identity().items():
+            if state.get(name) != value:
+                raise ConfigError(f"the state has {name} {state.get(name)!r}, and this loader {value!r}")
+        self._place = _Place(int(state["epoch"]), int(state["batch"]))
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yields the batches of the epoch that are left. Raises `InputError` for damage, see `on_error`."""
+        epoch, begin = self._place.epoch, self._place.batch
+        clips, runs = self._order(epoch)
+        size = self.batch_size
+        batches = [clips[at : at + size] for at in range(0, len(clips), size)][: len(self)]
+        with ThreadPoolExecutor(self._workers, "clips") as pool:
+            samples = _Samples(self, epoch, pool, runs, [clip for batch in batches[begin:] for clip in batch])
+            try:
+                for number, batch in enumerate(batches[begin:], begin):
+                    samples.begin((number - begin + 1 + self._ahead) * size)
+                    self._place = _Place(epoch, number + 1)
+                    if (made := self._batch(batch, samples)) is not None:
+                        yield made
+            finally:
+                pool.shutdown(cancel_futures=True)
+        self._place = _Place(epoch + 1)
+
+    def sample(self, clip: int, epoch: int = 0) -> Sample:
+        """Returns one clip as it is in the batches of an epoch. Raises `InputError` if it is damaged."""
+        return _unwrapped(self.samples((clip,), epoch)[clip])
+
+    def samples(self, clips: tuple[int, ...], epoch: int) -> dict[int, Sample | InputError]:
+        """Decodes clips of one video, their frames once. A clip that is damaged has its error."""
+        dataset = self.dataset
+        index = dataset.videos[dataset.video[clips[0]]]
+        numbers = {clip: dataset.numbers(clip) for clip in clips}
+        makers = {clip: _Maker(self._outputs, index.size, index.rotation, self._draw(clip, epoch)) for clip in clips}
+        wanted = sorted({number for clip in clips for number in numbers[clip]})
+        error: InputError | None = None
+        try:
+            for number, frame in decoded(index, wanted):
+                for clip in clips:
+                    if number in numbers[clip]:
+                        makers[clip].add(frame)
+        except InputError as exc:
+            error = exc
+        if error is not None and len(clips) > 1:  # some of them may be whole
+            return {clip: self.samples((clip,), epoch)[clip] for clip in clips}
+        return {clip: error or self._with_masks(clip, makers[clip].sample(), epoch) for clip in clips}
+
+    def _with_masks(self, clip: int, sample: Sample, epoch: int) -> Sample | InputError:
+        dataset, video = self.dataset, int(self.dataset.video[clip])
+        if not dataset.masks:
+            return sample
+        like = next(iter(self._outputs.values()))
+        chain, numbers = (
+            Chain(like, self._draw(clip, epoch), dataset.videos[video].size, mask=True),
+            dataset.numbers(clip),
+        )
+        try:
+            masks = [chain(frame) for _, frame in decoded(dataset.masks[video], numbers, checksums=True)]
+        except InputError as exc:
+            return exc
+        return {**sample, MASKS: np.stack(masks)}
+
+    def _batch(self, clips: list[int], samples: _Samples) -> Batch | None:
+        """Returns a batch; `None` if all of its clips are damaged."""
+        made: dict[int, Sample] = {}
+        for clip in clips:
+            found = samples.take(clip)
+            if not isinstance(found, InputError):
+                made[clip] = found
+                continue
+            if self._on_error == "raise":
+                raise found
+            self.damaged[clip] = str(found)
+            log.warning("clip %d is left out: %s", clip, found)
+        if not made:
+            return None
+        if self._on_error == "repeat":
+            whole = list(made)
+            clips = [clip if clip in made else whole[place % len(whole)] for place, clip in enumerate(clips)]
+        else:
+            clips = list(made)
+        dataset = self.dataset
+        batch = Batch({name: out.batch([made[clip][name] for clip in clips]) for name, out in self._outputs.items()})
+        if dataset.masks:
+            batch[MASKS] = np.stack([made[clip][MASKS] for clip in clips])
+        batch.clips = np.array(clips, np.int64)
+        batch.video = [dataset.videos[dataset.video[clip]].path for clip in clips]
+        batch.first = dataset.first[clips]
+        batch.pts = np.stack([dataset.seconds(clip) for clip in clips])
+        labels = dataset.labels
+        batch.labels = [] if labels is None else list(map(labels, batch.video, batch.first.tolist()))
+        return batch
+
+    def _draw(self, clip: int, epoch: int) -> Draw:
+        across, down, flip = np.random.default_rng([self._seed, epoch, clip]).random(3)
+        return Draw(across, down, flip < 0.5)
+
+    def _order(self, epoch: int) -> tuple[list[int], list[tuple[int, ...]]]:
+        return order(self.dataset, self._shuffle, self._window, self._seed, epoch, self._rank, self._world)
+
+    def _identity(self) -> dict[str, Any]:
+        """What decides which clips a batch holds."""
+        return {
+            "fingerprint": self.dataset.fingerprint,
+            "seed": self._seed,
+            "shuffle": self._shuffle,
+            "window": self._window,
+            "batch_size": self.batch_size,
+            "rank": self._rank,
+            "world": self._world,
+            "drop_last": self._drop_last,
+        }
+
+
+class _Maker:
+    """Makes the arrays of one clip, frame by frame."""
+
+    def __init__(self, outputs: dict[str, Output], size: tuple[int, int], rotation: int, draw: Draw) -> None:
+        self._outputs = outputs
+        self._chains = {name: Chain(output, draw, size, rotation) for name, output in outputs.items()}
+        self._frames: dict[str, list[NDArray[np.uint8]]] = {name: [] for name in outputs}
+
+    def add(self, frame: Any) -> None:
+        for name, chain in self._chains.items():
+            self._frames[name].append(chain(frame))
+
+    def sample(self) -> Sample:
+        return {name: output.numbers(self._frames[name]) for name, output in self._outputs.items()}
+
+
+class _Samples:
+    """The clips that are decoded, and those that are being decoded, run by run."""
+
+    def __init__(
+        self, loader: ClipLoader, epoch: int, pool: ThreadPoolExecutor, runs: list[tuple[int, ...]], clips: list[int]
+    ) -> None:
+        """`clips` in the order in which they will be taken."""
+        self._loader, self._epoch, self._pool, self._clips = loader, epoch, pool, clips
+        wanted = set(clips)
+        self._run = {clip: tuple(one for one in run if one in wanted) for run in runs for clip in run}
+        self._begun = 0
+        self._decoding: dict[int, Future[dict[int, Sample | InputError]]] = {}  # by clip
+
+    def begin(self, count: int) -> None:
+        """Begins to decode the first `count` clips, unless that has begun, and all of their runs."""
+        for clip in self._clips[self._begun : count]:
+            if clip not in self._decoding:
+                run = self._run[clip]
+                future = self._pool.submit(self._loader.samples, run, self._epoch)
+                self._decoding |= dict.fromkeys(run, future)
+        self._begun = max(self._begun, count)
+
+    def take(self, clip: int) -> Sample | InputError:
+        """Waits for a clip, and forgets it."""
+        return self._decoding.pop(clip).result().pop(clip)
+
+
+def _unwrapped(found: Sample | InputError) -> Sample:
+    if isinstance(found, InputError):
+        raise found
+    return found

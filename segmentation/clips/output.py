@@ -1,0 +1,152 @@
+"""From decoded frames to the arrays of a batch: crop, size, flip, color and numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, NamedTuple
+
+import numpy as np
+from av.filter import Graph
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from segmentation.errors import ConfigError
+from segmentation.frames import LIMITED
+from segmentation.media.input import color_of
+
+_FORMATS = {"rgb": "gbrp", "ycbcr": "yuv444p", "gray": "gray"}
+_DTYPES = ("uint8", "float16", "float32")
+_TURNS = {90: "transpose=cclock", 180: "hflip,vflip", 270: "transpose=clock"}
+
+
+class Draw(NamedTuple):
+    """What chance decides of a clip, the same for all of its outputs and masks."""
+
+    across: float  # 0..1: where a random crop lies in the room that it has
+    down: float
+    flip: bool  # for outputs with `flip`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """How the frames of a clip become an array.
+
+    With a `crop`, the part of the picture that has the shape of `size` is taken, as large as it can be, or `size`
+    pixels of the picture whose shorter side is `scale` pixels. It is then scaled to `size`, by the mean of areas.
+    """
+
+    size: tuple[int, int] | None = None  # height, width in pixels; None: the picture's own
+    crop: Literal["random", "center"] | None = None  # None: the whole picture, squashed or stretched
+    scale: int | None = None  # pixels
+    flip: bool = False  # mirror every other clip, left to right
+    dtype: str = "float32"  # or float16; with uint8 the values are 0 to 255
+    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)  # floats are (value - mean) / std, with values in 0..1
+    std: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    color: Literal["rgb", "ycbcr"] = "rgb"  # ycbcr: the stream's own numbers, with chroma at full size
+    layout: str = "NTCHW"  # of the batch: any order of these letters
+
+    def __post_init__(self) -> None:
+        if self.size is not None and not (len(self.size) == 2 and all(side > 0 for side in self.size)):
+            raise ConfigError(f"size {self.size}: must be (height, width), both above 0")
+        if self.crop not in (None, "random", "center"):
+            raise ConfigError(f"crop {self.crop!r}: must be 'random', 'center' or None")
+        if self.crop is not None and self.size is None:
+            raise ConfigError(f"crop {self.crop!r}: needs a size")
+        if self.scale is not None and (self.crop is None or self.size is None or self.scale < max(self.size)):
+            raise ConfigError(f"scale {self.scale}: needs a crop, and at least the longer side of its size")
+        if self.dtype not in _DTYPES:
+            raise ConfigError(f"dtype {self.dtype!r}: must be one of {', '.join(_DTYPES)}")
+        if self.color not in ("rgb", "ycbcr"):
+            raise ConfigError(f"color {self.color!r}: must be 'rgb' or 'ycbcr'")
+        if sorted(self.layout) != sorted("NTCHW"):
+            raise ConfigError(f"layout {self.layout!r}: must have each of the letters N, T, C, H and W once")
+        if not all(self.std):
+            raise ConfigError(f"std {self.std}: must not hold 0")
+
+    def window(self, size: tuple[int, int], draw: Draw) -> tuple[int, int, int, int]:
+        """Returns height, width, top and left of the part that is taken of an upright picture of this size."""
+        height, width = size
+        if self.crop is None or self.size is None:
+            return height, width, 0, 0
+        if self.scale is None:
+            ratio = min(Fraction(height, self.size[0]), Fraction(width, self.size[1]))
+        else:
+            ratio = Fraction(min(height, width), self.scale)
+        taken = [max(1, round(side * ratio)) for side in self.size]
+        room = height - taken[0], width - taken[1]
+        down, across = (draw.down, draw.across) if self.crop == "random" else (0.5, 0.5)
+        return *taken, round(room[0] * down), round(room[1] * across)  # type: ignore[return-value]  # four
+
+    def numbers(self, frames: list[NDArray[np.uint8]]) -> NDArray[np.generic]:
+        """Returns frames (H, W, C) as (T, C, H, W), in the output's dtype."""
+        pictures = np.stack(frames).transpose(0, 3, 1, 2)
+        if self.dtype == "uint8":
+            return np.ascontiguousarray(pictures)
+        made = np.empty(pictures.shape, self.dtype)
+        for channel, (mean, std) in enumerate(zip(self.mean, self.std, strict=True)):
+            table = ((np.arange(256) / 255 - mean) / std).astype(self.dtype)
+            made[:, channel] = table[pictures[:, channel]]
+        return made
+
+    def batch(self, clips: list[NDArray[np.generic]]) -> NDArray[np.generic]:
+        """Returns clips (T, C, H, W) as one array of the output's layout."""
+        return np.ascontiguousarray(np.stack(clips).transpose(["NTCHW".index(letter) for letter in self.layout]))
+
+
+class Chain:
+    """FFmpeg's filters for the frames of one clip: upright, cropped, scaled, mirrored, in 8 bits."""
+
+    def __init__(
+        self, output: Output, draw: Draw, size: tuple[int, int], rotation: int = 0, *, mask: bool = False
+    ) -> None:
+        """`size` of the upright picture: height, width.
+
+        `mask`: the frames are gray masks of it, of any size, upright, and scaled by the nearest sample.
+        """
+        self._output, self._draw, self._size, self._rotation, self._mask = output, draw, size, rotation, mask
+        self._graph: Graph | None = None
+        self._format: tuple[int, int, str] | None = None  # of the graph's input
+
+    def __call__(self, frame: VideoFrame) -> NDArray[np.uint8]:
+        """Returns (H, W, C), of a mask (H, W)."""
+        own = frame.width, frame.height, frame.format.name
+        if self._graph is None or own != self._format:
+            self._graph, self._format = self._made(frame), own
+        self._graph.push(frame)
+        made = self._graph.pull()
+        assert isinstance(made, VideoFrame)
+        picture = np.asarray(made.to_ndarray(), np.uint8)
+        return picture if made.format.name != _FORMATS["ycbcr"] else picture.transpose(1, 2, 0)
+
+    def _made(self, frame: VideoFrame) -> Graph:
+        size = self._size
+        height, width, top, left = self._output.window(size, self._draw)
+        graph = Graph()
+        base = frame.time_base or Fraction(1, 1000)
+        nodes = [graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=base)]
+        if not frame.format.is_rgb:
+            # Else the filters take the color for another one than the frame says, and convert it.
+            color = color_of(frame)
+            nodes.append(graph.add("setparams", f"colorspace={color.swscale}:range={color.range or LIMITED}"))
+        for step in _TURNS[self._rotation].split(",") if self._rotation else ():
+            name, _, value = step.partition("=")
+            nodes.append(graph.add(name, value or None))
+        if self._mask or (frame.width, frame.height) not in (
+            size,
+            size[::-1],
+        ):  # also frames of another size on the way
+            nodes.append(
+                graph.add("scale", f"{size[1]}:{size[0]}:flags=neighbor" if self._mask else f"{size[1]}:{size[0]}")
+            )
+        if (height, width) != size:
+            nodes.append(graph.add("crop", f"{width}:{height}:{left}:{top}:exact=1"))
+        rows, columns = self._output.size or size
+        flags = "neighbor" if self._mask else "area+accurate_rnd+full_chroma_int+full_chroma_inp"
+        nodes.append(graph.add("scale", f"{columns}:{rows}:flags={flags}"))
+        if self._output.flip and self._draw.flip:
+            nodes.append(graph.add("hflip"))
+        nodes.append(graph.add("format", _FORMATS["gray" if self._mask else self._output.color]))
+        nodes.append(graph.add("buffersink"))
+        graph.link_nodes(*nodes).configure()
+        return graph

@@ -1,0 +1,135 @@
+"""Which frames a video has, and that chosen frames come out as FFmpeg decodes them."""
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numbered import all_frames, damage, numbered
+from videos import planes
+
+from segmentation.clips import decode, index
+from segmentation.clips.decode import decoded
+from segmentation.clips.index import index_of
+from segmentation.errors import InputError
+
+OPEN = {"x264-params": "open-gop=1:keyint=12:min-keyint=12:scenecut=0:bframes=3"}
+MADE = {
+    "closed.mp4": ("libx264", {"g": "12", "bf": "3"}, ()),
+    "open.mp4": ("libx264", OPEN, ()),
+    "open.ts": ("libx264", OPEN, ()),
+    "one-keyframe.mkv": ("libx264", {"g": "999"}, ()),
+    "hevc.mp4": ("libx265", {"x265-params": "log-level=none:keyint=12:open-gop=1"}, ()),
+    "hidden.webm": ("libvpx", {"auto-alt-ref": "1", "lag-in-frames": "10", "g": "20", "cpu-used": "8"}, ()),
+    "vp9.webm": ("libvpx-vp9", {"g": "20", "cpu-used": "8", "deadline": "realtime"}, ()),
+    "mpeg4.avi": ("mpeg4", {"g": "12", "bf": "2"}, ()),
+    "raw.h264": ("libx264", {"g": "12", "bf": "3"}, ()),
+    "uneven.mp4": ("libx264", {"g": "12", "bf": "3"}, tuple(n + n // 3 + 4 * (n > 20) for n in range(40))),
+}
+REAL = """04_coffee.mp4 05_default_juggle.mp4 av1_video.mkv bbb_1920x1080_60fps_vp8.webm clip1024.flv
+    dog_eating_854132.mp4 edit_list_positive_shift.mp4 h264_10bits.mp4 h265_10bits.mp4 packed_bframes_test.avi
+    roadtrip-vp92-10bit.webm sample-with-large-length.avi sample_h264.ts var_fps_video.mp4 video_90.mov
+    water_180_mvhevc_5frames.mov""".split()
+
+
+def check(path: Path) -> None:
+    """Some clips have the frames that FFmpeg decodes from the beginning, bit for bit."""
+    true, found = all_frames(path), index_of(str(path))
+    assert len(found) == len(true)
+    if len(found.keys):
+        assert found.pts.tolist() == [frame.pts for frame in true]
+    dice = random.Random(1)
+    for _ in range(8):
+        length, stride = dice.randint(1, min(6, len(true))), dice.choice((1, 1, 3))
+        span = min(len(true), stride * length)
+        first = dice.randrange(len(true) - span + 1)
+        numbers = list(range(first, first + span, stride))
+        frames = list(decoded(found, numbers))
+        assert [number for number, _ in frames] == numbers
+        for number, frame in frames:
+            assert all(np.array_equal(a, b) for a, b in zip(planes(frame), planes(true[number]), strict=True)), number
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_clips_are_exact(name: str, tmp_path: Path) -> None:
+    codec, options, times = MADE[name]
+    check(numbered(tmp_path / name, 40, codec, options, times=times))
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_clips_of_real_videos_are_exact(name: str, corpus: Path) -> None:
+    check(next(corpus.rglob(name)))
+
+
+def test_decoding_begins_at_the_keyframe_before(tmp_path: Path) -> None:
+    found = index_of(str(numbered(tmp_path / "a.mp4", 40, options={"g": "10", "bf": "2"})))
+    assert len(set(found.keys.tolist())) == 4
+    counted = index_of(str(numbered(tmp_path / "a.avi", 40, "mpeg4", {"g": "10"})))
+    assert not len(counted.keys)
+
+
+def test_pictures_that_no_other_refers_to_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the way from the keyframe to the clip takes twice as long."""
+    found = index_of(str(numbered(tmp_path / "a.mp4", 40, options={"g": "40", "bf": "3", "b-pyramid": "none"})))
+    modes: list[str] = []
+    inner = decode._packets
+
+    def watched(container: object, stream: object, begin: int) -> Iterator[object]:
+        for packet in inner(container, stream, begin):  # type: ignore[arg-type]
+            yield packet
+            modes.append(stream.codec_context.skip_frame)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(decode, "_packets", watched)
+    assert [number for number, _ in decoded(found, [30, 31])] == [30, 31]
+    assert modes.count("NONREF") > 25 and "DEFAULT" in modes
+
+
+def test_an_index_is_kept_until_the_file_changes(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = numbered(tmp_path / "a.mp4", 20)
+    made = index_of(str(path))
+    assert len(list(cache.iterdir())) == 1
+    with monkeypatch.context() as context:
+        context.delattr(index, "_made")
+        again = index_of(str(path))
+    assert (again.size, again.time_base, again.rotation) == (made.size, made.time_base, made.rotation) == (
+        (96, 160), made.time_base, 0,
+    )  # fmt: skip
+    assert np.array_equal(again.pts, made.pts) and np.array_equal(again.keys, made.keys)
+    numbered(path, 30)
+    os.utime(path, (1, 1))
+    assert len(index_of(str(path))) == 30
+    for kept in cache.iterdir():
+        kept.write_bytes(b"not an index")
+    assert len(index_of(str(path))) == 30
+
+
+def test_what_has_no_exact_frames_is_refused_by_name(corpus: Path) -> None:
+    for name, reason in {
+        "fixture-raw.mts": "is interlaced",
+        "bear-640x360-v_frag-cbcs.mp4": "is encrypted",
+        "sample_audio_only.mp4": "has no video stream",
+        "corrupted.mp4": "can't be decoded to its end",
+    }.items():
+        with pytest.raises(InputError, match=reason):
+            index_of(str(next(corpus.rglob(name))))
+
+
+def test_a_damaged_frame_is_an_error(tmp_path: Path) -> None:
+    found = index_of(str(path := numbered(tmp_path / "a.mp4", 40, options={"g": "10", "bf": "0"}, size=(320, 240))))
+    damage(path, 15)
+    for numbers in ([15], [18, 19], list(range(40))):
+        with pytest.raises(InputError, match=r"frame \d+ can't be decoded"):
+            list(decoded(found, numbers))
+    for numbers in ([0, 14], [20, 39]):
+        assert [number for number, _ in decoded(found, numbers)] == numbers
+
+
+def test_damage_of_masks_that_ffmpeg_conceals_is_an_error(tmp_path: Path) -> None:
+    found = index_of(str(path := numbered(tmp_path / "a.mkv", 10, "ffv1", {"slicecrc": "1", "level": "3"})))
+    damage(path, 5)
+    assert len(list(decoded(found, range(10)))) == 10
+    with pytest.raises(InputError, match="frame 5 can't be decoded"):
+        list(decoded(found, range(10), checksums=True))
+    assert [number for number, _ in decoded(found, [0, 4], checksums=True)] == [0, 4]

@@ -1,0 +1,209 @@
+"""Batches of clips: which ones, in which order, and that they are the same whatever the threads do."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from barcode import read
+from numbered import damage, numbered
+
+from segmentation.clips import Batch, ClipDataset, ClipLoader, Output
+from segmentation.errors import ConfigError, InputError
+
+LENGTH = 4
+SMALL = {"input": Output(size=(48, 48), crop="random", flip=True, dtype="float16"), "whole": Output(dtype="uint8")}
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five videos of 30 to 110 frames, and what is no video or too short."""
+    folder = tmp_path_factory.mktemp("videos")
+    for place in range(5):
+        numbered(folder / f"{place}.mp4", 30 + 20 * place, options={"g": "12", "bf": "2"})
+    numbered(folder / "short.mp4", LENGTH - 1)
+    (folder / "notes.txt").write_text("no video")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dataset(videos: Path) -> ClipDataset:
+    return ClipDataset(videos, length=LENGTH)
+
+
+def clips(loader: ClipLoader) -> list[int]:
+    return [clip for batch in loader for clip in batch.clips.tolist()]
+
+
+def test_a_dataset_has_the_clips_of_its_videos(dataset: ClipDataset) -> None:
+    assert [Path(index.path).name for index in dataset.videos] == [f"{n}.mp4" for n in range(5)]
+    assert {Path(path).name for path in dataset.left_out} == {"short.mp4", "notes.txt"}
+    assert Counter(dataset.video.tolist()) == {n: (30 + 20 * n) // LENGTH for n in range(5)}
+    clip = dataset[8]  # the second one of the second video
+    assert (Path(clip.path).name, clip.numbers) == ("1.mp4", (4, 5, 6, 7))
+    assert [read(np.frombuffer(f.planes[0], np.uint8).reshape(96, -1)[:, :160])[0] for f in clip.frames] == [4, 5, 6, 7]
+    assert np.allclose(clip.pts, np.arange(4, 8) / 30)
+
+
+def test_steps_and_strides(videos: Path) -> None:
+    path = videos / "0.mp4"
+    assert len(ClipDataset(path, length=LENGTH, step=1)) == 27
+    wide = ClipDataset(path, length=3, stride=5)
+    assert (wide.span, len(wide), wide.numbers(1)) == (11, 2, (15, 20, 25))
+    with pytest.raises(InputError, match=r"holds no clip of 31 frames .*30 frames"):
+        ClipDataset(path, length=31)
+    with pytest.raises(InputError, match=r"notes\.txt"):
+        ClipDataset([path, videos / "notes.txt"], length=4)
+    with pytest.raises(ConfigError, match="stride 0"):
+        ClipDataset(path, length=4, stride=0)
+
+
+@pytest.mark.parametrize("shuffle", ["pool", "full", False])
+def test_an_epoch_has_each_clip_once(dataset: ClipDataset, shuffle: Any) -> None:
+    loader = ClipLoader(dataset, 8, outputs=SMALL, shuffle=shuffle, window=2, drop_last=False, workers=2)
+    first = clips(loader)
+    assert sorted(first) == list(range(len(dataset)))
+    second = clips(loader)
+    assert sorted(second) == sorted(first) and (second == first) == (shuffle is False)
+    loader.set_epoch(0)
+    assert clips(loader) == first
+
+
+def test_batches_have_what_their_clips_show(dataset: ClipDataset) -> None:
+    loader = ClipLoader(dataset, 5, outputs=SMALL, window=2)
+    batches = list(loader)
+    assert len(batches) == len(loader) == len(dataset) // 5
+    for batch in batches:
+        assert batch["input"].shape == (5, LENGTH, 3, 48, 48) and batch["input"].dtype == np.float16
+        assert batch["whole"].shape == (5, LENGTH, 3, 96, 160) and batch["whole"].dtype == np.uint8
+        for place, clip in enumerate(batch.clips):
+            assert batch.video[place] == dataset.videos[dataset.video[clip]].path
+            shown = [read(picture[1])[0] for picture in batch["whole"][place].astype(np.uint8)]
+            assert shown == list(dataset.numbers(clip)) and batch.first[place] == shown[0]
+            assert np.allclose(batch.pts[place], np.array(shown) / 30)
+            assert all(np.array_equal(batch[name][place], made) for name, made in loader.sample(clip).items())
+
+
+def same(first: list[Batch], second: list[Batch]) -> bool:
+    return len(first) == len(second) and all(
+        a.clips.tolist() == b.clips.tolist() and a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) for k in a)
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+def test_threads_change_nothing(dataset: ClipDataset) -> None:
+    loaders = (ClipLoader(dataset, 8, outputs=SMALL, seed=3, workers=n, ahead=n) for n in (1, 4))
+    assert same(*map(list, loaders))
+
+
+@pytest.mark.parametrize("shuffle", ["pool", "full", False])
+def test_a_loader_goes_on_where_another_stood(dataset: ClipDataset, shuffle: Any) -> None:
+    def loader(**options: Any) -> ClipLoader:
+        return ClipLoader(dataset, 8, outputs=SMALL, shuffle=shuffle, window=2, **options)
+
+    all_of_it, left = loader(), loader()
+    whole = [*all_of_it, *all_of_it]  # two epochs
+    begun = iter(left)
+    for _ in range(3):
+        next(begun)
+    state = left.state_dict()
+    resumed = loader()
+    resumed.load_state_dict(state)
+    assert same([*resumed, *resumed], whole[3:])
+    assert len(repr(state)) < 300
+    with pytest.raises(ConfigError, match="seed"):
+        loader(seed=1).load_state_dict(state)
+    with pytest.raises(ConfigError, match="fingerprint"):
+        other = ClipDataset([index.path for index in dataset.videos[:2]], length=LENGTH)
+        ClipLoader(other, 8, shuffle=shuffle, window=2).load_state_dict(state)
+
+
+@pytest.mark.parametrize("shuffle", ["pool", "full", False])
+def test_ranks_get_as_many_clips_and_none_twice(dataset: ClipDataset, shuffle: Any) -> None:
+    loaders = [ClipLoader(dataset, 4, outputs=SMALL, shuffle=shuffle, window=2, rank=n, world=3) for n in range(3)]
+    shares = [clips(loader) for loader in loaders]
+    assert len({len(share) for share in shares}) == 1 and len(shares[0]) > len(dataset) / 3 * 0.7
+    assert len({clip for share in shares for clip in share}) == sum(map(len, shares))
+
+
+def test_crops_follow_from_the_clip_and_the_epoch(dataset: ClipDataset) -> None:
+    loader = ClipLoader(dataset, 8, outputs=SMALL)
+    first, again, other = loader.sample(3, 0), loader.sample(3, 0), [loader.sample(3, n) for n in range(1, 6)]
+    assert np.array_equal(first["input"], again["input"])
+    assert any(not np.array_equal(first["input"], sample["input"]) for sample in other)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip", "repeat"])
+def test_damage_is_never_silent(tmp_path: Path, on_error: Any, caplog: pytest.LogCaptureFixture) -> None:
+    path = numbered(tmp_path / "a.mp4", 40, options={"g": "8", "bf": "0"}, size=(320, 240))
+    dataset = ClipDataset(path, length=LENGTH)
+    damage(path, 18)
+    loader = ClipLoader(dataset, 5, shuffle=False, on_error=on_error)
+    if on_error == "raise":
+        with pytest.raises(InputError, match=r"a\.mp4: frame \d+ can't be decoded"):
+            list(loader)
+        return
+    batches = list(loader)
+    bad = set(loader.damaged)
+    assert bad and len(bad) <= 2 and all("can't be decoded" in reason for reason in loader.damaged.values())
+    found = [clip for batch in batches for clip in batch.clips.tolist()]
+    assert not bad & set(found) and set(found) | bad == set(range(10))
+    assert len(found) == (10 if on_error == "repeat" else 10 - len(bad))
+    assert sum("is left out" in line for line in caplog.messages) == len(bad)
+
+
+def test_masks_get_the_same_crop(tmp_path: Path) -> None:
+    """The masks are the bars of the picture itself, at half its size."""
+    numbered(tmp_path / "a.mp4", 24, options={"qp": "0"})
+    (tmp_path / "masks").mkdir()
+    numbered(tmp_path / "masks" / "a.segmented.masks.mkv", 24, "ffv1", size=(80, 48), pix_fmt="gray")
+    dataset = ClipDataset(tmp_path / "a.mp4", length=LENGTH, masks=tmp_path / "masks", labels=lambda path, first: first)
+    loader = ClipLoader(
+        dataset, 3, outputs={"input": Output(size=(60, 60), crop="random", flip=True, dtype="uint8", color="ycbcr")}
+    )
+    for batch in loader:
+        masks = batch["masks"]
+        assert masks.shape == (3, LENGTH, 60, 60) and masks.dtype == np.uint8
+        for place in range(3):
+            rows = slice(40, 60)  # which hold the number; the others hold the time at which each was drawn
+            same = (masks[place, :, rows] > 125) == (batch["input"][place, :, 0, rows] > 125)
+            assert same.mean() > 0.9
+        assert batch.labels == batch.first.tolist()
+    (tmp_path / "masks" / "a.segmented.masks.mkv").unlink()
+    with pytest.raises(InputError, match="has no masks; looked for"):
+        ClipDataset(tmp_path / "a.mp4", length=LENGTH, masks=tmp_path / "masks")
+
+
+def test_masks_of_another_video_are_refused(tmp_path: Path) -> None:
+    numbered(tmp_path / "a.mp4", 24)
+    numbered(tmp_path / "a.masks.mkv", 20, "ffv1", pix_fmt="gray")
+    with pytest.raises(InputError, match=r"has 20 masks, and .*a\.mp4 has 24 frames"):
+        ClipDataset(tmp_path / "a.mp4", length=LENGTH, masks=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size 0"),
+        ({"rank": 2, "world": 2}, "rank 2"),
+        ({"shuffle": "some"}, "shuffle 'some'"),
+        ({"on_error": "ignore"}, "on_error 'ignore'"),
+        ({"outputs": {"masks": Output()}}, "can't be called 'masks'"),
+    ],
+)
+def test_what_can_not_be_is_one_line(dataset: ClipDataset, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ClipLoader(dataset, **{"batch_size": 2, **options})
+
+
+def test_pytorch_takes_the_batches(dataset: ClipDataset) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    loader = ClipLoader(dataset, 8, outputs=SMALL)
+
+    class Clips(torch.utils.data.IterableDataset):  # type: ignore[misc,name-defined]
+        def __iter__(self) -> Any:
+            return iter(loader)
+
+    batch = next(iter(torch.utils.data.DataLoader(Clips(), batch_size=None)))
+    assert batch["input"].shape == (8, LENGTH, 3, 48, 48) and batch["input"].dtype == torch.float16

@@ -1,0 +1,110 @@
+"""Crop, size, flip, color and numbers of an output."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numbered import all_frames
+from numpy.typing import NDArray
+from paths import ROOT
+
+from segmentation.clips import Output
+from segmentation.clips.output import Chain, Draw
+from segmentation.errors import ConfigError
+from segmentation.media.input import color_of
+
+CENTER = Draw(0.5, 0.5, False)
+
+
+@pytest.fixture(scope="module")
+def frame() -> object:
+    return all_frames(ROOT / "samples" / "astronaut.mp4")[0]
+
+
+def made(frame: object, output: Output, draw: Draw = CENTER, rotation: int = 0) -> NDArray[np.uint8]:
+    height, width = frame.height, frame.width  # type: ignore[attr-defined]
+    size = (width, height) if rotation % 180 else (height, width)
+    return Chain(output, draw, size, rotation)(frame)  # type: ignore[arg-type]
+
+
+def alike(first: NDArray[np.uint8], second: NDArray[np.uint8]) -> bool:
+    """Whether two pictures are the same but for rounding."""
+    return first.shape == second.shape and int(abs(first.astype(int) - second).max()) <= 1
+
+
+def test_colors_are_those_of_the_standard(frame: object) -> None:
+    yuv = made(frame, Output(color="ycbcr"))
+    luma = np.frombuffer(frame.planes[0], np.uint8).reshape(frame.height, -1)[:, : frame.width]  # type: ignore[attr-defined]
+    assert alike(yuv[..., 0], luma)
+    matrix = color_of(frame).yuv_to_rgb(8)  # type: ignore[arg-type]
+    true = np.clip(np.dstack([yuv, np.ones_like(luma)]) @ matrix.T, 0, 1) * 255
+    error = abs(made(frame, Output()) - true)
+    assert error.max() < 2 and error.mean() < 0.5
+
+
+def test_a_crop_is_a_part_of_the_picture(frame: object) -> None:
+    whole = made(frame, Output(color="ycbcr"))[..., 0]
+    height, width = whole.shape
+    output = Output(size=(100, 80), crop="random", scale=height, color="ycbcr")
+    for draw, (top, left) in {
+        Draw(0, 0, False): (0, 0),
+        Draw(1, 1, False): (height - 100, width - 80),
+        Draw(0.25, 0.5, False): (round((height - 100) / 2), round((width - 80) / 4)),
+    }.items():
+        assert alike(made(frame, output, draw)[..., 0], whole[top : top + 100, left : left + 80])
+    mirrored = made(frame, Output(flip=True, color="ycbcr"), Draw(0, 0, True))[..., 0]
+    assert alike(mirrored, whole[:, ::-1])
+    assert alike(made(frame, Output(color="ycbcr"), Draw(0, 0, True))[..., 0], whole)
+
+
+@pytest.mark.parametrize(
+    ("output", "window"),
+    [
+        (Output(), (360, 640, 0, 0)),
+        (Output(size=(10, 10)), (360, 640, 0, 0)),
+        (Output(size=(224, 224), crop="center"), (360, 360, 0, 140)),
+        (Output(size=(100, 400), crop="center"), (160, 640, 100, 0)),
+        (Output(size=(90, 90), crop="center", scale=180), (180, 180, 90, 230)),
+    ],
+)
+def test_windows(output: Output, window: tuple[int, int, int, int]) -> None:
+    assert output.window((360, 640), CENTER) == window
+
+
+@pytest.mark.parametrize(("rotation", "turn"), [(90, 1), (180, 2), (270, 3)])
+def test_pictures_stand_upright(frame: object, rotation: int, turn: int) -> None:
+    whole = made(frame, Output(color="ycbcr"))[..., 0]
+    assert alike(made(frame, Output(color="ycbcr"), rotation=rotation)[..., 0], np.rot90(whole, turn))
+
+
+def test_numbers_and_layout() -> None:
+    pictures = [np.random.default_rng(n).integers(0, 256, (4, 6, 3), np.uint8) for n in range(2)]
+    output = Output(dtype="float32", mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
+    expected = (np.stack(pictures) / 255 - [0.5, 0.4, 0.3]) / [0.2, 0.3, 0.4]
+    found = output.numbers(pictures)
+    assert found.dtype == np.float32 and np.allclose(found, expected.transpose(0, 3, 1, 2), atol=1e-6)
+    half = Output(dtype="float16").numbers(pictures)
+    assert half.dtype == np.float16 and half.max() <= 1
+    assert np.array_equal(Output(dtype="uint8").numbers(pictures)[1, 2], pictures[1][..., 2])
+    clips = [found, found + 1, found + 2]
+    assert Output(layout="NCTHW").batch(clips).shape == (3, 3, 2, 4, 6)
+    assert np.array_equal(Output(layout="HWCNT").batch(clips)[1, 2, 0, 2], found[:, 0, 1, 2] + 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": (0, 4)}, r"size \(0, 4\): must be"),
+        ({"crop": "random"}, "needs a size"),
+        ({"crop": "left", "size": (4, 4)}, "crop 'left'"),
+        ({"scale": 64, "size": (32, 32)}, "scale 64: needs a crop"),
+        ({"scale": 16, "size": (32, 32), "crop": "random"}, "scale 16"),
+        ({"dtype": "int8"}, "dtype 'int8'"),
+        ({"color": "hsv"}, "color 'hsv'"),
+        ({"layout": "NCHW"}, "layout 'NCHW'"),
+        ({"std": (1, 0, 1)}, "std"),
+    ],
+)
+def test_what_can_not_be_is_one_line(options: dict[str, object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Output(**options)  # type: ignore[arg-type]

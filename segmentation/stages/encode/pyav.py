@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Threads of these codecs each hold back a frame, and FFmpeg takes one and a half for each core. Two encode 4K at 60
-# frames a second with the default preset.
-_HOLDS_FRAMES, _LIVE_THREADS = ("libx264", "libx265"), 2
+# Of these codecs FFmpeg takes one and a half threads for each core. With many streams those are in each other's way, and
+# libx264 cuts each picture into as many slices.
+_THREADED = ("libx264", "libx265")
 
 os.environ.setdefault("SVT_LOG", "0")  # SVT-AV1 prints to stderr by default, although its errors are raised as well
 
@@ -65,7 +65,7 @@ class PyAVEncoder(Encoder):
             pix_fmt=pix_fmt,
             width=info.width if codec.any_size else round_up(info.width, layout.shift_x),
             height=info.height if codec.any_size else round_up(info.height, layout.shift_y),
-            threads=threads or (_LIVE_THREADS if info.live is not None and codec.library in _HOLDS_FRAMES else 0),
+            threads=threads or (_live_threads(info) if info.live is not None and codec.library in _THREADED else 0),
             options=codec_options(muxer.codec, config, options or {}),
             tag=codec_tag(muxer),
         )
@@ -103,6 +103,11 @@ class PyAVEncoder(Encoder):
             return list(self._stream.encode(picture))
         except av.error.FFmpegError as exc:
             raise self._settings.error(exc) from exc
+
+
+def _live_threads(info: VideoInfo) -> int:
+    """Two for a picture of 1920x1080, more for larger ones."""
+    return 2 * max(1, round(info.width * info.height / (1920 * 1080)))
 
 
 def describe_stream(context: VideoCodecContext, info: VideoInfo, muxer: Muxer) -> None:

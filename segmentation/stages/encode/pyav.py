@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Of these codecs FFmpeg takes one and a half threads for each core. With many streams those are in each other's way, and
+# Of these codecs FFmpeg takes one and a half threads for each core. Those of many streams are in each other's way, and
 # libx264 cuts each picture into as many slices.
 _THREADED = ("libx264", "libx265")
 

@@ -133,7 +133,7 @@ def _exported(options: argparse.Namespace) -> Path:
 
 def _install(package: str | None) -> str:
     """Returns the advice that installs a missing package."""
-    if package in ("onnx", "platformdirs"):
+    if package == "onnx":
         return f"{install('rtx')}, or {install('tensorrt')}"
     return install("gpu")
 

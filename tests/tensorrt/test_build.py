@@ -461,13 +461,10 @@ def test_options_out_of_range(rtx: Variant, arguments: list[str], hint: str) -> 
     assert hint in one_line(build(*arguments), 2)
 
 
-@pytest.mark.parametrize("package", ["onnx", "platformdirs"])
-def test_a_missing_package(package: str) -> None:
-    program = (
-        f"import sys; sys.modules[{package!r}] = None; from segmentation.cli.build_engine import main; sys.exit(main())"
-    )
+def test_a_missing_package() -> None:
+    program = "import sys; sys.modules['onnx'] = None; from segmentation.cli.build_engine import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", program, "person"], capture_output=True, text=True, cwd=ROOT)
-    assert f"the package {package} is not installed; pip install" in one_line(done, 3)
+    assert "the package onnx is not installed; pip install" in one_line(done, 3)
 
 
 def test_no_tensorrt_at_all() -> None:

@@ -14,6 +14,7 @@ from av.codec.hwaccel import HWAccel
 from av.video.codeccontext import VideoCodecContext
 
 from segmentation.atomic_file import write_atomically
+from segmentation.cache import engine_folder
 from segmentation.config import NVENC_PRESETS, Config
 from segmentation.errors import BackendError, LacksEngine, one_line
 from segmentation.frames import VideoInfo
@@ -115,14 +116,7 @@ def _refusal(library: str, index: int, width: int, height: int, extra: dict[str,
 
 
 def _no_nvenc_file(index: int) -> Path | None:
-    """Returns the file that notes of GPUs with this one's name that they have no NVENC.
-
-    Returns `None` without a GPU, and without the package that finds the folder.
-    """
-    try:
-        from segmentation.cache import engine_folder
-    except ImportError:  # it needs platformdirs, which comes with the GPU packages
-        return None
+    """Returns the file that notes of GPUs with this one's name that they have no NVENC; `None` without a GPU."""
     gpu = find_gpu(index)
     return None if gpu is None else engine_folder() / f"no-nvenc-{re.sub('[^a-z0-9]+', '-', gpu.name.lower())}.txt"
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.access import Access
+from segmentation.instances import FrameInstances
 
 if TYPE_CHECKING:  # machines without a GPU may lack PyTorch
     import torch
@@ -217,6 +218,7 @@ class MaskedBatch:
     frames: FrameBatch
     masks: Array  # (N, h, w) float32 in 0..1, upright
     class_map: Array | None = None  # (N, h, w) uint8, upright: index into the kept classes, where it is asked for
+    instances: tuple[FrameInstances, ...] | None = None  # N, on the host wherever the masks are; where asked for
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -228,6 +230,7 @@ class MaskedBatch:
             frames=transfer.frames(self.frames, memory),
             masks=transfer.rows(self.masks, memory, count),
             class_map=None if self.class_map is None else transfer.rows(self.class_map, memory, count),
+            instances=self.instances,
         )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames import FrameBatch
+from segmentation.instances import FrameInstances
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -25,6 +26,7 @@ class FinishedBatch:
     masks: NDArray[np.float32] | None = None  # (N, h, w) as composited
     levels: NDArray[np.uint8] | None = None  # (N, h, w) as they are saved
     class_map: NDArray[np.uint8] | None = None  # (N, h, w)
+    instances: tuple[FrameInstances, ...] | None = None  # N
     thumbnails: NDArray[np.float32] | None = None  # (N, h, w), see `pipeline.thumbnails`
     packets: list[list[Packet[VideoStream]]] = field(default_factory=list)  # of each video output, in their order
 

@@ -9,7 +9,7 @@ class Cuts:
     """The beginnings of segments: at certain times, or after a number of frames."""
 
     frames: int  # of a segment
-    times: tuple[int, ...] | None = None  # pts, rising, at which segments begin in place of that; the first may be left out
+    times: tuple[int, ...] | None = None  # pts, rising, at which segments begin instead
 
 
 class Cutter:

@@ -14,6 +14,7 @@ import numpy as np
 from av.packet import Packet
 
 from segmentation.access import access_of
+from segmentation.atomic_file import PendingFile
 from segmentation.config import Config
 from segmentation.effect import Effect
 from segmentation.errors import InputError, OutputError
@@ -44,8 +45,9 @@ class Joiner:
     Leaving it without `finish` removes the files that are not complete. Raises `OutputError` and `InputError`.
     """
 
-    def __init__(self, plan: VideoPlan, *, overwrite: bool) -> None:
-        self._plan = plan
+    def __init__(self, plan: VideoPlan, target: Path, *, overwrite: bool) -> None:
+        """`target` is the plan's, as the user wrote it."""
+        self._plan, self._target = plan, target
         # Frames are on the CPU when they are joined, and no stage but the encoder is asked for anything.
         self._config = replace(plan.config, device="cpu", mode="auto", overwrite=overwrite)
         self._info = probe(plan.source, access_of(self._config))
@@ -58,8 +60,12 @@ class Joiner:
         self._stages: dict[str, float] = {}
 
     def __enter__(self) -> Joiner:
+        config = self._config
+        for option, path in (("--results", config.results), ("--save-masks", config.save_masks)):
+            if path is not None:  # written when the first piece is there, and tested before
+                PendingFile(Path(str(path)), overwrite=config.overwrite).check(option)
         with ExitStack() as opening:
-            outputs, self._pix_fmt = plan_outputs(self._config, self._info, Path(self._plan.target))
+            outputs, self._pix_fmt = plan_outputs(self._config, self._info, self._target)
             self._outputs = [
                 opening.enter_context(_JoinedOutput(self._info, one, self._pix_fmt, self._plan)) for one in outputs
             ]
@@ -90,8 +96,8 @@ class Joiner:
         for stage, seconds in index.stages.items():
             self._stages[stage] = self._stages.get(stage, 0.0) + seconds
 
-    def finish(self) -> Report:
-        """Completes all files, checks them if that is wanted, and returns the report."""
+    def finish(self) -> None:
+        """Completes all files."""
         info, config = self._info, self._config
         if self._last is None or self._first is None:
             raise InputError(f"{info.path}: no frame was found in the wanted stretch; nothing was written")
@@ -100,15 +106,22 @@ class Joiner:
                 f"{info.path}: {self._damaged} frames are damaged or missing; without --strict, what can be decoded is "
                 "written"
             )
-        end = end_of(info, config)
+        self._end = end_of(info, config)
         if self._frames == config.max_frames:
-            end = sum(self._last) * info.time_base
+            self._end = sum(self._last) * info.time_base
         for output in self._outputs:
-            output.muxer.finish(end)
+            output.muxer.finish(self._end)
         for record in self._records:
-            record.finish(end)
+            record.finish(self._end)
+
+    def report(self) -> Report:
+        """Checks the files if that is wanted, and returns the report."""
+        info = self._info
+        assert self._first is not None, "no report without frames"
         checks = [
-            output.verifier.check(end, self._damaged, stopped=False) for output in self._outputs if output.verifier
+            output.verifier.check(self._end, self._damaged, stopped=False)
+            for output in self._outputs
+            if output.verifier
         ]
         lossy = self._damaged > TOLERATED * (self._frames + self._damaged)
         cut_short = self._cut_short or any(output.muxer.cut_short for output in self._outputs)
@@ -214,11 +227,12 @@ def _groups(piece: PieceFile, stream: int) -> Iterator[list[VideoPacket]]:
 
 def join(plan: VideoPlan, pieces: Iterable[Path], *, overwrite: bool) -> Report:
     """Joins the pieces, in order, into the output. Raises `OutputError` and `InputError`."""
-    with Joiner(plan, overwrite=overwrite) as joiner:
+    with Joiner(plan, Path(plan.target), overwrite=overwrite) as joiner:
         for path in pieces:
             with PieceFile(path) as piece:
                 joiner.add(piece)
-        return joiner.finish()
+        joiner.finish()
+        return joiner.report()
 
 
 def for_pieces(config: Config, info: VideoInfo, target: Path) -> Config | None:

@@ -93,10 +93,6 @@ class LocalWorkers(WorkerPool):
         for worker in list(self._processes):
             self.dismiss(worker)
 
-    def processes(self) -> dict[str, int]:
-        """Returns the ids of the workers' processes by name."""
-        return {name: process.popen.pid for name, process in self._processes.items()}
-
     def _send(self, worker: str, message: object) -> None:
         if worker in self._processes:
             with suppress(OSError):  # it is gone, as `events` will say

@@ -115,7 +115,7 @@ def plan_video(info: VideoInfo, target: Path, config: Config, *, recurrent: bool
         pieces=(Piece(),),
     )
     reason = _why_whole(info, config, recurrent=recurrent)
-    if reason or (info.frames and info.frames / info.rate < 2 * SHORTEST):
+    if reason or (info.end is not None and info.end - info.start < 2 * SHORTEST):
         return replace(plan, uncut=reason)
     found = by_packets(info)
     if found is None:

@@ -22,7 +22,7 @@ class Work:
     end: int
 
     def __len__(self) -> int:
-        return self.end - self.begin
+        return max(0, self.end - self.begin)  # a worker may be further than it was to go
 
 
 @dataclass(slots=True)

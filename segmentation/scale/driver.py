@@ -17,7 +17,7 @@ from segmentation.atomic_file import PendingFile
 from segmentation.byte_source import Input, is_fifo
 from segmentation.config import Config
 from segmentation.errors import BackendError, ConfigError, SegmentationError
-from segmentation.media.containers import is_sequence, of_pictures
+from segmentation.media.containers import is_sequence
 from segmentation.media.input import probe
 from segmentation.media.live_address import is_live, source_label
 from segmentation.models.model import load_model
@@ -100,7 +100,6 @@ class Workers:
         self._idle: set[str] = set()
         self._began: dict[str, tuple[str, float]] = {}  # of workers at work: video, and since when
         self._reference: dict[str, str] | None = None  # fingerprint of the first worker
-        self._differ: set[str] = set()  # differences that were said
         self._failure: SegmentationError | None = None  # of the last worker
         self._lock = threading.RLock()
         self._closed = threading.Event()
@@ -164,7 +163,7 @@ class Workers:
 
     def _plan(self, source: str, target: Path, config: Config) -> VideoPlan | None:
         """Returns the plan of a video that is made of pieces; `None` for what a worker makes in an ordinary run."""
-        if of_pictures(target) or is_sequence(source):
+        if is_sequence(source):
             return None
         info = probe(source, access_of(config))
         pieces = for_pieces(config, info, target)
@@ -195,7 +194,7 @@ class Workers:
             frames = {number: piece.frames for number, piece in enumerate(plan.pieces)}
             task = Task(video=str(target.absolute()), plan=plan, folder=str(folder.path))
             video = _Video(task, plan.frames, frames, complete=sum(frames[number] for number in done))
-            with Joiner(plan, target, overwrite=config.overwrite) as joiner:
+            with Joiner(plan, target, overwrite=config.overwrite, exact=self._exact) as joiner:
                 with self._under_way(video, done):
                     for number in range(len(plan.pieces)):
                         while number not in done:
@@ -320,18 +319,12 @@ class Workers:
         """Compares a worker with the first one. Returns whether it may serve."""
         if self._reference is None:
             self._reference = fingerprint
-        found = differences(self._reference, fingerprint)
-        if not found:
-            return True
-        if self._exact:
+        found = differences(self._reference, fingerprint) if self._exact else ""
+        if found:
             self._failure = BackendError(f"{worker} differs from the first one ({found}), and is left out (--exact)")
             log.warning("%s", self._failure)
             self._pool.dismiss(worker)
-            return False
-        if found not in self._differ:
-            self._differ.add(found)
-            log.warning("%s differs from the first one (%s): packets may differ from run to run", worker, found)
-        return True
+        return not found
 
     def _take(self, event: Done, first: bool) -> None:
         video = self._videos.get(event.video)

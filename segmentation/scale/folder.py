@@ -57,10 +57,10 @@ class PieceFolder:
         """Returns the path of a piece."""
         return self.path / f"{number:06}.piece"
 
-    def done(self, plan: VideoPlan) -> set[int]:
-        """Returns the numbers of the pieces that are there. Removes damaged ones."""
+    def done(self, plan: VideoPlan, numbers: range | None = None) -> set[int]:
+        """Returns the numbers of the pieces that are there, of all or of some. Removes damaged ones."""
         found = set()
-        for number in range(len(plan.pieces)):
+        for number in numbers or range(len(plan.pieces)):
             if self.file(number).exists():
                 try:
                     with PieceFile(self.file(number)):

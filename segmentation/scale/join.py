@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ from segmentation.config import Config
 from segmentation.effect import Effect
 from segmentation.errors import InputError, OutputError
 from segmentation.frames import VideoInfo
+from segmentation.media.containers import of_pictures
 from segmentation.media.input import probe
 from segmentation.media.muxer import Muxer
 from segmentation.media.picture_sequence import open_output
@@ -27,6 +29,7 @@ from segmentation.pipeline.report import Report
 from segmentation.pipeline.results import Results
 from segmentation.pipeline.run import TOLERATED, end_of
 from segmentation.pipeline.verify import OutputVerifier
+from segmentation.scale.fingerprint import differences
 from segmentation.scale.piece_file import PieceFile, PieceIndex
 from segmentation.scale.plan import VideoPlan
 from segmentation.stages.encode.segments import JoinedStream
@@ -35,6 +38,8 @@ from segmentation.stages.masks.saved import MaskWriter
 if TYPE_CHECKING:
     from segmentation.stages.encode import VideoPacket
 
+
+log = logging.getLogger(__name__)
 
 _ENCODER = "x264-segments"
 
@@ -45,8 +50,10 @@ class Joiner:
     Leaving it without `finish` removes the files that are not complete. Raises `OutputError` and `InputError`.
     """
 
-    def __init__(self, plan: VideoPlan, target: Path, *, overwrite: bool) -> None:
-        """`target` is the plan's, as the user wrote it."""
+    def __init__(self, plan: VideoPlan, target: Path, *, overwrite: bool, exact: bool = False) -> None:
+        """`target` is the plan's, as the user wrote it. `exact` refuses pieces of workers that differ."""
+        self._exact = exact
+        self._differ: set[str] = set()  # differences between workers that were said
         self._plan, self._target = plan, target
         # Frames are on the CPU when they are joined, and no stage but the encoder is asked for anything.
         self._config = replace(plan.config, device="cpu", mode="auto", overwrite=overwrite)
@@ -81,6 +88,7 @@ class Joiner:
         if self._first is None:
             self._first = index
             self._open_records(index)
+        self._compare(piece, self._first.worker)
         if index.pix_fmt != self._pix_fmt:
             raise OutputError(f"{piece.path}: was made as {index.pix_fmt}, and the output is {self._pix_fmt}")
         for output, stream in zip(self._outputs, range(len(index.outputs)), strict=True):
@@ -142,6 +150,15 @@ class Joiner:
             stages={stage: round(spent, 3) for stage, spent in self._stages.items()},
             verified=checks[0] if checks else None,
         )
+
+    def _compare(self, piece: PieceFile, first: dict[str, str]) -> None:
+        """Compares the worker of a piece with that of the first piece."""
+        found = differences(first, piece.index.worker)
+        if found and self._exact:
+            raise OutputError(f"{piece.path}: its worker differs from the first one's ({found}); remove it (--exact)")
+        if found and found not in self._differ:
+            self._differ.add(found)
+            log.warning("%s: workers differ (%s): packets may be others in another run", self._target, found)
 
     def _open_records(self, index: PieceIndex) -> None:
         info, config = self._info, self._config
@@ -225,9 +242,9 @@ def _groups(piece: PieceFile, stream: int) -> Iterator[list[VideoPacket]]:
         yield group
 
 
-def join(plan: VideoPlan, pieces: Iterable[Path], *, overwrite: bool) -> Report:
-    """Joins the pieces, in order, into the output. Raises `OutputError` and `InputError`."""
-    with Joiner(plan, Path(plan.target), overwrite=overwrite) as joiner:
+def join(plan: VideoPlan, pieces: Iterable[Path], target: Path, *, overwrite: bool, exact: bool = False) -> Report:
+    """Joins the pieces, in order, into the output, see `Joiner`. Raises `OutputError` and `InputError`."""
+    with Joiner(plan, target, overwrite=overwrite, exact=exact) as joiner:
         for path in pieces:
             with PieceFile(path) as piece:
                 joiner.add(piece)
@@ -240,7 +257,8 @@ def for_pieces(config: Config, info: VideoInfo, target: Path) -> Config | None:
 
     Raises `ConfigError` and `OutputError`.
     """
-    if config.encode not in (None, _ENCODER) or Effect.parse(config.effect).kind == "cutout":
+    pictures = any(of_pictures(path) for path in (target, *(Path(path) for _, path in config.also)))
+    if pictures or config.encode not in (None, _ENCODER) or Effect.parse(config.effect).kind == "cutout":
         return None
     config = replace(config, encode=_ENCODER)
     outputs, _ = plan_outputs(replace(config, device="cpu", mode="auto"), info, target)

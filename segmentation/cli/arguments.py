@@ -78,8 +78,8 @@ def make_parser() -> Parser:
     )
     add(
         "--workers",
-        metavar="local:N|auto",
-        help="cut videos into pieces for N processes, or one a GPU, see docs/scale-out.md (default: none)",
+        metavar="local:N|auto|ray[:ADDRESS]",
+        help="cut videos into pieces for N processes, one a GPU, or a cluster's, see docs/scale-out.md (default: none)",
     )
     add("--exact", action="store_true", help="with --workers: leave out those whose libraries or device differ")
     add(

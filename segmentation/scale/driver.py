@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import re
 import threading
@@ -17,6 +18,7 @@ from segmentation.atomic_file import PendingFile
 from segmentation.byte_source import Input, is_fifo
 from segmentation.config import Config
 from segmentation.errors import BackendError, ConfigError, SegmentationError
+from segmentation.installation import install
 from segmentation.media.containers import is_sequence
 from segmentation.media.input import probe
 from segmentation.media.live_address import is_live, source_label
@@ -40,6 +42,7 @@ from segmentation.scale.workers import Advanced, Done, Ended, Event, Lost, Ready
 log = logging.getLogger(__name__)
 
 _POLL = 0.1  # seconds
+_WAIT = 30  # seconds without a ready worker, after which a line says so
 
 
 @dataclass(slots=True)
@@ -83,7 +86,8 @@ class Workers:
     def __init__(
         self, workers: str = "auto", config: Config | None = None, *, exact: bool = False, **options: Unpack[Options]
     ) -> None:
-        """`workers` is `local:N` for N processes of this machine, or `auto` for one a GPU.
+        """`workers` is `local:N` for N processes of this machine, `auto` for one a GPU, or `ray:ADDRESS` for those of a
+        cluster, with `ray` alone for one of this machine.
 
         `exact` leaves out workers whose libraries or devices are others than the first one's, so that they may make
         other packets. Options are those of `Segmenter`. Raises `ConfigError` or `BackendError`.
@@ -99,6 +103,7 @@ class Workers:
         self._videos: dict[str, _Video] = {}
         self._idle: set[str] = set()
         self._began: dict[str, tuple[str, float]] = {}  # of workers at work: video, and since when
+        self._seen = time.monotonic()  # when a worker was there for the last time
         self._reference: dict[str, str] | None = None  # fingerprint of the first worker
         self._failure: SegmentationError | None = None  # of the last worker
         self._lock = threading.RLock()
@@ -354,10 +359,20 @@ class Workers:
             video.arrived.put(error)
             self.drop(video)
 
+    def _say_if_none_is_ready(self) -> None:
+        """Says once that videos wait because no worker is ready, such as for room in a cluster."""
+        now = time.monotonic()
+        if self._idle or self._began or not self._videos:
+            self._seen = now
+        elif now - self._seen > _WAIT:
+            log.warning("no worker has been ready for %d s; waiting", _WAIT)
+            self._seen = math.inf
+
     def _give_work(self) -> None:
         """Gives work to idle workers."""
         if not self._pool.left and self._videos:
             self._fail_all(self._failure or BackendError("workers: none is left"))
+        self._say_if_none_is_ready()
         for worker in sorted(self._idle):
             work, shortened = self._queue.next(worker)
             if work is None:
@@ -391,7 +406,13 @@ def _pool(workers: str, config: Config) -> WorkerPool:
         return LocalWorkers(None, config)
     if found := re.fullmatch(r"local:([1-9]\d{0,3})", workers):
         return LocalWorkers(int(found[1]), config)
-    raise ConfigError(f"workers {workers!r}: write local:N for N processes of this machine, or auto")
+    if workers == "ray" or workers.startswith("ray:"):
+        try:
+            from segmentation.scale.ray_workers import RayWorkers
+        except ModuleNotFoundError as exc:
+            raise BackendError(f"workers {workers}: the package {exc.name} is not installed; {install('ray')}") from exc
+        return RayWorkers(workers.partition(":")[2] or None, config)
+    raise ConfigError(f"workers {workers!r}: write local:N for N processes of this machine, auto, or ray[:ADDRESS]")
 
 
 def _files(input: Input, output: Output | OutputStream | None, config: Config) -> tuple[str, Path]:

@@ -68,15 +68,17 @@ def _sha256(path: Path) -> str:
 
 
 def workers_of(process: int) -> list[int]:
-    """Returns the ids of the workers that a process has started, in the order in which they began."""
+    """Returns the ids of the workers that a process or its children have started: processes, or actors of Ray."""
     found = []
     for child in _children(process):
         try:
             command = Path(f"/proc/{child}/cmdline").read_text()
         except OSError:  # it has just ended
             continue
-        if "segmentation.scale.worker" in command:
+        if "segmentation.scale.worker" in command or command.startswith("ray::_Actor"):
             found.append(child)
+        else:
+            found += workers_of(child)
     return sorted(found)
 
 

@@ -4,6 +4,7 @@ The public names:
 
 - `segment`: processes one video.
 - `Segmenter`: processes many videos and pictures with one network, as a context manager.
+- `Workers`: runs videos on several processes, cut into pieces, as a context manager.
 - `Streams`: runs cameras and streams that come and go, on one `Segmenter`, as a context manager.
 - `StreamStatus`: the figures of one of them, from `Streams.status`.
 - `StreamEvent`: a change of one of them, from `Streams.events`.
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from segmentation.pipeline.session import Segmenter
     from segmentation.pipeline.stream_status import StreamStatus
     from segmentation.pipeline.streams import StreamEvent, Streams
+    from segmentation.scale.driver import Workers
 
 # ONNX Runtime from 1.29 on writes an identifier to the home folder and looks up a host, unless this is set before its
 # import. All modules that import it lie in this package, and the variable reaches child processes too.
@@ -68,6 +70,7 @@ __all__ = [
     "StreamEvent",
     "StreamStatus",
     "Streams",
+    "Workers",
     "segment",
 ]
 
@@ -80,6 +83,7 @@ _MODULES = {
     "StreamEvent": "pipeline.streams",
     "StreamStatus": "pipeline.stream_status",
     "Streams": "pipeline.streams",
+    "Workers": "scale.driver",
     "segment": "pipeline.segment",
 }  # the others are errors
 

@@ -77,6 +77,12 @@ def make_parser() -> Parser:
         help=f"inputs at a time (default: auto, {JOBS_ON_GPU} with a GPU, else 1)",
     )
     add(
+        "--workers",
+        metavar="local:N|auto|ray[:ADDRESS]",
+        help="cut videos into pieces for N processes, one a GPU, or a cluster's, see docs/scale-out.md (default: none)",
+    )
+    add("--exact", action="store_true", help="with --workers: leave out those whose libraries or device differ")
+    add(
         "--timeout",
         type=_timeout,
         metavar="TIME",

@@ -21,6 +21,7 @@ from segmentation.errors import ConfigError, SegmentationError
 from segmentation.media.live_address import source_label
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.session import Segmenter
+from segmentation.scale.driver import Workers
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class Outcome:
 class Batch:
     """Runs the jobs of a command on one session. Live sources may be added and removed meanwhile."""
 
-    segmenter: Segmenter
+    segmenter: Segmenter | Workers
     stop: threading.Event  # ends the runs under way, with playable files
     stdout: Stdout
     json: bool = False
@@ -80,7 +81,8 @@ class Batch:
         codes: list[int] = []
         self._jobs += jobs
         self._waiting += jobs
-        with BatchProgress([job.source for job in jobs], quiet=self.quiet) as self._progress:
+        about = self.segmenter.about if isinstance(self.segmenter, Workers) else None
+        with BatchProgress([job.source for job in jobs], quiet=self.quiet, about=about) as self._progress:
             for outcome in self._outcomes(missing, self._progress):
                 outcomes.append(outcome)
                 codes.append(self._tell(outcome))

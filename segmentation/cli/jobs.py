@@ -67,6 +67,11 @@ def jobs_at_a_time(config: Config) -> int:
     return JOBS_ON_GPU if may_use_gpu(config) else 1
 
 
+def longest_first(jobs: Sequence[Job]) -> list[Job]:
+    """Returns the jobs by the size of their inputs, so that the last ones to end are short."""
+    return sorted(jobs, key=lambda job: os.path.getsize(job.source) if os.path.isfile(job.source) else 0, reverse=True)
+
+
 def make_jobs(sources: Sequence[Source], output: str | None, config: Config) -> list[Job]:
     """Returns a job for each input. `output` is a file, a folder, or an address that video is sent to.
 

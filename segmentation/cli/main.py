@@ -19,7 +19,7 @@ from segmentation.cli.arguments import config_from, parse
 from segmentation.cli.batch import Batch
 from segmentation.cli.console import ConsoleHandler, Stdout, exhausted, fail, results_on_stdout, say
 from segmentation.cli.find_inputs import Inputs, Source, find_inputs
-from segmentation.cli.jobs import Job, jobs_at_a_time, make_jobs
+from segmentation.cli.jobs import Job, jobs_at_a_time, longest_first, make_jobs
 from segmentation.cli.signals import finish_on_signals
 from segmentation.cli.standard_streams import check_stdout
 from segmentation.cli.workers import stuck
@@ -33,6 +33,7 @@ from segmentation.pipeline.output_paths import NAME, check_live
 from segmentation.pipeline.plan import make_plan
 from segmentation.pipeline.session import Segmenter
 from segmentation.pipeline.status_server import Control, StatusServer
+from segmentation.scale.driver import Workers
 
 
 def command() -> NoReturn:
@@ -69,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check_stdout(options.output, config, json=options.json)
             inputs = _inputs(options)
             jobs = make_jobs(inputs.sources, options.output, config)
+            if options.workers:
+                jobs = longest_first(jobs)
         except (SegmentationError, OSError) as exc:
             return fail(exc)
         if inputs.left_out and not options.quiet:
@@ -89,14 +92,17 @@ def _process(
     """Processes all jobs, or those before a signal; returns the exit code."""
     codes: list[int] = []
     with finish_on_signals() as received, suppress(KeyboardInterrupt):
-        segmenter = Segmenter(config)
+        segmenter: Segmenter | Workers
+        try:
+            segmenter = Workers(options.workers, config, exact=options.exact) if options.workers else Segmenter(config)
+        except SegmentationError as exc:
+            return fail(exc)
         batch = Batch(
             segmenter=segmenter,
             stop=received.stop,
             stdout=stdout,
             json=options.json,
-            # No live source ends by itself, so that others would wait for ever.
-            at_a_time=options.jobs or max(jobs_at_a_time(config), sum(is_live(job.source) for job in jobs)),
+            at_a_time=options.jobs or _at_a_time(segmenter, config, jobs),
             skip_existing=options.skip_existing,
             quiet=options.quiet,
             timeout=options.timeout,
@@ -110,6 +116,14 @@ def _process(
             if not stuck():  # such a thread may hold a lock that closing needs
                 segmenter.close()
     return received.exit_code or next((code for code in codes if code), 0)
+
+
+def _at_a_time(segmenter: Segmenter | Workers, config: Config, jobs: Sequence[Job]) -> int:
+    """Returns how many inputs are under way at a time. Workers need some that wait for them."""
+    if isinstance(segmenter, Workers):
+        return 2 * segmenter.size
+    # No live source ends by itself, so that others would wait for ever.
+    return max(jobs_at_a_time(config), sum(is_live(job.source) for job in jobs))
 
 
 def _status(options: argparse.Namespace, config: Config, batch: Batch) -> AbstractContextManager[object]:

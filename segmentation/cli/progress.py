@@ -23,12 +23,14 @@ class BatchProgress:
     Inputs may be under way on several threads.
     """
 
-    def __init__(self, sources: Sequence[str], *, quiet: bool) -> None:
+    def __init__(self, sources: Sequence[str], *, quiet: bool, about: Callable[[], str] | None = None) -> None:
+        """`about` returns a few words on those who do the work, if there is something to say."""
+        self._about = about
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             TaskProgressColumn(),
-            _FramesColumn(),
+            _FramesColumn(about),
             TimeRemainingColumn(),
         )
         terminal = console.is_terminal and not quiet
@@ -105,18 +107,24 @@ class BatchProgress:
         self._said = now
         part = self._part_done()
         left = f", {_clock((now - self._begin) * (1 - part) / part)} left" if part and not self._endless else ""
-        return f"segmentation: {self._of_all + ' inputs done, ' if self._count > 1 else ''}{of_one}{left}"
+        about = f" ({self._about()})" if self._about is not None else ""
+        return f"segmentation: {self._of_all + ' inputs done, ' if self._count > 1 else ''}{of_one}{about}{left}"
 
 
 class _FramesColumn(ProgressColumn):
-    """Shows frames and speed of an input; nothing in the bar of all inputs."""
+    """Shows frames and speed of an input, and who works on it; nothing in the bar of all inputs."""
+
+    def __init__(self, about: Callable[[], str] | None) -> None:
+        super().__init__()
+        self._about = about
 
     def render(self, task: Task) -> Text:
-        """Returns such as `12/150 48.2 fps`."""
+        """Returns such as `12/150 48.2 fps (2 of 2 workers)`."""
         if not task.fields["frames"]:
             return Text("")
         total = int(task.total) if task.total is not None else "?"
-        return Text(f"{int(task.completed)}/{total} {task.speed or 0.0:.1f} fps")
+        about = f" ({self._about()})" if self._about is not None else ""
+        return Text(f"{int(task.completed)}/{total} {task.speed or 0.0:.1f} fps{about}")
 
 
 def _sizes(sources: Sequence[str]) -> dict[str, float]:

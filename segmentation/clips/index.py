@@ -9,7 +9,6 @@ import tempfile
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
 
 import av.error
 import numpy as np
@@ -20,13 +19,11 @@ from numpy.typing import NDArray
 from segmentation.errors import InputError, one_line
 from segmentation.frames import VideoInfo
 from segmentation.media.input import open_input, probe
-from segmentation.stages.decode.chunks import exact_keyframe, is_hidden, read
+from segmentation.stages.decode.packet_index import by_packets
 
 log = logging.getLogger(__name__)
 
 _VERSION = 1  # of the files in the cache
-# Codecs with one packet for each frame, whose keyframes are known to be exact.
-_BY_PACKETS = ("h264", "hevc", "vp8", "vp9", "libdav1d", "mjpeg", "png", "ffv1", "prores")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,48 +69,12 @@ def _made(path: str) -> VideoIndex:
     info = probe(path)
     if info.interlaced:
         raise InputError(f"{path}: is interlaced, and its frames would be two pictures each; deinterlace it first")
-    frames = _by_packets(info)
+    frames = by_packets(info)
     pts, keys = _by_decoding(info) if frames is None else frames
     if not len(pts):
         raise InputError(f"{path}: holds no frame that can be decoded")
     size = (info.width, info.height) if info.rotation % 180 else (info.height, info.width)
     return VideoIndex(path, info.stream_index, info.time_base, info.rotation, size, pts, keys)
-
-
-class _Packet(NamedTuple):
-    pts: int
-    dts: int
-    key: bool  # whether frames are exact from here on
-
-
-def _by_packets(info: VideoInfo) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Returns pts and keys as the packets tell them; `None` if they don't tell for certain."""
-    if info.codec not in _BY_PACKETS or info.decoding_times or info.packed or info.gradual or info.layered:
-        return None
-    faults: list[None] = []
-    shown: list[_Packet] = []
-    keys: list[_Packet] = []
-    exact = exact_keyframe(info.codec)
-
-    def fault() -> None:
-        faults.append(None)
-
-    for packet in read(info, None, fault, fault):
-        if packet.pts is None or packet.dts is None:
-            return None
-        made = _Packet(packet.pts, packet.dts, exact(packet))
-        if made.key:
-            keys.append(made)
-        if not (packet.is_discard or is_hidden(info.codec, packet)):
-            shown.append(made)
-    if faults or not shown or not keys or not shown[0].key:
-        return None
-    times = np.array(sorted(packet.pts for packet in shown), np.int64)
-    begins = np.array([key.pts for key in keys], np.int64)
-    if (np.diff(times) <= 0).any() or (np.diff(begins) <= 0).any() or times[0] < begins[0]:
-        return None
-    latest = np.searchsorted(begins, times, side="right") - 1
-    return times, np.array([key.dts for key in keys], np.int64)[latest]
 
 
 def _by_decoding(info: VideoInfo) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -20,6 +20,7 @@ from av.video.stream import VideoStream
 
 from segmentation.atomic_file import PendingFile
 from segmentation.config import Config, exact
+from segmentation.cuts import Cuts
 from segmentation.errors import OutputError, ReaderGone, one_line
 from segmentation.frames import VideoInfo
 from segmentation.live_sound import LiveSound
@@ -52,6 +53,7 @@ class Muxer:
     """
 
     _file: PendingFile
+    cuts: Cuts | None = None  # at which the encoder has to begin segments, whatever this machine has of cores
 
     def __init__(self, target: Target, info: VideoInfo, config: Config, option: str = "-o") -> None:
         """Creates a temporary file beside `target`. `option` is the one that names the target."""

@@ -7,17 +7,19 @@ next's, each in a thread of its own, so that the encoders work at the same time,
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 from types import TracebackType
 
+from segmentation.config import Config
 from segmentation.effect import effect_on
 from segmentation.frames import FrameBatch, Transfer, VideoInfo
 from segmentation.media.muxer import Muxer
 from segmentation.media.picture_sequence import open_output
+from segmentation.output_stream import Target
 from segmentation.pipeline.plan import OutputPlan, Plan
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.timing import StageClock
@@ -25,6 +27,8 @@ from segmentation.pipeline.verify import OutputVerifier, Verified
 from segmentation.sinks import FinishedBatch, Sink
 from segmentation.stages.encode import Encoder
 from segmentation.stages.postprocess import Postprocessor
+
+OpenOutput = Callable[[Target, VideoInfo, Config, str], Muxer]  # the arguments of `open_output`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +86,12 @@ class Outputs:
     Raises `OutputError` for whatever is wrong with any of them.
     """
 
-    def __init__(self, info: VideoInfo, plan: Plan, clock: StageClock) -> None:
+    def __init__(
+        self, info: VideoInfo, plan: Plan, clock: StageClock, opened: OpenOutput = open_output, *, verify: bool = True
+    ) -> None:
+        """`opened` opens a file for writing. Without `verify`, no output is checked here."""
         self._info, self._plan, self._clock = info, plan, clock
+        self._opened, self._verify = opened, verify
         self._files = ExitStack()
         self._all: list[VideoOutput] = []
         self._verifiers: list[OutputVerifier] = []
@@ -91,7 +99,7 @@ class Outputs:
     def __enter__(self) -> Outputs:
         with ExitStack() as opening:
             for number, plan in enumerate(self._plan.outputs):
-                muxer = opening.enter_context(open_output(plan.path, self._info, plan.config, plan.option))
+                muxer = opening.enter_context(self._opened(plan.path, self._info, plan.config, plan.option))
                 self._all.append(VideoOutput(number, plan, muxer, self._clock))
             self._files = opening.pop_all()
         return self
@@ -133,7 +141,7 @@ class Outputs:
             if plan.on_gpu:
                 output.encoder.prefault()
             muxer.copy_streams(end=end)
-            if config.verify:
+            if config.verify and self._verify:
                 self._verifiers.append(OutputVerifier(muxer, info, plan.pix_fmt, config, plan.decode.name))
 
     def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:

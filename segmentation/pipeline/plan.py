@@ -259,6 +259,25 @@ def _of_pictures(target: Path, effect: str) -> bool:
 
 def _with_outputs(plan: Plan, config: Config, info: VideoInfo, target: Target) -> Plan:
     """The plan with its outputs, and with the pixel format that all of them take."""
+    outputs, pix_fmt = _plan_outputs(plan.encode, config, info, target)
+    plan = replace(plan, encode=outputs[0].encode, outputs=outputs, pix_fmt=pix_fmt)
+    if plan.decode.on_gpu and pix_fmt != _plain(info.pix_fmt):
+        log.warning("%s: pyav decodes it, because NVDEC converts nothing", info.path)
+        plan = with_stage(plan, "decode", "pyav", config, info)
+    return plan
+
+
+def plan_outputs(config: Config, info: VideoInfo, target: Target) -> tuple[tuple[OutputPlan, ...], str]:
+    """Returns the outputs, and the pixel format that all of them take, without a choice for the other stages.
+
+    Raises as `make_plan`.
+    """
+    return _plan_outputs(_choose("encode", _TABLES[_mode(config)]["encode"], config, info), config, info, target)
+
+
+def _plan_outputs(
+    chosen: Choice[Encoder], config: Config, info: VideoInfo, target: Target
+) -> tuple[tuple[OutputPlan, ...], str]:
     outputs = []
     for option, effect, path in [("-o", config.effect, target), *(("--also", e, Path(p)) for e, p in config.also)]:
         own = _with_effect(config, effect)
@@ -267,17 +286,12 @@ def _with_outputs(plan: Plan, config: Config, info: VideoInfo, target: Target) -
             own = _without_codec(own, own_target, option)
             encode = _choose("encode", ("pictures",), own, info)
         elif _is_cutout(effect) == _is_cutout(config.effect):
-            encode = plan.encode
+            encode = chosen
         else:
             encode = _choose("encode", _TABLES[_mode(own)]["encode"], own, info)
         outputs.append(OutputPlan(path=own_target, option=option, config=own, encode=encode))
     outputs = [_streaming(output, info) for output in outputs]
-    pix_fmt = _pixel_format(outputs, info)
-    plan = replace(plan, encode=outputs[0].encode, outputs=tuple(outputs), pix_fmt=pix_fmt)
-    if plan.decode.on_gpu and pix_fmt != _plain(info.pix_fmt):
-        log.warning("%s: pyav decodes it, because NVDEC converts nothing", info.path)
-        plan = with_stage(plan, "decode", "pyav", config, info)
-    return plan
+    return tuple(outputs), _pixel_format(outputs, info)
 
 
 def _streaming(output: OutputPlan, info: VideoInfo) -> OutputPlan:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import TextIO
+from typing import Any, TextIO
 
 import cv2
 import numpy as np
@@ -32,6 +32,43 @@ from segmentation.frames import VideoInfo
 from segmentation.sinks import FinishedBatch, Sink
 
 Mask = NDArray[np.bool_]  # (h, w), upright
+FrameResult = dict[str, Any]  # of one frame, by the names above
+
+
+class ResultLines:
+    """Calling it with a batch returns the results of its frames, with `pts` in ticks of the input's time base."""
+
+    def __init__(self, info: VideoInfo, classes: Sequence[str], config: Config) -> None:
+        turned = info.rotation % 180 != 0
+        self._size = (info.height, info.width) if turned else (info.width, info.height)
+        self._classes = list(classes)
+        self._rle = config.rle
+        self._threshold = config.threshold
+
+    def __call__(self, batch: FinishedBatch) -> list[FrameResult]:
+        frames, masks, class_map = batch.frames, batch.masks, batch.class_map
+        assert masks is not None
+        lines = []
+        for number, (frame, mask) in enumerate(zip(frames.frames, masks, strict=True), frames.index):
+            found = mask > self._threshold
+            areas = self._areas(found, class_map, number - frames.index)
+            present = [name for name, area in areas.items() if area.any()]
+            line: FrameResult = {"index": number, "pts": frame.pts, "classes": present}
+            line |= measured(found, *self._size)
+            if class_map is not None:
+                line["by_class"] = {name: measured(areas[name], *self._size) for name in present}
+            if self._rle:
+                line["rle"] = {"size": list(found.shape), "counts": rle(found)}
+            lines.append(line)
+        return lines
+
+    def _areas(self, found: Mask, class_map: NDArray[np.uint8] | None, row: int) -> dict[str, Mask]:
+        """The pixels of each class in frame `row`; without a class map, all classes have the same."""
+        if class_map is None:
+            return dict.fromkeys(self._classes, found)
+        height, width = found.shape  # larger than `class_map` where edges were refined
+        large = cv2.resize(class_map[row], (width, height), interpolation=cv2.INTER_NEAREST)
+        return {name: found & (large == i) for i, name in enumerate(self._classes)}
 
 
 class Results(Sink):
@@ -52,12 +89,8 @@ class Results(Sink):
             self._pending = PendingFile(Path(given), overwrite=config.overwrite)
             self._pending.check("--results")
         self._own = isinstance(given, str | Path)
-        turned = info.rotation % 180 != 0
-        self._size = (info.height, info.width) if turned else (info.width, info.height)
-        self._classes = list(classes)
+        self._lines = ResultLines(info, classes, config)
         self._seconds = seconds
-        self._rle = config.rle
-        self._threshold = config.threshold
         self._finished = False
         self._file: TextIO
         try:
@@ -85,34 +118,17 @@ class Results(Sink):
 
     def write(self, batch: FinishedBatch) -> None:
         """Writes the lines of one batch."""
-        frames, masks, class_map = batch.frames, batch.masks, batch.class_map
-        assert masks is not None
-        lines = []
-        for number, (frame, mask) in enumerate(zip(frames.frames, masks, strict=True), frames.index):
-            found = mask > self._threshold
-            areas = self._areas(found, class_map, number - frames.index)
-            present = [name for name, area in areas.items() if area.any()]
-            line: dict[str, object] = {"index": number, "pts": float(self._seconds(frame.pts)), "classes": present}
-            line |= measured(found, *self._size)
-            if class_map is not None:
-                line["by_class"] = {name: measured(areas[name], *self._size) for name in present}
-            if self._rle:
-                line["rle"] = {"size": list(found.shape), "counts": rle(found)}
-            lines.append(json.dumps(line) + "\n")
+        self.write_lines(self._lines(batch))
+
+    def write_lines(self, lines: Sequence[FrameResult]) -> None:
+        """Writes the results of the next frames. Their `pts` are in ticks."""
+        texts = [json.dumps(line | {"pts": float(self._seconds(line["pts"]))}) + "\n" for line in lines]
         try:
-            self._file.writelines(lines)
+            self._file.writelines(texts)
             if self._pending is None:
                 self._file.flush()  # for the program that reads it
         except OSError as exc:
             raise self._error(exc) from exc
-
-    def _areas(self, found: Mask, class_map: NDArray[np.uint8] | None, row: int) -> dict[str, Mask]:
-        """The pixels of each class in frame `row`; without a class map, all classes have the same."""
-        if class_map is None:
-            return dict.fromkeys(self._classes, found)
-        height, width = found.shape  # larger than `class_map` where edges were refined
-        large = cv2.resize(class_map[row], (width, height), interpolation=cv2.INTER_NEAREST)
-        return {name: found & (large == i) for i, name in enumerate(self._classes)}
 
     def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
         """Puts the file in its place."""

@@ -19,7 +19,7 @@ from segmentation.access import access_of
 from segmentation.byte_source import ByteSource, source_name
 from segmentation.config import Config, exact
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError
-from segmentation.frames import Array, Frame, MaskedBatch, Memory, VideoInfo
+from segmentation.frames import Array, Frame, FrameBatch, MaskedBatch, Memory, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.media.live import probe_any
 from segmentation.media.live_address import source_label
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TOLERATED = 0.01  # share of damaged frames in a complete output
+TOLERATED = 0.01  # share of damaged frames in a complete output
 
 Progress = Callable[[int, int], None]  # (frames done, frames expected or 0)
 
@@ -116,7 +116,7 @@ class Run:
             self._exits.callback(info.live.close)
         if self._request.monitor is not None:
             self._request.monitor.opened(info)
-        self._end = _end(info, config)
+        self._end = end_of(info, config)
         self._saved = MaskReader(info, config) if config.masks is not None else None
         self._model: Model | None = resources.model(info) if self._saved is None else None
         self._preloader = resources.preloader(self._model, config)
@@ -131,7 +131,7 @@ class Run:
         self._config = replace(config, batch_size=batch_size)
         self._plan = plan = plan.with_batch_size(batch_size)
         self._clock = StageClock(self._gpu, self._trace)
-        self._outputs = self._exits.enter_context(Outputs(info, plan, self._clock))
+        self._outputs = self._exits.enter_context(self._make_outputs())
         if info.stream is not None:  # the decoder reads it, and each muxer
             info.stream.expect(1 + len(plan.outputs))
         watch = None if self._trace is None else self._trace.depth
@@ -146,18 +146,12 @@ class Run:
         config, info, plan, exits = self._config, self._info, self._plan, self._exits
         resources, pix_fmt, gpu = self._resources, self._plan.pix_fmt, self._gpu
         kept = self._model.kept if self._model is not None else ()
-        self._records: list[Sink] = []
-        if config.results is not None:
-            classes = self._saved.about.classes if self._saved is not None else kept
-            self._records.append(exits.enter_context(Results(self._outputs.main.seconds, info, classes, config)))
-        if config.save_masks is not None:
-            assert self._model is not None, "Config refuses save_masks with masks"
-            self._records.append(exits.enter_context(MaskWriter(info, self._model, config)))
+        self._records = self._make_records(kept)
         with gpu_errors():
             sessions = resources.nvdec_sessions if plan.decode.on_gpu else None
-            self._decoder = plan.decode.implementation(info, pix_fmt, config, gpu, sessions=sessions)
+            self._decoder = plan.decode.implementation(info, pix_fmt, self._stretch, gpu, sessions=sessions)
             exits.callback(self._decoder.close)
-            batches = until(self._request.stop, self._clock.steps("decode", within_limit(info, self._decoder)))
+            batches = until(self._request.stop, self._clock.steps("decode", self._wanted()))
             if info.live is None:
                 self._decoded = self._overlap(batches, "decoded")
             self._outputs.build(resources, exits, self._end, kept)
@@ -169,6 +163,31 @@ class Run:
                 self._decoded = self._overlap(batches, "decoded")
             self._quantize = _quantizer(self._masks.memory, gpu) if config.save_masks is not None else None
         exits.enter_context(opencv_threads.one_a_frame(self._masks.workers))
+
+    def _make_outputs(self) -> Outputs:
+        """Returns the video outputs, to be opened."""
+        return Outputs(self._info, self._plan, self._clock)
+
+    def _make_records(self, kept: tuple[str, ...]) -> list[Sink]:
+        """Opens the sinks besides the videos; `kept` are the network's classes."""
+        info, config, exits = self._info, self._config, self._exits
+        records: list[Sink] = []
+        if config.results is not None:
+            classes = self._saved.about.classes if self._saved is not None else kept
+            records.append(exits.enter_context(Results(self._outputs.main.seconds, info, classes, config)))
+        if config.save_masks is not None:
+            assert self._model is not None, "Config refuses save_masks with masks"
+            records.append(exits.enter_context(MaskWriter(info, self._model.name, kept, config)))
+        return records
+
+    @property
+    def _stretch(self) -> Config:
+        """The options that the decoder obeys."""
+        return self._config
+
+    def _wanted(self) -> Iterator[FrameBatch]:
+        """The batches that the network is to see."""
+        return within_limit(self._info, self._decoder)
 
     def _mask_source(self) -> MaskSource:
         """Saved masks, or the network, which is loaded last: it is being loaded on another thread meanwhile."""
@@ -193,12 +212,15 @@ class Run:
 
     def _drive(self) -> Iterator[FinishedBatch]:
         """Starts the chain of stages, each in threads of its own; yields the batches behind the last encoder."""
-        processed = self._masks.finished(self._decoded, self._composite, self._overlap)
-        batches: Iterator[EncodingBatch] = self._overlap(processed, "processed")
+        batches: Iterator[EncodingBatch] = self._overlap(self._processed(), "processed")
         for number, output in enumerate(self._outputs, 1):
             name = "encoded" if number == 1 else f"encoded {number}"
             batches = self._overlap(output.encoding(batches, self._transfer), name)
         return (batch.finished for batch in batches)
+
+    def _processed(self) -> Iterator[EncodingBatch]:
+        """Yields the batches that are to be encoded."""
+        return self._masks.finished(self._decoded, self._composite, self._overlap)
 
     def _composite(self, batch: MaskedBatch) -> EncodingBatch:
         """Makes the frames of all outputs, and brings to the host whatever a sink reads."""
@@ -293,9 +315,9 @@ class Run:
 
     @property
     def _complete(self) -> bool:
-        """Whether the outputs have all that was asked for, but for `_TOLERATED` damaged frames."""
+        """Whether the outputs have all that was asked for, but for `TOLERATED` damaged frames."""
         damaged = self._decoder.damaged
-        lossy = damaged > _TOLERATED * (self._frames + damaged)
+        lossy = damaged > TOLERATED * (self._frames + damaged)
         cut_short = self._decoder.cut_short or any(output.muxer.cut_short for output in self._outputs)
         return not (lossy or cut_short or self._stopped_early)
 
@@ -321,8 +343,8 @@ class Run:
         return again and self._config.batch_size != 1 and (self._model is None or self._model.batch is None)
 
 
-def _end(info: VideoInfo, config: Config) -> Fraction | None:
-    """Where the wanted stretch ends, in seconds on the source's clock."""
+def end_of(info: VideoInfo, config: Config) -> Fraction | None:
+    """Returns where the wanted stretch ends, in seconds on the source's clock; `None` for the source's end."""
     if config.duration is None:
         return None
     return info.start + exact(config.start) + exact(config.duration)

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Unpack, overload
+from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from segmentation.access import access_of
 from segmentation.byte_source import ByteSource, Input, opened_source, source_name
@@ -170,7 +170,7 @@ class Segmenter:
         """Frees the session's resources. No run may be under way."""
         self._resources.close()
 
-    def __enter__(self) -> Segmenter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -54,6 +54,25 @@ class Verified:
     psnr_mean: float | None
 
 
+Kept = tuple[tuple[int, int], bytes]  # the mask's (h, w), and a bit for each of its pixels
+
+
+class KeptPixels:
+    """Calling it with a frame's mask (h, w) returns the pixels that are the input's."""
+
+    def __init__(self, info: VideoInfo, config: Config) -> None:
+        self._edge = Edge.of(config)
+        self._size = (info.width, info.height) if info.rotation % 180 == 0 else (info.height, info.width)
+
+    def __call__(self, mask: NDArray[np.float32]) -> Kept:
+        return mask.shape, np.packbits(self._edge.kept(mask, self._size)).tobytes()
+
+
+def rounded(thumbnails: NDArray[np.float32], pix_fmt: str) -> NDArray[np.uint8]:
+    """Returns thumbnails in levels of 255."""
+    return np.rint(thumbnails / (1 << (FORMATS[pix_fmt].bits - 8))).clip(0, 255).astype(np.uint8)
+
+
 class OutputVerifier(Sink):
     """Checks an output after the run. Holds 80 bytes a frame and at most `MOST_MAPS` maps of kept pixels."""
 
@@ -68,27 +87,32 @@ class OutputVerifier(Sink):
         self._tick = Fraction(1)
         self._pts = array("q")  # in the input
         self._thumbnails = array("B")
-        self._kept: dict[int, tuple[tuple[int, int], bytes]] = {}  # frame number -> the mask's (h, w), bits
+        self._kept: dict[int, Kept] = {}  # by frame number
         self._stride = 1
         # With the other effects, kept pixels are not those of the input.
         self._compares = Effect.parse(config.effect).kind in ("blur", "pixelate", "color", "image", "video")
-        self._edge = Edge.of(config)
-        self._size = (info.width, info.height) if info.rotation % 180 == 0 else (info.height, info.width)
+        self._keep = KeptPixels(info, config)
 
     def write(self, batch: FinishedBatch) -> None:
         """Notes the frames of one batch."""
         assert batch.masks is not None and batch.thumbnails is not None
-        self._thumbnails.frombytes(self._rounded(batch.thumbnails).tobytes())
+        noted = rounded(batch.thumbnails, self._pix_fmt)
+        for frame, mask, small in zip(batch.frames.frames, batch.masks, noted, strict=True):
+            wanted = self._compares and len(self._ticks) % self._stride == 0
+            self.note(frame.pts, small, self._keep(mask) if wanted else None)
+
+    def note(self, pts: int, thumbnail: NDArray[np.uint8], kept: Kept | None) -> None:
+        """Notes the next frame: its thumbnail, and which pixels are `kept` if they are to be compared."""
+        number = len(self._ticks)
+        self._thumbnails.frombytes(thumbnail.tobytes())
         self._tick = self._muxer.tick
-        for frame, mask in zip(batch.frames.frames, batch.masks, strict=True):
-            number = len(self._ticks)
-            self._ticks.append(int(self._muxer.seconds(frame.pts) / self._tick))
-            self._pts.append(frame.pts)
-            if self._compares and number % self._stride == 0:
-                self._kept[number] = (mask.shape, np.packbits(self._edge.kept(mask, self._size)).tobytes())
-            if len(self._kept) > MOST_MAPS:  # drops every other map: the rest stays spread over the video
-                self._stride *= 2
-                self._kept = {n: bits for n, bits in self._kept.items() if n % self._stride == 0}
+        self._ticks.append(int(self._muxer.seconds(pts) / self._tick))
+        self._pts.append(pts)
+        if kept is not None and self._compares:
+            self._kept[number] = kept
+        if len(self._kept) > MOST_MAPS:  # drops every other map: the rest stays spread over the video
+            self._stride *= 2
+            self._kept = dict(list(self._kept.items())[::2])
 
     def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
         """Does nothing: the output can be read when its own sink has finished."""
@@ -177,15 +201,12 @@ class OutputVerifier(Sink):
 
     def _check_thumbnail(self, number: int, original: Frame) -> None:
         """Checks that the run had the same picture, by and large: also where nothing was kept, as of noise."""
-        wanted = self._rounded(thumbnail(original.planes[0])).ravel()
+        wanted = rounded(thumbnail(original.planes[0]), self._pix_fmt).ravel()
         size = len(wanted)
         had = np.frombuffer(self._thumbnails, np.uint8)[number * size : (number + 1) * size]
         apart = int(np.abs(wanted.astype(int) - had).max())
         if apart > APART:
             raise self._breach(f"frame {number} of the input is another picture when it is decoded a second time")
-
-    def _rounded(self, thumbnails: NDArray[np.float32]) -> NDArray[np.uint8]:
-        return np.rint(thumbnails / (1 << (FORMATS[self._pix_fmt].bits - 8))).clip(0, 255).astype(np.uint8)
 
     def _seconds(self, pts: int) -> str:
         return f"{float(pts * self._info.time_base):.6f}"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from segmentation.config import Config
 
 
+_COPYING = ("libx264", "libx265")
 _LIVE_GOP = 2  # seconds between the keyframes of a live source
 
 
@@ -107,11 +108,12 @@ class CodecSettings:
         return self._with_times(picture, pts, duration)
 
     def wrap_frame(self, planes: tuple[Plane, ...], pts: int, duration: int) -> VideoFrame:
-        """Returns a frame that shares the planes' memory, or a copy where it is padded.
+        """Returns a frame that shares the planes' memory, or a copy where the frame is padded.
 
-        libx264 and libx265 copy their input. So the memory is free as soon as `encode` returns.
+        libx264 and libx265 copy their input. So the memory is free as soon as `encode` returns. Other encoders get a
+        copy, since they refer to their input for longer.
         """
-        if self.padded:
+        if self.padded or self.library not in _COPYING:
             return self.copy_frame(planes, pts, duration)
         return self._with_times(VideoFrame.from_dlpack(planes, self.pix_fmt, self.width, self.height), pts, duration)
 

@@ -25,6 +25,7 @@ import numpy as np
 from av.codec.context import CodecContext
 from av.video.codeccontext import VideoCodecContext
 
+from segmentation.cuts import Cutter
 from segmentation.errors import OutputError, SegmentationError
 from segmentation.frames import FORMATS, Plane
 from segmentation.stages.encode import VideoPacket
@@ -103,7 +104,8 @@ class _FileEncoder:
         self._dtype = np.dtype(FORMATS[setup.settings.pix_fmt].dtype)
         self._segments: SimpleQueue[_Segment | None] = SimpleQueue()  # that no thread has taken yet
         self._open: _Segment | None = None  # to which frames are added
-        self._batches = self._received = 0  # batches, frames
+        self._batches = self._begun = 0  # batches, segments
+        self._cutter = Cutter(setup.cuts)
         self._threads = [
             threading.Thread(target=self._encode_segments, name="segment encoder", daemon=True)
             for _ in range(setup.encoders)
@@ -120,13 +122,13 @@ class _FileEncoder:
             for offset, shape in frames.planes
         ]
         for i, (pts, duration) in enumerate(frames.times):
-            if self._open is None:
-                self._open = _Segment(self._received // self._setup.frames)
-                self._segments.put(self._open)
-            self._open.frames.put(_Frame(tuple(plane[i] for plane in planes), pts, duration, batch))
-            self._received += 1
-            if self._received % self._setup.frames == 0:
+            if self._cutter.begins(pts):
                 self._end_segment()
+                self._open = _Segment(self._begun)
+                self._begun += 1
+                self._segments.put(self._open)
+            assert self._open is not None, "the first frame begins a segment"
+            self._open.frames.put(_Frame(tuple(plane[i] for plane in planes), pts, duration, batch))
 
     def end(self) -> None:
         """Ends the last segment, and each thread when no segment is left."""

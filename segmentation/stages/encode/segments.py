@@ -17,6 +17,7 @@ from av.packet import Packet
 
 from segmentation.config import Config
 from segmentation.cores import core_count
+from segmentation.cuts import Cuts, Cutter
 from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.media.muxer import Muxer
@@ -38,10 +39,13 @@ from segmentation.stages.encode.worker_protocol import (
 )
 
 if TYPE_CHECKING:
+    from av.video.codeccontext import VideoCodecContext
+
     from segmentation.gpu.context import Gpu
 
 _SEGMENTED = ("h264", "hevc")  # SVT-AV1 and FFV1 fill the cores by themselves, and FFV1 refers to its input for longer
 _MEMORY = 2 << 30  # bytes of waiting frames; the encoders' own memory, about 20 frames each, comes on top
+_MOST_THREADS = 8  # of an encoder
 _STAGING = 16 << 20  # bytes of a block for copies: a block for each batch would make too many
 
 
@@ -71,6 +75,17 @@ class Layout:
             frames = max(shortest, min(frames, -(-expected // (encoders * turns))))
         return Layout(encoders, -(-cores // encoders), frames, min(fit, encoders * frames))
 
+    @staticmethod
+    def for_cuts(frame_bytes: int, frames: int, cores: int) -> Layout:
+        """Returns the layout for segments that are cut elsewhere. Threads, and so packets, don't depend on `cores`.
+
+        For large pictures, of which the segments of four encoders don't fit in `_MEMORY`, encoders get more threads.
+        """
+        fit = max(1, _MEMORY // frame_bytes)
+        threads = min(_MOST_THREADS, -(-4 * frames // fit))
+        encoders = max(1, min(-(-cores // threads), fit // frames))
+        return Layout(encoders, threads, frames, min(fit, encoders * frames))
+
 
 class SegmentEncoder(PyAVEncoder):
     """See `segmentation.stages.encode`. Options and quality are those of `PyAVEncoder`.
@@ -91,19 +106,19 @@ class SegmentEncoder(PyAVEncoder):
         service: EncoderService | None = None,
     ) -> None:
         self._lease: EncoderLease | None = None  # without it one encoder in this process does the work
-        if muxer.codec not in _SEGMENTED:
+        if muxer.codec not in _SEGMENTED and muxer.cuts is None:
             super().__init__(muxer, info, pix_fmt, config, gpu)
             return
-        frame_bytes = FORMATS[pix_fmt].frame_bytes(info.width, info.height)
-        cores, outputs = core_count(), 1 + len(config.also)  # outputs of one run share the memory
-        layout = self._layout = Layout.of(frame_bytes * outputs, float(info.rate), cores, expected(info, config))
+        layout = self._layout = _layout(muxer, info, pix_fmt, config)
         options = _segment_options(muxer.codec, layout)
         super().__init__(muxer, info, pix_fmt, config, gpu, threads=layout.threads, options=options)
         context = self._stream.codec_context
-        # FFmpeg's libx265 does not report its delay. That is 2 frames with its pyramids of B-frames, and never more.
-        self._timing = _DecodingTimes(2 if muxer.codec == "hevc" else context.reorder_depth, info)
+        self._timing = DecodingTimes(_delay(muxer.codec, context), info)
+        cuts = muxer.cuts or Cuts(layout.frames)
+        self._cutter = Cutter(cuts)
+        self._lengths: list[int] = []  # frames of each segment that has begun
         self._lock = threading.Lock()  # `close` may run in another thread
-        self._submitted = self._batches = 0  # frames and batches
+        self._batches = 0
         self._unreleased: dict[int, tuple[SharedPlanes, int]] = {}  # by batch: planes, and how many frames
         self._waiting = 0  # frames in `_unreleased`
         self._staging: Block | None = None  # where frames are copied to
@@ -119,7 +134,7 @@ class SegmentEncoder(PyAVEncoder):
                 flags=int(context.flags),
                 extradata=context.extradata,
                 encoders=layout.encoders,
-                frames=layout.frames,
+                cuts=cuts,
             )
         )
         self.blocks = self._lease.blocks
@@ -145,7 +160,10 @@ class SegmentEncoder(PyAVEncoder):
             self._lease.send(Frames(shared.locations, times))
             self._unreleased[self._batches] = shared, len(batch)
             self._batches += 1
-            self._submitted += len(batch)
+            for frame in batch.frames:
+                if self._cutter.begins(frame.pts):
+                    self._lengths.append(0)
+                self._lengths[-1] += 1
             self._waiting += len(batch)
             return self._next_packets()
 
@@ -224,7 +242,7 @@ class SegmentEncoder(PyAVEncoder):
         """Returns the packets of the segments that follow the last one returned, as parts of the stream."""
         result = []
         while (packets := self._segments.pop(self._next, None)) is not None:
-            frames = min(self._layout.frames, self._submitted - self._next * self._layout.frames)
+            frames = self._lengths[self._next]
             if len(packets) != frames:
                 prefix = self._settings.error_prefix
                 raise OutputError(f"{prefix}: {frames} frames of a segment became {len(packets)} packets")
@@ -235,6 +253,48 @@ class SegmentEncoder(PyAVEncoder):
                 packet.time_base = self._settings.info.time_base
             result += packets
         return result
+
+
+class JoinedStream(PyAVEncoder):
+    """The stream of packets that encoders of segments have made elsewhere. It encodes nothing.
+
+    Its settings are those of `SegmentEncoder`, so that its parameter sets are those of the packets.
+    """
+
+    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config) -> None:
+        layout = _layout(muxer, info, pix_fmt, config)
+        options = _segment_options(muxer.codec, layout)
+        super().__init__(muxer, info, pix_fmt, config, threads=layout.threads, options=options)
+        self._timing = DecodingTimes(_delay(muxer.codec, self._stream.codec_context), info)
+
+    @property
+    def extradata(self) -> bytes:
+        """The parameter sets."""
+        return self._stream.codec_context.extradata or b""
+
+    def joined(self, packets: list[VideoPacket]) -> list[VideoPacket]:
+        """Returns the packets of one or more whole segments as parts of the stream. They have pts and duration."""
+        self._timing.set_dts(packets)
+        for packet in packets:
+            packet.stream = self._stream
+            packet.time_base = self._settings.info.time_base
+        return packets
+
+
+def _layout(muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config) -> Layout:
+    frame_bytes = FORMATS[pix_fmt].frame_bytes(info.width, info.height)
+    frame_bytes *= 1 + len(config.also)  # outputs of one run share the memory
+    if muxer.cuts is not None:
+        return Layout.for_cuts(frame_bytes, muxer.cuts.frames, core_count())
+    return Layout.of(frame_bytes, float(info.rate), core_count(), expected(info, config))
+
+
+def _delay(codec: str, context: VideoCodecContext) -> int:
+    """Returns the number of frames by which decoding is ahead of presentation.
+
+    FFmpeg's libx265 does not report its delay. That is 2 frames with its pyramids of B-frames, and never more.
+    """
+    return 2 if codec == "hevc" else context.reorder_depth
 
 
 def _segment_options(codec: str, layout: Layout) -> dict[str, str]:
@@ -271,7 +331,7 @@ def _read_packets(descriptor: int, offset: int) -> list[VideoPacket]:
     return packets
 
 
-class _DecodingTimes:
+class DecodingTimes:
     """Sets dts across segments. A segment's own would step back where the distance between frames varies."""
 
     def __init__(self, delay: int, info: VideoInfo) -> None:

@@ -15,6 +15,7 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from segmentation.cuts import Cuts
 from segmentation.shared_memory import PlaneLocation
 from segmentation.stages.encode.codec_settings import CodecSettings
 
@@ -36,7 +37,7 @@ class EncoderSetup:
     flags: int  # FFmpeg's, of the codec context
     extradata: bytes | None  # parameter sets, the same for all segments
     encoders: int
-    frames: int  # of a segment
+    cuts: Cuts  # at which segments begin
 
 
 class Prefault(NamedTuple):

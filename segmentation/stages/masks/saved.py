@@ -9,7 +9,7 @@ from __future__ import annotations  # PyAV's types are generic for type checkers
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -20,6 +20,9 @@ from typing import ClassVar
 import av
 import av.error
 import numpy as np
+from av.codec.context import CodecContext
+from av.packet import Packet
+from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
@@ -30,7 +33,6 @@ from segmentation.cores import core_count
 from segmentation.errors import ConfigError, InputError, OutputError, one_line
 from segmentation.frames import FULL, FrameBatch, Memory, VideoInfo
 from segmentation.media.input import open_input
-from segmentation.models.model import Model
 from segmentation.sinks import FinishedBatch, Sink
 from segmentation.stages.masks.quantize import VALUES
 
@@ -62,21 +64,23 @@ class MaskWriter(Sink):
     Raises `OutputError` where the file cannot be written.
     """
 
-    def __init__(self, info: VideoInfo, model: Model, config: Config) -> None:
+    def __init__(self, info: VideoInfo, model: str, classes: tuple[str, ...], config: Config) -> None:
+        """`model` is the network's name, and `classes` are those that the masks keep."""
         assert config.save_masks is not None
         self.target = Path(config.save_masks)
         if self.target.suffix.lower() != ".mkv":
             raise ConfigError(f"--save-masks {self.target}: masks are saved in Matroska; name a file that ends in .mkv")
         self._file = PendingFile(self.target, overwrite=config.overwrite)
         self._file.check("--save-masks")
-        self._info, self._model = info, model
+        self._info, self._model, self._classes = info, model, classes
         self._shift = Fraction(0)
         self._stream: VideoStream | None = None
+        self._encoder: MaskEncoder | None = None
         self._finished = False
         try:
             self._file.create()
-            # By default FFmpeg moves a video that begins after 0 to 0.
-            options = {"avoid_negative_ts": "disabled"}
+            # By default FFmpeg moves a video that begins after 0 to 0, and writes random identifiers.
+            options = {"avoid_negative_ts": "disabled", "fflags": "+bitexact"}
             self._container = av.open(str(self._file.path), "w", container_options=options)
         except BaseException as exc:  # an interrupt too: no `__exit__` follows a failed constructor
             self._file.discard()
@@ -97,16 +101,29 @@ class MaskWriter(Sink):
         """Writes the masks of one batch, `batch.levels`."""
         frames, levels = batch.frames.frames, batch.levels
         assert levels is not None
+        if self._encoder is None:
+            self._encoder = MaskEncoder(levels.shape[2], levels.shape[1], self._info)
+        try:
+            coded = [self._encoder(mask) for mask in levels]
+        except av.error.FFmpegError as exc:
+            raise self._error(exc) from exc
+        self.write_coded([frame.pts for frame in frames], coded, (levels.shape[2], levels.shape[1]))
+
+    def write_coded(self, pts: Sequence[int], coded: Sequence[bytes], size: tuple[int, int]) -> None:
+        """Writes masks of frames with these pts, of this width and height, as `MaskEncoder` has made them."""
         if self._stream is None:
-            self._stream = self._add_stream(levels.shape[2], levels.shape[1], frames[0].pts)
-        for frame, mask in zip(frames, levels, strict=True):
-            picture = VideoFrame.from_ndarray(np.ascontiguousarray(mask), "gray")
-            picture.pts, picture.time_base = ticks(frame.pts * self._info.time_base - self._shift), _TICK
-            self._encode(picture)
+            self._stream = self._add_stream(*size, pts[0])
+        for time, data in zip(pts, coded, strict=True):
+            packet = Packet(data)
+            packet.pts = packet.dts = ticks(time * self._info.time_base - self._shift)
+            packet.time_base, packet.stream, packet.is_keyframe = _TICK, self._stream, True
+            try:
+                self._container.mux(packet)
+            except (av.error.FFmpegError, OSError) as exc:
+                raise self._error(exc) from exc
 
     def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
         """Writes the end of the file and moves the file to its place."""
-        self._encode(None)
         try:
             self._container.close()
             self._file.commit(fragment=fragment)
@@ -116,7 +133,7 @@ class MaskWriter(Sink):
 
     def _add_stream(self, width: int, height: int, pts: int) -> VideoStream:
         """Returns a new stream of pictures of this size whose first has this pts, described in the header."""
-        info, model = self._info, self._model
+        info = self._info
         self._shift = min(Fraction(0), pts * info.time_base)  # Matroska has no times before 0
         about = About(
             input=Path(info.path).name,
@@ -124,27 +141,44 @@ class MaskWriter(Sink):
             height=info.height,
             rotation=info.rotation,
             shift=str(self._shift),
-            model=Path(model.name).name,
-            classes=model.kept,
+            model=Path(self._model).name,
+            classes=self._classes,
         )
         self._container.metadata[TAG] = json.dumps(asdict(about))
         stream = self._container.add_stream("ffv1", rate=info.rate, options=_OPTIONS)
         assert isinstance(stream, VideoStream)
-        stream.width, stream.height, stream.pix_fmt = width, height, "gray"
-        context = stream.codec_context
-        context.time_base, context.color_range = _TICK, FULL
-        context.gop_size, context.thread_count = 1, 1  # each picture is decoded alone, and is small
+        _describe(stream.codec_context, width, height)
         return stream
-
-    def _encode(self, picture: VideoFrame | None) -> None:
-        assert self._stream is not None
-        try:
-            self._container.mux(self._stream.encode(picture))
-        except (av.error.FFmpegError, OSError) as exc:
-            raise self._error(exc) from exc
 
     def _error(self, exc: BaseException) -> OutputError:
         return OutputError(f"{self.target}: cannot be written ({one_line(exc)})")
+
+
+class MaskEncoder:
+    """Calling it with a mask returns the packet of its picture, which can be decoded alone."""
+
+    def __init__(self, width: int, height: int, info: VideoInfo) -> None:
+        context = CodecContext.create("ffv1", "w")
+        assert isinstance(context, VideoCodecContext)
+        context.framerate, context.options = info.rate, dict(_OPTIONS)
+        _describe(context, width, height)
+        self._context = context
+        self._number = 0
+
+    def __call__(self, mask: Mask) -> bytes:
+        """Encodes a mask (h, w). Raises FFmpeg's errors."""
+        picture = VideoFrame.from_ndarray(np.ascontiguousarray(mask), "gray")
+        picture.pts, picture.time_base = self._number, _TICK
+        self._number += 1
+        (packet,) = self._context.encode(picture)  # FFV1 on one thread holds back nothing
+        return bytes(packet)
+
+
+def _describe(context: VideoCodecContext, width: int, height: int) -> None:
+    """Sets what all encoders of masks have in common: each picture is decoded alone, and is small."""
+    context.width, context.height, context.pix_fmt = width, height, "gray"
+    context.time_base, context.color_range = _TICK, FULL
+    context.gop_size, context.thread_count = 1, 1
 
 
 class MaskReader:

@@ -1,0 +1,1 @@
+"""One video, or many, on several workers: processes of this machine, or of several."""

@@ -1,0 +1,156 @@
+"""The file of a piece: packets, results and masks as a worker has made them. It appears whole, and shows damage.
+
+First come blobs, as they are made, then their index in JSON, then the length of the index in 8 bytes, then the SHA-256
+of all before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from segmentation.atomic_file import PendingFile
+from segmentation.errors import OutputError, one_line
+
+_LENGTH = 8  # bytes of the index's length
+_DIGEST = hashlib.sha256().digest_size
+_BLOCK = 1 << 20  # bytes that are read at a time
+
+Place = tuple[int, int]  # of a blob: offset and size in bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class CodedStream:
+    """The packets of one video output, in decoding order."""
+
+    extradata: str = ""  # the codec's parameter sets, in hexadecimal digits
+    packets: list[tuple[int, int, int, int, bool]] = field(default_factory=list)  # place, pts, duration, keyframe
+
+
+@dataclass(slots=True, kw_only=True)
+class PieceIndex:
+    """What a piece holds. Lists have an item for each frame, or none where that was not asked for."""
+
+    number: int
+    pix_fmt: str
+    plan: dict[str, str]  # stage to implementation
+    worker: dict[str, str]  # its fingerprint
+    classes: tuple[str, ...] = ()
+    model: str = ""
+    frames: list[tuple[int, int]] = field(default_factory=list)  # pts and duration
+    outputs: list[CodedStream] = field(default_factory=list)
+    results: list[Place] = field(default_factory=list)
+    masks: list[Place] = field(default_factory=list)
+    mask_size: tuple[int, int] = (0, 0)  # width and height
+    thumbnails: list[Place] = field(default_factory=list)
+    kept: tuple[int, int, Place] | None = None  # of the first frame: height and width of its mask, and its bits
+    damaged: int = 0
+    inferred: int = 0
+    cut_short: bool = False
+    seconds: float = 0.0
+    stages: dict[str, float] = field(default_factory=dict)
+
+
+class PieceWriter:
+    """Writes one file. `commit` gives the file its name, `discard` removes it. All raise `OutputError`."""
+
+    def __init__(self, target: Path, index: PieceIndex) -> None:
+        self.index = index
+        self._target = target
+        self._pending = PendingFile(target, overwrite=True)
+        self._digest = hashlib.sha256()
+        self._length = 0
+        try:
+            self._pending.create()
+            self._file: BinaryIO = self._pending.path.open("wb")
+        except OSError as exc:
+            self._pending.discard()
+            raise self._error(exc) from exc
+
+    def add(self, data: bytes | memoryview) -> Place:
+        """Appends a blob."""
+        try:
+            self._file.write(data)
+        except OSError as exc:
+            raise self._error(exc) from exc
+        self._digest.update(data)
+        place = self._length, len(data)
+        self._length += len(data)
+        return place
+
+    def commit(self) -> Path:
+        """Completes the file."""
+        index = json.dumps(asdict(self.index)).encode()
+        self.add(index)
+        self.add(len(index).to_bytes(_LENGTH, "little"))
+        try:
+            self._file.write(self._digest.digest())
+            self._file.close()
+            return self._pending.commit()
+        except OSError as exc:
+            raise self._error(exc) from exc
+
+    def discard(self) -> None:
+        """Removes what is not complete."""
+        self._pending.discard()
+        with suppress(OSError):  # of bytes that were still to be written
+            self._file.close()
+
+    def _error(self, exc: OSError) -> OutputError:
+        return OutputError(f"{self._target}: cannot be written ({one_line(exc)})")
+
+
+class PieceFile:
+    """Reads the file of a piece, as a context manager. Raises `OutputError` if the file is missing or damaged."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = path.open("rb")
+        except OSError as exc:
+            raise OutputError(f"{path}: can't be read ({one_line(exc)}); run the same command again") from exc
+        try:
+            self._check()
+            self.index = self._read_index()
+        except (OSError, ValueError, TypeError, KeyError) as exc:
+            self._file.close()
+            raise OutputError(
+                f"{path}: is damaged ({one_line(exc)}); remove it, and run the same command again"
+            ) from exc
+
+    def __enter__(self) -> PieceFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+
+    def blob(self, place: Place) -> bytes:
+        """Returns a blob."""
+        self._file.seek(place[0])
+        data = self._file.read(place[1])
+        if len(data) != place[1]:
+            raise OutputError(f"{self.path}: is cut off; remove it, and run the same command again")
+        return data
+
+    def _check(self) -> None:
+        left = os.fstat(self._file.fileno()).st_size - _DIGEST
+        digest = hashlib.sha256()
+        while left > 0 and (block := self._file.read(min(_BLOCK, left))):
+            digest.update(block)
+            left -= len(block)
+        if left or digest.digest() != self._file.read():
+            raise ValueError("its checksum is wrong")
+
+    def _read_index(self) -> PieceIndex:
+        end = self._file.seek(-(_LENGTH + _DIGEST), os.SEEK_END)
+        length = int.from_bytes(self._file.read(_LENGTH), "little")
+        self._file.seek(end - length)
+        given: dict[str, Any] = json.loads(self._file.read(length))
+        given["outputs"] = [CodedStream(**one) for one in given["outputs"]]
+        return PieceIndex(**given)

@@ -1,0 +1,197 @@
+"""Workers that are actors of Ray, on one machine or many. No other module imports Ray."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import socket
+import tempfile
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # before the import, else Ray reports to its makers
+
+import ray
+import ray.exceptions
+
+from segmentation.atomic_file import write_atomically
+from segmentation.config import Config
+from segmentation.errors import BackendError, OutputError, one_line
+from segmentation.scale.folder import PieceFolder
+from segmentation.scale.worker import Setup, Worker
+from segmentation.scale.workers import Done, Event, Lost, Task, Unable, WorkerPool
+
+log = logging.getLogger(__name__)
+
+_CORES = 4  # of a worker without a GPU
+_STARTS = 3  # of a worker in a row without a complete piece
+_CONNECT = 10.0  # seconds
+_EVENTS = 1.0  # seconds that a call for events waits in a worker
+
+Reported = tuple[Event, bytes]  # the bytes of a complete piece: the driver's disk need not be the worker's
+
+
+class _Actor:
+    """A worker in the process of an actor. Its pieces lie in a temporary folder until they are fetched."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._events: queue.SimpleQueue[Reported] = queue.SimpleQueue()
+        self._folder = tempfile.TemporaryDirectory(prefix="segmentation-")
+        self._worker = Worker(setup, self._send)
+
+    def prepare(self) -> None:
+        self._worker.prepare()
+
+    def start(self, task: Task) -> None:
+        self._task = tempfile.mkdtemp(dir=self._folder.name)
+        work = self._worker.begin(replace(task, folder=self._task))
+        threading.Thread(target=work, name="task", daemon=True).start()
+
+    def shorten(self, end: int) -> None:
+        self._worker.shorten(end)
+
+    def stop(self) -> None:
+        self._worker.stop()
+
+    def events(self) -> list[Reported]:
+        """Returns what has happened since the last call."""
+        with contextlib.suppress(queue.Empty):
+            return [self._events.get(timeout=_EVENTS)]
+        return []
+
+    def _send(self, event: Event) -> None:
+        data = b""
+        if isinstance(event, Done):
+            file = PieceFolder(Path(self._task)).file(event.piece)
+            data = file.read_bytes()
+            file.unlink()
+        self._events.put((event, data))
+
+
+# Groups of one thread each: orders to an actor keep their order, and are not kept waiting by a call for events.
+_REMOTE = ray.remote(max_restarts=0, concurrency_groups={"orders": 1, "events": 1})(_Actor)
+
+
+class RayWorkers(WorkerPool):
+    """See `WorkerPool`: an actor for each GPU of a cluster, or for a few cores where there is none.
+
+    An actor that dies is made anew. It waits for room in the cluster, and gets no work before it has answered.
+    """
+
+    def __init__(self, address: str | None, config: Config) -> None:
+        """`address` of the cluster's head; without one, a cluster of this machine is begun, and ended by `close`.
+
+        Raises `BackendError`.
+        """
+        try:
+            _reach(address or "")
+            options: dict[str, Any] = {"address": address} if address else {"include_dashboard": False}
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+        except (ConnectionError, RuntimeError, ValueError, OSError) as exc:
+            raise BackendError(f"workers ray:{address or ''}: no cluster can be reached ({one_line(exc)})") from exc
+        self.size, cores, gpus = _room([node["Resources"] for node in ray.nodes() if node["Alive"]], config)
+        # The number of cores sets OMP_NUM_THREADS, which Ray would make 1. Inside an actor its GPU is the first one.
+        self._resources = {"num_cpus": cores, "num_gpus": gpus}
+        self._config = config
+        self._starts = {f"worker {number + 1}": 0 for number in range(self.size)}
+        self._actors: dict[str, Any] = {}
+        self._calls: dict[Any, str] = {}  # for events: reference to worker
+        self._folders: dict[str, str] = {}  # of a worker's task, on this machine
+        for name in self._starts:
+            self._begin(name)
+
+    @property
+    def left(self) -> int:
+        return len(self._actors)
+
+    def events(self, timeout: float) -> list[Event]:
+        found: list[Event] = []
+        ready, _ = ray.wait(list(self._calls), num_returns=1, timeout=timeout) if self._calls else ([], [])
+        for call in ready:
+            name = self._calls.pop(call)
+            try:
+                reported: list[Reported] = ray.get(call)  # at once: what a dead node holds is missed late
+            except ray.exceptions.RayError as exc:
+                found.append(Lost(name, f"was lost ({one_line(str(exc).splitlines()[0])})"))
+                self._begin_again(name)
+                continue
+            self._ask(name)
+            for event, data in reported:
+                self._take(name, event, data)
+                found.append(event)
+        return found
+
+    def start(self, worker: str, task: Task) -> None:
+        self._folders[worker] = task.folder
+        self._order(worker, "start", task)
+
+    def shorten(self, worker: str, end: int) -> None:
+        self._order(worker, "shorten", end)
+
+    def stop(self, worker: str) -> None:
+        self._order(worker, "stop")
+
+    def dismiss(self, worker: str) -> None:
+        actor = self._actors.pop(worker, None)
+        self._calls = {call: name for call, name in self._calls.items() if name != worker}
+        if actor is not None:
+            ray.kill(actor)
+
+    def close(self) -> None:
+        for worker in list(self._actors):
+            self.dismiss(worker)
+        ray.shutdown()
+
+    def _begin(self, name: str) -> None:
+        self._actors[name] = _REMOTE.options(**self._resources).remote(Setup(name, self._config))
+        self._order(name, "prepare")
+        self._ask(name)
+
+    def _order(self, name: str, method: str, *arguments: object) -> None:
+        if name in self._actors:
+            getattr(self._actors[name], method).options(concurrency_group="orders").remote(*arguments)
+
+    def _ask(self, name: str) -> None:
+        self._calls[self._actors[name].events.options(concurrency_group="events").remote()] = name
+
+    def _begin_again(self, name: str) -> None:
+        self.dismiss(name)
+        self._starts[name] += 1
+        if self._starts[name] < _STARTS:
+            self._begin(name)
+        else:
+            log.warning("%s was lost %d times without a complete piece, and is not started again", name, _STARTS)
+
+    def _take(self, name: str, event: Event, data: bytes) -> None:
+        """Puts a piece into its folder. Raises `OutputError`."""
+        if isinstance(event, Done):
+            self._starts[name] = 0
+            file = PieceFolder(Path(self._folders[name])).file(event.piece)
+            try:
+                if file.parent.is_dir():  # else its video is complete or was given up
+                    write_atomically(file, data)
+            except OSError as exc:
+                raise OutputError(f"{file}: cannot be written ({one_line(exc)})") from exc
+        elif isinstance(event, Unable):
+            self.dismiss(name)
+
+
+def _reach(address: str) -> None:
+    """Raises `OSError` if nobody listens at `HOST:PORT`: Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.rpartition("/")[2], int(port)), _CONNECT).close()
+
+
+def _room(nodes: list[dict[str, float]], config: Config) -> tuple[int, int, int]:
+    """Returns how many workers nodes with these resources have room for, and the cores and GPUs of each worker."""
+    if config.device != "cpu" and (with_gpus := [node for node in nodes if node.get("GPU", 0) >= 1]):
+        cores = min(int(node.get("CPU", 1) // node["GPU"]) for node in with_gpus)
+        return sum(int(node["GPU"]) for node in with_gpus), max(1, cores), 1
+    counts = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1]
+    cores = min([_CORES, *counts])
+    return max(1, sum(count // cores for count in counts)), cores, 0

@@ -1,0 +1,132 @@
+"""A run over neighbouring pieces of one video: decoded and smoothed without a break, handed over piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from itertools import count, groupby
+
+from segmentation.config import Config, exact
+from segmentation.frames import FrameBatch, MaskedBatch, VideoInfo
+from segmentation.media.muxer import Muxer
+from segmentation.output_stream import Target
+from segmentation.pipeline.outputs import EncodingBatch, Outputs
+from segmentation.pipeline.resources import Resources
+from segmentation.pipeline.run import Request, Run
+from segmentation.scale.folder import PieceFolder
+from segmentation.scale.piece_file import CodedStream, PieceIndex
+from segmentation.scale.piece_sink import PieceMuxer, PieceSink
+from segmentation.scale.span import Span
+from segmentation.sinks import Sink
+from segmentation.stages.decode.timestamps import within_limit
+
+
+class SpanRun(Run):
+    """Makes the pieces of a span, once."""
+
+    def __init__(
+        self, resources: Resources, request: Request, span: Span, folder: PieceFolder, worker: dict[str, str]
+    ) -> None:
+        """`worker` is the fingerprint of this process."""
+        super().__init__(resources, request, None)
+        self._span, self._folder, self._worker = span, folder, worker
+        self._numbers = count()  # of the outputs
+        self._spent: dict[str, float] = {}  # seconds by stage, up to the last complete piece
+        self._inferred = 0  # likewise
+
+    def make(self) -> None:
+        """Runs. Raises as `segment` does. The files of complete pieces stay."""
+        with ExitStack() as self._exits:
+            self._open()
+            self._build()
+            self._write(self._drive())
+            if self._fault is not None:
+                raise self._fault
+            if not self._request.stop.is_set():
+                self._outputs.finish(None)
+                self._pieces.finish(None)
+
+    @property
+    def _stretch(self) -> Config:
+        config, info, span = self._config, self._info, self._span
+        if span.plan.pieces[0].cuts is None:
+            return config
+        start, end = exact(config.start), None if config.duration is None else exact(config.start + config.duration)
+        if span.first.decode is not None:
+            start = max(Fraction(0), span.first.decode * info.time_base - info.start)
+        if span.last.tail is not None:
+            end = span.last.tail * info.time_base - info.start
+        duration = None if end is None else end - start
+        return replace(config, start=start, duration=duration, max_frames=None)  # type: ignore[arg-type]  # exact
+
+    def _wanted(self) -> Iterator[FrameBatch]:
+        """The batches without frames that nobody needs, divided where pieces begin."""
+        span = self._span
+        for batch in within_limit(self._info, self._decoder):
+            begin = 0
+            if span.last.tail is not None and batch.frames[0].pts >= span.last.tail:
+                return
+            for (_, needed), frames in groupby(batch.frames, lambda f: (span.piece(f.pts), span.needs(f.pts))):
+                end = begin + len(list(frames))
+                if needed:
+                    yield _part(batch, begin, end)
+                begin = end
+
+    def _make_outputs(self) -> Outputs:
+        return Outputs(self._info, self._plan, self._clock, self._open_output, verify=False)
+
+    def _open_output(self, target: Target, info: VideoInfo, config: Config, option: str) -> Muxer:
+        number = next(self._numbers)
+        return PieceMuxer(target, info, config, self._span.plan.cuts, partial(self._take, number))
+
+    def _take(self, output: int, packets: object) -> None:
+        self._pieces.add(output, packets)  # type: ignore[arg-type]
+
+    def _make_records(self, kept: tuple[str, ...]) -> list[Sink]:
+        classes = self._saved.about.classes if self._saved is not None else kept
+
+        def new(number: int) -> PieceIndex:
+            return PieceIndex(
+                number=number,
+                pix_fmt=self._plan.pix_fmt,
+                plan=self._plan.names(),
+                worker=self._worker,
+                classes=classes,
+                model="" if self._model is None else self._model.name,
+                outputs=[CodedStream() for _ in self._plan.outputs],
+            )
+
+        self._pieces = PieceSink(self._span, self._folder, self._info, self._config, new, self._measure)
+        self._exits.callback(self._pieces.discard)
+        return [self._pieces]
+
+    def _processed(self) -> Iterator[EncodingBatch]:
+        def finish(batch: MaskedBatch) -> EncodingBatch | None:
+            return self._composite(batch) if self._span.has(batch.frames.frames[0].pts) else None
+
+        made = self._masks.finished(self._decoded, finish, self._overlap)
+        return (batch for batch in made if batch is not None)
+
+    def _measure(self, index: PieceIndex) -> None:
+        """Fills in the figures of a piece that is complete."""
+        planned = self._span.plan.pieces[index.number].frames
+        index.damaged = max(0, planned - len(index.frames)) if planned else self._decoder.damaged
+        index.cut_short = self._decoder.cut_short
+        spent, inferred = self._clock.totals(), self._masks.inferred
+        index.stages = {stage: seconds - self._spent.get(stage, 0.0) for stage, seconds in spent.items()}
+        index.inferred = inferred - self._inferred
+        self._spent, self._inferred = spent, inferred
+        for output, stream in zip(self._outputs, index.outputs, strict=True):
+            context = output.muxer.container.streams.video[0].codec_context
+            stream.extradata = (context.extradata or b"").hex()
+
+
+def _part(batch: FrameBatch, begin: int, end: int) -> FrameBatch:
+    """Returns some frames of a batch, which share its memory."""
+    if (begin, end) == (0, len(batch)):
+        return batch
+    planes = tuple(plane[begin:end] for plane in batch.planes)
+    return replace(batch, frames=batch.frames[begin:end], index=batch.index + begin, planes=planes)

@@ -1,0 +1,189 @@
+"""A worker on this machine: `python -m segmentation.scale.worker DESCRIPTOR`, a process that `local` starts.
+
+The descriptor is that of a connection, whose other end the driver holds. A worker ends when the driver's end is closed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from segmentation.config import Config
+from segmentation.errors import SegmentationError, one_line
+from segmentation.models.model import load_model
+from segmentation.pipeline.run import Request
+from segmentation.pipeline.session import Segmenter
+from segmentation.scale.fingerprint import fingerprint
+from segmentation.scale.folder import PieceFolder
+from segmentation.scale.span import Span
+from segmentation.scale.span_run import SpanRun
+from segmentation.scale.workers import Advanced, Done, Ended, Event, Ready, Task, Unable
+
+_REPORT = 0.5  # seconds between two reports of frames
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The first message to a worker."""
+
+    name: str
+    config: Config
+
+
+@dataclass(frozen=True, slots=True)
+class Shorten:
+    """To a worker: the pieces from `end` on are another worker's."""
+
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """To a worker: end the task."""
+
+
+class PieceSession(Segmenter):
+    """A session that makes pieces, too."""
+
+    def prepare(self) -> dict[str, str]:
+        """Loads what shows early whether this process can serve. Returns its fingerprint. Raises as `segment` does."""
+        if self.config.masks is None:
+            load_model(self.config)
+        return fingerprint(self.config)
+
+    def make(
+        self,
+        span: Span,
+        folder: PieceFolder,
+        worker: dict[str, str],
+        *,
+        stop: threading.Event,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Makes the pieces of a span, see `SpanRun.make`. `worker` is the fingerprint."""
+        plan = span.plan
+        request = Request(plan.source, Path(plan.target), plan.config, stop, progress)
+        SpanRun(self._resources, request, span, folder, worker).make()
+
+
+class Worker:
+    """Does one task after the other, and reports to `send`, on the calling thread and on that of the task."""
+
+    def __init__(self, setup: Setup, send: Callable[[Event], None]) -> None:
+        self._name, self._send = setup.name, send
+        self._session = PieceSession(setup.config)
+        self._fingerprint: dict[str, str] = {}
+        self._span: Span | None = None
+        self._stop = threading.Event()
+
+    def prepare(self) -> bool:
+        """Reports `Ready`, or `Unable`. Returns whether the worker can serve."""
+        try:
+            self._fingerprint = self._session.prepare()
+        except SegmentationError as exc:
+            self._send(Unable(self._name, exc))
+            return False
+        self._send(Ready(self._name, self._fingerprint))
+        return True
+
+    def begin(self, task: Task) -> Callable[[], None]:
+        """Returns the work on a task, to be called on another thread. It ends with the report `Ended`."""
+        self._stop = threading.Event()
+        stop = self._stop
+        self._span = None
+        if task.plan is not None:
+            self._span = Span(task.plan, task.begin, task.end, lambda n: self._send(Done(self._name, task.video, n)))
+        span = self._span
+
+        def work() -> None:
+            error: SegmentationError | None = None
+            report: dict[str, Any] | None = None
+            try:
+                report = self._work(task, span, stop)
+            except SegmentationError as exc:
+                error = exc
+            except Exception as exc:  # of a library: the piece gets another attempt
+                error = SegmentationError(f"{type(exc).__name__}: {one_line(exc)}")
+            self._send(Ended(self._name, task.video, error, report))
+
+        return work
+
+    def shorten(self, end: int) -> None:
+        """Leaves the pieces from `end` on to another worker."""
+        if self._span is not None:
+            self._span.end = min(self._span.end, end)
+
+    def stop(self) -> None:
+        """Ends the task early."""
+        self._stop.set()
+
+    def _work(self, task: Task, span: Span | None, stop: threading.Event) -> dict[str, Any] | None:
+        counter = _Counter(lambda frames: self._send(Advanced(self._name, task.video, frames)))
+        try:
+            if span is not None:
+                self._session.make(span, PieceFolder(Path(task.folder)), self._fingerprint, stop=stop, progress=counter)
+                return None
+            assert task.run is not None
+            return asdict(self._session.run(**task.run, stop=stop, progress=counter))
+        finally:
+            counter.report()
+
+
+class _Counter:
+    """A run's progress, of which the frames since the last report are reported from time to time."""
+
+    def __init__(self, report: Callable[[int], None]) -> None:
+        self._report = report
+        self._done = self._reported = 0
+        self._at = time.monotonic()
+
+    def __call__(self, done: int, expected: int) -> None:
+        self._done = done
+        if time.monotonic() - self._at >= _REPORT:
+            self.report()
+
+    def report(self) -> None:
+        """Reports the frames since the last report."""
+        self._report(self._done - self._reported)
+        self._reported, self._at = self._done, time.monotonic()
+
+
+def main(connection: Connection) -> None:
+    """Serves until the other end is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles it, and then ends this process in order
+    setup = connection.recv()
+    sending = threading.Lock()
+
+    def send(event: Event) -> None:
+        with sending:
+            connection.send(event)
+
+    worker = Worker(setup, send)
+    if not worker.prepare():
+        return
+    while True:
+        match connection.recv():
+            case Task() as task:
+                threading.Thread(target=worker.begin(task), name="task", daemon=True).start()
+            case Shorten(end):
+                worker.shorten(end)
+            case Stop():
+                worker.stop()
+
+
+if __name__ == "__main__":
+    from segmentation.scale import worker as own  # messages are pickled with the module's full name
+
+    with suppress(EOFError, OSError):  # the driver has ended
+        own.main(Connection(int(sys.argv[1])))
+    sys.stderr.flush()
+    os._exit(0)  # without a wait for a task, whose pieces are whole or not there

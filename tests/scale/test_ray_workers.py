@@ -1,0 +1,136 @@
+"""Workers of Ray, on a cluster of several nodes in this machine: the same output, whoever is killed."""
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pieced import OPTIONS, Made, at_work, files, long_video, made, workers_of
+from program import cli, start
+
+from segmentation import BackendError, Workers
+
+RUN = 2.0  # seconds from the first piece on, within which somebody is killed
+
+
+def test_without_ray_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "segmentation.scale.ray_workers", raising=False)
+    with pytest.raises(BackendError, match=r"workers ray: the package ray is not installed; pip install .*\[ray\]"):
+        Workers("ray", **OPTIONS)
+
+
+def test_workers_fit_into_the_smallest_node() -> None:
+    pytest.importorskip("ray", reason="Ray is not installed")
+    from segmentation import Config
+    from segmentation.scale.ray_workers import _room
+
+    gpus: list[dict[str, float]] = [{"CPU": 32, "GPU": 2}, {"CPU": 8, "GPU": 1}, {"CPU": 4}]
+    assert _room(gpus, Config()) == (3, 8, 1)
+    assert _room(gpus, Config(device="cpu")) == (11, 4, 0)
+    assert _room([{"CPU": 2}, {"CPU": 5}, {"memory": 1}], Config()) == (3, 2, 0)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return long_video(tmp_path_factory.mktemp("video") / "in.mp4")
+
+
+@pytest.fixture(scope="module")
+def expected(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("expected")
+    with Workers("local:1", **OPTIONS) as workers:
+        workers.run(source, folder / "out.mp4", **files(folder))  # type: ignore[arg-type]
+    return made(folder)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head without room for workers, and two nodes with room for one each."""
+    utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed")
+    made = utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    for _ in range(2):
+        made.add_node(num_cpus=1)
+    made.wait_for_nodes()
+    yield made
+    made.shutdown()
+
+
+def runs(times: int, workers: Workers, source: Path, expected: Made, folder: Path, kill: Callable[[], None]) -> int:
+    """Runs several times, each time with `kill` on another thread. Returns how many pieces were redone."""
+    redone = 0
+    for number in range(times):
+        place = folder / str(number)
+        place.mkdir()
+        killer = threading.Thread(target=kill)
+        killer.start()
+        redone += workers.run(source, place / "out.mp4", **files(place)).redone  # type: ignore[arg-type]
+        killer.join()
+        assert made(place) == expected
+        assert not list(place.glob(".*"))
+    return redone
+
+
+@pytest.mark.slow
+def test_twenty_killed_actors_do_not_show(cluster: Any, source: Path, expected: Made, tmp_path: Path) -> None:
+    dice = random.Random(1)
+
+    def kill() -> None:
+        at_work(os.getpid())
+        time.sleep(dice.random() * RUN)
+        if found := workers_of(os.getpid()):
+            os.kill(dice.choice(found), signal.SIGKILL)
+
+    with Workers(f"ray:{cluster.address}", **OPTIONS) as workers:
+        assert workers.size == 2
+        assert runs(20, workers, source, expected, tmp_path, kill)
+
+
+@pytest.mark.slow
+def test_twenty_killed_nodes_do_not_show(cluster: Any, source: Path, expected: Made, tmp_path: Path) -> None:
+    dice = random.Random(2)
+
+    def kill() -> None:
+        at_work(os.getpid())
+        time.sleep(dice.random() * RUN)
+        cluster.remove_node(dice.choice(sorted(cluster.worker_nodes, key=str)), allow_graceful=False)
+        cluster.add_node(num_cpus=1)
+
+    with Workers(f"ray:{cluster.address}", **OPTIONS) as workers:
+        assert runs(20, workers, source, expected, tmp_path, kill)
+
+
+@pytest.mark.slow
+def test_killed_drivers_do_not_show(cluster: Any, source: Path, expected: Made, tmp_path: Path) -> None:
+    dice = random.Random(3)
+    went_on = 0
+    for number in range(20):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        written = ("--results", folder / "out.jsonl", "--save-masks", folder / "out.masks.mkv", "--device", "cpu")
+        arguments = (source, "-o", folder / "out.mp4", "--model", OPTIONS["model"], *written)
+        arguments = (*arguments, "--workers", f"ray:{cluster.address}")
+        with start(*arguments) as driver:
+            driver.until(lambda folder=folder: any(folder.glob(".out.mp4.pieces/*.piece")))
+            time.sleep(dice.random() * RUN / 2)
+            driver.kill()
+            driver.wait()
+        if (folder / "out.mp4").exists():  # it was too late
+            continue
+        result = cli(*arguments)
+        assert result.returncode == 0, result.stderr
+        assert made(folder) == expected
+        went_on += "pieces that are there" in result.stderr
+    assert went_on
+
+
+def test_a_cluster_that_is_not_there_is_one_line() -> None:
+    pytest.importorskip("ray", reason="Ray is not installed")
+    with pytest.raises(BackendError, match="no cluster can be reached"):
+        Workers("ray:127.0.0.1:1", **OPTIONS)

@@ -1,0 +1,231 @@
+"""Workers in processes: the same output from any number of them, and whoever is killed."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import ROOT
+from pieced import FRAMES, OPTIONS, PIECES, Made, at_work, files, long_video, made, workers_of
+from program import cli, file_limit, report, start
+from videos import Synthetic
+
+from segmentation import Config, ConfigError, InputError, ModelError, OutputError, SegmentationError, Workers
+from segmentation.pipeline.report import Report
+
+WORK = ("--device", "cpu", "--model", str(OPTIONS["model"]))
+LONGEST_RUN = 1.5  # seconds from the first piece on, within which somebody is killed
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return long_video(tmp_path_factory.mktemp("video") / "in.mp4")
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Workers]:
+    with Workers("local:2", **OPTIONS) as workers:
+        yield workers
+
+
+@pytest.fixture(scope="module")
+def expected(two: Workers, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("expected")
+    two.run(source, folder / "out.mp4", **files(folder))  # type: ignore[arg-type]
+    return made(folder)
+
+
+def pieces_left(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_the_number_of_workers_does_not_show(number: int, source: Path, expected: Made, tmp_path: Path) -> None:
+    arguments = ("--results", tmp_path / "out.jsonl", "--save-masks", tmp_path / "out.masks.mkv", "--json", "--verify")
+    result = cli(source, "-o", tmp_path / "out.mp4", *WORK, *arguments, "--workers", f"local:{number}")
+    told = report(result)
+    assert made(tmp_path) == expected and not pieces_left(tmp_path)
+    assert told["frames"] == FRAMES and told["verified"]["frames"] == FRAMES and told["redone"] == 0
+    assert 1 <= len(told["workers"]) <= number and all(rate > 0 for rate in told["workers"].values())
+
+
+def killed_once(workers: Workers, source: Path, folder: Path, dice: random.Random) -> Report:
+    """Kills a worker with kill -9 at some moment of a run."""
+
+    def kill() -> None:
+        at_work(os.getpid())
+        time.sleep(dice.random() * LONGEST_RUN)
+        if found := workers_of(os.getpid()):
+            os.kill(dice.choice(found), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        return workers.run(source, folder / "out.mp4", **files(folder))  # type: ignore[arg-type]
+    finally:
+        killer.join()
+
+
+def check_killed_workers(times: int, workers: Workers, source: Path, expected: Made, folder: Path) -> None:
+    dice = random.Random(times)
+    redone = 0
+    for number in range(times):
+        place = folder / str(number)
+        place.mkdir()
+        redone += killed_once(workers, source, place, dice).redone
+        assert made(place) == expected and not pieces_left(place)
+    assert redone or times < 4  # else none was at work
+
+
+def test_a_killed_worker_does_not_show(two: Workers, source: Path, expected: Made, tmp_path: Path) -> None:
+    check_killed_workers(2, two, source, expected, tmp_path)
+
+
+@pytest.mark.slow
+def test_twenty_killed_workers_do_not_show(source: Path, expected: Made, tmp_path: Path) -> None:
+    with Workers("local:3", **OPTIONS) as workers:
+        check_killed_workers(20, workers, source, expected, tmp_path)
+
+
+def check_killed_driver(seed: int, source: Path, expected: Made, folder: Path) -> bool:
+    """Kills the driver, and gives the same command again. Returns whether pieces were there to go on with."""
+    dice = random.Random(seed)
+    written = ("--results", folder / "out.jsonl", "--save-masks", folder / "out.masks.mkv")
+    arguments = (source, "-o", folder / "out.mp4", *WORK, *written, "--workers", "local:2")
+    with start(*arguments) as driver:
+        orphans = at_work(driver.pid)
+        time.sleep(dice.random() * LONGEST_RUN)
+        driver.kill()
+        driver.wait()
+    deadline = time.monotonic() + 20
+    while any(os.path.exists(f"/proc/{worker}") for worker in orphans):
+        assert time.monotonic() < deadline, "workers outlive their driver"
+        time.sleep(0.05)
+    if (folder / "out.mp4").exists():  # it was too late for the driver
+        return False
+    result = cli(*arguments)
+    assert result.returncode == 0, result.stderr
+    assert made(folder) == expected and not pieces_left(folder)
+    return f"of {PIECES} pieces that are there" in result.stderr
+
+
+def test_the_same_command_goes_on_after_the_drivers_death(source: Path, expected: Made, tmp_path: Path) -> None:
+    check_killed_driver(2, source, expected, tmp_path)
+
+
+@pytest.mark.slow
+def test_twenty_killed_drivers_do_not_show(source: Path, expected: Made, tmp_path: Path) -> None:
+    went_on = 0
+    for seed in range(20):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        went_on += check_killed_driver(seed, source, expected, folder)
+    assert went_on > 5
+
+
+def test_a_stopped_run_goes_on(two: Workers, source: Path, expected: Made, tmp_path: Path) -> None:
+    stop = threading.Event()
+
+    def progress(done: int, frames: int) -> None:
+        assert frames == FRAMES and 0 <= done <= FRAMES
+        if done > FRAMES // 3:
+            stop.set()
+
+    with pytest.raises(SegmentationError, match=r"stopped; its complete pieces are in .* the same command goes on"):
+        two.run(source, tmp_path / "out.mp4", stop=stop, progress=progress, **files(tmp_path))  # type: ignore[arg-type]
+    assert not (tmp_path / "out.mp4").exists()
+    two.run(source, tmp_path / "out.mp4", **files(tmp_path))  # type: ignore[arg-type]
+    assert made(tmp_path) == expected
+
+
+def check_one_error(result: subprocess.CompletedProcess[str], *parts: str) -> None:
+    assert result.returncode == 1 and not result.stdout and "Traceback" not in result.stderr
+    errors = [line for line in result.stderr.splitlines() if line.startswith("segmentation: error: ")]
+    assert len(errors) == 1 and all(part in errors[0] for part in parts), result.stderr
+
+
+def test_a_piece_that_always_fails_is_one_error(source: Path, tmp_path: Path) -> None:
+    """The encoders' memory, a file for the system, can't be as long as they need."""
+    with start(source, "-o", tmp_path / "out.mp4", *WORK, "--workers", "local:2", before=file_limit(50_000)) as driver:
+        stdout, stderr = driver.communicate(timeout=120)
+    result = subprocess.CompletedProcess("", driver.returncode, stdout, stderr)
+    check_one_error(result, "in.mp4: piece ", " failed 3 times: ", "File too large")
+    assert not (tmp_path / "out.mp4").exists()
+
+
+def test_a_full_disk_is_one_error(source: Path, tmp_path: Path) -> None:
+    full = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=400k none "$0" && exec "$@"', tmp_path]
+    if shutil.which("unshare") is None or subprocess.run([*full, "true"], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    command = [*full, sys.executable, "-m", "segmentation", source, "-o", tmp_path / "out.mp4", *WORK]
+    result = subprocess.run([*command, "--workers", "local:2"], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    check_one_error(result, "No space left on device")  # of a worker, or of the joiner
+
+
+def test_workers_without_their_network_are_one_error(source: Path, tmp_path: Path) -> None:
+    with Workers("local:2", device="cpu", model=tmp_path / "none.onnx") as workers, pytest.raises(ModelError):
+        workers.run(source, tmp_path / "out.mp4")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_video_without_frames_in_its_stretch_is_one_error(two: Workers, source: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no frame was found in the wanted stretch"):
+        two.run(source, tmp_path / "out.mp4", start=100)
+    assert not (tmp_path / "out.mp4").exists()
+
+
+def test_an_output_that_exists_is_refused_before_any_work(two: Workers, source: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.mp4").write_bytes(b"kept")
+    with pytest.raises(OutputError, match="exists already"):
+        two.run(source, tmp_path / "out.mp4")
+    assert (tmp_path / "out.mp4").read_bytes() == b"kept" and not pieces_left(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".gif", ".mov"])
+def test_what_has_no_pieces_is_an_ordinary_run_of_one_worker(two: Workers, suffix: str, tmp_path: Path) -> None:
+    source = Synthetic(codec="libx264", size=(64, 48)).write(tmp_path / "in.mp4")
+    effect = "cutout" if suffix == ".mov" else "blur"
+    told = two.run(source, tmp_path / f"out{suffix}", effect=effect)
+    assert told.frames == 25 and (tmp_path / f"out{suffix}").exists() and told.complete
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "message"),
+    [
+        ("two", {}, "write local:N"),
+        ("local:0", {}, "write local:N"),
+        ("local:2", {"model": lambda pictures: pictures}, "can't be sent to workers"),
+        ("local:2", {"trace": "a.json"}, "leave out --trace"),
+    ],
+)
+def test_what_workers_can_not_do_is_said_at_once(spec: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Workers(spec, Config(**options))
+
+
+def test_many_videos_share_the_workers(source: Path, tmp_path: Path) -> None:
+    """Short ones are one piece each, one is no video, one is there already."""
+    folder = tmp_path / "videos"
+    folder.mkdir()
+    for number in range(4):
+        Synthetic(codec="libx264", size=(64, 48), pts=range(10 + number)).write(folder / f"{number}.mp4")
+    (folder / "long.mp4").symlink_to(source)
+    (folder / "bad.mp4").write_bytes(b"no video")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "3.segmented.mp4").touch()
+    result = cli(folder, "-o", out, *WORK, "--workers", "local:2", "--skip-existing", "--json")
+    assert result.returncode == 1
+    assert "4 done, 1 skipped, 1 failed" in result.stderr
+    assert len(result.stdout.splitlines()) == 6
+    assert sorted(path.name for path in out.iterdir()) == [f"{n}.segmented.mp4" for n in (0, 1, 2, 3)] + [
+        "long.segmented.mp4"
+    ]

@@ -317,8 +317,6 @@ class Workers:
                 error = SegmentationError(f"{worker} {reason}")
                 self._failure = error
                 self._fail(self._queue.lost(worker, str(error)), error)
-        if not self._pool.left:
-            self._fail_all(self._failure or BackendError("workers: none is left"))
 
     def _fits(self, worker: str, fingerprint: dict[str, str]) -> bool:
         """Compares a worker with the first one. Returns whether it may serve."""

@@ -96,7 +96,7 @@ class RayWorkers(WorkerPool):
         self.size, cores, gpus = _room([node["Resources"] for node in ray.nodes() if node["Alive"]], config)
         # The number of cores sets OMP_NUM_THREADS, which Ray would make 1. Inside an actor its GPU is the first one.
         self._resources = {"num_cpus": cores, "num_gpus": gpus}
-        self._config = config
+        self._config = replace(config, device="cuda:0") if gpus else config
         self._starts = {f"worker {number + 1}": 0 for number in range(self.size)}
         self._actors: dict[str, Any] = {}
         self._calls: dict[Any, str] = {}  # for events: reference to worker

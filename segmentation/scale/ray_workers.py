@@ -152,8 +152,9 @@ class RayWorkers(WorkerPool):
         self._ask(name)
 
     def _order(self, name: str, method: str, *arguments: object) -> None:
-        if name in self._actors:
-            getattr(self._actors[name], method).options(concurrency_group="orders").remote(*arguments)
+        actor = self._actors.get(name)
+        if actor is not None:
+            getattr(actor, method).options(concurrency_group="orders").remote(*arguments)
 
     def _ask(self, name: str) -> None:
         self._calls[self._actors[name].events.options(concurrency_group="events").remote()] = name

@@ -28,3 +28,8 @@ class Cutter:
         segment, before = bisect_right(self._cuts.times, pts), self._segment
         self._segment = segment
         return segment != before
+
+    @property
+    def full(self) -> bool:
+        """Returns whether the next frame is sure to begin a segment. Times tell only when that frame is there."""
+        return self._cuts.times is None and self._count % self._cuts.frames == 0

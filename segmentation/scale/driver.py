@@ -8,6 +8,8 @@ import queue
 import re
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -191,8 +193,8 @@ class Workers:
     ) -> Report:
         PendingFile(target, overwrite=config.overwrite).check("-o")
         folder = PieceFolder.beside(target)
-        plan = folder.begin(plan)
         try:
+            plan = folder.begin(plan)
             done = folder.done(plan)
             if done:
                 log.warning("%s: goes on with %d of %d pieces that are there", plan.source, len(done), len(plan.pieces))
@@ -211,7 +213,7 @@ class Workers:
                 folder.remove()
                 return replace(joiner.report(), workers=video.rates, redone=video.redone)
         finally:
-            folder.release()
+            folder.leave()
 
     def _run_whole(
         self, source: str, target: Path, options: RunOptions, stop: threading.Event, progress: Progress | None
@@ -221,19 +223,29 @@ class Workers:
         task = Task(video=str(target.absolute()), run=arguments)
         video = _Video(task, 0, {0: 0})
         with self._under_way(video, set()):
-            asked = False
             while True:
                 event = self._next(video, None, progress)
                 if isinstance(event, Ended) and event.report is not None:
                     verified = event.report["verified"]
                     report = event.report | {"verified": None if verified is None else Verified(**verified)}
                     return Report(**report | {"workers": video.rates, "redone": video.redone})
-                if stop.is_set() and not asked:
-                    self._stop_workers(video)
-                    asked = True
+                if stop.is_set() and not self._stop_workers(video) and video.arrived.empty():
+                    raise SegmentationError(f"{source}: stopped; nothing was written")
 
-    def _under_way(self, video: _Video, done: set[int]) -> _UnderWay:
-        return _UnderWay(self, video, done)
+    @contextmanager
+    def _under_way(self, video: _Video, done: set[int]) -> Iterator[None]:
+        """Gives a video to the workers, and takes it from them at the end."""
+        with self._lock:
+            if not self._driver.is_alive():
+                raise self._failure or BackendError("workers: were closed")
+            if video.task.video in self._videos:
+                raise ConfigError(f"{video.task.video}: two runs at a time have this output")
+            self._videos[video.task.video] = video
+            self._queue.add(video.task.video, len(video.pieces), done)
+        try:
+            yield
+        finally:
+            self._drop(video)
 
     def _next(self, video: _Video, stop: threading.Event | None, progress: Progress | None) -> Any:
         """Returns what has arrived of a video, `None` if nothing has for a while. Raises the error of its failure."""
@@ -250,30 +262,22 @@ class Workers:
             progress(video.done, video.frames)
         return event
 
-    # On the driver's thread, but for `add` and `drop`.
-
-    def add(self, video: _Video, done: set[int]) -> None:
-        """Gives a video to the workers."""
-        with self._lock:
-            if not self._driver.is_alive():
-                raise self._failure or BackendError("workers: were closed")
-            if video.task.video in self._videos:
-                raise ConfigError(f"{video.task.video}: two runs at a time have this output")
-            self._videos[video.task.video] = video
-            self._queue.add(video.task.video, len(video.pieces), done)
-
-    def drop(self, video: _Video) -> None:
+    def _drop(self, video: _Video) -> None:
         """Takes a video from the workers."""
         with self._lock:
             self._stop_workers(video)
             self._queue.drop(video.task.video)
             self._videos.pop(video.task.video, None)
 
-    def _stop_workers(self, video: _Video) -> None:
+    def _stop_workers(self, video: _Video) -> bool:
+        """Asks the workers that are at work on a video to end. Returns whether there are any."""
         with self._lock:
-            for worker, (name, _) in self._began.items():
-                if name == video.task.video:
-                    self._pool.stop(worker)
+            workers = [worker for worker, (name, _) in self._began.items() if name == video.task.video]
+            for worker in workers:
+                self._pool.stop(worker)
+            return bool(workers)
+
+    # The rest is called on the driver's thread.
 
     def _drive(self) -> None:
         try:
@@ -317,8 +321,6 @@ class Workers:
                 error = SegmentationError(f"{worker} {reason}")
                 self._failure = error
                 self._fail(self._queue.lost(worker, str(error)), error)
-        if not self._pool.left:
-            self._fail_all(self._failure or BackendError("workers: none is left"))
 
     def _fits(self, worker: str, fingerprint: dict[str, str]) -> bool:
         """Compares a worker with the first one. Returns whether it may serve."""
@@ -351,13 +353,13 @@ class Workers:
         """Ends a video that has failed for good."""
         if failed is not None and (video := self._videos.get(failed[0])) is not None:
             video.arrived.put(type(error)(f"{video.source}: {failed[1]}"))
-            self.drop(video)
+            self._drop(video)
 
     def _fail_all(self, error: Exception) -> None:
         self._failure = error if isinstance(error, SegmentationError) else SegmentationError(str(error))
         for video in list(self._videos.values()):
             video.arrived.put(error)
-            self.drop(video)
+            self._drop(video)
 
     def _say_if_none_is_ready(self) -> None:
         """Says once that videos wait because no worker is ready, such as for room in a cluster."""
@@ -383,21 +385,6 @@ class Workers:
             self._pool.start(worker, replace(video.task, begin=work.begin, end=work.end))
             self._began[worker] = work.video, time.monotonic()
             self._idle.discard(worker)
-
-
-@dataclass(frozen=True, slots=True)
-class _UnderWay:
-    """Holds a video in the queue while its context is entered."""
-
-    workers: Workers
-    video: _Video
-    done: set[int]
-
-    def __enter__(self) -> None:
-        self.workers.add(self.video, self.done)
-
-    def __exit__(self, *error: object) -> None:
-        self.workers.drop(self.video)
 
 
 def _pool(workers: str, config: Config) -> WorkerPool:

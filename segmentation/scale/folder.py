@@ -86,6 +86,13 @@ class PieceFolder:
             os.close(self._lock)
             self._lock = None
 
+    def leave(self) -> None:
+        """Leaves the folder for the next command, if there is a piece in it to go on with."""
+        if self._lock is None or any(self.path.glob("*.piece")):
+            self.release()
+        else:
+            self.remove()
+
     def remove(self) -> None:
         """Removes the folder, when the output is complete."""
         with suppress(OSError):  # what is left of it harms nobody

@@ -94,9 +94,10 @@ class LocalWorkers(WorkerPool):
             self.dismiss(worker)
 
     def _send(self, worker: str, message: object) -> None:
-        if worker in self._processes:
+        process = self._processes.get(worker)
+        if process is not None:
             with suppress(OSError):  # it is gone, as `events` will say
-                self._processes[worker].connection.send(message)
+                process.connection.send(message)
 
     def _begin(self, name: str) -> None:
         """Starts a process."""

@@ -117,12 +117,18 @@ class Queue:
         return failed
 
     def _take(self, worker: str) -> Work | None:
-        """Takes the first waiting work that has not failed on this worker, unless all workers have failed at it."""
+        """Takes waiting work: the first that has not failed on this worker, else one that it may try again.
+
+        The last attempt is another worker's, unless all workers have failed.
+        """
+        again: list[int] = []
         for number, work in enumerate(self._waiting):
-            failures = {name for name, _ in self._videos[work.video].failures.get(work.begin, ())}
-            if worker not in failures or self.workers <= failures:
+            failures = [name for name, _ in self._videos[work.video].failures.get(work.begin, ())]
+            if worker not in failures:
                 return self._waiting.pop(number)
-        return None
+            if len(failures) < ATTEMPTS - 1 or self.workers <= set(failures):
+                again.append(number)
+        return self._waiting.pop(again[0]) if again else None
 
     def _longest(self) -> str | None:
         """Returns the worker with the most pieces behind the one that it is at."""

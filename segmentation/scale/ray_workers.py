@@ -96,7 +96,7 @@ class RayWorkers(WorkerPool):
         self.size, cores, gpus = _room([node["Resources"] for node in ray.nodes() if node["Alive"]], config)
         # The number of cores sets OMP_NUM_THREADS, which Ray would make 1. Inside an actor its GPU is the first one.
         self._resources = {"num_cpus": cores, "num_gpus": gpus}
-        self._config = config
+        self._config = replace(config, device="cuda:0") if gpus else config
         self._starts = {f"worker {number + 1}": 0 for number in range(self.size)}
         self._actors: dict[str, Any] = {}
         self._calls: dict[Any, str] = {}  # for events: reference to worker
@@ -152,8 +152,9 @@ class RayWorkers(WorkerPool):
         self._ask(name)
 
     def _order(self, name: str, method: str, *arguments: object) -> None:
-        if name in self._actors:
-            getattr(self._actors[name], method).options(concurrency_group="orders").remote(*arguments)
+        actor = self._actors.get(name)
+        if actor is not None:
+            getattr(actor, method).options(concurrency_group="orders").remote(*arguments)
 
     def _ask(self, name: str) -> None:
         self._calls[self._actors[name].events.options(concurrency_group="events").remote()] = name

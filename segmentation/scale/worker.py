@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,8 @@ class PieceSession(Segmenter):
     ) -> None:
         """Makes the pieces of a span, see `SpanRun.make`. `worker` is the fingerprint."""
         plan = span.plan
-        request = Request(plan.source, Path(plan.target), plan.config, stop, progress)
+        config = replace(plan.config, device=self.config.device)  # that of this process, which may see one GPU alone
+        request = Request(plan.source, Path(plan.target), config, stop, progress)
         SpanRun(self._resources, request, span, folder, worker).make()
 
 

@@ -80,7 +80,7 @@ class Task:
 
 
 class WorkerPool(ABC):
-    """Workers as the driver sees them. All methods are called on the driver's thread."""
+    """Workers as the driver sees them. `stop` may be called on any thread, the rest on the driver's."""
 
     size: int  # workers that it has when all is well
 

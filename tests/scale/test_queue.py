@@ -81,16 +81,28 @@ def test_a_piece_that_failed_goes_to_another_worker() -> None:
     assert given(made.next("2")) == ("a", 0, 1)
 
 
+def test_a_worker_tries_again_but_for_the_last_time() -> None:
+    made = queue(("a", 1))
+    made.workers = {"1", "2"}
+    for _ in range(ATTEMPTS - 1):
+        assert given(made.next("1")) == ("a", 0, 1)
+        assert made.failed("1", "no") is None
+    assert made.next("1") == (None, None)
+    assert given(made.next("2")) == ("a", 0, 1)
+    assert made.failed("2", "no") is not None
+
+
 def test_a_piece_that_always_fails_ends_its_video_alone() -> None:
     made = queue(("a", 1), ("b", 1))
     made.workers = {"1", "2"}
-    failed = []
-    for name in ("1", "2", "1"):
+    for name in "12":
         assert given(made.next(name)) == ("a", 0, 1)
-        failed.append(made.failed(name, "no memory"))
-    assert failed == [None, None, ("a", f"piece 0 failed {ATTEMPTS} times: no memory")]
-    made.drop("a")
+        assert made.failed(name, "no memory") is None
     assert given(made.next("1")) == ("b", 0, 1)
+    assert given(made.next("2")) == ("a", 0, 1)
+    assert made.failed("2", "no memory") == ("a", f"piece 0 failed {ATTEMPTS} times: no memory")
+    made.drop("a")
+    assert made.next("2") == (None, None) and made.done("1", "b", 0)
 
 
 def test_one_worker_alone_is_enough_to_give_up() -> None:

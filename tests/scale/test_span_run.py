@@ -127,7 +127,7 @@ def test_options(options: dict[str, Any], source: Path, tmp_path: Path) -> None:
 
 
 def test_a_stretch_is_that_of_an_ordinary_run(source: Path, tmp_path: Path) -> None:
-    stretch = {"start": 3.3, "duration": 20.1, "smooth": 1.0}
+    stretch = {"start": 3.3, "duration": 15.1, "smooth": 1.0}
     maker = Maker(source, tmp_path / "a", **stretch)
     count = len(maker.plan.pieces)
     assert count > 2

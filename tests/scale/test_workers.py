@@ -189,6 +189,14 @@ def test_an_output_that_exists_is_refused_before_any_work(two: Workers, source: 
     assert (tmp_path / "out.mp4").read_bytes() == b"kept" and not pieces_left(tmp_path)
 
 
+def test_results_that_exist_are_refused_before_any_work(two: Workers, source: Path, tmp_path: Path) -> None:
+    written = files(tmp_path)
+    written["results"].write_text("kept")
+    with pytest.raises(OutputError, match="exists already"):
+        two.run(source, tmp_path / "out.mp4", **written)  # type: ignore[arg-type]
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+
+
 @pytest.mark.parametrize("suffix", [".gif", ".mov"])
 def test_what_has_no_pieces_is_an_ordinary_run_of_one_worker(two: Workers, suffix: str, tmp_path: Path) -> None:
     source = Synthetic(codec="libx264", size=(64, 48)).write(tmp_path / "in.mp4")

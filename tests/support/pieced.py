@@ -14,12 +14,12 @@ from videos import Synthetic
 
 NETWORK = ROOT / "tests" / "data" / "bright-dynamic.onnx"  # small, so that a run is over soon
 OPTIONS: dict[str, Any] = {"device": "cpu", "model": NETWORK}
-FRAMES, PIECES = 750, 7
+FRAMES, PIECES = 540, 5
 _GROUPS = "keyint=12:min-keyint=12:scenecut=0:bframes=3"
 
 
 def long_video(path: Path, frames: int = FRAMES, **others: Any) -> Path:
-    """Makes a video of half a minute with sound, subtitles and chapters: seven pieces."""
+    """Makes a video of 22 seconds with sound, chapters and perhaps subtitles: five pieces."""
     given: dict[str, Any] = dict(
         codec="libx264",
         pts=range(frames),
@@ -27,8 +27,8 @@ def long_video(path: Path, frames: int = FRAMES, **others: Any) -> Path:
         gop=12,
         options={"x264-params": _GROUPS},
         audio="aac",
-        subtitles=[(1, 3, "one"), (20, 25, "two")] if path.suffix == ".mkv" else [],
-        chapters=[(0, 10, "first"), (10, 30, "second")],
+        subtitles=[(1, 3, "one"), (15, 20, "two")] if path.suffix == ".mkv" else [],
+        chapters=[(0, 10, "first"), (10, 20, "second")],
     )
     return Synthetic(**given | others).write(path)
 

@@ -28,7 +28,6 @@ from circumstances import ROOT, circumstances
 
 KINDS = {
     "ordinary": [],
-    "x264-segments": ["--encode", "x264-segments"],  # the encoder of pieces
     "local:1": ["--workers", "local:1"],
     "local:2": ["--workers", "local:2"],
     "local:2, one killed": ["--workers", "local:2"],

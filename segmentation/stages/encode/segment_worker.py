@@ -129,6 +129,8 @@ class _FileEncoder:
                 self._segments.put(self._open)
             assert self._open is not None, "the first frame begins a segment"
             self._open.frames.put(_Frame(tuple(plane[i] for plane in planes), pts, duration, batch))
+            if self._cutter.full:
+                self._end_segment()
 
     def end(self) -> None:
         """Ends the last segment, and each thread when no segment is left."""

@@ -19,6 +19,7 @@ from segmentation.gpu.errors import gpu_errors
 from segmentation.media.input import working_format
 from segmentation.media.live import probe_any
 from segmentation.media.planes import rgb_of
+from segmentation.pipeline.instance_steps import make_instance_steps
 from segmentation.pipeline.mask_stages import MaskStages
 from segmentation.pipeline.output_paths import check_live
 from segmentation.pipeline.pictures import Mask, Rgb, enlarged
@@ -81,7 +82,8 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
             decoder = plan.decode.implementation(info, pix_fmt, stages.config, stages.gpu, sessions=sessions)
             exits.callback(decoder.close)
             decoded = overlap(stages.clock.steps("decode", within_limit(info, decoder)), "decoded")
-        for batch in overlap(stages.masks.finished(decoded, stages.on_host, overlap), "masked"):
+        steps = make_instance_steps(stages.config, info, stages.transfer)
+        for batch in overlap(stages.masks.finished(decoded, stages.on_host, overlap, steps), "masked"):
             if info.live is not None:
                 info.live.written(len(batch))
             yield from _frames(batch, info, pix_fmt)

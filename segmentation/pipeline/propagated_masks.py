@@ -18,7 +18,6 @@ from segmentation.pipeline.mask_source import NetworkMasks, Parts, make_smoothin
 from segmentation.pipeline.threads import Overlap
 from segmentation.stages.inference import keys_at_once
 from segmentation.stages.masks.propagation import Doubt, Found, FrameBetween, HostPropagation, Propagation
-from segmentation.stages.masks.smoothing import smooth_masks
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -58,9 +57,11 @@ class PropagatedMasks(NetworkMasks):
     interval: Interval
     at_once: int  # frames that the network takes
 
-    def finished(
-        self, batches: Iterator[FrameBatch], finish: Callable[[MaskedBatch], T], overlap: Overlap
-    ) -> Iterator[T]:
+    @property
+    def _each_alone(self) -> bool:
+        return False
+
+    def masked(self, batches: Iterator[FrameBatch], overlap: Overlap) -> Iterator[MaskedBatch]:
         waiting: deque[tuple[FrameBatch, Array]] = deque()  # with the network's input
         longest = longest_gap(self.interval)
         seen = self._queued(overlap.map(self._see, batches, self.workers), waiting)
@@ -70,9 +71,7 @@ class PropagatedMasks(NetworkMasks):
             max(1, _IN_FLIGHT * self.workers // longest - 1),
         )
         found = overlap.map(self._propagated, self._pieces(parts), self.workers)
-        masked = self._joined(found, waiting)
-        smoothed = (batch for batch, _ in masked) if self.smoothing is None else smooth_masks(masked, self.smoothing)
-        return overlap.map(finish, smoothed, self.workers)
+        return self._smoothed(self._joined(found, waiting))
 
     def _see(self, batch: FrameBatch) -> tuple[FrameBatch, Array, list[Seen[Any]]]:
         """Returns a batch with the network's input, and its frames."""

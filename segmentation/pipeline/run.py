@@ -26,6 +26,7 @@ from segmentation.media.live_address import source_label
 from segmentation.models.model import Model
 from segmentation.output_stream import Target
 from segmentation.pipeline.compositor import Compositor
+from segmentation.pipeline.instance_steps import make_instance_steps
 from segmentation.pipeline.mask_source import MaskSource, SavedMasks
 from segmentation.pipeline.mask_stages import load_network, make_transfer
 from segmentation.pipeline.outputs import EncodingBatch, Outputs
@@ -193,7 +194,8 @@ class Run:
 
     def _drive(self) -> Iterator[FinishedBatch]:
         """Starts the chain of stages, each in threads of its own; yields the batches behind the last encoder."""
-        processed = self._masks.finished(self._decoded, self._composite, self._overlap)
+        steps = make_instance_steps(self._config, self._info, self._transfer)
+        processed = self._masks.finished(self._decoded, self._composite, self._overlap, steps)
         batches: Iterator[EncodingBatch] = self._overlap(processed, "processed")
         for number, output in enumerate(self._outputs, 1):
             name = "encoded" if number == 1 else f"encoded {number}"
@@ -225,6 +227,7 @@ class Run:
                     masks=self._on_host(masks, count),
                     levels=self._on_host(levels, count),
                     class_map=self._on_host(class_map, count),
+                    instances=batch.instances,
                     thumbnails=self._on_host(small, count),
                 )
             # The frames are in memory of their own. Page-locked memory takes time, which other runs need not wait for.

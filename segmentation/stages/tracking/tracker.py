@@ -25,6 +25,7 @@ from segmentation.stages.tracking.silhouette import Silhouette
 from segmentation.stages.tracking.track import CONFIRMED, Track
 
 LOST = 1.0  # seconds without being seen after which a track ends
+GAP = 3.0  # seconds without any frame, as of a camera that was away, after which all tracks end
 HIDDEN = 2.0  # the same for one that is expected within a component of others
 SURE = 0.6  # score from which an instance may begin a track
 _LIKE = 0.1  # least similarity of an instance and a track, a mean of mask IoU and box IoU
@@ -86,6 +87,7 @@ class Tracker:
         """
         frame = found.label_map.shape
         seen = _seen(found, colors)
+        self._tracks = [track for track in self._tracks if time - track.seen <= GAP]
         for track in self._tracks:
             track.expect(time, frame, moving=self._moving)
         shared = {track: track.expected.counts(found.label_map, len(seen)) for track in self._tracks}

@@ -9,7 +9,7 @@ from typing import TextIO, get_args
 
 from segmentation.effect import Effect, number
 from segmentation.errors import ConfigError, did_you_mean
-from segmentation.model_types import TYPES
+from segmentation.model_types import SEGMENTATION, TASKS, TYPES
 from segmentation.option_types import fitted, option_type
 from segmentation.options import Activation, Allowed, ChannelOrder, Codec, Format, Interval, Mode, Network, Quality
 
@@ -111,6 +111,10 @@ class Config:
     model_type: str | None = None
     """A key of `model_types.TYPES`: supplies the meaning that neither file nor options state. Default: the type that
     the network's inputs and outputs show, if any."""
+
+    task: str | None = None
+    """What the network's outputs hold: `segmentation`, a mask for each class, or a layout of single things, a
+    key of `model_types.TASKS`. Default: the model's own, else by the names and shapes of its outputs."""
 
     model_output: str | None = None
     """Name of the output that is the mask. Default: the first output that can be a mask."""
@@ -411,7 +415,7 @@ class Config:
                 raise ConfigError(f"masks {self.masks}: the masks are found already; leave out {option}, or --masks")
 
     def _check_model(self) -> None:
-        for name in ("model_type", "model_output", "model_inputs"):
+        for name in ("model_type", "task", "model_output", "model_inputs"):
             if callable(self.model) and getattr(self, name):
                 raise ConfigError(
                     f"{name.replace('_', ' ')}: {self.model_name} is a function, not a file; leave it out"
@@ -419,6 +423,7 @@ class Config:
         _choice("channel order", self.channel_order, (None, *get_args(ChannelOrder)))
         _choice("activation", self.activation, (None, *ACTIVATIONS))
         _choice("model type", self.model_type, (None, *TYPES))
+        _choice("task", self.task, (None, SEGMENTATION, *TASKS))
         self.inputs_by_name  # noqa: B018  # raises
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None and len(values) != 3:

@@ -94,6 +94,7 @@ class Options(RunOptions, total=False):
     labels: tuple[str, ...] | None
     activation: Activation | None
     model_type: str | None
+    task: str | None
     model_output: str | None
     model_inputs: tuple[str, ...]
     mode: Mode

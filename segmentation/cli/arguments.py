@@ -10,7 +10,7 @@ from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.config import ACTIVATIONS, CODECS, MAX_DELAY, MAX_PIXELS, STAGES, STALL, Config, seconds
 from segmentation.effect import CHOICES
 from segmentation.errors import ConfigError
-from segmentation.model_types import TYPES
+from segmentation.model_types import SEGMENTATION, TASKS, TYPES
 from segmentation.options import Format, Interval, Options, Quality
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 
@@ -243,6 +243,11 @@ def add_meaning(group: argparse._ArgumentGroup) -> None:
         help="function that is still to be applied to the output (default: the model's, else by the output's range)",
     )
     add("--model-type", choices=tuple(TYPES), help="what the file does not state (default: as it looks)")
+    add(
+        "--task",
+        choices=(SEGMENTATION, *TASKS),
+        help="what the outputs hold: masks of classes, or single things (default: as it looks)",
+    )
     add("--model-output", metavar="NAME", help="the output that is the mask (default: the first that can be one)")
     add(
         "--model-input",

@@ -16,6 +16,7 @@ from segmentation.config import Config
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, MaskedBatch, Planes, VideoInfo
 from segmentation.gpu.errors import gpu_errors
+from segmentation.instances import FrameInstances
 from segmentation.media.input import working_format
 from segmentation.media.live import probe_any
 from segmentation.media.planes import rgb_of
@@ -39,6 +40,7 @@ class MaskedFrame:
     pts: int  # ticks of the video's time base
     time: Fraction  # seconds on the video's own clock
     _planes: Planes
+    instances: FrameInstances | None  # with ids, where `track` or `keep` is given; the label map is small
     _small_mask: Mask
     _info: VideoInfo
     _pix_fmt: str
@@ -82,7 +84,7 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
             decoder = plan.decode.implementation(info, pix_fmt, stages.config, stages.gpu, sessions=sessions)
             exits.callback(decoder.close)
             decoded = overlap(stages.clock.steps("decode", within_limit(info, decoder)), "decoded")
-        steps = make_instance_steps(stages.config, info, stages.transfer)
+        steps = make_instance_steps(stages.config, info, model.kept, stages.transfer)
         for batch in overlap(stages.masks.finished(decoded, stages.on_host, overlap, steps), "masked"):
             if info.live is not None:
                 info.live.written(len(batch))
@@ -103,5 +105,6 @@ def _with_format(plan: Plan, config: Config, info: VideoInfo) -> tuple[Plan, str
 
 
 def _frames(batch: MaskedBatch, info: VideoInfo, pix_fmt: str) -> Generator[MaskedFrame, None, None]:
-    for frame, mask in zip(batch.frames.frames, batch.masks, strict=True):
-        yield MaskedFrame(frame.pts, frame.pts * info.time_base, frame.planes, mask, info, pix_fmt)
+    instances = batch.instances or (None,) * len(batch)
+    for frame, mask, found in zip(batch.frames.frames, batch.masks, instances, strict=True):
+        yield MaskedFrame(frame.pts, frame.pts * info.time_base, frame.planes, found, mask, info, pix_fmt)

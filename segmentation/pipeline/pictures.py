@@ -99,12 +99,13 @@ class Pictures:
         with stages, ExitStack() as exits:
             with gpu_errors():
                 implementation = stages.plan.postprocess.implementation
-                postprocessors = []
+                outputs = []
                 for text in effects:
                     effect = effect_on(text, model.kept)
-                    postprocessors.append(implementation(info, _PIX_FMT, effect, stages.config, stages.gpu))
-                    exits.callback(postprocessors[-1].close)
-                compositor = Compositor(postprocessors, info, _PIX_FMT, stages.config, stages.gpu)
+                    postprocess = implementation(info, _PIX_FMT, effect, stages.config, stages.gpu)
+                    outputs.append((effect, postprocess))
+                    exits.callback(postprocess.close)
+                compositor = Compositor(outputs, info, _PIX_FMT, stages.config, stages.gpu, stages.transfer)
 
             def finish(masked: MaskedBatch) -> tuple[list[FrameBatch], MaskedBatch]:
                 with gpu_errors(), stages.turn.of(compositor):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from segmentation.access import access_of
 from segmentation.byte_source import ByteSource, source_name
 from segmentation.config import Config, exact
+from segmentation.effect import Effect
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError
 from segmentation.frames import Array, Frame, MaskedBatch, Memory, VideoInfo
 from segmentation.gpu.errors import gpu_errors
@@ -148,9 +149,10 @@ class Run:
         resources, pix_fmt, gpu = self._resources, self._plan.pix_fmt, self._gpu
         kept = self._model.kept if self._model is not None else ()
         self._records: list[Sink] = []
+        self._classes = self._saved.about.classes if self._saved is not None else kept
         if config.results is not None:
-            classes = self._saved.about.classes if self._saved is not None else kept
-            self._records.append(exits.enter_context(Results(self._outputs.main.seconds, info, classes, config)))
+            results = Results(self._outputs.main.seconds, info, self._classes, config)
+            self._records.append(exits.enter_context(results))
         if config.save_masks is not None:
             assert self._model is not None, "Config refuses save_masks with masks"
             self._records.append(exits.enter_context(MaskWriter(info, self._model, config)))
@@ -163,8 +165,8 @@ class Run:
                 self._decoded = self._overlap(batches, "decoded")
             self._outputs.build(resources, exits, self._end, kept)
             self._transfer = make_transfer(gpu, info, pix_fmt, config)
-            postprocessors = [output.postprocess for output in self._outputs]
-            self._compositor = Compositor(postprocessors, info, pix_fmt, config, gpu)
+            made_by = [(Effect.parse(output.plan.config.effect), output.postprocess) for output in self._outputs]
+            self._compositor = Compositor(made_by, info, pix_fmt, config, gpu, self._transfer)
             self._masks = self._mask_source()
             if info.live is not None:  # frames that wait for the network would be late
                 self._decoded = self._overlap(batches, "decoded")
@@ -194,7 +196,7 @@ class Run:
 
     def _drive(self) -> Iterator[FinishedBatch]:
         """Starts the chain of stages, each in threads of its own; yields the batches behind the last encoder."""
-        steps = make_instance_steps(self._config, self._info, self._transfer)
+        steps = make_instance_steps(self._config, self._info, self._classes, self._transfer)
         processed = self._masks.finished(self._decoded, self._composite, self._overlap, steps)
         batches: Iterator[EncodingBatch] = self._overlap(processed, "processed")
         for number, output in enumerate(self._outputs, 1):

@@ -67,9 +67,10 @@ class Inference(Stage):
 
 
 def wants_class_map(model: Model, config: Config) -> bool:
-    """Returns whether a run shows where which class is: in an overlay of several colors, or in the results."""
+    """Returns whether a run shows where which class is: in an overlay of several colors, in the results, by ids."""
     effects = (config.effect, *(effect for effect, _ in config.also))
-    return len(model.keep) > 1 and ("overlay" in effects or config.results is not None)
+    asked = "overlay" in effects or config.results is not None or config.tracker is not None
+    return len(model.keep) > 1 and asked
 
 
 def asked_for(config: Config) -> bool:

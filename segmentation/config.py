@@ -24,6 +24,7 @@ from segmentation.options import (
     ResultsFormat,
     Track,
 )
+from segmentation.then_option import parse_all
 from segmentation.times import exact as exact
 from segmentation.times import seconds as seconds
 
@@ -153,6 +154,10 @@ class Config:
     model_inputs: tuple[str, ...] = ()
     """Values of the inputs besides the picture, each as `NAME=VALUE` or `NAME=VALUE,VALUE,...`. Default: the model's
     own."""
+
+    then: tuple[str, ...] = ()
+    """Further networks, each as `NAME=FILE.onnx@LABEL`: on crops of the instances with that label, of the model or of
+    an earlier network. What they find has the label NAME, or `NAME:CLASS` of several classes. Default: none."""
 
     # Stretch of the input: `stages.decode`
 
@@ -340,7 +345,7 @@ class Config:
     def tracker(self) -> Track | None:
         """Returns `track`, or its default: ids are found where an option needs them."""
         labels = any(Effect.parse(effect).label for effect in (self.effect, *(effect for effect, _ in self.also)))
-        needed = self.keep or self.pick or self.count or labels or self.results_format != "lines"
+        needed = self.then or self.keep or self.pick or self.count or labels or self.results_format != "lines"
         return "balanced" if self.track is None and needed else self.track
 
     def misfit(self, codec: str) -> str | None:
@@ -459,6 +464,7 @@ class Config:
                 raise ConfigError(f"pick {self.pick}: says who is kept, as does --keep {self.keep}; leave out one")
         for place in self.count:
             Place.parse(place)
+        parse_all(self.then)
 
     def _check_masks(self) -> None:
         """Refuses the options of stages that saved masks replace."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 SEGMENTATION = "segmentation"  # the task of networks that give each pixel a score or a class
+BACKGROUNDS = ("background", "__background__")  # labels that are no thing
 Meaning = dict[str, object]  # by keys of a model's metadata; values as JSON has them
 _RAW: Meaning = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0), "channel_order": "rgb"}
 _CENTERED: Meaning = {**_RAW, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}

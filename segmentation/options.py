@@ -104,6 +104,7 @@ class Options(RunOptions, total=False):
     activation: Activation | None
     model_type: str | None
     task: str | None
+    then: tuple[str, ...]
     model_output: str | None
     model_inputs: tuple[str, ...]
     mode: Mode

@@ -205,6 +205,12 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     add = group.add_argument
     add("--masks", metavar="FILE.mkv|FOLDER", help="in place of a model: masks that --save-masks wrote for this input")
     add("--model", metavar="NAME|FILE.onnx|FILE.engine", help="the network (default: person, which is built in)")
+    add(
+        "--then",
+        action="append",
+        metavar="NAME=FILE.onnx@LABEL",
+        help="a further network on each LABEL, such as face=face.onnx@person; may be repeated",
+    )
     add_meaning(group)
 
 

@@ -51,7 +51,7 @@ class OutputReader:
         self._batch = 1 if detection.single else batch
         self._extras = {extra.name: extra.array for extra in form.extras}
 
-    def __call__(self, pictures: NDArray[np.floating]) -> Iterator[list[NDArray[Any]]]:
+    def __call__(self, pictures: NDArray[Any]) -> Iterator[list[NDArray[Any]]]:
         """Yields the outputs of each picture of (N, 3, H, W), without the batch dimension."""
         size = self._batch or len(pictures)
         for begin in range(0, len(pictures), size):
@@ -74,7 +74,7 @@ class Detector:
         self._detection, self._keep, self._size = model.detection, model.keep, (model.height, model.width)
         self._outputs = OutputReader(session, model.input_name, model.detection, model.form, model.batch)
 
-    def __call__(self, pictures: NDArray[np.floating]) -> list[Detections]:
+    def __call__(self, pictures: NDArray[Any]) -> list[Detections]:
         """Returns what is found in each of the pictures (N, 3, H, W)."""
         return [read(outputs, self._detection, self._size, self._keep) for outputs in self._outputs(pictures)]
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from segmentation.config import Config
 from segmentation.errors import ModelError, did_you_mean, one_line
 from segmentation.frames import VideoInfo
-from segmentation.model_types import SEGMENTATION, TASKS, TYPES, VOC, Meaning, recognized
+from segmentation.model_types import BACKGROUNDS, SEGMENTATION, TASKS, TYPES, VOC, Meaning, recognized
 from segmentation.models.detection import Detection, Place, named_outputs, place_in, task_of
 from segmentation.models.detector import OutputReader, class_count
 from segmentation.models.function import FunctionNetwork
@@ -398,9 +398,7 @@ def _guess_activation(scores: NDArray[np.float32]) -> str:
 def _kept(labels: tuple[str, ...], classes: tuple[str, ...] | None, name: str) -> tuple[int, ...]:
     """Returns the channels of the classes; without any, those of persons, else all but the background."""
     if classes is None:
-        classes = (
-            ("person",) if "person" in labels else tuple(x for x in labels if x not in ("background", "__background__"))
-        )
+        classes = ("person",) if "person" in labels else tuple(x for x in labels if x not in BACKGROUNDS)
     unknown = [c for c in classes if c not in labels]
     if unknown:
         proposal = did_you_mean(unknown[0], labels)

@@ -32,6 +32,7 @@ _OF_VIDEOS = ("codec", "preset", "smooth", "interval", "start", "duration", "max
 _REFUSED = {
     "save_masks": "the masks of pictures are pictures; write --also mask:FILE.png",
     "verify": "compares videos; leave it out for pictures",
+    "then": "follows things through videos; leave it out for pictures",
     "trace": "is of the stages of videos; leave it out for pictures",
 }
 

@@ -1,0 +1,176 @@
+"""Further networks on what others have found: `--then`.
+
+A network looks at crops of the instances with its parent's label, all crops of a batch at once. Its answer is kept for
+the instance's id, and asked for again when the instance's box has grown, or of a detector after a while: things move
+within others. In between what was found moves along with the box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from segmentation.config import Config
+from segmentation.frames import FORMATS, FrameBatch, MaskedBatch, Transfer, VideoInfo
+from segmentation.instances import MOST, Box, FrameInstances, Instance
+from segmentation.models.detections import box_pixels
+from segmentation.models.input_size import shape_shown
+from segmentation.models.secondary import Finding, SecondaryNetwork
+from segmentation.stages.preprocess.crops import crop
+from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
+from segmentation.stages.tracking.motion import box_iou
+
+GROWTH = 1.2  # of a box's area, from which on the network looks again
+FRESH = 0.2  # seconds for which a detector's answer is kept
+FORGET = 5.0  # seconds after which the answer about an instance that is not seen is dropped
+MARGIN = 0.1  # of a box's sides, on each side, that a crop shows around it
+_SAME = 0.3  # IoU from which what is found again has the id that it had
+
+
+@dataclass(eq=False, slots=True)
+class _Answer:
+    """What was found within an instance. Boxes are shares of the instance's box, and may reach out of it."""
+
+    area: float  # of the instance's box at that time
+    time: float
+    seen: float  # when the instance was last there
+    found: list[tuple[Finding, int]] = field(default_factory=list)  # with its id
+
+    def holds(self, box: Box, time: float, *, forever: bool) -> bool:
+        return _area(box) <= GROWTH * self.area and (forever or abs(time - self.time) < FRESH)
+
+
+class _Question(NamedTuple):
+    place: int  # of the frame in its batch
+    instance: Instance
+    answer: _Answer  # to be filled
+    before: _Answer | None  # about the same instance
+
+
+class Within:
+    """Finds instances within the instances of a run, with one network."""
+
+    def __init__(
+        self,
+        network: SecondaryNetwork,
+        info: VideoInfo,
+        pix_fmt: str,
+        config: Config,
+        transfer: Transfer,
+        ids: Iterator[int],
+    ) -> None:
+        """`ids` are those that no instance of the run has yet."""
+        self._network, self._info, self._layout, self._transfer = network, info, FORMATS[pix_fmt], transfer
+        self._preprocess = OpenCVPreprocessor(info, pix_fmt, network.model, config)
+        self._ids = ids
+        self._known: dict[int, _Answer] = {}  # by the id of the instance that was looked at
+
+    def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
+        self._transfer.enter()
+        for batch in batches:
+            assert batch.instances is not None
+            times = [float(frame.pts * self._info.time_base) for frame in batch.frames.frames]
+            answers = self._answers(batch.frames, batch.instances, times)
+            yield replace(batch, instances=tuple(map(_with_children, batch.instances, answers)))
+            self._known = {id: one for id, one in self._known.items() if times[-1] - one.seen < FORGET}
+
+    def _answers(
+        self, batch: FrameBatch, frames: Sequence[FrameInstances], times: Sequence[float]
+    ) -> list[dict[int, _Answer]]:
+        """Returns what is known of each instance that the network looks at: of each frame, by the instance's number."""
+        answers: list[dict[int, _Answer]] = [{} for _ in frames]
+        questions = []
+        for place, (frame, time) in enumerate(zip(frames, times, strict=True)):
+            for number, one in enumerate(frame.instances, 1):
+                if not self._network.then.looks_at(one.label):
+                    continue
+                known = answer = self._known.get(one.id) if one.id else None
+                if answer is None or not answer.holds(one.box, time, forever=self._network.classifies):
+                    answer = _Answer(_area(one.box), time, time)
+                    questions.append(_Question(place, one, answer, known))
+                    if one.id:
+                        self._known[one.id] = answer
+                answer.seen = time
+                answers[place][number] = answer
+        if questions:
+            self._look(self._transfer.frames(batch, "host"), questions)
+        return answers
+
+    def _look(self, batch: FrameBatch, questions: Sequence[_Question]) -> None:
+        """Answers all questions about a batch on the host, with one call of the network."""
+        cut = [
+            crop(batch.frames[one.place], _enlarged(one.instance.box), self._layout, self._info.rotation // 90)
+            for one in questions
+        ]
+        pictures = self._preprocess(FrameBatch(frames=tuple(part for part, _ in cut), index=batch.index))
+        shapes = (shape_shown(self._info, part.planes[0].shape[1], part.planes[0].shape[0]) for part, _ in cut)
+        places = [self._network.model.place_of(*shape) for shape in shapes]
+        for question, (_, shown), found in zip(questions, cut, self._network(pictures, places), strict=True):
+            box = question.instance.box
+            within = [replace(one, box=_share(_placed(one.box, shown), box)) for one in found]
+            question.answer.found = (
+                self._identified(within, question) if question.instance.id else [(one, 0) for one in within]
+            )
+
+    def _identified(self, found: Sequence[Finding], question: _Question) -> list[tuple[Finding, int]]:
+        """Returns what was found with ids: those that it had when the network looked at the instance before."""
+        left = [] if question.before is None else list(question.before.found)
+        known = []
+        for one in found:
+            overlaps = [box_iou(np.array(other.box), np.array(one.box)) for other, _ in left]
+            if max(overlaps, default=0.0) > _SAME:
+                known.append((one, left.pop(int(np.argmax(overlaps)))[1]))
+            else:
+                known.append((one, next(self._ids)))
+        return known
+
+
+def _with_children(frame: FrameInstances, answers: Mapping[int, _Answer]) -> FrameInstances:
+    """Returns a frame with what was found within its instances, which takes its pixels from theirs."""
+    instances, label_map = list(frame.instances), frame.label_map.copy()
+    height, width = label_map.shape
+    for number, answer in answers.items():
+        parent = frame.instances[number - 1]
+        for finding, id in answer.found:
+            left, top, right, bottom = (min(max(side, 0.0), 1.0) for side in _placed(finding.box, parent.box))
+            if left >= right or top >= bottom or len(instances) == MOST:
+                continue
+            instances.append(
+                Instance(
+                    label=finding.label,
+                    score=finding.score,
+                    box=(left, top, right, bottom),
+                    id=id,
+                    parent=parent.id,
+                    within=number,
+                )
+            )
+            pixels = box_pixels(np.array([left * width, top * height, right * width, bottom * height]), (height, width))
+            part = label_map[pixels]
+            part[part == number] = len(instances)
+    return FrameInstances(instances=tuple(instances), label_map=label_map)
+
+
+def _area(box: Box) -> float:
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+def _enlarged(box: Box) -> Box:
+    return _placed((-MARGIN, -MARGIN, 1 + MARGIN, 1 + MARGIN), box)
+
+
+def _placed(box: Box, outer: Box) -> Box:
+    """Returns in shares of the picture what `box` is in shares of `outer`."""
+    width, height = outer[2] - outer[0], outer[3] - outer[1]
+    left, top = outer[:2]
+    return left + box[0] * width, top + box[1] * height, left + box[2] * width, top + box[3] * height
+
+
+def _share(box: Box, outer: Box) -> Box:
+    """Returns in shares of `outer` what `box` is in shares of the picture."""
+    width, height = outer[2] - outer[0], outer[3] - outer[1]
+    left, top = outer[:2]
+    return (box[0] - left) / width, (box[1] - top) / height, (box[2] - left) / width, (box[3] - top) / height

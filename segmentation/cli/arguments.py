@@ -209,7 +209,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         "--then",
         action="append",
         metavar="NAME=FILE.onnx@LABEL",
-        help="a further network on each LABEL, such as face=face.onnx@person; may be repeated",
+        help="a further network on each LABEL, such as face=face.onnx@person; may be repeated (default: none)",
     )
     add_meaning(group)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from segmentation.config import Config
 from segmentation.frames import FORMATS, FrameBatch, MaskedBatch, Transfer, VideoInfo
+from segmentation.gpu.errors import gpu_errors
 from segmentation.instances import MOST, Box, FrameInstances, Instance
 from segmentation.models.detections import box_pixels
 from segmentation.models.input_size import shape_shown
@@ -26,7 +27,7 @@ from segmentation.stages.tracking.motion import box_iou
 GROWTH = 1.2  # of a box's area, from which on the network looks again
 FRESH = 0.2  # seconds for which a detector's answer is kept
 FORGET = 5.0  # seconds after which the answer about an instance that is not seen is dropped
-MARGIN = 0.1  # of a box's sides, on each side, that a crop shows around it
+MARGIN = 0.5  # of a box's shorter side: what a detector sees around it, as in the pictures that it was trained with
 _SAME = 0.3  # IoU from which what is found again has the id that it had
 
 
@@ -96,13 +97,15 @@ class Within:
                 answer.seen = time
                 answers[place][number] = answer
         if questions:
-            self._look(self._transfer.frames(batch, "host"), questions)
+            with gpu_errors():
+                frames_on_host = self._transfer.frames(batch, "host")
+            self._look(frames_on_host, questions)
         return answers
 
     def _look(self, batch: FrameBatch, questions: Sequence[_Question]) -> None:
         """Answers all questions about a batch on the host, with one call of the network."""
         cut = [
-            crop(batch.frames[one.place], _enlarged(one.instance.box), self._layout, self._info.rotation // 90)
+            crop(batch.frames[one.place], self._seen(one.instance.box), self._layout, self._info.rotation // 90)
             for one in questions
         ]
         pictures = self._preprocess(FrameBatch(frames=tuple(part for part, _ in cut), index=batch.index))
@@ -111,9 +114,18 @@ class Within:
         for question, (_, shown), found in zip(questions, cut, self._network(pictures, places), strict=True):
             box = question.instance.box
             within = [replace(one, box=_share(_placed(one.box, shown), box)) for one in found]
+            within = [one for one in within if _is_centered(one.box)]
             question.answer.found = (
                 self._identified(within, question) if question.instance.id else [(one, 0) for one in within]
             )
+
+    def _seen(self, box: Box) -> Box:
+        """Returns what the network sees of the picture to find something in `box`."""
+        if self._network.classifies:
+            return box
+        width, height = shape_shown(self._info, self._info.width, self._info.height)
+        margin = MARGIN * min((box[2] - box[0]) * width, (box[3] - box[1]) * height)
+        return box[0] - margin / width, box[1] - margin / height, box[2] + margin / width, box[3] + margin / height
 
     def _identified(self, found: Sequence[Finding], question: _Question) -> list[tuple[Finding, int]]:
         """Returns what was found with ids: those that it had when the network looked at the instance before."""
@@ -158,8 +170,9 @@ def _area(box: Box) -> float:
     return (box[2] - box[0]) * (box[3] - box[1])
 
 
-def _enlarged(box: Box) -> Box:
-    return _placed((-MARGIN, -MARGIN, 1 + MARGIN, 1 + MARGIN), box)
+def _is_centered(box: Box) -> bool:
+    """Returns whether a box has its center in the instance of which it is a share, and not in a neighbour."""
+    return 0 < box[0] + box[2] < 2 and 0 < box[1] + box[3] < 2
 
 
 def _placed(box: Box, outer: Box) -> Box:

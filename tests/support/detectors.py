@@ -10,7 +10,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 Arrays = dict[str, NDArray[Any]]
 KINDS = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.int64): TensorProto.INT64}
-FACES_LABELS = ("background", "bare", "masked")
 
 
 def make_detector(
@@ -112,3 +111,48 @@ def blobs(count: int, height: int, width: int, seed: int = 0) -> NDArray[np.floa
     radius = rng.uniform(0.15, 0.3, count) * min(height, width)
     far = np.hypot(y - centers[:, 0, None, None], x - centers[:, 1, None, None])
     return ((radius[:, None, None] - far) * 2).astype(np.float32)
+
+
+def color_classifier(path: Path, *, batch: Any = "N", size: tuple[int, int] = (32, 32)) -> Path:
+    """A classifier that says which of red, green and blue a picture has most of, in logits."""
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["mean"], axes=[2, 3], keepdims=0),
+        helper.make_node("Mul", ["mean", "ten"], ["y"]),
+    ]
+    save(
+        path,
+        nodes,
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, *size]),
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 3])],
+        {"ten": np.float32(10)},
+        {"task": "classifier", "labels": '["red", "green", "blue"]'},
+    )
+    return path
+
+
+def red_box(path: Path, *, size: tuple[int, int] = (32, 32)) -> Path:
+    """An SSD of one box in the middle of the picture, half as wide and high, whose score is the mean of red."""
+    nodes = [
+        helper.make_node("Conv", ["x", "red"], ["reds"]),
+        helper.make_node("ReduceMean", ["reds"], ["mean"], axes=[2, 3], keepdims=1),
+        helper.make_node("Reshape", ["mean", "shape"], ["score"]),
+        helper.make_node("Mul", ["score", "zero"], ["nothing"]),
+        helper.make_node("Concat", ["nothing", "score"], ["scores"], axis=2),
+        helper.make_node("Add", ["nothing", "middle"], ["boxes"]),
+    ]
+    weights = {
+        "red": np.array([1, 0, 0], np.float32).reshape(1, 3, 1, 1),
+        "shape": np.array([-1, 1, 1], np.int64),
+        "zero": np.float32(0),
+        "middle": np.array([[[0.25, 0.25, 0.75, 0.75]]], np.float32),
+    }
+    value = helper.make_tensor_value_info
+    save(
+        path,
+        nodes,
+        value("x", TensorProto.FLOAT, ["N", 3, *size]),
+        [value("scores", TensorProto.FLOAT, ["N", 1, 2]), value("boxes", TensorProto.FLOAT, ["N", 1, 4])],
+        weights,
+        {"labels": '["background", "spot"]', "score_threshold": "0.1"},
+    )
+    return path

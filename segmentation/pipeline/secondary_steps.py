@@ -2,7 +2,8 @@
 
 A network looks at crops of the instances with its parent's label, all crops of a batch at once. Its answer is kept for
 the instance's id, and asked for again when the instance's box has grown, or of a detector after a while: things move
-within others. In between what was found moves along with the box.
+within others. In between, what was found moves as far as both edges of the instance's box have moved: the box of
+somebody who lifts an arm grows, and the face stays where it is.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 from segmentation.stages.tracking.motion import box_iou
 
 GROWTH = 1.2  # of a box's area, from which on the network looks again
-FRESH = 0.2  # seconds for which a detector's answer is kept
+FRESH = 0.1  # seconds for which a detector's answer is kept
 FORGET = 5.0  # seconds after which the answer about an instance that is not seen is dropped
 MARGIN = 0.5  # of a box's shorter side: what a detector sees around it, as in the pictures that it was trained with
 _SAME = 0.3  # IoU from which what is found again has the id that it had
@@ -33,15 +34,15 @@ _SAME = 0.3  # IoU from which what is found again has the id that it had
 
 @dataclass(eq=False, slots=True)
 class _Answer:
-    """What was found within an instance. Boxes are shares of the instance's box, and may reach out of it."""
+    """What was found within an instance at a time. Boxes are shares of the picture."""
 
-    area: float  # of the instance's box at that time
+    box: Box  # of the instance
     time: float
     seen: float  # when the instance was last there
     found: list[tuple[Finding, int]] = field(default_factory=list)  # with its id
 
     def holds(self, box: Box, time: float, *, forever: bool) -> bool:
-        return _area(box) <= GROWTH * self.area and (forever or abs(time - self.time) < FRESH)
+        return _area(box) <= GROWTH * _area(self.box) and (forever or abs(time - self.time) < FRESH)
 
 
 class _Question(NamedTuple):
@@ -90,7 +91,7 @@ class Within:
                     continue
                 known = answer = self._known.get(one.id) if one.id else None
                 if answer is None or not answer.holds(one.box, time, forever=self._network.classifies):
-                    answer = _Answer(_area(one.box), time, time)
+                    answer = _Answer(one.box, time, time)
                     questions.append(_Question(place, one, answer, known))
                     if one.id:
                         self._known[one.id] = answer
@@ -113,8 +114,8 @@ class Within:
         places = [self._network.model.place_of(*shape) for shape in shapes]
         for question, (_, shown), found in zip(questions, cut, self._network(pictures, places), strict=True):
             box = question.instance.box
-            within = [replace(one, box=_share(_placed(one.box, shown), box)) for one in found]
-            within = [one for one in within if _is_centered(one.box)]
+            placed = (replace(one, box=box if self._network.classifies else _placed(one.box, shown)) for one in found)
+            within = [one for one in placed if _is_centered(one.box, box)]
             question.answer.found = (
                 self._identified(within, question) if question.instance.id else [(one, 0) for one in within]
             )
@@ -147,7 +148,8 @@ def _with_children(frame: FrameInstances, answers: Mapping[int, _Answer]) -> Fra
     for number, answer in answers.items():
         parent = frame.instances[number - 1]
         for finding, id in answer.found:
-            left, top, right, bottom = (min(max(side, 0.0), 1.0) for side in _placed(finding.box, parent.box))
+            box = parent.box if finding.box == answer.box else _moved(finding.box, answer.box, parent.box)
+            left, top, right, bottom = (min(max(side, 0.0), 1.0) for side in box)
             if left >= right or top >= bottom or len(instances) == MOST:
                 continue
             instances.append(
@@ -170,9 +172,21 @@ def _area(box: Box) -> float:
     return (box[2] - box[0]) * (box[3] - box[1])
 
 
-def _is_centered(box: Box) -> bool:
-    """Returns whether a box has its center in the instance of which it is a share, and not in a neighbour."""
-    return 0 < box[0] + box[2] < 2 and 0 < box[1] + box[3] < 2
+def _is_centered(box: Box, outer: Box) -> bool:
+    """Returns whether a box has its center in the instance's, and not in a neighbour."""
+    x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+    return outer[0] <= x <= outer[2] and outer[1] <= y <= outer[3]
+
+
+def _moved(box: Box, before: Box, now: Box) -> Box:
+    """Returns where a box is that lies in another, of which `before` and `now` are known."""
+    x, y = (_common(now[edge] - before[edge], now[edge + 2] - before[edge + 2]) for edge in (0, 1))
+    return box[0] + x, box[1] + y, box[2] + x, box[3] + y
+
+
+def _common(one: float, other: float) -> float:
+    """Returns the motion that two edges have in common."""
+    return min(one, other, key=abs) if one * other > 0 else 0.0
 
 
 def _placed(box: Box, outer: Box) -> Box:
@@ -180,10 +194,3 @@ def _placed(box: Box, outer: Box) -> Box:
     width, height = outer[2] - outer[0], outer[3] - outer[1]
     left, top = outer[:2]
     return left + box[0] * width, top + box[1] * height, left + box[2] * width, top + box[3] * height
-
-
-def _share(box: Box, outer: Box) -> Box:
-    """Returns in shares of `outer` what `box` is in shares of the picture."""
-    width, height = outer[2] - outer[0], outer[3] - outer[1]
-    left, top = outer[:2]
-    return (box[0] - left) / width, (box[1] - top) / height, (box[2] - left) / width, (box[3] - top) / height

@@ -11,7 +11,7 @@ from segmentation.config import ACTIVATIONS, CODECS, MAX_DELAY, MAX_PIXELS, STAG
 from segmentation.effect import CHOICES
 from segmentation.errors import ConfigError
 from segmentation.model_types import SEGMENTATION, TASKS, TYPES
-from segmentation.options import Format, Interval, Options, Quality
+from segmentation.options import Format, Interval, Options, Quality, ResultsFormat, Track
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 
 _EXAMPLES = (
@@ -89,6 +89,7 @@ def make_parser() -> Parser:
     add("--json", action="store_true", help="print a JSON report on stdout, a line for each input")
     add("--plan", action="store_true", help="print the implementation of each stage, and why, and stop")
     _add_effect(parser)
+    _add_instances(parser)
     _add_live(parser)
     _add_output(parser)
     _add_model(parser)
@@ -139,6 +140,25 @@ def _add_effect(parser: argparse.ArgumentParser) -> None:
     add("--allow", type=name_list, metavar="NAME,...", help="playlists, private (addresses); default: neither")
     add("--max-pixels", type=int, metavar="N", help=f"refuse larger frames (default: {MAX_PIXELS})")
     add("--max-duration", type=_time, metavar="TIME", help="refuse longer inputs (default: any length)")
+
+
+def _add_instances(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of who is who."""
+    add = parser.add_argument_group("who is who").add_argument
+    add(
+        "--track",
+        choices=get_args(Track),
+        help="tell people apart and give them ids, by overlap, also by motion, also by colors (default: balanced where "
+        "another option needs ids, else none)",
+    )
+    add("--keep", metavar="id:N,...|largest|nearest|first", help="keep these people alone (default: all)")
+    add("--pick", metavar="X,Y@TIME", help="keep whoever is at this point at this time, before and after too")
+    add(
+        "--count",
+        action="append",
+        metavar="line:X1,Y1,X2,Y2|zone:X1,Y1,...",
+        help="count people over a line or in a zone, in pixels of the upright picture; may be repeated",
+    )
 
 
 def _add_live(parser: argparse.ArgumentParser) -> None:
@@ -195,6 +215,11 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     )
     add("--verify", action="store_true", help="check the output afterwards, against the input")
     add("--results", metavar="FILE|FOLDER", help="also write the classes, areas and boxes of each frame, as JSON lines")
+    add(
+        "--results-format",
+        choices=get_args(ResultsFormat),
+        help="of the results: JSON lines, COCO's JSON or MOT's text (default: lines)",
+    )
     add("--rle", action="store_true", help="add the masks to the results, as COCO's run lengths")
     add("--save-masks", metavar="FILE.mkv|FOLDER", help="also write the masks as a video, for --masks")
 

@@ -55,6 +55,23 @@ class MaskedFrame:
         """The mask (H, W) float32 in 0..1, the probability of the kept classes."""
         return enlarged(self._small_mask, upright_size(self._info))
 
+    @property
+    def seconds(self) -> float:
+        """The time in seconds from the video's beginning."""
+        return float(self.time - self._info.start)
+
+    def id_at(self, point: tuple[float, float]) -> int:
+        """Returns the id of the instance at a pixel (x, y) of `image`, 0 for none."""
+        if self.instances is None:
+            return 0
+        width, height = upright_size(self._info)
+        label_map = self.instances.label_map
+        row, column = int(point[1] * label_map.shape[0] / height), int(point[0] * label_map.shape[1] / width)
+        if not (0 <= row < label_map.shape[0] and 0 <= column < label_map.shape[1]):
+            return 0
+        number = int(label_map[row, column])
+        return self.instances.instances[number - 1].id if number else 0
+
 
 def masked_frames(resources: Resources, given: Input, config: Config) -> Generator[MaskedFrame, None, None]:
     """Yields the frames of `given`. Everything is opened at the first frame, and closed with the generator.

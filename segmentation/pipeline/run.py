@@ -27,6 +27,7 @@ from segmentation.media.live_address import source_label
 from segmentation.models.model import Model
 from segmentation.output_stream import Target
 from segmentation.pipeline.compositor import Compositor
+from segmentation.pipeline.counts import CountSink
 from segmentation.pipeline.instance_steps import make_instance_steps
 from segmentation.pipeline.mask_source import MaskSource, SavedMasks
 from segmentation.pipeline.mask_stages import load_network, make_transfer
@@ -102,6 +103,7 @@ class Run:
             dropped={} if live is None else live.dropped_in(self._frames),
             reconnects=0 if live is None else live.reconnects,
             latency={} if live is None else live.latencies.summary(),
+            counts={} if self._counts is None else self._counts.total,
             complete=self._complete,
             seconds=round(seconds, 3),
             fps=round(self._frames / seconds, 2),
@@ -150,8 +152,11 @@ class Run:
         kept = self._model.kept if self._model is not None else ()
         self._records: list[Sink] = []
         self._classes = self._saved.about.classes if self._saved is not None else kept
+        self._counts = CountSink(info, config) if config.count else None
+        if self._counts is not None:
+            self._records.append(self._counts)
         if config.results is not None:
-            results = Results(self._outputs.main.seconds, info, self._classes, config)
+            results = Results(self._outputs.main.seconds, info, self._classes, config, self._counts)
             self._records.append(exits.enter_context(results))
         if config.save_masks is not None:
             assert self._model is not None, "Config refuses save_masks with masks"

@@ -25,6 +25,7 @@ class Track:
         self.expected = shape  # the shape where it is expected in the current frame
         self.look = look
         self.seen = time  # seconds, when it was last seen
+        self.alone = 0.0  # seconds for which it was seen as a whole
         self.hits = 1
         self.merged = False  # whether it was a part of a component in the last frame
         self._motion = EdgeMotion(shape.edges, time)
@@ -47,6 +48,7 @@ class Track:
     def see(self, instance: Instance, shape: Silhouette, look: Histogram | None, time: float) -> None:
         """Takes what was seen of the thing alone."""
         self._motion.update(shape.edges, time, _DOUBT if self.merged else 1.0)
+        self.alone += time - self.seen
         self.shape = self.expected = shape
         if look is not None:
             self.look = look if self.look is None else mixed(self.look, look)

@@ -29,7 +29,10 @@ HIDDEN = 2.0  # the same for one that is expected within a component of others
 SURE = 0.6  # score from which an instance may begin a track
 _LIKE = 0.1  # least similarity of an instance and a track, a mean of mask IoU and box IoU
 _INSIDE = 0.5  # share of a track's shape in a component that makes the track a part of it
+_ALONE = 0.4  # seconds that a thing must have been alone, or it is a piece of the one that it grows together with
+_BESIDE = 0.3  # share of the lower thing's height that both must have beside each other, or one is a piece of the other
 _PIECE = 0.7  # share of a component in a track's box that makes it a piece of that thing
+_SMALL = 0.25  # share of a thing's area up to which a component beside it may be a piece of it
 _NEAR = 0.6  # of the root of a thing's area: how far from its place a lost thing may appear again, at once
 _SPREAD = 1.0  # the same for each second that the thing was lost
 _GROWTH = 2.5  # the most by which a thing's area may differ when it appears again
@@ -119,7 +122,7 @@ class Tracker:
         shown: list[_Shown] = []
         for one in seen:
             tracks = owners.get(one.number, [])
-            known = [track for track in tracks if track.id] or tracks  # several may be, as there are no doubtful parts
+            known = self._without_pieces(tracks)
             if len(known) > 1:
                 shown += _parts(one, known, label_map, time)
             elif known:
@@ -133,15 +136,28 @@ class Tracker:
                     shown[-1] = (self._tracks[-1], one.instance, one.shape)
         return shown
 
+    def _without_pieces(self, tracks: list[Track]) -> list[Track]:
+        """Returns those of the tracks that share a component which are things of their own. The others end."""
+        if len(tracks) < 2:
+            return tracks
+        whole: list[Track] = []
+        for track in sorted(tracks, key=lambda track: (-track.alone, track.id)):
+            if not whole or (track.alone >= _ALONE and all(_beside(track.expected, other.expected) for other in whole)):
+                whole.append(track)
+            else:
+                self._tracks.remove(track)
+        return whole
+
     def _pieces(self, seen: Sequence[_Seen], owners: dict[int, list[Track]]) -> dict[Track, list[Silhouette]]:
         """Returns the components that nobody owns, by the track in whose box they are."""
-        whole = [tracks[0] for tracks in owners.values() if len(tracks) == 1]
+        main = {owners[one.number][0]: one.shape for one in seen if len(owners.get(one.number, ())) == 1}
+        whole = list(main)
         pieces: dict[Track, list[Silhouette]] = {}
         for one in seen:
             if one.number not in owners:
-                inside, track = max(((_share_inside(one.shape, t), k) for k, t in enumerate(whole)), default=(0.0, 0))
-                if inside >= _PIECE:
-                    pieces.setdefault(whole[track], []).append(one.shape)
+                inside, k = max(((_share_inside(one.shape, t), k) for k, t in enumerate(whole)), default=(0.0, 0))
+                if inside >= _PIECE and _may_be_piece(one.shape, main[whole[k]]):
+                    pieces.setdefault(whole[k], []).append(one.shape)
         return pieces
 
     def _end_tracks(self, shown: Sequence[_Shown], label_map: NDArray[np.uint8], time: float) -> None:
@@ -203,6 +219,17 @@ def _distance(track: Track, one: _Seen) -> float:
     edges, others = track.edges, one.shape.edges
     apart = float(np.linalg.norm((edges[:2] + edges[2:] - others[:2] - others[2:]) / 2))
     return apart / float(np.sqrt(np.prod(edges[2:] - edges[:2])))
+
+
+def _may_be_piece(shape: Silhouette, main: Silhouette) -> bool:
+    return shape.area <= _SMALL * main.area or not _beside(shape, main)
+
+
+def _beside(one: Silhouette, other: Silhouette) -> bool:
+    """Returns whether two things have enough rows in common to stand beside each other, not on each other."""
+    (_, top, _, bottom), (_, others_top, _, others_bottom) = one.edges, other.edges
+    common = min(bottom, others_bottom) - max(top, others_top)
+    return bool(common >= _BESIDE * min(bottom - top, others_bottom - others_top))
 
 
 def _share_inside(shape: Silhouette, track: Track) -> float:

@@ -174,7 +174,7 @@ def test_faces_are_those_that_opencvs_own_reader_of_this_network_finds() -> None
     model = model_of(path)
     seen = 0
     folder = real("people/stills/scenes-gov")
-    for file in sorted(folder.iterdir())[:40]:
+    for file in sorted(folder.iterdir())[::8][:12]:
         picture = cv2.imread(str(file))
         assert picture is not None
         info = make_info(picture.shape[1], picture.shape[0], COLOR)
@@ -197,14 +197,14 @@ def test_faces_are_those_that_opencvs_own_reader_of_this_network_finds() -> None
         assert [one.score for one in ours.instances] == pytest.approx(theirs[:, 14].tolist(), abs=0.01)
         assert np.abs(boxes - np.clip(corners, low, high)).max(initial=0) < 1
         seen += len(theirs)
-    assert seen >= 20, "so few faces that nothing is compared"
+    assert seen >= 10, "so few faces that nothing is compared"
 
 
 @pytest.mark.parametrize(("name", "label"), [("faces-yunet", "face"), ("faces-masked-rfb640", "bare")])
 def test_a_portrait_shows_one_face_in_its_upper_half(name: str, label: str) -> None:
     model = model_of(real(f"models/{name}.onnx"))
     right = 0
-    shown = portraits(20)
+    shown = portraits(10)
     for picture in shown:
         instances = frame_of(found_in(model, picture)).instances
         right += len(instances) == 1 and instances[0].label == label and 0.2 < instances[0].box[1] + 0.3 < 0.9

@@ -11,10 +11,12 @@ from segmentation.model_types import Tensor
 from segmentation.models.tensor_form import FLOATS, INTEGERS
 
 # By task: the names of the outputs that are read, where they are settled; otherwise the outputs are read in order.
+# `MASKS` may be missing, as in networks that find boxes alone.
+MASKS = "masks"
 OUTPUTS: dict[str, tuple[str, ...]] = {
-    "rf-detr": ("dets", "labels", "masks"),
-    "rtmdet-ins": ("dets", "labels", "masks"),
-    "mask-rcnn": ("boxes", "labels", "scores", "masks"),
+    "rf-detr": ("dets", "labels", MASKS),
+    "rtmdet-ins": ("dets", "labels", MASKS),
+    "mask-rcnn": ("boxes", "labels", "scores", MASKS),
     "yunet": tuple(f"{kind}_{stride}" for kind in ("cls", "obj", "bbox") for stride in (8, 16, 32)),
     "ssd": ("scores", "boxes"),
     "yolo-seg": (),
@@ -70,9 +72,9 @@ def task_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> str | None:
     integers = {node.name for node in outputs if node.type in INTEGERS}
     if set(OUTPUTS["yunet"]) <= shapes.keys():
         return "yunet"
-    if set(OUTPUTS["mask-rcnn"]) <= shapes.keys() and "labels" in integers:
+    if {"boxes", "labels", "scores"} <= shapes.keys() and "labels" in integers:
         return "mask-rcnn"
-    if set(OUTPUTS["rf-detr"]) <= shapes.keys() and len(shapes["masks"]) == 4:
+    if {"dets", "labels"} <= shapes.keys():
         return "rtmdet-ins" if "labels" in integers else "rf-detr"
     if shapes.keys() == {"scores", "boxes"} and [len(shape) for shape in shapes.values()] == [3, 3]:
         return "ssd"
@@ -105,7 +107,7 @@ def _cells(height: int | str | None, width: int | str | None) -> int | None:
 def named_outputs(task: str, outputs: Sequence[Tensor], path: object) -> tuple[str, ...]:
     """Returns the names of the outputs that `task` reads. Raises `ModelError` if the file lacks one."""
     names = [node.name for node in outputs if node.type in (*FLOATS, *INTEGERS)]
-    wanted = OUTPUTS[task]
+    wanted = tuple(name for name in OUTPUTS[task] if name != MASKS or name in names)
     missing = [name for name in wanted if name not in names]
     if missing or len(names) < _NEEDED.get(task, 1):
         what = f"an output {missing[0]}" if missing else f"{_NEEDED.get(task, 1)} outputs"

@@ -71,30 +71,36 @@ def read(outputs: Outputs, form: Detection, size: Size, keep: Collection[int]) -
 
 def _rf_detr(outputs: Outputs, size: Size) -> Candidates:
     """roboflow/rf-detr, models/lwdetr.py, PostProcess: a query and a class are one proposal; scores are sigmoids."""
-    boxes, labels, masks = outputs
+    boxes, labels, *masks = outputs
     classes = labels.shape[1]
     return Candidates(
         boxes=np.repeat(boxes, classes, axis=0),
         scores=_sigmoid(labels).ravel(),
         classes=np.tile(np.arange(classes), len(labels)),
-        masks=lambda rows: masks[rows // classes],
+        masks=(lambda rows: masks[0][rows // classes]) if masks else None,
         logits=True,
     )
 
 
 def _rtmdet_ins(outputs: Outputs, size: Size) -> Candidates:
     """open-mmlab/mmdeploy, dense_heads/rtmdet_ins_head.py: after NMS, with masks after their sigmoid."""
-    boxes, labels, masks = outputs
+    boxes, labels, *masks = outputs
     return Candidates(
-        boxes=boxes[:, :4], scores=boxes[:, 4], classes=labels.astype(np.intp), masks=lambda rows: masks[rows]
+        boxes=boxes[:, :4],
+        scores=boxes[:, 4],
+        classes=labels.astype(np.intp),
+        masks=(lambda rows: masks[0][rows]) if masks else None,
     )
 
 
 def _mask_rcnn(outputs: Outputs, size: Size) -> Candidates:
     """pytorch/vision, models/detection/mask_rcnn.py and roi_heads.py: masks (n, 1, H, W) are probabilities in place."""
-    boxes, labels, scores, masks = outputs
+    boxes, labels, scores, *masks = outputs
     return Candidates(
-        boxes=boxes, scores=scores, classes=labels.astype(np.intp), masks=lambda rows: masks[rows].reshape(-1, *size)
+        boxes=boxes,
+        scores=scores,
+        classes=labels.astype(np.intp),
+        masks=(lambda rows: masks[0][rows].reshape(-1, *size)) if masks else None,
     )
 
 

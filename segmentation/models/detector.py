@@ -10,7 +10,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from segmentation.errors import ModelError
-from segmentation.models.detection import Detection
+from segmentation.models.detection import MASKS, OUTPUTS, Detection
 from segmentation.models.detections import Detections, read
 from segmentation.models.tensor_form import Form, to_input
 
@@ -85,7 +85,7 @@ def class_count(outputs: list[NDArray[Any]], task: str, path: object) -> int | N
     Raises `ModelError` if the outputs are not those of the task.
     """
     ranks = tuple(output.ndim for output in outputs)
-    if ranks != _RANKS[task]:
+    if ranks != _RANKS[task] and not (MASKS in OUTPUTS[task] and ranks == _RANKS[task][:-1]):
         raise ModelError(f"{path}: its outputs for a picture are {_shapes(outputs)}, which are not those of {task}")
     if task == "yunet":
         return 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +18,8 @@ from segmentation.models.detection import Place
 from segmentation.models.detector import Detector, OutputReader
 from segmentation.models.model import Model, load_model, open_session
 from segmentation.then_option import Then
+
+log = logging.getLogger(__name__)
 
 CROP_SIZE = (320, 320)  # height, width at which networks of several sizes see crops
 
@@ -42,6 +45,7 @@ class SecondaryNetwork:
         keep = tuple(number for number, label in enumerate(model.labels) if label not in BACKGROUNDS)
         size = CROP_SIZE if model.sizes else (model.height, model.width)
         self.model: Model = replace(model, keep=keep, height=size[0], width=size[1], sizes=())
+        log.info("then %s: %s, %s at %dx%d", then.name, then.file, model.detection.task, *size)
         options = ort.SessionOptions()
         options.intra_op_num_threads = core_count()
         session = open_session(model.path, options)

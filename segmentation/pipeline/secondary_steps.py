@@ -29,6 +29,7 @@ GROWTH = 1.2  # of a box's area, from which on the network looks again
 FRESH = 0.1  # seconds for which a detector's answer is kept
 FORGET = 5.0  # seconds after which the answer about an instance that is not seen is dropped
 MARGIN = 0.5  # of a box's shorter side: what a detector sees around it, as in the pictures that it was trained with
+LEAST = 12  # pixels of a box's shorter side: in less nothing can be told
 _SAME = 0.3  # IoU from which what is found again has the id that it had
 
 
@@ -87,7 +88,7 @@ class Within:
         questions = []
         for place, (frame, time) in enumerate(zip(frames, times, strict=True)):
             for number, one in enumerate(frame.instances, 1):
-                if not self._network.then.looks_at(one.label):
+                if not self._network.then.looks_at(one.label) or self._shorter_side(one.box) < LEAST:
                     continue
                 known = answer = self._known.get(one.id) if one.id else None
                 if answer is None or not answer.holds(one.box, time, forever=self._network.classifies):
@@ -125,8 +126,13 @@ class Within:
         if self._network.classifies:
             return box
         width, height = shape_shown(self._info, self._info.width, self._info.height)
-        margin = MARGIN * min((box[2] - box[0]) * width, (box[3] - box[1]) * height)
+        margin = MARGIN * self._shorter_side(box)
         return box[0] - margin / width, box[1] - margin / height, box[2] + margin / width, box[3] + margin / height
+
+    def _shorter_side(self, box: Box) -> float:
+        """Returns the shorter side of a box in pixels of the picture."""
+        width, height = shape_shown(self._info, self._info.width, self._info.height)
+        return min((box[2] - box[0]) * width, (box[3] - box[1]) * height)
 
     def _identified(self, found: Sequence[Finding], question: _Question) -> list[tuple[Finding, int]]:
         """Returns what was found with ids: those that it had when the network looked at the instance before."""

@@ -67,6 +67,19 @@ def found_by(path: Path, **options: object) -> Detections:
     return Detector(open_session(path), model)(np.full((2, 3, SIZE, SIZE), 0.5, np.float32))[1]
 
 
+@pytest.mark.parametrize("task", ["rf-detr", "rtmdet-ins", "mask-rcnn"])
+def test_masks_may_be_missing(tmp_path: Path, task: str) -> None:
+    """As in networks of the same families that find boxes alone."""
+    outputs = outputs_of(task)
+    path = make_detector(tmp_path / "m.onnx", outputs, size=(SIZE, SIZE), single=task == "mask-rcnn")
+    boxes = {name: array for name, array in outputs.items() if name != "masks"}
+    alone = make_detector(tmp_path / "n.onnx", boxes, size=(SIZE, SIZE), single=task == "mask-rcnn")
+    labels = tuple(f"c{i}" for i in range(5 if task == "rf-detr" else 7))
+    whole, found = found_by(path, labels=labels), found_by(alone, labels=labels)
+    assert (found.boxes == whole.boxes).all() and (found.scores == whole.scores).all()
+    assert whole.masks is not None and found.masks is None
+
+
 @pytest.mark.parametrize("task", REFERENCES)
 def test_each_layout_gives_what_its_published_formulas_give(tmp_path: Path, task: str) -> None:
     outputs = outputs_of(task)

@@ -20,7 +20,7 @@ from segmentation import Config, ConfigError, Segmenter, segment
 from segmentation.frames import FULL, Color, HostTransfer, MaskedBatch
 from segmentation.instances import Box, FrameInstances, Instance
 from segmentation.models.secondary import SecondaryNetwork
-from segmentation.pipeline.secondary_steps import FORGET, FRESH, GROWTH, Within
+from segmentation.pipeline.secondary_steps import FORGET, FRESH, GROWTH, LEAST, Within
 from segmentation.stages.tracking.choice import selection
 from segmentation.then_option import Then
 
@@ -106,6 +106,12 @@ def test_other_labels_are_left_alone(spots: Counted) -> None:
     given = frame_with(person(label="car"))
     (frame,) = found(step(spots), masked([given]))
     assert frame.instances == given.instances
+    assert spots.crops == []
+
+
+def test_what_is_too_small_is_not_looked_at(spots: Counted) -> None:
+    given = frame_with(person((0.25, 0.25, 0.75, 0.25 + (LEAST - 1) / 64)))
+    assert found(step(spots), masked([given]))[0].instances == given.instances
     assert spots.crops == []
 
 

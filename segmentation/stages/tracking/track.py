@@ -11,6 +11,8 @@ from segmentation.stages.tracking.motion import EdgeMotion
 from segmentation.stages.tracking.silhouette import Edges, Silhouette
 
 CONFIRMED = 2  # frames in which a thing is seen before it gets an id
+_CUT = 0.6  # share of the expected shape below which what was seen is a piece of it
+_PATIENCE = 0.5  # seconds after which such a piece is the thing's new shape
 _DOUBT = 3.0  # how much less the place of a part of a component says than that of a whole one
 
 
@@ -27,6 +29,7 @@ class Track:
         self.seen = time  # seconds, when it was last seen
         self.alone = 0.0  # seconds for which it was seen as a whole
         self.hits = 1
+        self._whole = time  # seconds, when it was last seen as a whole or as another shape
         self.merged = False  # whether it was a part of a component in the last frame
         self._motion = EdgeMotion(shape.edges, time)
 
@@ -45,11 +48,19 @@ class Track:
         """The edges of the expected shape."""
         return self.expected.edges
 
+    def is_cut(self, shape: Silhouette, inside: int, time: float) -> bool:
+        """Returns whether what was seen is only a piece of the thing, as networks lose arms and legs for a while.
+
+        `inside` is the number of pixels of the expected shape in the picture.
+        """
+        return shape.area < _CUT * inside and time - self._whole < _PATIENCE
+
     def see(self, instance: Instance, shape: Silhouette, look: Histogram | None, time: float) -> None:
         """Takes what was seen of the thing alone."""
         self._motion.update(shape.edges, time, _DOUBT if self.merged else 1.0)
         self.alone += time - self.seen
         self.shape = self.expected = shape
+        self._whole = time
         if look is not None:
             self.look = look if self.look is None else mixed(self.look, look)
         self._seen(instance, time)

@@ -28,7 +28,9 @@ LOST = 1.0  # seconds without being seen after which a track ends
 HIDDEN = 2.0  # the same for one that is expected within a component of others
 SURE = 0.6  # score from which an instance may begin a track
 _LIKE = 0.1  # least similarity of an instance and a track, a mean of mask IoU and box IoU
-_INSIDE = 0.5  # share of a track's shape in a component that makes the track a part of it
+_INSIDE = 0.5  # share of a track's shape in components that makes the track a part of them
+_CLAIM = 0.3  # share of a track's shape in one component that makes the track a part of that
+_COVERED = 0.5  # share of a component in a track's shape that does so too
 _ALONE = 0.4  # seconds that a thing must have been alone, or it is a piece of the one that it grows together with
 _BESIDE = 0.3  # share of the lower thing's height that both must have beside each other, or one is a piece of the other
 _PIECE = 0.7  # share of a component in a track's box that makes it a piece of that thing
@@ -50,6 +52,15 @@ class _Seen:
     look: Histogram | None
 
 
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Tracks, and the instances that are theirs together."""
+
+    tracks: list[Track]
+    seen: list[_Seen]
+
+
+_Shared = dict[Track, NDArray[np.int64]]  # the pixels that a track's shape shares with each instance, by its number
 _Score = Callable[[Track, _Seen], float]
 _Shown = tuple[Track | None, Instance, Silhouette]
 
@@ -76,35 +87,25 @@ class Tracker:
         seen = _seen(found, colors)
         for track in self._tracks:
             track.expect(time, frame, moving=self._moving)
-        owners = self._associate(seen, found.label_map, time)
-        shown = self._settle(seen, owners, found.label_map, time)
+        shared = {track: track.expected.counts(found.label_map, len(seen)) for track in self._tracks}
+        owners = self._associate(seen, shared, time)
+        shown = self._settle(self._groups(seen, owners, shared), shared, frame, time)
         self._end_tracks(shown, found.label_map, time)
         return _with_ids(shown, frame) if self._split else _in_place(found, shown)
 
-    def _associate(self, seen: Sequence[_Seen], label_map: NDArray[np.uint8], time: float) -> dict[int, list[Track]]:
-        """Returns the tracks of each instance by its number; there may be several if components are split."""
-        owners: dict[int, list[Track]] = {}
-        shared = {track: track.expected.counts(label_map, len(seen)) for track in self._tracks}
+    def _associate(self, seen: Sequence[_Seen], shared: _Shared, time: float) -> dict[int, Track]:
+        """Returns the track of each instance by its number, where one is clear."""
+        owners: dict[int, Track] = {}
         sure = [one for one in seen if one.instance.score >= SURE]
         weak = [one for one in seen if one.instance.score < SURE]
-        self._match(owners, sure, lambda track, one: _similarity(track, one, int(shared[track][one.number])), _LIKE)
-        self._match(owners, weak, lambda track, one: _similarity(track, one, int(shared[track][one.number])), _LIKE)
-        self._match(owners, sure, lambda track, one: _return(track, one, time), 0.0)
-        if self._split:
-            for track in self._left(owners):
-                number = 1 + int(np.argmax(shared[track][1:])) if seen else 0
-                if track.id and number and shared[track][number] >= _INSIDE * track.expected.area:
-                    owners.setdefault(number, []).append(track)
+        for several in (sure, weak):
+            self._match(owners, several, lambda track, one: _similarity(track, one, shared[track]), _LIKE)
+        self._match(owners, sure, lambda track, one: _return(track, one, shared[track], time), 0.0)
         return owners
 
-    def _left(self, owners: dict[int, list[Track]]) -> list[Track]:
-        """Returns the tracks that own no instance."""
-        taken = {track for several in owners.values() for track in several}
-        return [track for track in self._tracks if track not in taken]
-
-    def _match(self, owners: dict[int, list[Track]], seen: Sequence[_Seen], score: _Score, least: float) -> None:
+    def _match(self, owners: dict[int, Track], seen: Sequence[_Seen], score: _Score, least: float) -> None:
         """Associates tracks and instances that are left so that the sum of their scores is largest."""
-        tracks = self._left(owners)
+        tracks = [track for track in self._tracks if track not in owners.values()]
         free = [one for one in seen if one.number not in owners]
         if not tracks or not free:
             return
@@ -112,28 +113,38 @@ class Tracker:
         _, columns, _ = lap.lapjv(costs, extend_cost=True, cost_limit=1 - least)
         for track, column in zip(tracks, columns, strict=True):
             if column >= 0:
-                owners[free[column].number] = [track]
+                owners[free[column].number] = track
 
-    def _settle(
-        self, seen: Sequence[_Seen], owners: dict[int, list[Track]], label_map: NDArray[np.uint8], time: float
-    ) -> list[_Shown]:
-        """Updates the tracks with what they own. Returns the frame's instances, of which some may have no track."""
-        pieces = self._pieces(seen, owners) if self._split else {}
+    def _groups(self, seen: Sequence[_Seen], owners: dict[int, Track], shared: _Shared) -> list[_Group]:
+        """Returns the instances with their tracks: several tracks in one component, several pieces of one thing."""
+        groups = {one.number: _Group([owners[one.number]] if one.number in owners else [], [one]) for one in seen}
+        if self._split:
+            for track in self._tracks:
+                if track.id and track not in owners.values():
+                    _join(groups, _claims(track, seen, shared[track]), [track])
+            for one in seen:
+                if not groups[one.number].tracks:
+                    _join(groups, [one.number, *_pieces_of(one, groups)], [])
+        unique = {id(group): group for group in groups.values()}
+        return list(unique.values())
+
+    def _settle(self, groups: Sequence[_Group], shared: _Shared, frame: tuple[int, ...], time: float) -> list[_Shown]:
+        """Updates the tracks with what is theirs. Returns the frame's instances, of which some may have no track."""
         shown: list[_Shown] = []
-        for one in seen:
-            tracks = owners.get(one.number, [])
-            known = self._without_pieces(tracks)
-            if len(known) > 1:
-                shown += _parts(one, known, label_map, time)
-            elif known:
-                shape = _joined([one.shape, *pieces.get(known[0], ())])
-                known[0].see(one.instance, shape, one.look, time)
-                shown.append((known[0], one.instance, shape))
-            elif not any(one.shape in several for several in pieces.values()):
-                shown.append((None, one.instance, one.shape))
-                if one.instance.score >= SURE:
-                    self._tracks.append(Track(one.instance, one.shape, one.look, time))
-                    shown[-1] = (self._tracks[-1], one.instance, one.shape)
+        for group in groups:
+            tracks, instance = self._without_pieces(group.tracks), group.seen[0].instance
+            shape = _joined([one.shape for one in group.seen])
+            if not tracks:
+                track = None
+                if instance.score >= SURE:
+                    track = Track(instance, shape, group.seen[0].look, time)
+                    self._tracks.append(track)
+                shown.append((track, instance, shape))
+            elif len(tracks) == 1 and not (self._split and tracks[0].is_cut(shape, int(shared[tracks[0]].sum()), time)):
+                tracks[0].see(instance, shape, group.seen[0].look, time)
+                shown.append((tracks[0], instance, shape))
+            else:
+                shown += _parts(instance, shape, tracks, frame, time)
         return shown
 
     def _without_pieces(self, tracks: list[Track]) -> list[Track]:
@@ -147,18 +158,6 @@ class Tracker:
             else:
                 self._tracks.remove(track)
         return whole
-
-    def _pieces(self, seen: Sequence[_Seen], owners: dict[int, list[Track]]) -> dict[Track, list[Silhouette]]:
-        """Returns the components that nobody owns, by the track in whose box they are."""
-        main = {owners[one.number][0]: one.shape for one in seen if len(owners.get(one.number, ())) == 1}
-        whole = list(main)
-        pieces: dict[Track, list[Silhouette]] = {}
-        for one in seen:
-            if one.number not in owners:
-                inside, k = max(((_share_inside(one.shape, t), k) for k, t in enumerate(whole)), default=(0.0, 0))
-                if inside >= _PIECE and _may_be_piece(one.shape, main[whole[k]]):
-                    pieces.setdefault(whole[k], []).append(one.shape)
-        return pieces
 
     def _end_tracks(self, shown: Sequence[_Shown], label_map: NDArray[np.uint8], time: float) -> None:
         """Forgets the tracks that were lost for too long, and gives ids to those that were seen often enough."""
@@ -191,20 +190,23 @@ def _seen(found: FrameInstances, colors: Colors | None) -> list[_Seen]:
     return seen
 
 
-def _similarity(track: Track, one: _Seen, shared: int) -> float:
-    """Returns 0 to 1 for places and shapes that are alike, below 0 for two things."""
-    if track.label != one.instance.label:
-        return -1.0
-    masks = shared / (track.expected.area + one.shape.area - shared)
-    place = (masks + box_iou(track.edges, one.shape.edges)) / 2
-    if track.merged and track.look is not None and one.look is not None and _distance(track, one) < 1:
-        return (1 - _LOOK) * place + _LOOK * likeness(track.look, one.look)
-    return place
+def _similarity(track: Track, one: _Seen, shared: NDArray[np.int64]) -> float:
+    """Returns 0 to 1 for places and shapes that are alike, below 0 for two things.
+
+    `shared` has the pixels that the track's shape shares with each instance, by its number.
+    """
+    area = track.expected.area
+    elsewhere = shared[1:].sum() - shared[one.number]
+    if track.label != one.instance.label or (one.shape.area < area / _GROWTH and elsewhere >= _CLAIM * area):
+        return -1.0  # another thing, or a piece, while much of the track is in something else
+    both = int(shared[one.number])
+    masks = both / (area + one.shape.area - both)
+    return (masks + box_iou(track.edges, one.shape.edges)) / 2
 
 
-def _return(track: Track, one: _Seen, time: float) -> float:
+def _return(track: Track, one: _Seen, shared: NDArray[np.int64], time: float) -> float:
     """Returns the same for a track that was lost, by its distance."""
-    growth = one.shape.area / track.shape.area
+    growth = one.shape.area / max(1, int(shared.sum()))
     if track.label != one.instance.label or not 1 / _GROWTH < growth < _GROWTH:
         return -1.0
     near = 1 - _distance(track, one) / (_NEAR + _SPREAD * (time - track.seen))
@@ -221,8 +223,41 @@ def _distance(track: Track, one: _Seen) -> float:
     return apart / float(np.sqrt(np.prod(edges[2:] - edges[:2])))
 
 
-def _may_be_piece(shape: Silhouette, main: Silhouette) -> bool:
-    return shape.area <= _SMALL * main.area or not _beside(shape, main)
+def _claims(track: Track, seen: Sequence[_Seen], shared: NDArray[np.int64]) -> list[int]:
+    """Returns the numbers of the components in which a track is that owns none."""
+    area = track.expected.area
+    if shared[1:].sum() < _INSIDE * area:
+        return []
+    return [
+        one.number
+        for one in seen
+        if one.instance.label == track.label
+        and (shared[one.number] >= _CLAIM * area or shared[one.number] >= _COVERED * one.shape.area)
+    ]
+
+
+def _join(groups: dict[int, _Group], numbers: Sequence[int], tracks: Sequence[Track]) -> None:
+    """Makes one group of those of several instances, and adds tracks to it."""
+    several = list({id(groups[number]): groups[number] for number in numbers}.values())
+    if not several:
+        return
+    joined = _Group(
+        [*(track for group in several for track in group.tracks), *tracks],
+        sorted((one for group in several for one in group.seen), key=lambda one: -one.shape.area),
+    )
+    for one in joined.seen:
+        groups[one.number] = joined
+
+
+def _pieces_of(one: _Seen, groups: dict[int, _Group]) -> list[int]:
+    """Returns the number of a component to whose thing another one belongs, as it lies in the thing's box; or none."""
+    whole = [group for group in groups.values() if len(group.tracks) == 1]
+    inside, k = max(((_share_inside(one.shape, g.tracks[0]), k) for k, g in enumerate(whole)), default=(0.0, 0))
+    if inside < _PIECE or one.instance.label != whole[k].tracks[0].label:
+        return []
+    main = whole[k].seen[0].shape
+    may_be = one.shape.area <= _SMALL * main.area or not _beside(one.shape, main)
+    return [whole[k].seen[0].number] if may_be else []
 
 
 def _beside(one: Silhouette, other: Silhouette) -> bool:
@@ -239,16 +274,21 @@ def _share_inside(shape: Silhouette, track: Track) -> float:
     return float(np.prod(np.maximum(sides, 0)) / np.prod(edges[2:] - edges[:2]))
 
 
-def _parts(one: _Seen, tracks: Sequence[Track], label_map: NDArray[np.uint8], time: float) -> list[_Shown]:
-    """Updates the tracks that share a component, and returns the part of each that is not hidden."""
-    placed = fit(label_map == one.number, [track.expected for track in tracks])
+def _parts(
+    instance: Instance, shape: Silhouette, tracks: Sequence[Track], frame: tuple[int, ...], time: float
+) -> list[_Shown]:
+    """Updates the tracks that share a shape, and returns the part of each that is not hidden."""
+    place = np.zeros(frame, bool)
+    there, here = shape.within(frame)
+    place[there] = shape.pixels[here]
+    placed = fit(place, [track.expected for track in tracks])
     parts: list[_Shown] = []
-    for track, shape, part in zip(tracks, placed, divide(one.shape, placed), strict=True):
+    for track, moved, part in zip(tracks, placed, divide(shape, placed), strict=True):
         if part is None:
             track.merged = True
         else:
-            track.see_part(one.instance, shape, label_map.shape, time)
-            parts.append((track, one.instance, part))
+            track.see_part(instance, moved, frame, time)
+            parts.append((track, instance, part))
     return parts
 
 

@@ -40,7 +40,6 @@ class Detection:
     nms: float | None = (
         None  # IoU of two boxes of a class, above which the lower score goes; `None`: the network did it
     )
-    single: bool = False  # the input is one picture (3, H, W), and no output has a batch dimension
 
 
 class Place(NamedTuple):

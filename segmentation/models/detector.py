@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from segmentation.errors import ModelError
-from segmentation.models.detection import MASKS, OUTPUTS, Detection
+from segmentation.models.detection import MASKS, OUTPUTS
 from segmentation.models.detections import Detections, read
 from segmentation.models.tensor_form import Form, to_input
 
@@ -44,11 +44,10 @@ class OutputReader:
     """Runs a session on pictures and returns the outputs of each picture, in batches of the size that is fixed."""
 
     def __init__(
-        self, session: ort.InferenceSession, input_name: str, detection: Detection, form: Form, batch: int | None
+        self, session: ort.InferenceSession, input_name: str, outputs: Sequence[str], form: Form, batch: int | None
     ) -> None:
-        self._session, self._input, self._form = session, input_name, form
-        self._names, self._single = list(detection.outputs), detection.single
-        self._batch = 1 if detection.single else batch
+        self._session, self._input, self._form, self._batch = session, input_name, form, batch
+        self._names = list(outputs)
         self._extras = {extra.name: extra.array for extra in form.extras}
 
     def __call__(self, pictures: NDArray[Any]) -> Iterator[list[NDArray[Any]]]:
@@ -59,8 +58,10 @@ class OutputReader:
             if missing := size - len(part):
                 part = np.concatenate([part, np.zeros((missing, *part.shape[1:]), part.dtype)])
             given = to_input(part, self._form)
-            outputs = self._session.run(self._names, {self._input: given[0] if self._single else given, **self._extras})
-            if self._single:
+            outputs = self._session.run(
+                self._names, {self._input: given[0] if self._form.single else given, **self._extras}
+            )
+            if self._form.single:
                 yield [np.asarray(output) for output in outputs]
             else:
                 yield from ([np.asarray(output)[row] for output in outputs] for row in range(size - missing))
@@ -72,7 +73,7 @@ class Detector:
     def __init__(self, session: ort.InferenceSession, model: Model) -> None:
         assert model.detection is not None
         self._detection, self._keep, self._size = model.detection, model.keep, (model.height, model.width)
-        self._outputs = OutputReader(session, model.input_name, model.detection, model.form, model.batch)
+        self._outputs = OutputReader(session, model.input_name, model.detection.outputs, model.form, model.batch)
 
     def __call__(self, pictures: NDArray[Any]) -> list[Detections]:
         """Returns what is found in each of the pictures (N, 3, H, W)."""

@@ -131,47 +131,53 @@ def load_model(config: Config, info: VideoInfo | None = None) -> Model:
     check_input(source.name, {"batch": batch, "height": height, "width": width}, path)
     sizes = tuple((height or h, width or w) for h, w in sizes_of(meaning["input_size"], path))
     height, width = choose_size(sizes, path, config.input_size, info)
-    dtype = FLOATS.get(source.type, np.float32)
-    if detects:
-        detector = _read_detector(meaning, session, source.name, form, batch, (height, width), dtype, config, path)
-        return replace(detector, sizes=sizes if len(set(sizes)) > 1 else ())
-    output, first = find_output(session, meaning.get("model_output"), extras, path)
+    given: _Input = {
+        "input_name": source.name,
+        "dtype": FLOATS.get(source.type, np.float32),
+        "batch": 1 if single else batch,
+        "height": height,
+        "width": width,
+        "sizes": sizes if len(set(sizes)) > 1 else (),
+    }
+    return (_read_detector if detects else _read_scores)(meaning, session, given, form, config, path)
+
+
+class _Input(TypedDict):
+    """The fields of a `Model` that state what its input is."""
+
+    input_name: str
+    dtype: type[np.float32 | np.float16]
+    batch: int | None
+    height: int
+    width: int
+    sizes: tuple[Size, ...]
+
+
+def _read_scores(
+    meaning: Meaning, session: ort.InferenceSession, given: _Input, form: Form, config: Config, path: Path
+) -> Model:
+    """Returns a model that gives each pixel scores or a class, after running it once. Raises `ModelError`."""
+    output, first = find_output(session, meaning.get("model_output"), form.extras, path)
     form = replace(form, output_flat=len(output.shape) == 3, first=first)
-    runner = Runner(session, source.name, output.name, form)
-    raw = _probe(runner, (1 if form.recurrent else batch or 1, 3, height, width), dtype, path)
-    if form.output_flat and not is_picture(raw.shape[1:], (height, width)):
+    runner = Runner(session, given["input_name"], output.name, form)
+    size = given["height"], given["width"]
+    raw = _tried(runner.raw, (1 if form.recurrent else given["batch"] or 1, 3, *size), given["dtype"], path)
+    if form.output_flat and not is_picture(raw.shape[1:], size):
         raise ModelError(
             f"{path}: is no segmentation model: its output {output.name} is {raw.shape}, which is no mask; "
             "give --task if it holds boxes"
         )
     if not form.output_flat:
-        form = replace(form, output_last=is_channels_last(raw.shape, (height, width), form.input_last))
+        form = replace(form, output_last=is_channels_last(raw.shape, size, form.input_last))
     if output.type in INTEGERS:
         form = replace(form, classes=_classes(meaning, raw, form, path))
         meaning["activation"] = "none"
-    return Model(
-        **_meaning_of_output(meaning, to_scores(raw, form), config, path),
-        input_name=source.name,
-        output_name=output.name,
-        dtype=dtype,
-        batch=batch,
-        height=height,
-        width=width,
-        form=form,
-        sizes=sizes if len(set(sizes)) > 1 else (),
-    )
+    read = _meaning_of_output(meaning, to_scores(raw, form), config, path)
+    return Model(**read, **given, output_name=output.name, form=form)
 
 
 def _read_detector(
-    meaning: Meaning,
-    session: ort.InferenceSession,
-    source: str,
-    form: Form,
-    batch: int | None,
-    size: Size,
-    dtype: type[np.float32 | np.float16],
-    config: Config,
-    path: Path,
+    meaning: Meaning, session: ort.InferenceSession, given: _Input, form: Form, config: Config, path: Path
 ) -> Model:
     """Returns a model that finds single things, after running it once. Raises `ModelError`."""
     if form.recurrent:
@@ -181,11 +187,11 @@ def _read_detector(
     detection = Detection(
         task=task,
         outputs=named_outputs(task, session.get_outputs(), path),
-        single=form.single,
         **{word: meaning[word] for word in words if word in meaning},  # type: ignore[arg-type]
     )
-    reader = OutputReader(session, source, detection, form, batch)
-    outputs = _tried(lambda: next(reader(_noise((1, 3, *size)).astype(dtype))), (1, 3, *size), path)
+    reader = OutputReader(session, given["input_name"], detection.outputs, form, given["batch"])
+    shape = (1, 3, given["height"], given["width"])
+    outputs = _tried(lambda pictures: next(reader(pictures)), shape, given["dtype"], path)
     count = class_count(outputs, task, path)
     if "activation" not in meaning:
         done = task != "classifier" or (outputs[0].min() >= 0 and abs(outputs[0].sum() - 1) < 0.01)
@@ -194,17 +200,8 @@ def _read_detector(
     if count is not None and (not labels or (labels == TASKS[task].get("labels") and len(labels) != count)):
         meaning["labels"] = labels = tuple(f"class{i}" for i in range(count))
         log.info("model %s does not say its labels: assumed %s", config.model_name, ", ".join(labels))
-    return Model(
-        **_checked(meaning, len(labels) if count is None else count, config, path),
-        input_name=source,
-        output_name=detection.outputs[0],
-        dtype=dtype,
-        batch=1 if form.single else batch,
-        height=size[0],
-        width=size[1],
-        form=form,
-        detection=detection,
-    )
+    read = _checked(meaning, len(labels) if count is None else count, config, path)
+    return Model(**read, **given, output_name=detection.outputs[0], form=form, detection=detection)
 
 
 def _load_function(function: Network, config: Config) -> Model:
@@ -368,17 +365,15 @@ def _checked(meaning: Meaning, channels: int, config: Config, path: Path) -> _Ch
     }
 
 
-def _probe(
-    runner: Runner, shape: tuple[int, ...], dtype: type[np.float32 | np.float16], path: Path
-) -> NDArray[np.generic]:
-    """Returns the file's output for noise of this shape. Raises `ModelError` if the file does not run."""
-    return _tried(lambda: runner.raw(_noise(shape).astype(dtype)), shape, path)
-
-
-def _tried(run: Callable[[], T], shape: tuple[int, ...], path: Path) -> T:
-    """Returns the result of a run on a picture of this shape. Raises `ModelError` if the file does not run."""
+def _tried(
+    run: Callable[[NDArray[np.floating]], T],
+    shape: tuple[int, ...],
+    dtype: type[np.float32 | np.float16],
+    path: Path,
+) -> T:
+    """Returns the file's result for noise of this shape. Raises `ModelError` if the file does not run."""
     try:
-        return run()
+        return run(_noise(shape).astype(dtype))
     except Exception as exc:  # ONNX Runtime's exceptions have no common base
         raise ModelError(f"{path}: does not run on input {shape} ({one_line(exc)})") from exc
 

@@ -51,7 +51,7 @@ class SecondaryNetwork:
         session = open_session(model.path, options)
         self.classifies = model.detection.task == "classifier"
         self._detector = None if self.classifies else Detector(session, self.model)
-        self._outputs = OutputReader(session, model.input_name, model.detection, model.form, model.batch)
+        self._outputs = OutputReader(session, model.input_name, model.detection.outputs, model.form, model.batch)
 
     def __call__(self, pictures: NDArray[np.generic], places: list[Place]) -> list[list[Finding]]:
         """Returns what is found in each picture (N, 3, H, W), which shows its crop at its place."""

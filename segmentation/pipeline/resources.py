@@ -82,13 +82,14 @@ class Resources:
     def secondary_networks(self, labels: Sequence[str]) -> tuple[SecondaryNetwork, ...]:
         """The networks of `--then`, on what is found of `labels`. Raises `ModelError` or `ConfigError`."""
         wanted = parse_all(self._config.then)
-        known = [*labels, *(then.name for then in wanted)]
+        known = list(labels)
         for then in wanted:
             if then.parent not in known and then.parent.partition(":")[0] not in known:
                 proposal = did_you_mean(then.parent, known)
                 raise ConfigError(
                     f"then {then.name}: nothing is called {then.parent!r}; choose from {', '.join(known)}{proposal}"
                 )
+            known.append(then.name)
         with self._lock:
             if self._secondary is None:
                 self._secondary = tuple(map(SecondaryNetwork, wanted))

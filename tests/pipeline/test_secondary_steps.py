@@ -225,7 +225,9 @@ def test_the_command_has_it_too(tmp_path: Path) -> None:
 def test_what_nothing_finds_and_pictures_are_refused(tmp_path: Path) -> None:
     network = red_box(tmp_path / "r.onnx")
     video = write_video(tmp_path / "in.mkv")
-    with pytest.raises(ConfigError, match=r"then spot: nothing is called 'persn'; choose from person, spot"):
+    with pytest.raises(
+        ConfigError, match=r"then spot: nothing is called 'persn'; choose from person; did you mean person"
+    ):
         segment(video, tmp_path / "out.mkv", then=(f"spot={network}@persn",))
     assert not (tmp_path / "out.mkv").exists()
     with pytest.raises(ConfigError, match="then: follows things through videos"):

@@ -13,7 +13,7 @@ from segmentation.stages.tracking.silhouette import Edges
 
 # Standard deviations as shares of the root of the box's area: people of any size move and change alike.
 _MEASURED = 0.03  # of an edge's measurement
-_ACCELERATION = 1.5  # of an edge, per second squared
+_ACCELERATION = 12.0  # of an edge, per second squared
 _SPEED = 1.0  # of an edge that was seen once, per second
 
 

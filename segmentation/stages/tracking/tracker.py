@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import combinations, count
 
 import lap
 import numpy as np
@@ -39,7 +39,8 @@ _NEAR = 0.6  # of the root of a thing's area: how far from its place a lost thin
 _SPREAD = 1.0  # the same for each second that the thing was lost
 _GROWTH = 2.5  # the most by which a thing's area may differ when it appears again
 _LOOK = 0.5  # weight of the colors against the place
-_SAME_LOOK = 0.6  # likeness below which two things are not the same
+_SAME_LOOK = 0.4  # likeness below which two things are not the same
+_LOOK_LEAD = 0.15  # by how much colors must speak for an exchange of two ids
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +90,9 @@ class Tracker:
             track.expect(time, frame, moving=self._moving)
         shared = {track: track.expected.counts(found.label_map, len(seen)) for track in self._tracks}
         owners = self._associate(seen, shared, time)
-        shown = self._settle(self._groups(seen, owners, shared), shared, frame, time)
+        groups = self._groups(seen, owners, shared)
+        _exchange_ids([(group.tracks[0], group.seen[0]) for group in groups if len(group.tracks) == 1])
+        shown = self._settle(groups, shared, frame, time)
         self._end_tracks(shown, found.label_map, time)
         return _with_ids(shown, frame) if self._split else _in_place(found, shown)
 
@@ -214,6 +217,19 @@ def _return(track: Track, one: _Seen, shared: NDArray[np.int64], time: float) ->
         alike = likeness(track.look, one.look)
         return -1.0 if alike < _SAME_LOOK else (1 - _LOOK) * near + _LOOK * alike
     return near
+
+
+def _exchange_ids(apart: Sequence[tuple[Track, _Seen]]) -> None:
+    """Exchanges the ids of two tracks that have just come apart if each looks more like the other did before."""
+    parted = [(track, one.look) for track, one in apart if track.merged and one.look is not None]
+    for (track, look), (other, others_look) in combinations(parted, 2):
+        if track.look is None or other.look is None or track.label != other.label:
+            continue
+        straight = likeness(track.look, look) + likeness(other.look, others_look)
+        crossed = likeness(track.look, others_look) + likeness(other.look, look)
+        if crossed > straight + _LOOK_LEAD:
+            track.id, other.id = other.id, track.id
+            track.look, other.look = other.look, track.look
 
 
 def _distance(track: Track, one: _Seen) -> float:

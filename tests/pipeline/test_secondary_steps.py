@@ -1,5 +1,6 @@
 """Networks on what others have found: crops, one batch, kept answers, ids, pixels, and whole runs."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
@@ -12,7 +13,7 @@ import pytest
 from detectors import color_classifier, make_detector, red_box
 from drawn import batch_of, make_info, planes_of
 from numpy.typing import NDArray
-from paths import SHARED
+from paths import ROOT, SHARED
 from photos import PHOTO
 from videos import Synthetic
 
@@ -247,3 +248,20 @@ def test_three_real_networks_find_a_man_his_face_and_that_it_is_bare() -> None:
         assert sorted(one.label for one in frame.instances) == ["cover:bare", "face", "person"]
     ids = {tuple(one.id for one in frame.instances) for frame in frames[1:] if frame is not None}
     assert len(ids) == 1, "the same man, the same face"
+
+
+def test_the_example_in_the_documents_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models, clip = SHARED / "models", SHARED / "people" / "clips" / "webcam-man.mp4"
+    if not clip.is_file() or not models.is_dir():
+        pytest.skip("../shared/people or ../shared/models is not here")
+    (example,) = re.findall(
+        r"```python\n(from segmentation import Segmenter\n.*?)```", (ROOT / "docs/models.md").read_text(), re.S
+    )
+    for name, target in (("input.mp4", clip), *((file.name, file) for file in models.glob("faces-*.onnx"))):
+        (tmp_path / name).symlink_to(target)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "docs/models.md", "exec"), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split()[1] for line in lines} == {"person", "face", "cover:bare"}

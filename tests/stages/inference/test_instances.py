@@ -15,7 +15,7 @@ from networks import model_of
 from paths import SHARED
 from videos import Synthetic, pictures
 
-from segmentation import Config, ConfigError, segment
+from segmentation import Config, ConfigError, Segmenter, segment
 from segmentation.errors import BackendError
 from segmentation.frames import FULL, LIMITED, Color
 from segmentation.instances import FrameInstances
@@ -209,3 +209,22 @@ def test_a_portrait_shows_one_face_in_its_upper_half(name: str, label: str) -> N
         instances = frame_of(found_in(model, picture)).instances
         right += len(instances) == 1 and instances[0].label == label and 0.2 < instances[0].box[1] + 0.3 < 0.9
     assert right >= 0.8 * len(shown)
+
+
+def test_instances_of_a_network_get_ids_and_can_be_kept(tmp_path: Path) -> None:
+    rows = [[0.1, 0.1, 0.4, 0.9, 0.9, 0], [0.5, 0.1, 0.95, 0.9, 0, 0.8]]
+    metadata = {"labels": '["background", "cat", "dog"]'}
+    array = np.array(rows, np.float32)
+    outputs = {"scores": np.hstack([np.zeros((2, 1), np.float32), array[:, 4:]]), "boxes": array[:, :4]}
+    path = make_detector(tmp_path / "m.onnx", outputs, metadata=metadata)
+    video = Synthetic(pts=range(3)).write(tmp_path / "in.mkv")
+    with Segmenter(model=path, keep="largest", threshold=0.5) as segmenter:
+        frames = [frame.instances for frame in segmenter.frames(video, smooth=0, refine=False)]
+        segmenter.run(video, tmp_path / "out.mkv", effect="mask", codec="ffv1", refine=False)
+    assert [[(one.label, one.kept) for one in frame.instances] for frame in frames if frame is not None] == [
+        [("cat", False), ("dog", True)]
+    ] * 3
+    ids = [[one.id for one in frame.instances] for frame in frames if frame is not None]
+    assert ids == [ids[0]] * 3 and len(set(ids[0])) == 2
+    white = next(pictures(tmp_path / "out.mkv")).planes[0] > 128
+    assert white[24, 48] and not white[24, 16]

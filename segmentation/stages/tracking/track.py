@@ -31,6 +31,7 @@ class Track:
         self.hits = 1
         self._whole = time  # seconds, when it was last seen as a whole or as another shape
         self.merged = False  # whether it was a part of a component in the last frame
+        self.together = float("-inf")  # seconds, when it was last so
         self._motion = EdgeMotion(shape.edges, time)
 
     def expect(self, time: float, frame: tuple[int, ...], *, moving: bool) -> None:
@@ -72,7 +73,11 @@ class Track:
         self._motion.steady(free_edges(placed.edges, frame))
         self.shape = self.expected = placed
         self._seen(instance, time)
-        self.merged = True
+        self.hide(time)
+
+    def hide(self, time: float) -> None:
+        """Takes that the thing is a part of a component, seen or not."""
+        self.merged, self.together = True, time
 
     def _seen(self, instance: Instance, time: float) -> None:
         self.score = instance.score

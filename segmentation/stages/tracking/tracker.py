@@ -40,6 +40,7 @@ _SPREAD = 1.0  # the same for each second that the thing was lost
 _GROWTH = 2.5  # the most by which a thing's area may differ when it appears again
 _LOOK = 0.5  # weight of the colors against the place
 _SAME_LOOK = 0.4  # likeness below which two things are not the same
+_PARTED = 1.0  # seconds after things were together in which their colors may say that they were confused
 _LOOK_LEAD = 0.15  # by how much colors must speak for an exchange of two ids
 
 
@@ -91,7 +92,7 @@ class Tracker:
         shared = {track: track.expected.counts(found.label_map, len(seen)) for track in self._tracks}
         owners = self._associate(seen, shared, time)
         groups = self._groups(seen, owners, shared)
-        _exchange_ids([(group.tracks[0], group.seen[0]) for group in groups if len(group.tracks) == 1])
+        _exchange_ids([(group.tracks[0], group.seen[0]) for group in groups if len(group.tracks) == 1], time)
         shown = self._settle(groups, shared, frame, time)
         self._end_tracks(shown, found.label_map, time)
         return _with_ids(shown, frame) if self._split else _in_place(found, shown)
@@ -219,9 +220,9 @@ def _return(track: Track, one: _Seen, shared: NDArray[np.int64], time: float) ->
     return near
 
 
-def _exchange_ids(apart: Sequence[tuple[Track, _Seen]]) -> None:
+def _exchange_ids(apart: Sequence[tuple[Track, _Seen]], time: float) -> None:
     """Exchanges the ids of two tracks that have just come apart if each looks more like the other did before."""
-    parted = [(track, one.look) for track, one in apart if track.merged and one.look is not None]
+    parted = [(track, one.look) for track, one in apart if time - track.together <= _PARTED and one.look is not None]
     for (track, look), (other, others_look) in combinations(parted, 2):
         if track.look is None or other.look is None or track.label != other.label:
             continue
@@ -301,7 +302,7 @@ def _parts(
     parts: list[_Shown] = []
     for track, moved, part in zip(tracks, placed, divide(shape, placed), strict=True):
         if part is None:
-            track.merged = True
+            track.hide(time)
         else:
             track.see_part(instance, moved, frame, time)
             parts.append((track, instance, part))

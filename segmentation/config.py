@@ -9,7 +9,7 @@ from typing import TextIO, get_args
 from segmentation.effect import Effect, number
 from segmentation.errors import ConfigError, did_you_mean
 from segmentation.instance_options import Keep, Pick, Place
-from segmentation.model_types import TYPES
+from segmentation.model_types import SEGMENTATION, TASKS, TYPES
 from segmentation.option_types import fitted, option_type
 from segmentation.options import (
     Activation,
@@ -24,6 +24,7 @@ from segmentation.options import (
     ResultsFormat,
     Track,
 )
+from segmentation.then_option import parse_all
 from segmentation.times import exact as exact
 from segmentation.times import seconds as seconds
 
@@ -143,12 +144,20 @@ class Config:
     """A key of `model_types.TYPES`: supplies the meaning that neither file nor options state. Default: the type that
     the network's inputs and outputs show, if any."""
 
+    task: str | None = None
+    """What the network's outputs hold: `segmentation`, a mask for each class, or a layout of single things, a
+    key of `model_types.TASKS`. Default: the model's own, else by the names and shapes of its outputs."""
+
     model_output: str | None = None
     """Name of the output that is the mask. Default: the first output that can be a mask."""
 
     model_inputs: tuple[str, ...] = ()
     """Values of the inputs besides the picture, each as `NAME=VALUE` or `NAME=VALUE,VALUE,...`. Default: the model's
     own."""
+
+    then: tuple[str, ...] = ()
+    """Further networks, each as `NAME=FILE.onnx@LABEL`: on crops of the instances with that label, of the model or of
+    an earlier network. What they find has the label NAME, or `NAME:CLASS` of several classes. Default: none."""
 
     # Stretch of the input: `stages.decode`
 
@@ -336,7 +345,7 @@ class Config:
     def tracker(self) -> Track | None:
         """Returns `track`, or its default: ids are found where an option needs them."""
         labels = any(Effect.parse(effect).label for effect in (self.effect, *(effect for effect, _ in self.also)))
-        needed = self.keep or self.pick or self.count or labels or self.results_format != "lines"
+        needed = self.then or self.keep or self.pick or self.count or labels or self.results_format != "lines"
         return "balanced" if self.track is None and needed else self.track
 
     def misfit(self, codec: str) -> str | None:
@@ -455,6 +464,7 @@ class Config:
                 raise ConfigError(f"pick {self.pick}: says who is kept, as does --keep {self.keep}; leave out one")
         for place in self.count:
             Place.parse(place)
+        parse_all(self.then)
 
     def _check_masks(self) -> None:
         """Refuses the options of stages that saved masks replace."""
@@ -468,7 +478,7 @@ class Config:
                 raise ConfigError(f"masks {self.masks}: the masks are found already; leave out {option}, or --masks")
 
     def _check_model(self) -> None:
-        for name in ("model_type", "model_output", "model_inputs"):
+        for name in ("model_type", "task", "model_output", "model_inputs"):
             if callable(self.model) and getattr(self, name):
                 raise ConfigError(
                     f"{name.replace('_', ' ')}: {self.model_name} is a function, not a file; leave it out"
@@ -476,6 +486,7 @@ class Config:
         _choice("channel order", self.channel_order, (None, *get_args(ChannelOrder)))
         _choice("activation", self.activation, (None, *ACTIVATIONS))
         _choice("model type", self.model_type, (None, *TYPES))
+        _choice("task", self.task, (None, SEGMENTATION, *TASKS))
         self.inputs_by_name  # noqa: B018  # raises
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None and len(values) != 3:

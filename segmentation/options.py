@@ -103,6 +103,8 @@ class Options(RunOptions, total=False):
     labels: tuple[str, ...] | None
     activation: Activation | None
     model_type: str | None
+    task: str | None
+    then: tuple[str, ...]
     model_output: str | None
     model_inputs: tuple[str, ...]
     mode: Mode

@@ -10,7 +10,7 @@ from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.config import ACTIVATIONS, CODECS, MAX_DELAY, MAX_PIXELS, STAGES, STALL, Config, seconds
 from segmentation.effect import CHOICES
 from segmentation.errors import ConfigError
-from segmentation.model_types import TYPES
+from segmentation.model_types import SEGMENTATION, TASKS, TYPES
 from segmentation.options import Format, Interval, Options, Quality, ResultsFormat, Track
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 
@@ -230,6 +230,12 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     add = group.add_argument
     add("--masks", metavar="FILE.mkv|FOLDER", help="in place of a model: masks that --save-masks wrote for this input")
     add("--model", metavar="NAME|FILE.onnx|FILE.engine", help="the network (default: person, which is built in)")
+    add(
+        "--then",
+        action="append",
+        metavar="NAME=FILE.onnx@LABEL",
+        help="a further network on each LABEL, such as face=face.onnx@person; may be repeated (default: none)",
+    )
     add_meaning(group)
 
 
@@ -268,6 +274,11 @@ def add_meaning(group: argparse._ArgumentGroup) -> None:
         help="function that is still to be applied to the output (default: the model's, else by the output's range)",
     )
     add("--model-type", choices=tuple(TYPES), help="what the file does not state (default: as it looks)")
+    add(
+        "--task",
+        choices=(SEGMENTATION, *TASKS),
+        help="what the outputs hold: masks of classes, or single things (default: as it looks)",
+    )
     add("--model-output", metavar="NAME", help="the output that is the mask (default: the first that can be one)")
     add(
         "--model-input",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,9 @@ from segmentation.config import Config
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Plane, Transfer, VideoInfo
 from segmentation.instance_options import Keep
 from segmentation.instances import FrameInstances
+from segmentation.models.secondary import SecondaryNetwork
 from segmentation.pipeline.mask_source import MaskStep
+from segmentation.pipeline.secondary_steps import Within
 from segmentation.stages.tracking.appearance import Colors, color_bins
 from segmentation.stages.tracking.choice import Keeper
 from segmentation.stages.tracking.components import components
@@ -20,7 +23,12 @@ from segmentation.stages.tracking.tracker import Tracker
 
 
 def make_instance_steps(
-    config: Config, info: VideoInfo, classes: Sequence[str], transfer: Transfer
+    config: Config,
+    info: VideoInfo,
+    pix_fmt: str,
+    classes: Sequence[str],
+    transfer: Transfer,
+    secondary: Sequence[SecondaryNetwork],
 ) -> Sequence[MaskStep]:
     """Returns the steps in their order, none where no option asks for instances. `classes` are those of the mask.
 
@@ -29,7 +37,9 @@ def make_instance_steps(
     """
     if config.tracker is None:
         return ()
-    steps: list[MaskStep] = [Tracking(config, info, classes, transfer)]
+    ids = count(1)
+    steps: list[MaskStep] = [Tracking(config, info, classes, transfer, ids)]
+    steps += [Within(network, info, pix_fmt, config, transfer, ids) for network in secondary]
     if config.keep is not None:
         steps.append(Keeping(Keep.parse(config.keep), info))
     return steps
@@ -38,7 +48,10 @@ def make_instance_steps(
 class Tracking:
     """Finds the instances of each frame, unless the network has found them, and gives them ids."""
 
-    def __init__(self, config: Config, info: VideoInfo, classes: Sequence[str], transfer: Transfer) -> None:
+    def __init__(
+        self, config: Config, info: VideoInfo, classes: Sequence[str], transfer: Transfer, ids: Iterator[int]
+    ) -> None:
+        self._ids = ids
         self._transfer, self._info, self._classes = transfer, info, classes
         self._threshold = config.threshold
         self._moving = config.tracker != "fast"
@@ -49,7 +62,7 @@ class Tracking:
         self._transfer.enter()
         for batch in batches:
             if self._tracker is None:
-                self._tracker = Tracker(moving=self._moving, split=batch.instances is None)
+                self._tracker = Tracker(moving=self._moving, split=batch.instances is None, ids=self._ids)
             found = self._found(batch) if batch.instances is None else batch.instances
             looks: Sequence[Colors | None] = [None] * len(batch)
             if self._colored:

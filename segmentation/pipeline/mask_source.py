@@ -120,10 +120,10 @@ class NetworkMasks(MaskSource):
         """The batch with its masks, and the history that smoothing keeps of them."""
         self.transfer.enter()
         kept, tensor = self.prepared(batch)
-        masks, class_map = self.inference(batch, tensor, len(batch))
+        masks, class_map, instances = self.inference(batch, tensor, len(batch))
         with self.turn.of(self.infer):
             history = None if self.smoothing is None else self.smoothing.keep(tensor, masks, len(batch))
-        return MaskedBatch(frames=kept, masks=masks, class_map=class_map), history
+        return MaskedBatch(frames=kept, masks=masks, class_map=class_map, instances=instances), history
 
     def inference(self, batch: FrameBatch, tensor: Array, count: int) -> InferenceResult:
         """Returns what the network finds in `count` pictures. `batch` labels the call in a trace.

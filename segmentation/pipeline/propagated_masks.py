@@ -169,7 +169,7 @@ class PropagatedMasks(NetworkMasks):
         for begin in range(0, len(frames), self.at_once):
             part = frames[begin : begin + self.at_once]
             tensor = self._on_account(self.propagation.gather, [frame.picture for frame in part])
-            masks, class_map = self.inference(part[0].batch, tensor, len(part))
+            masks, class_map, _ = self.inference(part[0].batch, tensor, len(part))
             results = self._on_account(self.propagation.split, masks, class_map, len(part))
             found |= {frame.number: one for frame, one in zip(part, results, strict=True)}
         return found
@@ -195,13 +195,15 @@ def _measure(doubt: Doubt | None) -> float:
 def network_masks(model: Model, config: Config, gpu: Gpu | None, **parts: Unpack[Parts]) -> NetworkMasks:
     """Returns the source of masks for `config.interval`.
 
-    Raises `ConfigError` for an interval with a network that carries states from frame to frame.
+    Raises `ConfigError` for an interval with a network that carries states from frame to frame or finds single things.
     """
     smoothing = make_smoothing(parts["infer"].memory, model, config, gpu)
     if not config.interval:
         return NetworkMasks(smoothing=smoothing, **parts)
     if model.form.recurrent:
         raise ConfigError(f"interval {config.interval}: {model.name} carries states from frame to frame; leave it out")
+    if model.detection is not None:
+        raise ConfigError(f"interval {config.interval}: {model.name} finds single things, frame by frame; leave it out")
     return PropagatedMasks(
         smoothing=smoothing,
         propagation=_propagation(parts["infer"].memory, model, gpu),

@@ -201,7 +201,9 @@ class Run:
 
     def _drive(self) -> Iterator[FinishedBatch]:
         """Starts the chain of stages, each in threads of its own; yields the batches behind the last encoder."""
-        steps = make_instance_steps(self._config, self._info, self._classes, self._transfer)
+        secondary = self._resources.secondary_networks(self._classes)
+        pix_fmt = self._plan.pix_fmt
+        steps = make_instance_steps(self._config, self._info, pix_fmt, self._classes, self._transfer, secondary)
         processed = self._masks.finished(self._decoded, self._composite, self._overlap, steps)
         batches: Iterator[EncodingBatch] = self._overlap(processed, "processed")
         for number, output in enumerate(self._outputs, 1):

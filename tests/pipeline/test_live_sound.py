@@ -50,6 +50,7 @@ def levels() -> list[int]:
 
 
 LEVELS = levels()
+SILENCE = LEVELS.index(0)
 
 
 def heard(path: Path) -> list[tuple[int, float]]:
@@ -73,17 +74,25 @@ def seen(path: Path) -> list[tuple[int, float]]:
         return [(barcode.read(f.to_ndarray(format="gray"))[0], float(f.time or 0)) for f in file.decode(video=0)]
 
 
-def check_in_step(path: Path) -> None:
-    """Every picture has its sound, at its time. RTSP states no time for the first one, and the last may be cut off."""
+def check_in_step(path: Path, lost: int = 0) -> None:
+    """Every picture has its sound, at its time, but for the first, for which RTSP states no time, and the last.
+
+    `lost` others may have none.
+    """
     sound = {}
     for number, at in heard(path):
-        assert number not in sound, "no sound is heard twice"
+        assert number == SILENCE or number not in sound, "no sound is heard twice"
         sound[number] = at
     pictures = seen(path)
     assert pictures
-    for number, at in pictures[1:-1]:
-        assert sound[number & 0xFF] == pytest.approx(at, abs=0.005)
-    assert len(sound) <= len(pictures) + 1, "nothing is heard before the first picture or after the last"
+    # On a busy machine the first one comes late, and those that have caught up with it follow a millisecond apart.
+    settled = [(number, at) for number, at in pictures[1:-1] if at > 0.5]
+    assert settled
+    assert len([number for number, _ in settled if number & 0xFF not in sound]) <= lost
+    for number, at in settled:
+        assert sound.get(number & 0xFF, at) == pytest.approx(at, abs=0.015)
+    others = len(sound.keys() - {SILENCE})
+    assert others <= len(pictures) + 1, "nothing is heard before the first picture or after the last"
 
 
 @pytest.mark.parametrize("name", ["out.mkv", "out.mov"])
@@ -97,22 +106,32 @@ def test_sound_is_heard_with_its_pictures(name: str, segmenter: Segmenter, tmp_p
 
 def test_sound_is_cut_with_the_pictures(segmenter: Segmenter, tmp_path: Path) -> None:
     with RtspServer(fps=FPS, sound=True) as camera:
-        segmenter.run(camera.url(), tmp_path / "a.mkv", cut_every=2.0, max_frames=75, **OPTIONS)
+        segmenter.run(camera.url(), tmp_path / "a.mkv", cut_every=2.0, max_frames=90, **OPTIONS)
     parts = [tmp_path / "a.mkv", tmp_path / "a-2.mkv"]
     assert [seen(part)[0][1] for part in parts] == [0, 0]
     for part in parts:
         check_in_step(part)
     whole = [number for part in parts for number, _ in heard(part)]
-    assert whole == [(whole[0] + i) & 0xFF for i in range(len(whole))], "nothing is lost at the cut"
+    sent = [number & 0xFF for number in camera.sent]
+    first = sent.index(whole[0])
+    assert whole == sent[first : first + len(whole)], "nothing is lost at the cut"
 
 
-def test_sound_goes_on_after_a_loss(segmenter: Segmenter, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["a.mkv", "a.mov"])
+def test_sound_goes_on_after_a_loss(name: str, segmenter: Segmenter, tmp_path: Path) -> None:
+    """Matroska keeps the sound's times. MOV keeps none of PCM, so the gap is filled."""
+
+    def lose(done: int, expected: int) -> None:
+        if done == 20:
+            camera.reset()
+
     with RtspServer(fps=FPS, sound=True) as camera:
-        cut = threading.Timer(1.0, camera.reset)
-        cut.start()
-        report = segmenter.run(camera.url(), tmp_path / "a.mkv", duration=2.5, reconnect="0.3..0.3", **OPTIONS)
+        report = segmenter.run(
+            camera.url(), tmp_path / name, progress=lose, max_frames=60, reconnect="0.3..0.3", **OPTIONS
+        )
     assert report.reconnects == 1
-    sound = heard(tmp_path / "a.mkv")
+    check_in_step(tmp_path / name, lost=1)  # a picture whose sound the loss took
+    sound = [(number, at) for number, at in heard(tmp_path / name) if number != SILENCE]
     gaps = [(b - a, (m - n) & 0xFF) for (n, a), (m, b) in pairwise(sound)]
     longest = max(gaps)
     assert longest[0] > 0.25 and longest[0] == pytest.approx(longest[1] / FPS, abs=0.1), "a gap stays a gap"
@@ -207,7 +226,8 @@ def test_sound_is_sent_to_an_address(scheme: str, segmenter: Segmenter) -> None:
     stop = threading.Event()
     with ExitStack() as exits:
         if scheme == "rtsp":
-            source = exits.enter_context(RtspServer(fps=FPS, sound=True)).url()
+            camera = exits.enter_context(RtspServer(fps=FPS, sound=True))
+            source = camera.url()
         else:
             source = f"udp://127.0.0.1:{sent}"
             exits.enter_context(sending(source))
@@ -224,7 +244,9 @@ def test_sound_is_sent_to_an_address(scheme: str, segmenter: Segmenter) -> None:
     assert codecs == ("h264 pcm_mulaw" if scheme == "rtsp" else "h264 aac")
     if scheme == "rtsp":
         numbers = [int(number) for number in packets.split()]
-        assert len(numbers) > 20 and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        sent = [number & 0xFF for number in camera.sent]  # a busy machine's camera leaves frames out
+        first = sent.index(numbers[0])
+        assert len(numbers) > 20 and numbers == sent[first : first + len(numbers)]
 
 
 def test_sound_that_nobody_could_read_is_left_out(segmenter: Segmenter, caplog: pytest.LogCaptureFixture) -> None:

@@ -68,4 +68,7 @@ def selection(frame: FrameInstances, label: str, *, keeping: bool) -> NDArray[np
     the run is `keeping` some.
     """
     chosen = [one.label == label and not (keeping and one.kept) if label else one.kept for one in frame.instances]
+    for number, one in enumerate(frame.instances):
+        if label and one.within and not (keeping and one.kept):  # what was found within another took pixels from it
+            chosen[number] = chosen[number] or chosen[one.within - 1]
     return np.array([False, *chosen])[frame.label_map]

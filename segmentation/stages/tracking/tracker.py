@@ -8,7 +8,7 @@ component within the box of one track is a piece of that thing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, count
 
@@ -71,13 +71,14 @@ _Shown = tuple[Track | None, Instance, Silhouette]
 class Tracker:
     """Follows the instances of one run."""
 
-    def __init__(self, *, moving: bool, split: bool) -> None:
-        """`moving`: things are expected where their motion takes them. `split`: instances are components of a semantic
-        mask, so that one may be several things, or a piece of one.
+    def __init__(self, *, moving: bool, split: bool, ids: Iterator[int] | None = None) -> None:
+        """`ids` are given in their order, by default from 1. `moving`: things are expected where their motion takes
+        them. `split`: instances are components of a semantic mask, so that one may be several things, or a piece of
+        one.
         """
         self._moving, self._split = moving, split
         self._tracks: list[Track] = []
-        self._ids = count(1)
+        self._ids = count(1) if ids is None else ids
         self._begun = False
 
     def update(self, found: FrameInstances, time: float, colors: Colors | None = None) -> FrameInstances:

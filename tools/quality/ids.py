@@ -205,7 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measures the trackers on people on crossing paths.")
     add = parser.add_argument
     add("--first", type=int, default=100, metavar="SEED", help="of the first clip (default: 100)")
-    add("--clips", type=int, default=15, metavar="N", help="number of clips (default: 15)")
+    add("--clips", type=int, default=8, metavar="N", help="number of clips (default: 8)")
     add("--crowded", action="store_true", help="people may be together from the first frame on")
     add("--json", type=Path, required=True, help="the results")
     options = parser.parse_args()

@@ -20,7 +20,7 @@ from contextlib import ExitStack, redirect_stdout
 from dataclasses import replace
 from importlib.metadata import version
 from io import StringIO
-from itertools import pairwise, product
+from itertools import count, pairwise, product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -95,7 +95,7 @@ def tracked(
     info: VideoInfo, classes: Sequence[str], batches: list[MaskedBatch], config: Config
 ) -> list[FrameInstances]:
     """Returns the instances of each frame."""
-    step = Tracking(config, info, classes, HostTransfer())
+    step = Tracking(config, info, classes, HostTransfer(), count(1))
     return [frame for batch in step(iter(batches)) for frame in batch.instances or ()]
 
 

@@ -152,12 +152,12 @@ def _add_instances(parser: argparse.ArgumentParser) -> None:
         "another option needs ids, else none)",
     )
     add("--keep", metavar="id:N,...|largest|nearest|first", help="keep these people alone (default: all)")
-    add("--pick", metavar="X,Y@TIME", help="keep whoever is at this point at this time, before and after too")
+    add("--pick", metavar="X,Y@TIME", help="keep whoever is at this point then, before and after too (default: all)")
     add(
         "--count",
         action="append",
         metavar="line:X1,Y1,X2,Y2|zone:X1,Y1,...",
-        help="count people over a line or in a zone, in pixels of the upright picture; may be repeated",
+        help="count people over a line or in a zone, in pixels of the upright picture; may be repeated (default: none)",
     )
 
 

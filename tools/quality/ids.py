@@ -16,8 +16,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from io import StringIO
 from itertools import count, pairwise, product
@@ -201,22 +203,32 @@ def measured(seed: int, masks: str, interval: int, *, crowded: bool) -> dict[str
     return results
 
 
+def of_clip(seed: int, *, crowded: bool) -> dict[tuple[str, int, str], dict[str, Any]]:
+    """Returns the same for all masks and intervals."""
+    results = {}
+    with redirect_stdout(StringIO()):  # TrackEval prints
+        for masks, interval in product(("truth", "person"), INTERVALS):
+            made = measured(seed, masks, interval, crowded=crowded)
+            results |= {(masks, interval, tracker): sums for tracker, sums in made.items()}
+    return results
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures the trackers on people on crossing paths.")
     add = parser.add_argument
     add("--first", type=int, default=100, metavar="SEED", help="of the first clip (default: 100)")
     add("--clips", type=int, default=8, metavar="N", help="number of clips (default: 8)")
     add("--crowded", action="store_true", help="people may be together from the first frame on")
+    add("--workers", type=int, default=2, metavar="N", help="clips at a time (default: 2)")
     add("--json", type=Path, required=True, help="the results")
     options = parser.parse_args()
     results: dict[tuple[str, int, str], dict[str, Any]] = {}
-    for seed in range(options.first, options.first + options.clips):
-        for masks, interval in product(("truth", "person"), INTERVALS):
-            with redirect_stdout(StringIO()):  # TrackEval prints
-                made = measured(seed, masks, interval, crowded=options.crowded)
-            for tracker, sums in made.items():
-                results.setdefault((masks, interval, tracker), {})[str(seed)] = sums
-        print(f"clip {seed} done", flush=True)
+    seeds = range(options.first, options.first + options.clips)
+    with ProcessPoolExecutor(options.workers) as workers:
+        for seed, made in zip(seeds, workers.map(partial(of_clip, crowded=options.crowded), seeds), strict=True):
+            for key, sums in made.items():
+                results.setdefault(key, {})[str(seed)] = sums
+            print(f"clip {seed} done", flush=True)
     rows = []
     for (masks, interval, tracker), clips in results.items():
         with redirect_stdout(StringIO()):

@@ -3,15 +3,30 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from fractions import Fraction
 from pathlib import Path
 from typing import TextIO, get_args
 
 from segmentation.effect import Effect, number
 from segmentation.errors import ConfigError, did_you_mean
-from segmentation.model_types import TYPES
+from segmentation.instance_options import Keep, Pick, Place
+from segmentation.model_types import SEGMENTATION, TASKS, TYPES
 from segmentation.option_types import fitted, option_type
-from segmentation.options import Activation, Allowed, ChannelOrder, Codec, Format, Interval, Mode, Network, Quality
+from segmentation.options import (
+    Activation,
+    Allowed,
+    ChannelOrder,
+    Codec,
+    Format,
+    Interval,
+    Mode,
+    Network,
+    Quality,
+    ResultsFormat,
+    Track,
+)
+from segmentation.then_option import parse_all
+from segmentation.times import exact as exact
+from segmentation.times import seconds as seconds
 
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
 DEFAULT_SMOOTH = 0.5
@@ -78,6 +93,23 @@ class Config:
     masks: str | Path | None = None
     """A file that `save_masks` has written of the same input, used in place of the network. Default: None."""
 
+    # Who is who: `stages.tracking`
+
+    track: Track | None = None
+    """Tell people, or instances of other classes, apart and give each an id: `fast` by overlap alone, `balanced` by
+    motion too, `accurate` by motion and colors. Default: `balanced` if another option needs ids, else none."""
+
+    keep: str | None = None
+    """Instances that are kept: `id:3,7`, `largest`, `nearest` to the camera, or `first`. Default: all."""
+
+    pick: str | None = None
+    """Keep the person at a point at a time, `X,Y@TIME`: pixels of the upright picture, and seconds or [HH:]MM:SS from
+    the video's beginning. That person is kept before and after too. For files alone. Default: none."""
+
+    count: tuple[str, ...] = ()
+    """Lines and zones where instances are counted: `line:X1,Y1,X2,Y2`, `zone:X1,Y1,X2,Y2,X3,Y3,...` in pixels of the
+    upright picture. Default: none."""
+
     # Model: `models`
 
     model: str | Path | Network = "person"
@@ -112,12 +144,20 @@ class Config:
     """A key of `model_types.TYPES`: supplies the meaning that neither file nor options state. Default: the type that
     the network's inputs and outputs show, if any."""
 
+    task: str | None = None
+    """What the network's outputs hold: `segmentation`, a mask for each class, or a layout of single things, a
+    key of `model_types.TASKS`. Default: the model's own, else by the names and shapes of its outputs."""
+
     model_output: str | None = None
     """Name of the output that is the mask. Default: the first output that can be a mask."""
 
     model_inputs: tuple[str, ...] = ()
     """Values of the inputs besides the picture, each as `NAME=VALUE` or `NAME=VALUE,VALUE,...`. Default: the model's
     own."""
+
+    then: tuple[str, ...] = ()
+    """Further networks, each as `NAME=FILE.onnx@LABEL`: on crops of the instances with that label, of the model or of
+    an earlier network. What they find has the label NAME, or `NAME:CLASS` of several classes. Default: none."""
 
     # Stretch of the input: `stages.decode`
 
@@ -199,6 +239,10 @@ class Config:
     """A file, a named pipe or a file object for text that gets one JSON object per frame: the found classes with area
     and box. Default: None."""
 
+    results_format: ResultsFormat = "lines"
+    """What `results` has: `lines` of JSON, one a frame, `coco`, one JSON object with a mask of each instance, or `mot`,
+    a line of text for each instance of a frame. The last two imply `track`. Default: `lines`."""
+
     rle: bool = False
     """Add each mask to the results, as COCO's run lengths. Default: False."""
 
@@ -255,6 +299,7 @@ class Config:
             raise ConfigError(f"device {self.device!r}: write cpu, cuda or cuda:N")
         if self.rle and self.results is None:
             raise ConfigError("rle: the masks go into the results; name a file for them with --results")
+        self._check_instances()
         self._check_masks()
         self._check_model()
 
@@ -295,6 +340,13 @@ class Config:
         if not 0 < pauses[0] <= pauses[1] <= _LONGEST_WAIT:
             raise ConfigError(f"{what}: must rise, from above 0 to at most {_LONGEST_WAIT} seconds")
         return pauses
+
+    @property
+    def tracker(self) -> Track | None:
+        """Returns `track`, or its default: ids are found where an option needs them."""
+        labels = any(Effect.parse(effect).label for effect in (self.effect, *(effect for effect, _ in self.also)))
+        needed = self.then or self.keep or self.pick or self.count or labels or self.results_format != "lines"
+        return "balanced" if self.track is None and needed else self.track
 
     def misfit(self, codec: str) -> str | None:
         """Returns the reason why `codec` does not take the quality or the preset, or None if the codec takes both."""
@@ -399,6 +451,21 @@ class Config:
         if faults[0] is not None and all(faults):
             raise ConfigError(faults[0])
 
+    def _check_instances(self) -> None:
+        _choice("track", self.track, (None, *get_args(Track)))
+        _choice("results format", self.results_format, get_args(ResultsFormat))
+        if self.results_format != "lines" and self.results is None:
+            raise ConfigError(f"results format {self.results_format}: name a file for the results with --results")
+        if self.keep is not None:
+            Keep.parse(self.keep)
+        if self.pick is not None:
+            Pick.parse(self.pick)
+            if self.keep is not None:
+                raise ConfigError(f"pick {self.pick}: says who is kept, as does --keep {self.keep}; leave out one")
+        for place in self.count:
+            Place.parse(place)
+        parse_all(self.then)
+
     def _check_masks(self) -> None:
         """Refuses the options of stages that saved masks replace."""
         if self.masks is None:
@@ -411,7 +478,7 @@ class Config:
                 raise ConfigError(f"masks {self.masks}: the masks are found already; leave out {option}, or --masks")
 
     def _check_model(self) -> None:
-        for name in ("model_type", "model_output", "model_inputs"):
+        for name in ("model_type", "task", "model_output", "model_inputs"):
             if callable(self.model) and getattr(self, name):
                 raise ConfigError(
                     f"{name.replace('_', ' ')}: {self.model_name} is a function, not a file; leave it out"
@@ -419,6 +486,7 @@ class Config:
         _choice("channel order", self.channel_order, (None, *get_args(ChannelOrder)))
         _choice("activation", self.activation, (None, *ACTIVATIONS))
         _choice("model type", self.model_type, (None, *TYPES))
+        _choice("task", self.task, (None, SEGMENTATION, *TASKS))
         self.inputs_by_name  # noqa: B018  # raises
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None and len(values) != 3:
@@ -432,22 +500,6 @@ class Config:
 
 
 _TYPES = {option.name: option_type(option.type) for option in fields(Config)}
-
-
-def exact(value: float) -> Fraction:
-    """Returns the decimal number as which a float is written: 0.08 is 2/25, not a little more, as in binary digits."""
-    return value if isinstance(value, Fraction) else Fraction(repr(value))
-
-
-def seconds(text: str) -> float:
-    """Returns the seconds that `90`, `90.5`, `1:30` or `0:01:30.5` stands for. Raises `ConfigError`."""
-    parts = text.split(":")
-    if len(parts) > 3:
-        raise ConfigError(f"time {text!r}: write seconds or [HH:]MM:SS")
-    total = Fraction(0)
-    for part in parts:
-        total = total * 60 + exact(number(part, f"time {text!r}"))
-    return float(total)
 
 
 def _choice(name: str, value: object, allowed: tuple[object, ...]) -> None:

@@ -10,9 +10,10 @@ DEFAULT_STRENGTH = 25.0
 DEFAULT_BLOCK = 40.0
 CHOICES = (
     "blur[:STRENGTH], pixelate[:SIZE], color[:#RRGGBB], image:FILE[,contain], video:FILE[,contain], cutout, mask "
-    "or overlay[:#RRGGBB]"
+    "or overlay[:#RRGGBB]; @LABEL for the instances of a label alone"
 )
 _CONTAIN = ",contain"
+_WITH_FILE = ("image:", "video:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +26,20 @@ class Effect:
     rgb: tuple[int, int, int] = (0, 177, 64)  # color: the new background; overlay: the tint
     file: str = ""  # image, video: the file of the new background
     classes: tuple[str, ...] = ()  # overlay: the names of the kept classes, if each has its own color
+    label: str = ""  # of the instances that alone are changed, or shown by cutout, mask and overlay; "" for none
     contain: bool = False  # image, video: the whole file is shown, between black bars, instead of covering the picture
 
     @staticmethod
     def parse(text: str) -> "Effect":
-        """Reads an option such as `blur:25`, `color:#00b140` or `image:beach.jpg,contain`. Raises `ConfigError`."""
+        """Reads an option such as `blur:25`, `color:#00b140`, `image:beach.jpg,contain` or `blur@face`.
+
+        The name of an image or a video may contain `@`, so these take no label. Raises `ConfigError`.
+        """
+        whole, at, label = text.rpartition("@")
+        if at and not text.startswith(_WITH_FILE):
+            if not label.strip() or not whole:
+                raise ConfigError(f"effect {text!r}: write EFFECT@LABEL, such as blur@face")
+            return replace(Effect.parse(whole), label=label)
         kind, colon, argument = text.partition(":")
         match kind:
             case "blur" | "pixelate" if colon:

@@ -20,6 +20,8 @@ class Instance:
     score: float  # 0..1
     box: Box
     id: int = 0  # of its track, from 1, never given twice in a run; 0 for one that is not tracked
+    kept: bool = True  # whether it is one of those whom `--keep` and `--pick` keep; all are without these options
+    within: int = 0  # number of that instance in the frame, from 1, also without an id; 0 for none
     parent: int = 0  # id of the instance within which another network has found this one; 0 for none
 
 

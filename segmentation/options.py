@@ -19,6 +19,8 @@ Codec = Literal["h264", "hevc", "av1", "ffv1", "mjpeg"]
 ChannelOrder = Literal["rgb", "bgr"]
 Allowed = Literal["playlists", "private"]
 Activation = Literal["none", "sigmoid", "softmax", "minmax"]
+Track = Literal["fast", "balanced", "accurate"]
+ResultsFormat = Literal["lines", "coco", "mot"]
 Quality = int | Literal["high"]
 Interval = int | Literal["auto"]
 
@@ -38,6 +40,8 @@ class FrameOptions(TypedDict, total=False):
 
     smooth: float | None
     interval: Interval
+    track: Track | None
+    keep: str | None
     refine: bool
     max_frames: int | None
     start: float
@@ -57,6 +61,10 @@ class RunOptions(PictureOptions, total=False):
     also: Sequence[tuple[str, str | Path]]
     smooth: float | None
     interval: Interval
+    track: Track | None
+    keep: str | None
+    pick: str | None
+    count: tuple[str, ...]
     masks: str | Path | None
     max_frames: int | None
     start: float
@@ -78,6 +86,7 @@ class RunOptions(PictureOptions, total=False):
     trace: str | Path | None
     verify: bool
     results: str | Path | TextIO | None
+    results_format: ResultsFormat
     rle: bool
     save_masks: str | Path | None
 
@@ -94,6 +103,8 @@ class Options(RunOptions, total=False):
     labels: tuple[str, ...] | None
     activation: Activation | None
     model_type: str | None
+    task: str | None
+    then: tuple[str, ...]
     model_output: str | None
     model_inputs: tuple[str, ...]
     mode: Mode

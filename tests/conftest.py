@@ -1,6 +1,8 @@
 """Hooks and fixtures that all tests share; what they import is in support/."""
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,3 +47,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where engines go, instead of among the user's."""
     monkeypatch.setenv("SEGMENTATION_ENGINES", str(tmp_path / "engines"))
     return tmp_path / "engines"
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """The command sets the level and the handlers of the process's log, which later tests read."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers

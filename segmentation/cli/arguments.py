@@ -10,8 +10,8 @@ from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.config import ACTIVATIONS, CODECS, MAX_DELAY, MAX_PIXELS, STAGES, STALL, Config, seconds
 from segmentation.effect import CHOICES
 from segmentation.errors import ConfigError
-from segmentation.model_types import TYPES
-from segmentation.options import Format, Interval, Options, Quality
+from segmentation.model_types import SEGMENTATION, TASKS, TYPES
+from segmentation.options import Format, Interval, Options, Quality, ResultsFormat, Track
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 
 _EXAMPLES = (
@@ -95,6 +95,7 @@ def make_parser() -> Parser:
     add("--json", action="store_true", help="print a JSON report on stdout, a line for each input")
     add("--plan", action="store_true", help="print the implementation of each stage, and why, and stop")
     _add_effect(parser)
+    _add_instances(parser)
     _add_live(parser)
     _add_output(parser)
     _add_model(parser)
@@ -145,6 +146,25 @@ def _add_effect(parser: argparse.ArgumentParser) -> None:
     add("--allow", type=name_list, metavar="NAME,...", help="playlists, private (addresses); default: neither")
     add("--max-pixels", type=int, metavar="N", help=f"refuse larger frames (default: {MAX_PIXELS})")
     add("--max-duration", type=_time, metavar="TIME", help="refuse longer inputs (default: any length)")
+
+
+def _add_instances(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of who is who."""
+    add = parser.add_argument_group("who is who").add_argument
+    add(
+        "--track",
+        choices=get_args(Track),
+        help="tell people apart and give them ids, by overlap, also by motion, also by colors (default: balanced where "
+        "another option needs ids, else none)",
+    )
+    add("--keep", metavar="id:N,...|largest|nearest|first", help="keep these people alone (default: all)")
+    add("--pick", metavar="X,Y@TIME", help="keep whoever is at this point then, before and after too (default: all)")
+    add(
+        "--count",
+        action="append",
+        metavar="line:X1,Y1,X2,Y2|zone:X1,Y1,...",
+        help="count people over a line or in a zone, in pixels of the upright picture; may be repeated (default: none)",
+    )
 
 
 def _add_live(parser: argparse.ArgumentParser) -> None:
@@ -201,6 +221,11 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     )
     add("--verify", action="store_true", help="check the output afterwards, against the input")
     add("--results", metavar="FILE|FOLDER", help="also write the classes, areas and boxes of each frame, as JSON lines")
+    add(
+        "--results-format",
+        choices=get_args(ResultsFormat),
+        help="of the results: JSON lines, COCO's JSON or MOT's text (default: lines)",
+    )
     add("--rle", action="store_true", help="add the masks to the results, as COCO's run lengths")
     add("--save-masks", metavar="FILE.mkv|FOLDER", help="also write the masks as a video, for --masks")
 
@@ -211,6 +236,12 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     add = group.add_argument
     add("--masks", metavar="FILE.mkv|FOLDER", help="in place of a model: masks that --save-masks wrote for this input")
     add("--model", metavar="NAME|FILE.onnx|FILE.engine", help="the network (default: person, which is built in)")
+    add(
+        "--then",
+        action="append",
+        metavar="NAME=FILE.onnx@LABEL",
+        help="a further network on each LABEL, such as face=face.onnx@person; may be repeated (default: none)",
+    )
     add_meaning(group)
 
 
@@ -249,6 +280,11 @@ def add_meaning(group: argparse._ArgumentGroup) -> None:
         help="function that is still to be applied to the output (default: the model's, else by the output's range)",
     )
     add("--model-type", choices=tuple(TYPES), help="what the file does not state (default: as it looks)")
+    add(
+        "--task",
+        choices=(SEGMENTATION, *TASKS),
+        help="what the outputs hold: masks of classes, or single things (default: as it looks)",
+    )
     add("--model-output", metavar="NAME", help="the output that is the mask (default: the first that can be one)")
     add(
         "--model-input",

@@ -23,7 +23,7 @@ from segmentation.media.input import probe
 from segmentation.models.model import load_model
 from segmentation.pipeline.output_paths import check_names
 from segmentation.scale.folder import PieceFolder
-from segmentation.scale.join import for_pieces, join
+from segmentation.scale.join import NoPieces, for_pieces, join
 from segmentation.scale.plan import plan_video
 from segmentation.scale.span import Span
 from segmentation.scale.worker import PieceSession
@@ -82,9 +82,10 @@ def _plan(options: argparse.Namespace) -> int:
     target = Path(options.output)
     info = probe(options.inputs[0], access_of(config))
     check_names(info.path, target, config)
-    pieces = for_pieces(config, info, target)
-    if pieces is None:
-        raise ConfigError(f"output {target}: its encoder makes no pieces; run segmentation itself")
+    try:
+        pieces = for_pieces(config, info, target)
+    except NoPieces as exc:
+        raise ConfigError(f"output {target}: is not cut, since {exc}; run segmentation itself") from exc
     recurrent = config.masks is None and load_model(config, info).form.recurrent
     folder = PieceFolder.beside(target)
     plan = folder.begin(plan_video(info, target, pieces, recurrent=recurrent))

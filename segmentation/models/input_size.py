@@ -38,14 +38,21 @@ def sizes_of(value: object, path: Path) -> list[Size]:
 def nearest_size(sizes: Sequence[Size], info: VideoInfo | None) -> Size:
     """Returns the size whose shape is nearest to the video's, as players show it; without a video the first size.
 
-    Players show the picture upright and stretch it by its sample aspect ratio. Near means near in log(width / height).
+    Near means near in log(width / height).
     """
     if info is None:
         return sizes[0]
-    wanted = log(info.width * (info.sample_aspect_ratio or 1) / info.height)
-    if info.rotation % 180:
-        wanted = -wanted
-    return min(sizes, key=lambda size: abs(log(size[1] / size[0]) - wanted))
+    width, height = shape_shown(info, info.width, info.height)
+    return min(sizes, key=lambda size: abs(log(size[1] / size[0]) - log(width / height)))
+
+
+def shape_shown(info: VideoInfo, width: int, height: int) -> tuple[float, float]:
+    """Returns width and height of a stored picture of the video as players show it.
+
+    They show the picture upright and stretch it by its sample aspect ratio.
+    """
+    wide = width * float(info.sample_aspect_ratio or 1)
+    return (height, wide) if info.rotation % 180 else (wide, height)
 
 
 def choose_size(sizes: Sequence[Size], path: Path, asked: Size | None, info: VideoInfo | None) -> Size:

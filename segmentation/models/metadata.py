@@ -13,9 +13,14 @@ from segmentation.model_types import Meaning
 from segmentation.options import Options
 
 KEYS = (
-    *("labels", "mean", "std", "channel_order", "activation"),  # options of the same names check these
+    *("labels", "mean", "std", "channel_order", "activation", "task"),  # options of the same names check these
     *("input_size", "model_output", "model_inputs"),
+    *("fit", "boxes", "score_threshold", "nms"),
 )
+_CHOICES = {
+    "fit": ("squash", "letterbox"),
+    "boxes": ("xyxy", "cxcywh", "xyxy-pixels", "cxcywh-pixels"),
+}
 _MOST_BYTES = 16 << 20  # of a .json; that of an engine has some kilobytes
 _MOST_LABELS = 4096  # the largest data sets of segmentation have fewer; a layer of masks is made for each
 _LONGEST_LABEL = _LONGEST_NAME = 200
@@ -41,9 +46,15 @@ def load_json(path: Path) -> object:
 def checked(stated: Mapping[str, object], path: Path) -> Meaning:
     """Returns the values under `KEYS` that the file at `path` states. Raises `ModelError` for one that can't be."""
     meaning = {key: stated[key] for key in KEYS if key in stated}
-    for key in KEYS[:5]:
+    for key in KEYS[:6]:
         if key in meaning:
             meaning[key] = _as_option(key, meaning[key], path)
+    for key, choices in _CHOICES.items():
+        if meaning.get(key, choices[0]) not in choices:
+            raise ModelError(f"{path}: its {key} is {reprlib.repr(meaning[key])}; choose from {', '.join(choices)}")
+    for key in ("score_threshold", "nms"):
+        if key in meaning:
+            meaning[key] = _share(key, meaning[key], path)
     if not isinstance(meaning.get("model_output", 0), str | int) or isinstance(meaning.get("model_output"), bool):
         said = reprlib.repr(meaning["model_output"])
         raise ModelError(f"{path}: its model_output is {said}; a name or a number is needed")
@@ -66,7 +77,7 @@ def _as_option(key: str, value: object, path: Path) -> object:
     try:
         if value is None:
             raise ConfigError(f"{key} is null: leave it out, or give a value")
-        if key in ("channel_order", "activation") and isinstance(value, str):
+        if key in ("channel_order", "activation", "task") and isinstance(value, str):
             value = value.lower()
         if key == "labels" and isinstance(value, list) and len(value) > _MOST_LABELS:
             raise ConfigError(f"labels are {len(value)}: at most {_MOST_LABELS} are possible")
@@ -76,6 +87,15 @@ def _as_option(key: str, value: object, path: Path) -> object:
     if key == "labels" and any(len(label) > _LONGEST_LABEL for label in cast(tuple[str, ...], accepted)):
         raise ModelError(f"{path}: has a label of more than {_LONGEST_LABEL} characters")
     return accepted
+
+
+def _share(key: str, value: object, path: Path) -> float | None:
+    """Returns a number in 0..1, or `None` for an `nms` of null: the network does it. Raises `ModelError`."""
+    if value is None and key == "nms":
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ModelError(f"{path}: its {key} is {reprlib.repr(value)}; a number from 0 to 1 is needed")
+    return float(value)
 
 
 def _numbers(said: object, path: Path) -> dict[str, tuple[float, ...]]:

@@ -3,15 +3,17 @@
 A model is an ONNX file that takes a picture and returns scores or class numbers, in the forms of `tensor_form.py`. The
 meaning (labels, normalization, channel order, activation) comes from options, else the ONNX's `metadata_props`, else a
 `.json` beside the file, else the network's type (`model_types.py`), else `_DEFAULTS`. All of these have the same keys:
-`labels`, `mean`, `std`, `channel_order`, `activation`, `input_size`, `model_output`, `model_inputs`. In
-`metadata_props` the values are JSON. A TensorRT engine is a model too, described by its sidecar.
+`labels`, `mean`, `std`, `channel_order`, `activation`, `input_size`, `model_output`, `model_inputs`, and those of
+networks that find single things: `task`, `fit`, `boxes`, `score_threshold`, `nms`. In `metadata_props` the values are
+JSON. A TensorRT engine is a model too, described by its sidecar.
 """
 
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import TypedDict, TypeVar, cast
 
 import numpy as np
 import onnxruntime as ort
@@ -20,9 +22,11 @@ from numpy.typing import NDArray
 from segmentation.config import Config
 from segmentation.errors import ModelError, did_you_mean, one_line
 from segmentation.frames import VideoInfo
-from segmentation.model_types import TYPES, VOC, Meaning, recognized
+from segmentation.model_types import BACKGROUNDS, SEGMENTATION, TASKS, TYPES, VOC, Meaning, recognized
+from segmentation.models.detection import Detection, Place, named_outputs, place_in, task_of
+from segmentation.models.detector import OutputReader, class_count
 from segmentation.models.function import FunctionNetwork
-from segmentation.models.input_size import DEFAULT, Size, choose_size, nearest_size, sizes_of
+from segmentation.models.input_size import DEFAULT, Size, choose_size, nearest_size, shape_shown, sizes_of
 from segmentation.models.metadata import check_input, checked
 from segmentation.models.onnx_file import described, find_inputs, find_output, takes_channels_last
 from segmentation.models.onnx_file import open_session as open_file
@@ -40,6 +44,7 @@ from segmentation.models.tensor_form import (
 from segmentation.options import Network
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 ENGINE = ".engine"  # the suffix of TensorRT engines
 BUILT_IN = {"person": Path(__file__).parent / "person.onnx"}
@@ -74,13 +79,23 @@ class Model:
     form: Form = Form()  # of the file's tensors  # noqa: RUF009
     sizes: tuple[Size, ...] = ()  # (height, width) at which the network may be run, where there are several
     function: FunctionNetwork | None = field(default=None, compare=False)  # that is called in place of a file
+    detection: Detection | None = None  # of a network that finds single things, or says what a picture shows
+    picture: Place | None = None  # where the input shows the video; `None`: all over
 
     def for_video(self, info: VideoInfo) -> "Model":
         """Returns the model at the size whose shape is nearest to the video's."""
-        if not self.sizes:
-            return self
-        height, width = nearest_size(self.sizes, info)
-        return replace(self, height=height, width=width)
+        model = self
+        if self.sizes:
+            height, width = nearest_size(self.sizes, info)
+            model = replace(self, height=height, width=width)
+        if model.detection is not None and model.detection.fit == "letterbox":
+            model = replace(model, picture=model.place_of(*shape_shown(info, info.width, info.height)))
+        return model
+
+    def place_of(self, width: float, height: float) -> Place:
+        """Returns where the input shows a picture of this shape."""
+        fit = "squash" if self.detection is None else self.detection.fit
+        return place_in((self.height, self.width), width, height, fit)
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -100,42 +115,93 @@ def load_model(config: Config, info: VideoInfo | None = None) -> Model:
     if path.suffix == ENGINE:
         return _load_engine(path, config)
     session = open_session(path)
-    meaning: Meaning = {**_type(config, session), **described(session, path), **_options(config)}
+    stated = described(session, path)
+    meaning: Meaning = {**_type(config, stated, session), **stated, **_options(config)}
     source, extras = find_inputs(session, _inputs(meaning, config, path), path)
-    output, first = find_output(session, meaning.get("model_output"), extras, path)
+    detects = meaning.get("task", SEGMENTATION) != SEGMENTATION
+    single = detects and len(source.shape) == 3
     form = Form(
-        input_last=takes_channels_last(source, path),
+        input_last=not single and takes_channels_last(source, path),
         bytes=source.type not in FLOATS,
-        output_flat=len(output.shape) == 3,
-        first=first,
         extras=extras,
+        single=single,
     )
     _assume(meaning, form, config, path)
     batch, height, width = _dimensions(source, form)
     check_input(source.name, {"batch": batch, "height": height, "width": width}, path)
     sizes = tuple((height or h, width or w) for h, w in sizes_of(meaning["input_size"], path))
     height, width = choose_size(sizes, path, config.input_size, info)
-    dtype = FLOATS.get(source.type, np.float32)
-    runner = Runner(session, source.name, output.name, form)
-    raw = _probe(runner, (1 if form.recurrent else batch or 1, 3, height, width), dtype, path)
-    if form.output_flat and not is_picture(raw.shape[1:], (height, width)):
-        raise ModelError(f"{path}: is no segmentation model: its output {output.name} is {raw.shape}, which is no mask")
+    given: _Input = {
+        "input_name": source.name,
+        "dtype": FLOATS.get(source.type, np.float32),
+        "batch": 1 if single else batch,
+        "height": height,
+        "width": width,
+        "sizes": sizes if len(set(sizes)) > 1 else (),
+    }
+    return (_read_detector if detects else _read_scores)(meaning, session, given, form, config, path)
+
+
+class _Input(TypedDict):
+    """The fields of a `Model` that state what its input is."""
+
+    input_name: str
+    dtype: type[np.float32 | np.float16]
+    batch: int | None
+    height: int
+    width: int
+    sizes: tuple[Size, ...]
+
+
+def _read_scores(
+    meaning: Meaning, session: ort.InferenceSession, given: _Input, form: Form, config: Config, path: Path
+) -> Model:
+    """Returns a model that gives each pixel scores or a class, after running it once. Raises `ModelError`."""
+    output, first = find_output(session, meaning.get("model_output"), form.extras, path)
+    form = replace(form, output_flat=len(output.shape) == 3, first=first)
+    runner = Runner(session, given["input_name"], output.name, form)
+    size = given["height"], given["width"]
+    raw = _tried(runner.raw, (1 if form.recurrent else given["batch"] or 1, 3, *size), given["dtype"], path)
+    if form.output_flat and not is_picture(raw.shape[1:], size):
+        raise ModelError(
+            f"{path}: is no segmentation model: its output {output.name} is {raw.shape}, which is no mask; "
+            "give --task if it holds boxes"
+        )
     if not form.output_flat:
-        form = replace(form, output_last=is_channels_last(raw.shape, (height, width), form.input_last))
+        form = replace(form, output_last=is_channels_last(raw.shape, size, form.input_last))
     if output.type in INTEGERS:
         form = replace(form, classes=_classes(meaning, raw, form, path))
         meaning["activation"] = "none"
-    return Model(
-        **_meaning_of_output(meaning, to_scores(raw, form), config, path),
-        input_name=source.name,
-        output_name=output.name,
-        dtype=dtype,
-        batch=batch,
-        height=height,
-        width=width,
-        form=form,
-        sizes=sizes if len(set(sizes)) > 1 else (),
+    read = _meaning_of_output(meaning, to_scores(raw, form), config, path)
+    return Model(**read, **given, output_name=output.name, form=form)
+
+
+def _read_detector(
+    meaning: Meaning, session: ort.InferenceSession, given: _Input, form: Form, config: Config, path: Path
+) -> Model:
+    """Returns a model that finds single things, after running it once. Raises `ModelError`."""
+    if form.recurrent:
+        raise ModelError(f"{path}: carries states from frame to frame, which networks of single things can't here")
+    task = str(meaning["task"])
+    words = ("fit", "boxes", "score_threshold", "nms")
+    detection = Detection(
+        task=task,
+        outputs=named_outputs(task, session.get_outputs(), path),
+        **{word: meaning[word] for word in words if word in meaning},  # type: ignore[arg-type]
     )
+    reader = OutputReader(session, given["input_name"], detection.outputs, form, given["batch"])
+    shape = (1, 3, given["height"], given["width"])
+    outputs = _tried(lambda pictures: next(reader(pictures)), shape, given["dtype"], path)
+    count = class_count(outputs, task, path)
+    if "activation" not in meaning:
+        done = task != "classifier" or (outputs[0].min() >= 0 and abs(outputs[0].sum() - 1) < 0.01)
+        meaning["activation"] = "none" if done else "softmax"
+    labels = cast(tuple[str, ...], meaning.get("labels", ()))
+    if count is not None and (not labels or (labels == TASKS[task].get("labels") and len(labels) != count)):
+        meaning["labels"] = labels = tuple(f"class{i}" for i in range(count))
+        log.info("model %s does not say its labels: assumed %s", config.model_name, ", ".join(labels))
+    read = _checked(meaning, len(labels) if count is None else count, config, path)
+    return Model(**read, **given, output_name=detection.outputs[0], form=form, detection=detection)
 
 
 def _load_function(function: Network, config: Config) -> Model:
@@ -169,20 +235,28 @@ def open_session(path: Path, options: ort.SessionOptions | None = None) -> ort.I
     return open_file(path, options)
 
 
-def _type(config: Config, session: ort.InferenceSession) -> Meaning:
-    """Returns the meaning of the type that the user names or that the network certainly has; empty without a type."""
+def _type(config: Config, stated: Meaning, session: ort.InferenceSession) -> Meaning:
+    """Returns the meaning of the type that the user names or that the network certainly has; empty without a type.
+
+    A task that an option or the file states goes before the looks.
+    """
     if config.model_type is not None:
         return TYPES[config.model_type]
-    name = recognized(session.get_inputs(), session.get_outputs())
+    inputs, outputs = session.get_inputs(), session.get_outputs()
+    name = recognized(inputs, outputs) or task_of(inputs, outputs)
+    task = config.task or stated.get("task")
+    known = {**TYPES, **TASKS}
+    if task is not None and (name is None or known[name].get("task", SEGMENTATION) != task):
+        return known.get(str(task), {})
     if name is None:
         return {}
     log.info("model %s is of the type %s, by the names and shapes of its inputs and outputs", config.model_name, name)
-    return TYPES[name]
+    return known[name]
 
 
 def _options(config: Config) -> Meaning:
     """Returns the meaning that options state."""
-    options = {name: getattr(config, name) for name in (*_DEFAULTS, "labels", "activation", "model_output")}
+    options = {name: getattr(config, name) for name in (*_DEFAULTS, "labels", "activation", "model_output", "task")}
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -207,7 +281,8 @@ def _assume(meaning: Meaning, form: Form, config: Config, path: Path) -> None:
 
 def _dimensions(source: ort.NodeArg, form: Form) -> tuple[int | None, int | None, int | None]:
     """Returns batch, height and width of the input; `None` where dynamic."""
-    batch, *rest = (side if isinstance(side, int) and side > 0 else None for side in source.shape)
+    shape = [1, *source.shape] if form.single else source.shape
+    batch, *rest = (side if isinstance(side, int) and side > 0 else None for side in shape)
     return (batch, *(rest[:2] if form.input_last else rest[1:]))  # type: ignore[return-value]
 
 
@@ -226,7 +301,7 @@ def _classes(meaning: Meaning, raw: NDArray[np.generic], form: Form, path: Path)
 
 def _load_engine(path: Path, config: Config) -> Model:
     """Reads an engine. Raises `EngineError` if it is refused, `ModelError` for options of an ONNX."""
-    for name in ("input_size", "model_type", "model_output", "model_inputs"):
+    for name in ("input_size", "model_type", "task", "model_output", "model_inputs"):
         if getattr(config, name):
             option = f"--{name.replace('_', '-').removesuffix('s')}"
             raise ModelError(f"{path}: an engine has its own; leave out {option}, or build another engine")
@@ -290,12 +365,15 @@ def _checked(meaning: Meaning, channels: int, config: Config, path: Path) -> _Ch
     }
 
 
-def _probe(
-    runner: Runner, shape: tuple[int, ...], dtype: type[np.float32 | np.float16], path: Path
-) -> NDArray[np.generic]:
-    """Returns the file's output for noise of this shape. Raises `ModelError` if the file does not run."""
+def _tried(
+    run: Callable[[NDArray[np.floating]], T],
+    shape: tuple[int, ...],
+    dtype: type[np.float32 | np.float16],
+    path: Path,
+) -> T:
+    """Returns the file's result for noise of this shape. Raises `ModelError` if the file does not run."""
     try:
-        return runner.raw(_noise(shape).astype(dtype))
+        return run(_noise(shape).astype(dtype))
     except Exception as exc:  # ONNX Runtime's exceptions have no common base
         raise ModelError(f"{path}: does not run on input {shape} ({one_line(exc)})") from exc
 
@@ -315,9 +393,7 @@ def _guess_activation(scores: NDArray[np.float32]) -> str:
 def _kept(labels: tuple[str, ...], classes: tuple[str, ...] | None, name: str) -> tuple[int, ...]:
     """Returns the channels of the classes; without any, those of persons, else all but the background."""
     if classes is None:
-        classes = (
-            ("person",) if "person" in labels else tuple(x for x in labels if x not in ("background", "__background__"))
-        )
+        classes = ("person",) if "person" in labels else tuple(x for x in labels if x not in BACKGROUNDS)
     unknown = [c for c in classes if c not in labels]
     if unknown:
         proposal = did_you_mean(unknown[0], labels)

@@ -1,8 +1,11 @@
 """Reads an ONNX file's inputs and outputs, and the metadata in the file or beside it."""
 
+import json
 import math
 import reprlib
+from ast import literal_eval
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import onnxruntime as ort
@@ -12,7 +15,8 @@ from segmentation.model_types import Meaning
 from segmentation.models.metadata import KEYS, checked, load_json, parse
 from segmentation.models.tensor_form import FLOATS, INTEGERS, Extra, extra_of, state_sources
 
-_TEXTS = ("channel_order", "activation", "model_output")
+_TEXTS = ("channel_order", "activation", "model_output", "task", "fit", "boxes")
+_YOLO_TASKS = {"segment": "yolo-seg", "detect": "yolo", "classify": "classifier"}
 _MOST_VALUES = 1 << 26  # of an input besides the picture: 256 MiB of float32
 
 
@@ -31,8 +35,19 @@ def open_session(path: Path, options: ort.SessionOptions | None = None) -> ort.I
 def described(session: ort.InferenceSession, path: Path) -> Meaning:
     """Returns the file's metadata under `KEYS`, and other keys of the .json beside it. Raises `ModelError`."""
     props = session.get_modelmeta().custom_metadata_map
-    stated = {key: _value(key, text, path) for key, text in props.items() if key in KEYS}
+    stated = {key: _value(key, text, path) for key, text in {**props, **_exported(props)}.items() if key in KEYS}
     return {**_sidecar(path), **checked(stated, path)}
+
+
+def _exported(props: Mapping[str, str]) -> dict[str, str]:
+    """Returns what YOLO's exports state under keys or values of their own, under ours."""
+    ours = {"task": _YOLO_TASKS[props["task"]]} if props.get("task") in _YOLO_TASKS else {}
+    if "labels" not in props and "names" in props:
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            names = literal_eval(props["names"])  # such as {0: 'person', 1: 'bicycle'}
+            if isinstance(names, dict) and list(names) == list(range(len(names))):
+                ours["labels"] = json.dumps([str(name) for name in names.values()])
+    return ours
 
 
 def _value(key: str, text: str, path: Path) -> object:
@@ -153,5 +168,5 @@ def find_output(
     shapes = ", ".join(f"{o.name} {o.shape}" for o in outputs)
     raise ModelError(
         f"{path}: is no segmentation model: scores (N, C, h, w) or class numbers (N, h, w) are needed, its outputs are "
-        f"{shapes}"
+        f"{shapes}; give --task if they are boxes"
     )

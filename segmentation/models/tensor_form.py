@@ -53,6 +53,7 @@ class Form:
     output_flat: bool = False  # the output is (N, h, w)
     classes: int = 0  # the output holds one of so many class numbers at each place; 0: it holds scores
     first: bool = True  # the output is the first of the file's
+    single: bool = False  # the input is one picture, (3, H, W), and no output has a batch dimension
     extras: tuple[Extra, ...] = ()
 
     @property

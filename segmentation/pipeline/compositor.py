@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from segmentation.config import Config
-from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory, VideoInfo
+from segmentation.effect import Effect
+from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory, Transfer, VideoInfo
+from segmentation.pipeline.selected_masks import with_selected_masks
 from segmentation.stages.masks.refinement import Refiner
 from segmentation.stages.postprocess import Postprocessor
 
@@ -19,17 +21,43 @@ class Compositor:
     """Makes the frames of every output from one batch. All postprocessors work in the same memory."""
 
     def __init__(
-        self, postprocessors: Sequence[Postprocessor], info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu | None
+        self,
+        outputs: Sequence[tuple[Effect, Postprocessor]],
+        info: VideoInfo,
+        pix_fmt: str,
+        config: Config,
+        gpu: Gpu | None,
+        transfer: Transfer,
     ) -> None:
-        self.memory: Memory = postprocessors[0].memory
-        self._postprocessors = postprocessors
+        """`outputs` are what makes the frames of each output, with its effect."""
+        self.memory: Memory = outputs[0][1].memory
+        self._outputs = outputs
+        self._config, self._transfer = config, transfer
         self._refine = make_refiner(self.memory, info, pix_fmt, config, gpu) if config.refine else None
 
     def __call__(self, batch: MaskedBatch) -> tuple[list[FrameBatch], MaskedBatch]:
-        """The frames of each output, and the batch with the masks that they show."""
-        if self._refine is not None:
-            batch = replace(batch, masks=self._refine(batch.frames, batch.masks))
-        return [postprocess(batch) for postprocess in self._postprocessors], batch
+        """The frames of each output, and the batch with the masks that the first of them shows."""
+        made: list[FrameBatch] = []
+        shown: MaskedBatch | None = None
+        # From last to first, since the refiner on a GPU overwrites the masks before.
+        for effect, postprocess in reversed(self._outputs):
+            if shown is None or self._selects:
+                shown = self._refined(self._selected(batch, effect))
+            made.insert(0, postprocess(shown))
+        assert shown is not None
+        return made, shown
+
+    @property
+    def _selects(self) -> bool:
+        """Whether outputs may differ in what their masks show."""
+        return any(effect.label for effect, _ in self._outputs)
+
+    def _selected(self, batch: MaskedBatch, effect: Effect) -> MaskedBatch:
+        config = self._config
+        return with_selected_masks(batch, effect, config.threshold, self._transfer, keeping=config.keep is not None)
+
+    def _refined(self, batch: MaskedBatch) -> MaskedBatch:
+        return batch if self._refine is None else replace(batch, masks=self._refine(batch.frames, batch.masks))
 
 
 def make_refiner(

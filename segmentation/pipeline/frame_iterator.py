@@ -16,9 +16,11 @@ from segmentation.config import Config
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, MaskedBatch, Planes, VideoInfo
 from segmentation.gpu.errors import gpu_errors
+from segmentation.instances import FrameInstances
 from segmentation.media.input import working_format
 from segmentation.media.live import probe_any
 from segmentation.media.planes import rgb_of
+from segmentation.pipeline.instance_steps import make_instance_steps
 from segmentation.pipeline.mask_stages import MaskStages
 from segmentation.pipeline.output_paths import check_live
 from segmentation.pipeline.pictures import Mask, Rgb, enlarged
@@ -38,6 +40,7 @@ class MaskedFrame:
     pts: int  # ticks of the video's time base
     time: Fraction  # seconds on the video's own clock
     _planes: Planes
+    instances: FrameInstances | None  # with ids, where `track` or `keep` is given; the label map is small
     _small_mask: Mask
     _info: VideoInfo
     _pix_fmt: str
@@ -51,6 +54,23 @@ class MaskedFrame:
     def mask(self) -> Mask:
         """The mask (H, W) float32 in 0..1, the probability of the kept classes."""
         return enlarged(self._small_mask, upright_size(self._info))
+
+    @property
+    def seconds(self) -> float:
+        """The time in seconds from the video's beginning."""
+        return float(self.time - self._info.start)
+
+    def id_at(self, point: tuple[float, float]) -> int:
+        """Returns the id of the instance at a pixel (x, y) of `image`, 0 for none."""
+        if self.instances is None:
+            return 0
+        width, height = upright_size(self._info)
+        label_map = self.instances.label_map
+        row, column = int(point[1] * label_map.shape[0] / height), int(point[0] * label_map.shape[1] / width)
+        if not (0 <= row < label_map.shape[0] and 0 <= column < label_map.shape[1]):
+            return 0
+        number = int(label_map[row, column])
+        return self.instances.instances[number - 1].id if number else 0
 
 
 def masked_frames(resources: Resources, given: Input, config: Config) -> Generator[MaskedFrame, None, None]:
@@ -81,7 +101,9 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
             decoder = plan.decode.implementation(info, pix_fmt, stages.config, stages.gpu, sessions=sessions)
             exits.callback(decoder.close)
             decoded = overlap(stages.clock.steps("decode", within_limit(info, decoder)), "decoded")
-        for batch in overlap(stages.masks.finished(decoded, stages.on_host, overlap), "masked"):
+        secondary = resources.secondary_networks(model.kept)
+        steps = make_instance_steps(stages.config, info, pix_fmt, model.kept, stages.transfer, secondary)
+        for batch in overlap(stages.masks.finished(decoded, stages.on_host, overlap, steps), "masked"):
             if info.live is not None:
                 info.live.written(len(batch))
             yield from _frames(batch, info, pix_fmt)
@@ -101,5 +123,6 @@ def _with_format(plan: Plan, config: Config, info: VideoInfo) -> tuple[Plan, str
 
 
 def _frames(batch: MaskedBatch, info: VideoInfo, pix_fmt: str) -> Generator[MaskedFrame, None, None]:
-    for frame, mask in zip(batch.frames.frames, batch.masks, strict=True):
-        yield MaskedFrame(frame.pts, frame.pts * info.time_base, frame.planes, mask, info, pix_fmt)
+    instances = batch.instances or (None,) * len(batch)
+    for frame, mask, found in zip(batch.frames.frames, batch.masks, instances, strict=True):
+        yield MaskedFrame(frame.pts, frame.pts * info.time_base, frame.planes, found, mask, info, pix_fmt)

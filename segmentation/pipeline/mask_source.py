@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
 
 T = TypeVar("T")
+# Takes all batches of a run in presentation order, on one thread, and yields them with their instances.
+MaskStep = Callable[[Iterator[MaskedBatch]], Iterator[MaskedBatch]]
 
 
 class MaskSource(ABC):
@@ -33,11 +35,22 @@ class MaskSource(ABC):
     workers: int  # batches that it works on at once
     inferred: int = 0  # frames that a network has worked on
 
-    @abstractmethod
     def finished(
-        self, batches: Iterator[FrameBatch], finish: Callable[[MaskedBatch], T], overlap: Overlap
+        self,
+        batches: Iterator[FrameBatch],
+        finish: Callable[[MaskedBatch], T],
+        overlap: Overlap,
+        steps: Sequence[MaskStep] = (),
     ) -> Iterator[T]:
-        """Yields `finish` of each batch with its masks, in order. Works on threads of `overlap`."""
+        """Yields `finish` of each batch with its masks, in order, after all `steps`. Works on threads of `overlap`."""
+        masked = self.masked(batches, overlap)
+        for step in steps:
+            masked = step(masked)
+        return overlap.map(finish, masked, self.workers)
+
+    @abstractmethod
+    def masked(self, batches: Iterator[FrameBatch], overlap: Overlap) -> Iterator[MaskedBatch]:
+        """Yields each batch with its masks, in order. The masks belong to the caller."""
 
     def check_end(self) -> None:  # noqa: B027  # only a file can hold more masks than the video has frames
         """Raises `InputError` if masks are left after the video's last frame."""
@@ -76,13 +89,28 @@ class NetworkMasks(MaskSource):
         return self.infer.workers
 
     def finished(
-        self, batches: Iterator[FrameBatch], finish: Callable[[MaskedBatch], T], overlap: Overlap
+        self,
+        batches: Iterator[FrameBatch],
+        finish: Callable[[MaskedBatch], T],
+        overlap: Overlap,
+        steps: Sequence[MaskStep] = (),
     ) -> Iterator[T]:
-        if self.smoothing is None:
+        if self._each_alone and not steps:  # a thread takes a batch all the way
             return overlap.map(lambda batch: self.find_and_finish(batch, finish), batches, self.workers)
-        found = overlap.map(self._find, batches, self.workers)
-        # Masks wait here for those of later frames.
-        return overlap.map(finish, smooth_masks(found, self.smoothing), self.workers)
+        return super().finished(batches, finish, overlap, steps)
+
+    @property
+    def _each_alone(self) -> bool:
+        """Whether the masks of a batch need no other batch."""
+        return self.smoothing is None
+
+    def masked(self, batches: Iterator[FrameBatch], overlap: Overlap) -> Iterator[MaskedBatch]:
+        return self._smoothed(overlap.map(self._find, batches, self.workers))
+
+    def _smoothed(self, found: Iterator[tuple[MaskedBatch, Any]]) -> Iterator[MaskedBatch]:
+        if self.smoothing is None:
+            return (batch for batch, _ in found)
+        return smooth_masks(found, self.smoothing)  # masks wait here for those of later frames
 
     def find_and_finish(self, batch: FrameBatch, finish: Callable[[MaskedBatch], T]) -> T:
         """Returns `finish` of one batch with its masks, without smoothing."""
@@ -92,10 +120,10 @@ class NetworkMasks(MaskSource):
         """The batch with its masks, and the history that smoothing keeps of them."""
         self.transfer.enter()
         kept, tensor = self.prepared(batch)
-        masks, class_map = self.inference(batch, tensor, len(batch))
+        masks, class_map, instances = self.inference(batch, tensor, len(batch))
         with self.turn.of(self.infer):
             history = None if self.smoothing is None else self.smoothing.keep(tensor, masks, len(batch))
-        return MaskedBatch(frames=kept, masks=masks, class_map=class_map), history
+        return MaskedBatch(frames=kept, masks=masks, class_map=class_map, instances=instances), history
 
     def inference(self, batch: FrameBatch, tensor: Array, count: int) -> InferenceResult:
         """Returns what the network finds in `count` pictures. `batch` labels the call in a trace.
@@ -125,10 +153,8 @@ class SavedMasks(MaskSource):
         self._reader, self._clock = reader, clock
         self.workers = 1 if on_gpu else reader.workers
 
-    def finished(
-        self, batches: Iterator[FrameBatch], finish: Callable[[MaskedBatch], T], overlap: Overlap
-    ) -> Iterator[T]:
-        return overlap.map(finish, map(self._read, batches), self.workers)
+    def masked(self, batches: Iterator[FrameBatch], overlap: Overlap) -> Iterator[MaskedBatch]:
+        return map(self._read, batches)
 
     def check_end(self) -> None:
         self._reader.check_end()

@@ -16,6 +16,7 @@ from segmentation.pipeline.model_loader import ModelPreloader
 from segmentation.pipeline.plan import Plan, with_next_network
 from segmentation.pipeline.propagated_masks import network_masks
 from segmentation.pipeline.resources import Resources
+from segmentation.pipeline.selected_masks import KEPT, with_selected_masks
 from segmentation.pipeline.timing import StageClock
 from segmentation.stages.inference.shared_network import SharedNetwork
 
@@ -70,6 +71,8 @@ class MaskStages:
         self.transfer.enter()
         with gpu_errors(), self.turn.of(self.masks):
             batch = batch.to(self.masks.memory, self.transfer)
+            keeping = self.config.keep is not None
+            batch = with_selected_masks(batch, KEPT, self.config.threshold, self.transfer, keeping=keeping)
             if self._refine is not None:
                 batch = replace(batch, masks=self._refine(batch.frames, batch.masks))
             return batch.to("host", self.transfer)
@@ -120,6 +123,9 @@ def without_outputs(config: Config) -> Config:
         encode=None,
         verify=False,
         results=None,
+        results_format="lines",
         rle=False,
+        pick=None,
+        count=(),
         save_masks=None,
     )

@@ -27,6 +27,7 @@ from segmentation.pipeline.verify import OutputVerifier, Verified
 from segmentation.sinks import FinishedBatch, Sink
 from segmentation.stages.encode import Encoder
 from segmentation.stages.postprocess import Postprocessor
+from segmentation.stages.postprocess.marks import Marks
 
 OpenOutput = Callable[[Target, VideoInfo, Config, str], Muxer]  # the arguments of `open_output`
 
@@ -47,6 +48,7 @@ class VideoOutput(Sink):
         self.plan, self.muxer = plan, muxer
         self.postprocess: Postprocessor
         self.encoder: Encoder
+        self.marks: Marks | None = None  # drawn on the frames, where that is asked for
         self.failed = False  # whether a batch could not be encoded
         self._number, self._clock = number, clock
 
@@ -64,6 +66,9 @@ class VideoOutput(Sink):
                     frames.memory == "host" and frames.ready is not None
                 ):  # the one place where the host waits for the GPU
                     self._clock.call("wait", frames, frames.ready.synchronize)
+                if self.marks is not None and batch.finished.instances is not None:
+                    on_host = transfer.frames(frames, "host")
+                    frames = transfer.frames(self.marks.draw(on_host, batch.finished.instances), frames.memory)
                 batch.finished.packets.append(self._clock.call("encode", frames, self.encoder.encode, frames))
             except Exception:
                 self.failed = True
@@ -135,6 +140,8 @@ class Outputs:
             effect = effect_on(config.effect, classes)
             output.postprocess = plan.postprocess.implementation(info, plan.pix_fmt, effect, config, gpu)
             exits.callback(output.postprocess.close)
+            if effect.kind == "overlay" and config.tracker is not None:
+                output.marks = Marks(info, plan.pix_fmt)
             encoder = output.plan.encode.implementation
             output.encoder = encoder(muxer, info, plan.pix_fmt, config, gpu, service=resources.encoders)
             exits.callback(output.encoder.close)

@@ -32,6 +32,11 @@ _OF_VIDEOS = ("codec", "preset", "smooth", "interval", "start", "duration", "max
 _REFUSED = {
     "save_masks": "the masks of pictures are pictures; write --also mask:FILE.png",
     "verify": "compares videos; leave it out for pictures",
+    "track": "follows people through a video; leave it out for pictures",
+    "then": "follows things through videos; leave it out for pictures",
+    "keep": "chooses people by their ids in a video; leave it out for pictures",
+    "pick": "chooses a person of a video; leave it out for pictures",
+    "count": "counts people in a video; leave it out for pictures",
     "trace": "is of the stages of videos; leave it out for pictures",
 }
 

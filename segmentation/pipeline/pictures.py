@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from segmentation.access import check_size
 from segmentation.config import MAX_PIXELS, Config
 from segmentation.effect import effect_on
-from segmentation.errors import InputError
+from segmentation.errors import ConfigError, InputError
 from segmentation.frames import FULL, Color, Frame, FrameBatch, MaskedBatch, Plane, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.host_array import on_host
@@ -71,7 +71,11 @@ class Pictures:
 
     @cached_property
     def _config(self) -> Config:
-        return replace(without_outputs(self._of_session), smooth=0.0, interval=0, batch_size=1)  # checking takes 0.3 ms
+        config = self._of_session
+        if config.keep is not None:
+            raise ConfigError(f"keep {config.keep}: ids are of videos; leave it out for single pictures")
+        # Checking takes 0.3 ms.
+        return replace(without_outputs(config), track=None, smooth=0.0, interval=0, batch_size=1)
 
     def masks(self, frames: Picture | Sequence[Picture], config: Config) -> Mask | list[Mask]:
         """Returns masks as `Segmenter.masks`, and raises likewise. `config` is one of `Pictures.config`."""
@@ -99,12 +103,15 @@ class Pictures:
         with stages, ExitStack() as exits:
             with gpu_errors():
                 implementation = stages.plan.postprocess.implementation
-                postprocessors = []
+                outputs = []
                 for text in effects:
                     effect = effect_on(text, model.kept)
-                    postprocessors.append(implementation(info, _PIX_FMT, effect, stages.config, stages.gpu))
-                    exits.callback(postprocessors[-1].close)
-                compositor = Compositor(postprocessors, info, _PIX_FMT, stages.config, stages.gpu)
+                    if effect.label:
+                        raise ConfigError(f"effect {text}: instances are of videos; leave out @{effect.label}")
+                    postprocess = implementation(info, _PIX_FMT, effect, stages.config, stages.gpu)
+                    outputs.append((effect, postprocess))
+                    exits.callback(postprocess.close)
+                compositor = Compositor(outputs, info, _PIX_FMT, stages.config, stages.gpu, stages.transfer)
 
             def finish(masked: MaskedBatch) -> tuple[list[FrameBatch], MaskedBatch]:
                 with gpu_errors(), stages.turn.of(compositor):

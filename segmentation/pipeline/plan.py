@@ -68,6 +68,7 @@ IMPLEMENTATIONS = {
         "torch-fp16": "segmentation.stages.inference.torch_fp16:TorchFp16Inference",
         "tensorrt": "segmentation.stages.inference.tensorrt:TensorRTInference",
         "function": "segmentation.stages.inference.function:FunctionInference",
+        "instances": "segmentation.stages.inference.instances:InstanceInference",
     },
     "postprocess": {
         "opencv": "segmentation.stages.postprocess.opencv:OpenCVPostprocessor",
@@ -214,7 +215,7 @@ def make_plan(
         if infer is not None and begin is not None:
             begin(infer.implementation)
         decode = _choose("decode", table["decode"], config, info)
-        preprocess = None if saved else _choose("preprocess", table["preprocess"], config, info)
+        preprocess = None if saved else _choose("preprocess", table["preprocess"], config, info, model)
         postprocess = _choose("postprocess", table["postprocess"], config, info)
         plan = Plan(
             decode=decode,
@@ -384,6 +385,7 @@ def _choose(
     if wanted is not None and wanted not in known:
         raise ConfigError(f"--{stage} {wanted}: choose from {', '.join(known)}{did_you_mean(wanted, known)}")
     candidates = (wanted,) if wanted is not None else candidates
+    refusals: list[str] = []
     if stage == "infer" and callable(config.model):
         if wanted not in (None, "function"):
             raise ConfigError(f"--infer {wanted}: can't run the {config.model_name}; leave it out")
@@ -394,16 +396,22 @@ def _choose(
                 f"--infer {wanted}: can't run the engine {config.model}; use --infer tensorrt or the ONNX"
             )
         candidates = ("tensorrt",)
+    elif stage == "infer" and model is not None and model.detection is not None:
+        if wanted not in (None, "onnxruntime", "instances"):
+            raise ConfigError(f"--infer {wanted}: can't run {model.name}, which finds single things; leave it out")
+        refusals = ["ONNX Runtime alone runs networks that find single things"]
+        candidates = ("instances",) if config.mode != "optimized" else ()
     elif stage == "decode" and info is not None and info.live is not None:
         if wanted not in (None, "live"):
             raise ConfigError(f"--decode {wanted}: reads files; leave it out for a live source")
         candidates = ("live",)
-    refusals: list[str] = []
     while candidates:
         name, *rest = candidates
         try:
-            if model is not None and model.form.recurrent and name != "onnxruntime":
+            if stage == "infer" and model is not None and model.form.recurrent and name != "onnxruntime":
                 raise BackendError(f"{model.name} carries states from frame to frame, which onnxruntime alone does")
+            if model is not None and model.picture is not None and name == "cuda":
+                raise BackendError(f"{model.name} takes pictures with a border, which opencv alone makes")
             implementation, reason = _candidate(stage, name, config, info)
             if model is not None and issubclass(implementation, Inference):
                 given = replace(config, batch_size=model.batch or config.batch_size or GPU_BATCH)

@@ -18,7 +18,6 @@ from segmentation.pipeline.mask_source import NetworkMasks, Parts, make_smoothin
 from segmentation.pipeline.threads import Overlap
 from segmentation.stages.inference import keys_at_once
 from segmentation.stages.masks.propagation import Doubt, Found, FrameBetween, HostPropagation, Propagation
-from segmentation.stages.masks.smoothing import smooth_masks
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -58,9 +57,11 @@ class PropagatedMasks(NetworkMasks):
     interval: Interval
     at_once: int  # frames that the network takes
 
-    def finished(
-        self, batches: Iterator[FrameBatch], finish: Callable[[MaskedBatch], T], overlap: Overlap
-    ) -> Iterator[T]:
+    @property
+    def _each_alone(self) -> bool:
+        return False
+
+    def masked(self, batches: Iterator[FrameBatch], overlap: Overlap) -> Iterator[MaskedBatch]:
         waiting: deque[tuple[FrameBatch, Array]] = deque()  # with the network's input
         longest = longest_gap(self.interval)
         seen = self._queued(overlap.map(self._see, batches, self.workers), waiting)
@@ -70,9 +71,7 @@ class PropagatedMasks(NetworkMasks):
             max(1, _IN_FLIGHT * self.workers // longest - 1),
         )
         found = overlap.map(self._propagated, self._pieces(parts), self.workers)
-        masked = self._joined(found, waiting)
-        smoothed = (batch for batch, _ in masked) if self.smoothing is None else smooth_masks(masked, self.smoothing)
-        return overlap.map(finish, smoothed, self.workers)
+        return self._smoothed(self._joined(found, waiting))
 
     def _see(self, batch: FrameBatch) -> tuple[FrameBatch, Array, list[Seen[Any]]]:
         """Returns a batch with the network's input, and its frames."""
@@ -170,7 +169,7 @@ class PropagatedMasks(NetworkMasks):
         for begin in range(0, len(frames), self.at_once):
             part = frames[begin : begin + self.at_once]
             tensor = self._on_account(self.propagation.gather, [frame.picture for frame in part])
-            masks, class_map = self.inference(part[0].batch, tensor, len(part))
+            masks, class_map, _ = self.inference(part[0].batch, tensor, len(part))
             results = self._on_account(self.propagation.split, masks, class_map, len(part))
             found |= {frame.number: one for frame, one in zip(part, results, strict=True)}
         return found
@@ -196,13 +195,15 @@ def _measure(doubt: Doubt | None) -> float:
 def network_masks(model: Model, config: Config, gpu: Gpu | None, **parts: Unpack[Parts]) -> NetworkMasks:
     """Returns the source of masks for `config.interval`.
 
-    Raises `ConfigError` for an interval with a network that carries states from frame to frame.
+    Raises `ConfigError` for an interval with a network that carries states from frame to frame or finds single things.
     """
     smoothing = make_smoothing(parts["infer"].memory, model, config, gpu)
     if not config.interval:
         return NetworkMasks(smoothing=smoothing, **parts)
     if model.form.recurrent:
         raise ConfigError(f"interval {config.interval}: {model.name} carries states from frame to frame; leave it out")
+    if model.detection is not None:
+        raise ConfigError(f"interval {config.interval}: {model.name} finds single things, frame by frame; leave it out")
     return PropagatedMasks(
         smoothing=smoothing,
         propagation=_propagation(parts["infer"].memory, model, gpu),

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from segmentation.config import Config
-from segmentation.errors import RefusesNetwork
+from segmentation.errors import ConfigError, RefusesNetwork, did_you_mean
 from segmentation.frames import VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.discovery import device_index
 from segmentation.models.model import Model, load_model
+from segmentation.models.secondary import SecondaryNetwork
 from segmentation.pipeline.model_loader import ModelPreloader
 from segmentation.pipeline.plan import Choice
 from segmentation.pipeline.stream_status import StreamBoard
@@ -21,6 +23,7 @@ from segmentation.pipeline.threads import Turn
 from segmentation.stages.encode.worker_process import EncoderService
 from segmentation.stages.inference import GPU_BATCH, Inference, keys_at_once, wants_class_map
 from segmentation.stages.inference.shared_network import SharedNetwork
+from segmentation.then_option import parse_all
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -46,6 +49,7 @@ class Resources:
         self._gpu: Gpu | None = None
         self._nvdec_sessions: NvdecSessionPool | None = None
         self._model: Model | None = None
+        self._secondary: tuple[SecondaryNetwork, ...] | None = None
         self._networks: dict[_NetworkKey, SharedNetwork] = {}
         self._refused: dict[_NetworkKey, tuple[type[RefusesNetwork], str]] = {}
 
@@ -74,6 +78,22 @@ class Resources:
             if self._model is None:
                 self._model = load_model(self._config, info)
             return self._model.for_video(info)
+
+    def secondary_networks(self, labels: Sequence[str]) -> tuple[SecondaryNetwork, ...]:
+        """The networks of `--then`, on what is found of `labels`. Raises `ModelError` or `ConfigError`."""
+        wanted = parse_all(self._config.then)
+        known = list(labels)
+        for then in wanted:
+            if then.parent not in known and then.parent.partition(":")[0] not in known:
+                proposal = did_you_mean(then.parent, known)
+                raise ConfigError(
+                    f"then {then.name}: nothing is called {then.parent!r}; choose from {', '.join(known)}{proposal}"
+                )
+            known.append(then.name)
+        with self._lock:
+            if self._secondary is None:
+                self._secondary = tuple(map(SecondaryNetwork, wanted))
+            return self._secondary
 
     def preloader(self, model: Model | None, config: Config) -> ModelPreloader | None:
         """For a network that is not loaded yet; `None` where there is nothing to load."""

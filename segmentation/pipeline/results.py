@@ -7,6 +7,9 @@ One line a frame, in order. Pixels are those of the upright picture at full size
 - `area` (share of the picture), `pixels` and `box` ([x, y, width, height] or null) of all kept classes together
 - `by_class`: the same of each class, where several are kept
 - `rle`: the mask as COCO writes it, with `--rle`
+- `instances` and `counts` where a run has them, see `instance_results.py` and `counting.py`
+
+`--results-format` writes the instances alone, as other programs read them.
 
 A place counts where the network's mask is above `--threshold`, with or without `--invert`. It belongs to the likeliest
 class there.
@@ -29,6 +32,9 @@ from segmentation.byte_source import is_fifo, name_of
 from segmentation.config import Config
 from segmentation.errors import OutputError, ReaderGone, one_line
 from segmentation.frames import VideoInfo
+from segmentation.pipeline.counts import CountSink
+from segmentation.pipeline.instance_results import Coco, Mot, in_line
+from segmentation.pipeline.run_lengths import rle
 from segmentation.sinks import FinishedBatch, Sink
 
 Mask = NDArray[np.bool_]  # (h, w), upright
@@ -38,11 +44,15 @@ FrameResult = dict[str, Any]  # of one frame, by the names above
 class ResultLines:
     """Calling it with a batch returns the results of its frames, with `pts` in ticks of the input's time base."""
 
-    def __init__(self, info: VideoInfo, classes: Sequence[str], config: Config) -> None:
+    def __init__(
+        self, info: VideoInfo, classes: Sequence[str], config: Config, counts: CountSink | None = None
+    ) -> None:
+        """`counts` takes each batch before this."""
         turned = info.rotation % 180 != 0
         self._size = (info.height, info.width) if turned else (info.width, info.height)
         self._classes = list(classes)
         self._rle = config.rle
+        self._counts = counts
         self._threshold = config.threshold
 
     def __call__(self, batch: FinishedBatch) -> list[FrameResult]:
@@ -59,6 +69,11 @@ class ResultLines:
                 line["by_class"] = {name: measured(areas[name], *self._size) for name in present}
             if self._rle:
                 line["rle"] = {"size": list(found.shape), "counts": rle(found)}
+            if batch.instances is not None:
+                of_frame = batch.instances[number - frames.index]
+                line["instances"] = in_line(of_frame, self._size, with_masks=self._rle)
+            if self._counts is not None:
+                line["counts"] = self._counts.latest[number - frames.index]
             lines.append(line)
         return lines
 
@@ -78,9 +93,14 @@ class Results(Sink):
     """
 
     def __init__(
-        self, seconds: Callable[[int], Fraction], info: VideoInfo, classes: Sequence[str], config: Config
+        self,
+        seconds: Callable[[int], Fraction],
+        info: VideoInfo,
+        classes: Sequence[str],
+        config: Config,
+        counts: CountSink | None = None,
     ) -> None:
-        """`seconds` returns when the output shows the frame of a pts."""
+        """`seconds` returns when the output shows the frame of a pts. `counts` takes each batch before this sink."""
         given = config.results
         assert given is not None
         self._name = given if isinstance(given, str | Path) else name_of(given)
@@ -89,8 +109,11 @@ class Results(Sink):
             self._pending = PendingFile(Path(given), overwrite=config.overwrite)
             self._pending.check("--results")
         self._own = isinstance(given, str | Path)
-        self._lines = ResultLines(info, classes, config)
+        self._lines = ResultLines(info, classes, config, counts)
         self._seconds = seconds
+        turned = info.rotation % 180 != 0
+        size = (info.height, info.width) if turned else (info.width, info.height)
+        self._instances = {"lines": None, "coco": Coco(size), "mot": Mot(size)}[config.results_format]
         self._finished = False
         self._file: TextIO
         try:
@@ -118,11 +141,19 @@ class Results(Sink):
 
     def write(self, batch: FinishedBatch) -> None:
         """Writes the lines of one batch."""
-        self.write_lines(self._lines(batch))
+        if self._instances is None:
+            self.write_lines(self._lines(batch))
+            return
+        assert batch.instances is not None
+        for row, (frame, found) in enumerate(zip(batch.frames.frames, batch.instances, strict=True)):
+            seconds = float(self._seconds(frame.pts))
+            self._write(list(self._instances.frame(batch.frames.index + row, seconds, found)))
 
     def write_lines(self, lines: Sequence[FrameResult]) -> None:
         """Writes the results of the next frames. Their `pts` are in ticks."""
-        texts = [json.dumps(line | {"pts": float(self._seconds(line["pts"]))}) + "\n" for line in lines]
+        self._write([json.dumps(line | {"pts": float(self._seconds(line["pts"]))}) + "\n" for line in lines])
+
+    def _write(self, texts: list[str]) -> None:
         try:
             self._file.writelines(texts)
             if self._pending is None:
@@ -132,6 +163,8 @@ class Results(Sink):
 
     def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
         """Puts the file in its place."""
+        if self._instances is not None:
+            self._write(list(self._instances.end()))
         try:
             self._close()
             if self._pending is not None:
@@ -166,25 +199,3 @@ def measured(found: Mask, width: int, height: int) -> dict[str, object]:
         top, bottom = rows[0] * height // found.shape[0], -(-(rows[-1] + 1) * height // found.shape[0])
         box = [int(left), int(top), int(right - left), int(bottom - top)]
     return {"area": round(share, 6), "pixels": round(share * width * height), "box": box}
-
-
-def rle(found: Mask) -> str:
-    """COCO's compressed run lengths of a mask (h, w): what `counts` is in its files and in pycocotools.
-
-    Lengths of the runs column by column, first that of 0; from the fourth on, each as its difference from the last but
-    one; in groups of five bits, the lowest first, each group a character from "0" on, with 32 added where more follow
-    (cocoapi, common/maskApi.c, rleToString).
-    """
-    flat = found.ravel(order="F")
-    borders = np.flatnonzero(flat[1:] != flat[:-1]) + 1
-    start = [0, 0] if flat[:1].any() else [0]  # the first run is of 0, even if there is none
-    runs = np.diff(np.concatenate([start, borders, [flat.size]]))
-    values = runs.copy()
-    values[3:] -= runs[1:-2]
-    groups = values[:, None] >> (5 * np.arange(13))  # arithmetic shifts: 13 groups hold 64 bits and their sign
-    rest = groups >> 5
-    groups &= 31
-    more = np.where(groups & 16, rest != -1, rest != 0)
-    written = np.cumprod(np.hstack([np.ones((len(values), 1), np.int64), more[:, :-1]]), axis=1) > 0
-    characters: NDArray[np.uint8] = (groups + 32 * more + 48).astype(np.uint8)
-    return bytes(characters[written]).decode("ascii")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from segmentation.access import access_of
 from segmentation.byte_source import ByteSource, source_name
 from segmentation.config import Config, exact
+from segmentation.effect import Effect
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError
 from segmentation.frames import Array, Frame, FrameBatch, MaskedBatch, Memory, VideoInfo
 from segmentation.gpu.errors import gpu_errors
@@ -26,6 +27,8 @@ from segmentation.media.live_address import source_label
 from segmentation.models.model import Model
 from segmentation.output_stream import Target
 from segmentation.pipeline.compositor import Compositor
+from segmentation.pipeline.counts import CountSink
+from segmentation.pipeline.instance_steps import make_instance_steps
 from segmentation.pipeline.mask_source import MaskSource, SavedMasks
 from segmentation.pipeline.mask_stages import load_network, make_transfer
 from segmentation.pipeline.outputs import EncodingBatch, Outputs
@@ -100,6 +103,7 @@ class Run:
             dropped={} if live is None else live.dropped_in(self._frames),
             reconnects=0 if live is None else live.reconnects,
             latency={} if live is None else live.latencies.summary(),
+            counts={} if self._counts is None else self._counts.total,
             complete=self._complete,
             seconds=round(seconds, 3),
             fps=round(self._frames / seconds, 2),
@@ -146,6 +150,8 @@ class Run:
         config, info, plan, exits = self._config, self._info, self._plan, self._exits
         resources, pix_fmt, gpu = self._resources, self._plan.pix_fmt, self._gpu
         kept = self._model.kept if self._model is not None else ()
+        self._classes = self._saved.about.classes if self._saved is not None else kept
+        self._counts = CountSink(info, config) if config.count else None
         self._records = self._make_records(kept)
         with gpu_errors():
             sessions = resources.nvdec_sessions if plan.decode.on_gpu else None
@@ -156,8 +162,8 @@ class Run:
                 self._decoded = self._overlap(batches, "decoded")
             self._outputs.build(resources, exits, self._end, kept)
             self._transfer = make_transfer(gpu, info, pix_fmt, config)
-            postprocessors = [output.postprocess for output in self._outputs]
-            self._compositor = Compositor(postprocessors, info, pix_fmt, config, gpu)
+            made_by = [(Effect.parse(output.plan.config.effect), output.postprocess) for output in self._outputs]
+            self._compositor = Compositor(made_by, info, pix_fmt, config, gpu, self._transfer)
             self._masks = self._mask_source()
             if info.live is not None:  # frames that wait for the network would be late
                 self._decoded = self._overlap(batches, "decoded")
@@ -171,10 +177,10 @@ class Run:
     def _make_records(self, kept: tuple[str, ...]) -> list[Sink]:
         """Opens the sinks besides the videos; `kept` are the network's classes."""
         info, config, exits = self._info, self._config, self._exits
-        records: list[Sink] = []
+        records: list[Sink] = [] if self._counts is None else [self._counts]
         if config.results is not None:
-            classes = self._saved.about.classes if self._saved is not None else kept
-            records.append(exits.enter_context(Results(self._outputs.main.seconds, info, classes, config)))
+            results = Results(self._outputs.main.seconds, info, self._classes, config, self._counts)
+            records.append(exits.enter_context(results))
         if config.save_masks is not None:
             assert self._model is not None, "Config refuses save_masks with masks"
             records.append(exits.enter_context(MaskWriter(info, self._model.name, kept, config)))
@@ -220,7 +226,10 @@ class Run:
 
     def _processed(self) -> Iterator[EncodingBatch]:
         """Yields the batches that are to be encoded."""
-        return self._masks.finished(self._decoded, self._composite, self._overlap)
+        secondary = self._resources.secondary_networks(self._classes)
+        pix_fmt = self._plan.pix_fmt
+        steps = make_instance_steps(self._config, self._info, pix_fmt, self._classes, self._transfer, secondary)
+        return self._masks.finished(self._decoded, self._composite, self._overlap, steps)
 
     def _composite(self, batch: MaskedBatch) -> EncodingBatch:
         """Makes the frames of all outputs, and brings to the host whatever a sink reads."""
@@ -247,6 +256,7 @@ class Run:
                     masks=self._on_host(masks, count),
                     levels=self._on_host(levels, count),
                     class_map=self._on_host(class_map, count),
+                    instances=batch.instances,
                     thumbnails=self._on_host(small, count),
                 )
             # The frames are in memory of their own. Page-locked memory takes time, which other runs need not wait for.

@@ -21,6 +21,7 @@ from segmentation.output_stream import Output, OutputStream, as_target
 from segmentation.pipeline.frame_iterator import MaskedFrame, masked_frames
 from segmentation.pipeline.mask_stages import without_outputs
 from segmentation.pipeline.output_paths import check_names, check_streams, default_output, fill_name, with_name
+from segmentation.pipeline.pick import with_picked
 from segmentation.pipeline.picture_run import PictureRun
 from segmentation.pipeline.pictures import Mask, Picture, Pictures, Rgb, as_picture
 from segmentation.pipeline.report import Report
@@ -104,6 +105,8 @@ class Segmenter:
                 access = access_of(config, request.stop)
                 if is_still(source, access):
                     return PictureRun(self._pictures, source, target, access, request)()
+        config = with_picked(self._resources, source, config)
+        request = replace(request, config=config)
         while True:
             try:
                 with tracing(config, source_name(source)) as trace:

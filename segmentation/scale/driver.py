@@ -34,7 +34,7 @@ from segmentation.pipeline.stream_status import StreamBoard
 from segmentation.pipeline.verify import Verified
 from segmentation.scale.fingerprint import differences
 from segmentation.scale.folder import PieceFolder
-from segmentation.scale.join import Joiner, for_pieces
+from segmentation.scale.join import Joiner, NoPieces, for_pieces
 from segmentation.scale.local import LocalWorkers
 from segmentation.scale.piece_file import PieceFile
 from segmentation.scale.plan import VideoPlan, plan_video
@@ -173,9 +173,10 @@ class Workers:
         if is_sequence(source):
             return None
         info = probe(source, access_of(config))
-        pieces = for_pieces(config, info, target)
-        if pieces is None:
-            log.warning("%s: is not cut, since its encoder makes no pieces; one worker does all", source)
+        try:
+            pieces = for_pieces(config, info, target)
+        except NoPieces as exc:
+            log.warning("%s: is not cut, since %s; one worker does all", source, exc)
             return None
         plan = plan_video(info, target, pieces, recurrent=self._is_recurrent(config))
         if plan.uncut:

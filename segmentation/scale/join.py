@@ -18,7 +18,7 @@ from segmentation.access import access_of
 from segmentation.atomic_file import PendingFile
 from segmentation.config import Config
 from segmentation.effect import Effect
-from segmentation.errors import InputError, OutputError
+from segmentation.errors import ConfigError, InputError, OutputError
 from segmentation.frames import VideoInfo
 from segmentation.media.containers import of_pictures
 from segmentation.media.input import probe
@@ -252,14 +252,19 @@ def join(plan: VideoPlan, pieces: Iterable[Path], target: Path, *, overwrite: bo
         return joiner.report()
 
 
-def for_pieces(config: Config, info: VideoInfo, target: Path) -> Config | None:
-    """Returns the options with the encoder of pieces; `None` if an output can't be joined of pieces.
+class NoPieces(ConfigError):
+    """An output can't be joined of pieces. The text is the reason."""
 
-    Raises `ConfigError` and `OutputError`.
-    """
+
+def for_pieces(config: Config, info: VideoInfo, target: Path) -> Config:
+    """Returns the options with the encoder of pieces. Raises `NoPieces`, `ConfigError` and `OutputError`."""
+    if config.tracker is not None:
+        raise NoPieces("ids go on from frame to frame")
     pictures = any(of_pictures(path) for path in (target, *(Path(path) for _, path in config.also)))
     if pictures or config.encode not in (None, _ENCODER) or Effect.parse(config.effect).kind == "cutout":
-        return None
+        raise NoPieces("its encoder makes no pieces")
     config = replace(config, encode=_ENCODER)
     outputs, _ = plan_outputs(replace(config, device="cpu", mode="auto"), info, target)
-    return config if all(output.encode.name == _ENCODER for output in outputs) else None
+    if any(output.encode.name != _ENCODER for output in outputs):
+        raise NoPieces("its encoder makes no pieces")
+    return config

@@ -86,15 +86,13 @@ class SpanRun(Run):
         self._pieces.add(output, packets)  # type: ignore[arg-type]
 
     def _make_records(self, kept: tuple[str, ...]) -> list[Sink]:
-        classes = self._saved.about.classes if self._saved is not None else kept
-
         def new(number: int) -> PieceIndex:
             return PieceIndex(
                 number=number,
                 pix_fmt=self._plan.pix_fmt,
                 plan=self._plan.names(),
                 worker=self._worker,
-                classes=classes,
+                classes=self._classes,
                 model="" if self._model is None else self._model.name,
                 outputs=[CodedStream() for _ in self._plan.outputs],
             )

@@ -1,8 +1,5 @@
 """Fixtures of the command line's tests."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 from fake_session import FakeSegmenter
 
@@ -16,13 +13,3 @@ def session(monkeypatch: pytest.MonkeyPatch) -> type[FakeSegmenter]:
     monkeypatch.setattr(FakeSegmenter, "during", staticmethod(lambda stop: None), raising=False)
     monkeypatch.setattr(module, "Segmenter", FakeSegmenter)
     return FakeSegmenter
-
-
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    """The command sets the level and the handlers of the process's log, which later tests read."""
-    root = logging.getLogger()
-    level, handlers = root.level, root.handlers[:]
-    yield
-    root.setLevel(level)
-    root.handlers[:] = handlers

@@ -20,7 +20,7 @@ from segmentation.cli.arguments import config_from, make_parser, parse
 from segmentation.cli.main import main
 
 REPORT = (
-    "input output also frames damaged inferred received dropped reconnects latency complete seconds fps "
+    "input output also frames damaged inferred received dropped reconnects latency counts complete seconds fps "
     "plan stages verified"
 ).split()
 

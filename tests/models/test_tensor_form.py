@@ -335,12 +335,12 @@ def test_what_does_not_fit_is_one_line(
 
 
 @pytest.mark.parametrize("name", ["faces-yunet.onnx", "faces-masked-rfb640.onnx"])
-def test_networks_that_find_boxes_are_refused(name: str) -> None:
+def test_networks_that_find_boxes_are_no_segmentation(name: str) -> None:
     path = SHARED / "models" / name
     if not path.is_file():
         pytest.skip("../shared/models is not here")
     with pytest.raises(ModelError, match="is no segmentation model") as caught:
-        model_of(path)
+        model_of(path, task="segmentation")
     assert "\n" not in str(caught.value)
 
 

@@ -70,7 +70,7 @@ def test_which_class_is_where(options: dict[str, Any], name: str) -> None:
     if name == "torch-fp16":
         gpu().stream.synchronize()  # the network's stream, on which reading the masks does not wait
     assert isinstance(found, InferenceResult)
-    masks, class_map = (a if isinstance(a, np.ndarray) else a.cpu().numpy() for a in found)
+    masks, class_map = (a if isinstance(a, np.ndarray) else a.cpu().numpy() for a in found[:2])
     assert class_map.dtype == np.uint8 and class_map.shape == masks.shape == (1, 16, 24)
     assert masks.min() > 0.9
     assert np.array_equal(class_map[0], np.tile(np.repeat([0, 1, 2], 8).astype(np.uint8), (16, 1)))

@@ -12,7 +12,8 @@ from program import cli
 from videos import Synthetic, times
 
 from segmentation import Config, ConfigError, OutputError, segment
-from segmentation.pipeline.results import measured, rle
+from segmentation.pipeline.results import measured
+from segmentation.pipeline.run_lengths import rle
 
 
 def unpacked(counts: str, height: int, width: int) -> NDArray[np.bool_]:

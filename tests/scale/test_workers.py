@@ -57,6 +57,14 @@ def test_the_number_of_workers_does_not_show(number: int, source: Path, expected
     assert 1 <= len(told["workers"]) <= number and all(rate > 0 for rate in told["workers"].values())
 
 
+def test_ids_go_on_from_frame_to_frame(
+    two: Workers, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = two.run(source, tmp_path / "out.mp4", results=tmp_path / "out.jsonl", track="fast", max_frames=5)
+    assert told.frames == 5 and "ids go on from frame to frame; one worker does all" in caplog.text
+    assert all("instances" in line for line in (tmp_path / "out.jsonl").read_text().splitlines())
+
+
 def killed_once(workers: Workers, source: Path, folder: Path, dice: random.Random) -> Report:
     """Kills a worker with kill -9 at some moment of a run."""
 

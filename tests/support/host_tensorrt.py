@@ -62,7 +62,7 @@ class HostTensorRT(TensorRTInference):
         super().__init__(model, config, gpu or HostGpu(), preloaded)
 
     def __call__(self, tensor: Any) -> InferenceResult:
-        masks, class_map = super().__call__(torch.as_tensor(tensor))
+        masks, class_map, _ = super().__call__(torch.as_tensor(tensor))
         return InferenceResult(masks.numpy().copy(), None if class_map is None else class_map.numpy())
 
 

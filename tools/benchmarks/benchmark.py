@@ -32,7 +32,7 @@ from circumstances import ROOT, circumstances
 
 from segmentation import Config, Effect, ModelError, segment
 from segmentation.config import STAGES
-from segmentation.frames import MaskedBatch
+from segmentation.frames import HostTransfer, MaskedBatch
 from segmentation.media.input import probe, working_format
 from segmentation.media.muxer import Muxer
 from segmentation.models.model import load_model
@@ -106,8 +106,9 @@ def run_stage(clip: Path, config: Config, folder: Path, stage: str) -> Result:
             return measured(lambda: sum(len(batch) for batch in decoder))
         preprocess = plan.preprocess.implementation(info, pix_fmt, model, config, None)
         infer = plan.infer.implementation(model, config, None)
-        drawn = plan.postprocess.implementation(info, pix_fmt, Effect.parse(config.effect), config, None)
-        compose = Compositor([drawn], info, pix_fmt, config, None)
+        effect = Effect.parse(config.effect)
+        drawn = plan.postprocess.implementation(info, pix_fmt, effect, config, None)
+        compose = Compositor([(effect, drawn)], info, pix_fmt, config, None, HostTransfer())
         encoder = plan.encode.implementation(muxer, info, pix_fmt, config, None)
         batches = list(islice(decoder, IN_MEMORY))
         tensors = [preprocess(batch) for batch in batches]

@@ -20,6 +20,7 @@ from segmentation.media.input import probe, working_format
 from segmentation.media.muxer import Muxer
 from segmentation.models.model import load_model
 from segmentation.pipeline.compositor import Compositor
+from segmentation.pipeline.mask_stages import make_transfer
 from segmentation.pipeline.plan import make_plan
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.timing import StageClock
@@ -125,8 +126,11 @@ def alone_on_gpu(folder: Path, clip: Path, options: Options, frames: int) -> dic
         ending.callback(decoder.close)
         preprocess = plan.preprocess.implementation(info, info.pix_fmt, model, config, gpu)
         infer = plan.infer.implementation(model, config, gpu)
-        drawn = plan.postprocess.implementation(info, info.pix_fmt, Effect.parse(config.effect), config, gpu)
-        compose = Compositor([drawn], info, info.pix_fmt, config, gpu)
+        effect = Effect.parse(config.effect)
+        drawn = plan.postprocess.implementation(info, info.pix_fmt, effect, config, gpu)
+        compose = Compositor(
+            [(effect, drawn)], info, info.pix_fmt, config, gpu, make_transfer(gpu, info, info.pix_fmt, config)
+        )
         batches = list(decoder)
         tensor = preprocess(batches[0])
         masks = infer(tensor).masks

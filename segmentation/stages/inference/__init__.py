@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from segmentation.config import Config
     from segmentation.frames import Array
     from segmentation.gpu.context import Gpu
+    from segmentation.instances import FrameInstances
     from segmentation.models.model import Model
 
 
@@ -24,6 +25,7 @@ class InferenceResult(NamedTuple):
     masks: Array  # (N, h, w) float32 in 0..1: the probability of the classes that are kept
     # (N, h, w) uint8: index into `model.keep` of the likeliest class, where `wants_class_map` says so
     class_map: Array | None
+    instances: tuple[FrameInstances, ...] | None = None  # N, of a network that finds single things
 
 
 class Inference(Stage):
@@ -65,9 +67,10 @@ class Inference(Stage):
 
 
 def wants_class_map(model: Model, config: Config) -> bool:
-    """Returns whether a run shows where which class is: in an overlay of several colors, or in the results."""
+    """Returns whether a run shows where which class is: in an overlay of several colors, in the results, by ids."""
     effects = (config.effect, *(effect for effect, _ in config.also))
-    return len(model.keep) > 1 and ("overlay" in effects or config.results is not None)
+    asked = "overlay" in effects or config.results is not None or config.tracker is not None
+    return len(model.keep) > 1 and asked
 
 
 def asked_for(config: Config) -> bool:

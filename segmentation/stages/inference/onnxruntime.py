@@ -23,21 +23,25 @@ if TYPE_CHECKING:
 _MOST_WORKERS = 16  # each holds frames and the network's activations in memory
 
 
+def frame_a_thread() -> tuple[int, ort.SessionOptions]:
+    """Returns the number of threads that may call a network at once, and options for a session that they share.
+
+    Each thread works on a frame of its own, on all cores: threads that share a frame often wait for each other.
+    """
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    return min(core_count(), _MOST_WORKERS), options
+
+
 class OnnxRuntimeInference(Inference):
     """See `segmentation.stages.inference`. Takes and returns NumPy arrays."""
 
     memory: ClassVar[Memory] = "host"
 
     def __init__(self, model: Model, config: Config, gpu: Gpu | None = None, preloaded: object = None) -> None:
-        options = ort.SessionOptions()
-        cores = core_count()
+        self.workers, options = frame_a_thread()
         if model.form.recurrent:  # a frame needs the states that the frame before has left
-            self.workers = 1
-            options.intra_op_num_threads = cores
-        else:
-            # A frame a thread, on all cores: threads that share a frame often wait for each other.
-            self.workers = min(cores, _MOST_WORKERS)
-            options.intra_op_num_threads = 1
+            self.workers, options.intra_op_num_threads = 1, core_count()
         session = open_session(model.path, options)
         self._run = Runner(session, model.input_name, model.output_name, model.form)
         self._batch = 1 if model.form.recurrent else model.batch

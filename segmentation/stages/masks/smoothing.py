@@ -96,6 +96,8 @@ def small_lumas(tensor: NDArray[Any], model: Model, shape: tuple[int, int]) -> N
 
     (h, w) is half of `shape`, the size of the masks, rounded up.
     """
+    if model.picture is not None:  # masks don't cover the border
+        tensor = tensor[:, :, *model.picture.pixels]
     shares = luma_shares(model)
     lumas = shares[0] * tensor[:, 0] + shares[1] * tensor[:, 1] + shares[2] * tensor[:, 2]
     size = (-(-shape[1] // 2), -(-shape[0] // 2))

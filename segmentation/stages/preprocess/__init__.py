@@ -18,7 +18,8 @@ class Preprocessor(Stage):
     """Calling it returns (N, 3, model.height, model.width) in `model.dtype`, in the stage's own memory.
 
     That is `(rgb - mean) / std` with rgb in 0..1, converted with the stream's own matrix and range, turned upright and
-    resized to the network's size. On the host the caller owns the result; on a GPU the next call overwrites it.
+    resized to the network's size, or to the place that `Model.place_of` says, amid gray. On the host the caller owns
+    the result; on a GPU the next call overwrites it.
     """
 
     @abstractmethod

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from segmentation.config import Config
 from segmentation.frames import FORMATS, Frame, FrameBatch, Halvings, Memory, Plane, VideoInfo
+from segmentation.models.detection import Place
+from segmentation.models.input_size import shape_shown
 from segmentation.models.model import Model
 from segmentation.stages.preprocess import Preprocessor
 from segmentation.stages.preprocess.resampling import shrink_steps
@@ -18,17 +20,18 @@ if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
 
 
+_GRAY = 114 / 255  # of the border around a picture that keeps its shape
+
+
 class OpenCVPreprocessor(Preprocessor):
-    """A `Preprocessor` with NumPy arrays."""
+    """A `Preprocessor` with NumPy arrays. Frames may differ in size."""
 
     memory: ClassVar[Memory] = "host"
 
     def __init__(self, info: VideoInfo, pix_fmt: str, model: Model, config: Config, gpu: Gpu | None = None) -> None:
-        self._model = model
+        self._model, self._info = model, info
         self._turns = info.rotation // 90
         self._to_rgb = info.color.yuv_to_rgb(FORMATS[pix_fmt].bits)
-        height, width = (model.height, model.width) if self._turns % 2 == 0 else (model.width, model.height)
-        self._size = (width, height)
         self._order = (2, 1, 0) if model.channel_order == "bgr" else (0, 1, 2)
 
     @staticmethod
@@ -38,15 +41,22 @@ class OpenCVPreprocessor(Preprocessor):
     def __call__(self, batch: FrameBatch) -> NDArray[np.generic]:
         tensor = np.empty((len(batch), 3, self._model.height, self._model.width), self._model.dtype)
         for pixels, frame in zip(tensor, batch.frames, strict=True):
-            rgb = np.rot90(self._small_rgb(frame), self._turns)
+            height, width = frame.planes[0].shape
+            place = self._model.place_of(*shape_shown(self._info, width, height))
+            rgb = np.rot90(self._small_rgb(frame, place), self._turns)
+            whole = rgb.shape[:2] == pixels.shape[1:]
             for target, channel in zip(pixels, self._order, strict=True):
-                target[:] = (rgb[..., channel] - self._model.mean[channel]) / self._model.std[channel]
+                mean, deviation = self._model.mean[channel], self._model.std[channel]
+                if not whole:
+                    target[:] = (_GRAY - mean) / deviation
+                target[place.pixels] = (rgb[..., channel] - mean) / deviation
         return tensor
 
-    def _small_rgb(self, frame: Frame) -> NDArray[np.float32]:
-        """Returns the frame at the network's size: (h, w, 3) float32 RGB in 0..1, as stored, not upright."""
+    def _small_rgb(self, frame: Frame, place: Place) -> NDArray[np.float32]:
+        """Returns the frame at its size in the input: (h, w, 3) float32 RGB in 0..1, as stored, not upright."""
+        size = (place.width, place.height) if self._turns % 2 == 0 else (place.height, place.width)
         # Shrinking and the color matrix are both linear, so that their order matters for the clipping alone.
-        small = cv2.merge([shrink(p, self._size, known) for p, known in zip(frame.planes, frame.halvings, strict=True)])
+        small = cv2.merge([shrink(p, size, known) for p, known in zip(frame.planes, frame.halvings, strict=True)])
         return np.clip(cv2.transform(small.astype(np.float32), self._to_rgb), 0, 1)
 
 

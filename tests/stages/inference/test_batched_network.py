@@ -82,7 +82,7 @@ class Several:
         assert result.class_map is not None
         self.gpu.enter()
         with torch.cuda.stream(self.gpu.stream):
-            masks, classes = (torch.as_tensor(array)[:count].cpu().numpy() for array in result)
+            masks, classes = (torch.as_tensor(array)[:count].cpu().numpy() for array in result[:2])
         assert masks.shape == classes.shape == (count, 4, 6)
         assert np.allclose(masks, value) and (classes == (value > 0.5)).all()
 

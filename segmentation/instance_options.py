@@ -1,0 +1,81 @@
+"""Reads the options that name instances: `--keep`, `--pick` and `--count`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from segmentation.effect import number
+from segmentation.errors import ConfigError, did_you_mean
+from segmentation.times import seconds
+
+CRITERIA = ("largest", "nearest", "first")
+_PLACES = {"line": "line:X1,Y1,X2,Y2", "zone": "zone:X1,Y1,X2,Y2,X3,Y3,..."}
+
+Point = tuple[float, float]  # x, y in pixels of the upright picture
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Who is kept: some ids, or the one whom a criterion chooses."""
+
+    ids: frozenset[int] = frozenset()
+    criterion: str = ""
+
+    @staticmethod
+    def parse(text: str) -> Keep:
+        """Reads `id:3,7` or a criterion. Raises `ConfigError`."""
+        if text in CRITERIA:
+            return Keep(criterion=text)
+        kind, colon, listed = text.partition(":")
+        if kind != "id" or not colon:
+            raise ConfigError(f"keep {text!r}: write id:N,N,... or {', '.join(CRITERIA)}{did_you_mean(text, CRITERIA)}")
+        ids = [part.strip() for part in listed.split(",")]
+        if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in ids):
+            raise ConfigError(f"keep {text!r}: ids are whole numbers from 1 on, such as id:3,7")
+        return Keep(frozenset(map(int, ids)))
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """A point at a time."""
+
+    point: Point
+    time: float  # seconds from the video's beginning
+
+    @staticmethod
+    def parse(text: str) -> Pick:
+        """Reads `X,Y@TIME`. Raises `ConfigError`."""
+        place, at, time = text.partition("@")
+        points = _points(place, f"pick {text!r}") if at else []
+        if len(points) != 1:
+            raise ConfigError(f"pick {text!r}: write X,Y@TIME, such as 640,360@2.5")
+        return Pick(points[0], seconds(time))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line or a zone where instances are counted."""
+
+    name: str  # the option's text
+    points: tuple[Point, ...]  # two of a line, the corners of a zone
+
+    @staticmethod
+    def parse(text: str) -> Place:
+        """Reads `line:...` or `zone:...`. Raises `ConfigError`."""
+        kind, _, listed = text.partition(":")
+        if kind not in _PLACES:
+            raise ConfigError(f"count {text!r}: write {' or '.join(_PLACES.values())}{did_you_mean(kind, _PLACES)}")
+        points = tuple(_points(listed, f"count {text!r}"))
+        if kind == "line" and (len(points) != 2 or points[0] == points[1]):
+            raise ConfigError(f"count {text!r}: a line has two ends that differ, {_PLACES[kind]}")
+        if kind == "zone" and len(points) < 3:
+            raise ConfigError(f"count {text!r}: a zone has three corners or more, {_PLACES[kind]}")
+        return Place(text, points)
+
+
+def _points(text: str, what: str) -> list[Point]:
+    """Returns the points of `X,Y,X,Y,...`. Raises `ConfigError`, whose message begins with `what`."""
+    values = [number(part, what) for part in text.split(",")]
+    if len(values) % 2:
+        raise ConfigError(f"{what}: {len(values)} numbers, where each point has two, X,Y")
+    return list(zip(values[::2], values[1::2], strict=True))

@@ -1,0 +1,221 @@
+"""Reads single things from the outputs of a network: boxes, scores, classes, masks.
+
+The formulas are those of the networks' published code, which each reader names. Outputs are those of one picture,
+without a batch dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.instances import MOST
+from segmentation.models.detection import Detection, Place
+
+Floats: TypeAlias = NDArray[np.float32]
+Rows: TypeAlias = NDArray[np.intp]
+Size: TypeAlias = tuple[int, int]  # height, width of the network's input
+Outputs: TypeAlias = Sequence[NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """All things that a network proposes for a picture."""
+
+    boxes: Floats  # (n, 4), as `Detection.boxes` says
+    scores: Floats  # (n,) in 0..1
+    classes: Rows  # (n,)
+    masks: Callable[[Rows], Floats] | None = None  # of the proposals of these numbers: (k, h, w), of any size
+    logits: bool = False  # whether masks are logits, else probabilities
+    cut: bool = False  # whether a mask ends at its box
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detections:
+    """The things that count, the highest score first; at most `MOST`."""
+
+    boxes: Floats  # (n, 4): left, top, right, bottom in pixels of the network's input
+    scores: Floats  # (n,) in 0..1
+    classes: Rows  # (n,)
+    masks: Floats | None  # (n, H, W) in 0..1, as large as the input; `None` for a network of boxes
+
+    def within(self, place: Place) -> Detections:
+        """Returns those that the picture at this place of the input shows, in pixels of the place."""
+        corner = np.array([place.left, place.top] * 2, np.float32)
+        boxes = np.clip(self.boxes - corner, 0, np.array([place.width, place.height] * 2, np.float32))
+        seen = np.flatnonzero((boxes[:, 2:] > boxes[:, :2]).all(axis=1))
+        masks = None if self.masks is None else self.masks[seen][:, *place.pixels]
+        return Detections(boxes=boxes[seen], scores=self.scores[seen], classes=self.classes[seen], masks=masks)
+
+
+def read(outputs: Outputs, form: Detection, size: Size, keep: Collection[int]) -> Detections:
+    """Returns what a network found in a picture, of the classes `keep`."""
+    with np.errstate(over="ignore", invalid="ignore"):  # noise, as in a network's first run, may overflow
+        found = _READERS[form.task](outputs, size)
+        rows = np.flatnonzero((found.scores > form.score_threshold) & np.isin(found.classes, list(keep)))
+        boxes = _corners(found.boxes[rows], form.boxes, size)
+    finite = np.isfinite(boxes).all(axis=1)
+    rows, boxes = rows[finite], boxes[finite]
+    scores, classes = found.scores[rows], found.classes[rows]
+    chosen = _suppressed(boxes, scores, classes, form.nms)
+    chosen = chosen[np.argsort(-scores[chosen], kind="stable")][:MOST]
+    boxes = boxes[chosen]
+    masks = None if found.masks is None else _enlarged(found, rows[chosen], boxes, size)
+    return Detections(boxes=boxes, scores=scores[chosen], classes=classes[chosen], masks=masks)
+
+
+def _rf_detr(outputs: Outputs, size: Size) -> Candidates:
+    """roboflow/rf-detr, models/lwdetr.py, PostProcess: a query and a class are one proposal; scores are sigmoids."""
+    boxes, labels, *masks = outputs
+    classes = labels.shape[1]
+    return Candidates(
+        boxes=np.repeat(boxes, classes, axis=0),
+        scores=_sigmoid(labels).ravel(),
+        classes=np.tile(np.arange(classes), len(labels)),
+        masks=(lambda rows: masks[0][rows // classes]) if masks else None,
+        logits=True,
+    )
+
+
+def _rtmdet_ins(outputs: Outputs, size: Size) -> Candidates:
+    """open-mmlab/mmdeploy, dense_heads/rtmdet_ins_head.py: after NMS, with masks after their sigmoid."""
+    boxes, labels, *masks = outputs
+    return Candidates(
+        boxes=boxes[:, :4],
+        scores=boxes[:, 4],
+        classes=labels.astype(np.intp),
+        masks=(lambda rows: masks[0][rows]) if masks else None,
+    )
+
+
+def _mask_rcnn(outputs: Outputs, size: Size) -> Candidates:
+    """pytorch/vision, models/detection/mask_rcnn.py and roi_heads.py: masks (n, 1, H, W) are probabilities in place."""
+    boxes, labels, scores, *masks = outputs
+    return Candidates(
+        boxes=boxes,
+        scores=scores,
+        classes=labels.astype(np.intp),
+        masks=(lambda rows: masks[0][rows].reshape(-1, *size)) if masks else None,
+    )
+
+
+def _yolo_seg(outputs: Outputs, size: Size) -> Candidates:
+    """Bolya et al., YOLACT (2019), section 3: masks are the sigmoid of coefficients times prototypes, cut at the box.
+
+    A column is center, size, a score for each class, and coefficients.
+    """
+    found, prototypes = outputs
+    count, height, width = prototypes.shape
+    coefficients, flat = found[len(found) - count :].T, prototypes.reshape(count, -1)
+    plain = _yolo([found[: len(found) - count]], size)
+    return Candidates(
+        boxes=plain.boxes,
+        scores=plain.scores,
+        classes=plain.classes,
+        masks=lambda rows: (coefficients[rows] @ flat).reshape(-1, height, width),
+        logits=True,
+        cut=True,
+    )
+
+
+def _yolo(outputs: Outputs, size: Size) -> Candidates:
+    """A column (4 + C) is center and size in pixels, and a score for each class, of which the highest counts."""
+    scores = outputs[0][4:]
+    return Candidates(boxes=outputs[0][:4].T, scores=scores.max(axis=0), classes=scores.argmax(axis=0))
+
+
+def _yolov5(outputs: Outputs, size: Size) -> Candidates:
+    """A row (5 + C) is center and size in pixels, objectness, and class scores; a score is their product.
+
+    Redmon and Farhadi, YOLO9000 (2016), section 4. Megvii-BaseDetection/YOLOX writes it so after its grids are decoded.
+    """
+    rows = outputs[0]
+    scores = rows[:, 4:5] * rows[:, 5:]
+    return Candidates(boxes=rows[:, :4], scores=scores.max(axis=1), classes=scores.argmax(axis=1))
+
+
+def _yunet(outputs: Outputs, size: Size) -> Candidates:
+    """opencv/opencv, modules/objdetect/src/face_detect.cpp: the score is the root of class times objectness."""
+    boxes, scores = [], []
+    for index, stride in enumerate((8, 16, 32)):
+        cls, obj, box = (outputs[index + 3 * kind] for kind in range(3))
+        columns = -(-size[1] // stride)
+        row, column = np.divmod(np.arange(len(box)), columns)
+        center = (np.stack([column, row], axis=1) + box[:, :2]) * stride
+        boxes.append(np.hstack([center, np.exp(box[:, 2:4]) * stride]))
+        scores.append(np.sqrt(np.clip(cls[:, 0], 0, 1) * np.clip(obj[:, 0], 0, 1)))
+    joined = np.concatenate(scores)
+    return Candidates(
+        boxes=np.concatenate(boxes).astype(np.float32), scores=joined, classes=np.zeros(len(joined), np.intp)
+    )
+
+
+def _ssd(outputs: Outputs, size: Size) -> Candidates:
+    """Linzaer/Ultra-Light-Fast-Generic-Face-Detector-1MB, vision/ssd/predictor.py: a box and a class are one proposal.
+
+    The first class is the background.
+    """
+    scores, boxes = outputs
+    classes = scores.shape[1]
+    return Candidates(
+        boxes=np.repeat(boxes, classes, axis=0),
+        scores=scores.ravel(),
+        classes=np.tile(np.arange(classes), len(scores)),
+    )
+
+
+_READERS: dict[str, Callable[[Outputs, Size], Candidates]] = {
+    "rf-detr": _rf_detr,
+    "rtmdet-ins": _rtmdet_ins,
+    "mask-rcnn": _mask_rcnn,
+    "yolo-seg": _yolo_seg,
+    "yolo": _yolo,
+    "yolov5": _yolov5,
+    "yunet": _yunet,
+    "ssd": _ssd,
+}
+
+
+def _sigmoid(logits: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-logits)), np.float32)
+
+
+def _corners(boxes: Floats, form: str, size: Size) -> Floats:
+    """Returns boxes as left, top, right, bottom in pixels of the input."""
+    layout, _, unit = form.partition("-")
+    boxes = boxes[:, :4].astype(np.float32)
+    if layout == "cxcywh":
+        half = boxes[:, 2:] / 2
+        boxes = np.hstack([boxes[:, :2] - half, boxes[:, :2] + half])
+    return boxes if unit == "pixels" else boxes * np.array([size[1], size[0], size[1], size[0]], np.float32)
+
+
+def _suppressed(boxes: Floats, scores: Floats, classes: Rows, limit: float | None) -> Rows:
+    """Returns the numbers of the boxes that are left after non-maximum suppression within each class."""
+    if limit is None or not len(boxes):
+        return np.arange(len(boxes))
+    corners = np.hstack([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]])
+    chosen = cv2.dnn.NMSBoxesBatched(corners.tolist(), scores.tolist(), classes.tolist(), 0.0, limit)
+    return np.asarray(chosen, np.intp).reshape(-1)
+
+
+def _enlarged(found: Candidates, rows: Rows, boxes: Floats, size: Size) -> Floats:
+    """Returns the masks of these proposals as large as the input, in 0..1."""
+    assert found.masks is not None
+    masks = np.zeros((len(rows), *size), np.float32)
+    for mask, box, small in zip(masks, boxes, found.masks(rows), strict=True):
+        large = cv2.resize(small.astype(np.float32), (size[1], size[0]), interpolation=cv2.INTER_LINEAR)
+        inside = box_pixels(box, size) if found.cut else (slice(None), slice(None))
+        mask[inside] = _sigmoid(large[inside]) if found.logits else large[inside]
+    return masks
+
+
+def box_pixels(box: Floats, size: Size) -> tuple[slice, slice]:
+    """Returns the rows and columns of the pixels whose centers lie in a box of pixels."""
+    left, top, right, bottom = np.clip(np.ceil(box - 0.5), 0, [size[1], size[0], size[1], size[0]]).astype(int)
+    return slice(top, bottom), slice(left, right)

@@ -1,0 +1,87 @@
+"""Networks that look at what other networks have found: detectors and classifiers, on crops."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from segmentation.config import Config
+from segmentation.cores import core_count
+from segmentation.errors import ConfigError
+from segmentation.instances import Box
+from segmentation.model_types import BACKGROUNDS
+from segmentation.models.detection import Place
+from segmentation.models.detector import Detector, OutputReader
+from segmentation.models.model import Model, load_model, open_session
+from segmentation.then_option import Then
+
+log = logging.getLogger(__name__)
+
+CROP_SIZE = (320, 320)  # height, width at which networks of several sizes see crops
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing in a crop."""
+
+    label: str
+    score: float  # 0..1
+    box: Box  # shares of the crop
+
+
+class SecondaryNetwork:
+    """A network on crops, on all cores of the CPU."""
+
+    def __init__(self, then: Then) -> None:
+        """Loads the network. Raises `ModelError`, and `ConfigError` for one that finds no single things."""
+        self.then = then
+        model = load_model(Config(model=then.file))
+        if model.detection is None:
+            raise ConfigError(f"then {then.name}: {then.file} gives masks of classes; boxes or a class are needed")
+        keep = tuple(number for number, label in enumerate(model.labels) if label not in BACKGROUNDS)
+        size = CROP_SIZE if model.sizes else (model.height, model.width)
+        self.model: Model = replace(model, keep=keep, height=size[0], width=size[1], sizes=())
+        log.info("then %s: %s, %s at %dx%d", then.name, then.file, model.detection.task, *size)
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = core_count()
+        session = open_session(model.path, options)
+        self.classifies = model.detection.task == "classifier"
+        self._detector = None if self.classifies else Detector(session, self.model)
+        self._outputs = OutputReader(session, model.input_name, model.detection.outputs, model.form, model.batch)
+
+    def __call__(self, pictures: NDArray[np.generic], places: list[Place]) -> list[list[Finding]]:
+        """Returns what is found in each picture (N, 3, H, W), which shows its crop at its place."""
+        if self._detector is None:
+            return [[self._classified(outputs[0])] for outputs in self._outputs(pictures)]
+        return [
+            [
+                Finding(
+                    self._label(int(number)),
+                    float(score),
+                    (left / place.width, top / place.height, right / place.width, bottom / place.height),
+                )
+                for (left, top, right, bottom), score, number in zip(
+                    found.boxes.tolist(), found.scores, found.classes, strict=True
+                )
+            ]
+            for place, found in (
+                (place, one.within(place)) for place, one in zip(places, self._detector(pictures), strict=True)
+            )
+        ]
+
+    def _classified(self, scores: NDArray[np.float32]) -> Finding:
+        """Returns the likeliest class of a picture, as one thing all over it."""
+        if self.model.activation == "softmax":
+            powers = np.exp(scores - scores.max())
+            scores = powers / powers.sum()
+        elif self.model.activation == "sigmoid":
+            scores = np.asarray(1 / (1 + np.exp(-scores)), np.float32)
+        best = max(self.model.keep, key=lambda number: float(scores[number]))
+        return Finding(self._label(best), float(scores[best]), (0.0, 0.0, 1.0, 1.0))
+
+    def _label(self, number: int) -> str:
+        return self.then.label(self.model.labels[number], alone=len(self.model.keep) == 1)

@@ -1,0 +1,27 @@
+"""The counts of a run over lines and in zones: `--count`."""
+
+from fractions import Fraction
+
+from segmentation.config import Config
+from segmentation.frames import VideoInfo
+from segmentation.instance_options import Place
+from segmentation.sinks import FinishedBatch, Sink
+from segmentation.stages.masks.refinement import upright_size
+from segmentation.stages.tracking.counting import Counter, Counts
+
+
+class CountSink(Sink):
+    """Counts the instances of each batch. It comes before the sinks that read its counts."""
+
+    def __init__(self, info: VideoInfo, config: Config) -> None:
+        self._counter = Counter([Place.parse(text) for text in config.count], upright_size(info))
+        self.latest: list[Counts] = []  # up to each frame of the last batch
+        self.total: Counts = {}  # up to the last frame
+
+    def write(self, batch: FinishedBatch) -> None:
+        assert batch.instances is not None
+        self.latest = [self._counter.update(frame) for frame in batch.instances]
+        self.total = self.latest[-1]
+
+    def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
+        """Does nothing: the report has the counts."""

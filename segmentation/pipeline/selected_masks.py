@@ -1,0 +1,40 @@
+"""Masks of some instances alone: of those that are kept, or of those that an effect is for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import cv2
+import numpy as np
+
+from segmentation.effect import Effect
+from segmentation.frames import MaskedBatch, Memory, Transfer
+from segmentation.stages.tracking.choice import selection
+
+_FRINGE = 7  # pixels a side of the square around a pixel whose values below the threshold go with it
+_SHOWING = ("cutout", "mask", "overlay")  # effects that show the mask: with a label, its instances
+
+KEPT = Effect("mask")  # for the masks of those who are kept
+
+
+def with_selected_masks(
+    batch: MaskedBatch, effect: Effect, threshold: float, transfer: Transfer, *, keeping: bool
+) -> MaskedBatch:
+    """Returns the batch with the masks for an effect: what it leaves as it is, and for `_SHOWING` what is shown.
+
+    Without `keeping` and without a label that is the batch itself.
+    """
+    if batch.instances is None or not (keeping or effect.label):
+        return batch
+    chosen = np.stack([selection(frame, effect.label, keeping=keeping) for frame in batch.instances])
+    kernel = np.ones((_FRINGE, _FRINGE), np.uint8)
+    near = np.stack([cv2.dilate(place.astype(np.uint8), kernel) for place in chosen])
+    taken = np.stack([frame.label_map > 0 for frame in batch.instances]) & ~chosen
+    masks, count = batch.masks, len(batch)
+    memory: Memory = "host" if isinstance(masks, np.ndarray) else "cuda"
+    soft, whole = (transfer.rows(part.astype(np.float32), memory, count) for part in ((near > 0) & ~taken, chosen))
+    masks = transfer.rows(masks[:count], memory, count)
+    # An instance of another network may lie where the mask is low: there it is the instance's pixels.
+    low = (masks <= threshold) * whole
+    masks = masks * soft * (1 - low) + low
+    return replace(batch, masks=1 - masks if effect.label and effect.kind not in _SHOWING else masks)

@@ -1,0 +1,100 @@
+"""Inference with networks that find single things: ONNX Runtime on the CPU, FP32."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from segmentation.config import Config
+from segmentation.errors import BackendError
+from segmentation.frames import Memory, VideoInfo
+from segmentation.instances import FrameInstances, Instance
+from segmentation.models.detection import Place
+from segmentation.models.detections import Detections, Floats, Size, box_pixels
+from segmentation.models.detector import Detector
+from segmentation.models.model import Model, open_session
+from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
+from segmentation.stages.inference.onnxruntime import frame_a_thread
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
+
+EDGE = 0.5  # of an instance's mask
+
+
+class InstanceInference(Inference):
+    """See `segmentation.stages.inference`. Takes and returns NumPy arrays.
+
+    A mask is the union of the instances' masks, as large as the picture is in the network's input.
+    """
+
+    memory: ClassVar[Memory] = "host"
+
+    def __init__(self, model: Model, config: Config, gpu: Gpu | None = None, preloaded: object = None) -> None:
+        self.workers, options = frame_a_thread()
+        self._detector = Detector(open_session(model.path, options), model)
+        self._model = model
+        self._place = model.picture or Place(0, 0, model.width, model.height)
+        self._classes = np.zeros(len(model.labels), np.uint8)  # number of a label to index into `model.keep`
+        self._classes[list(model.keep)] = np.arange(len(model.keep))
+        self._wants_class_map = wants_class_map(model, config)
+
+    @staticmethod
+    def describe(config: Config, info: VideoInfo | None = None) -> str:
+        if callable(config.model):
+            raise BackendError("runs files")
+        return f"ONNX Runtime {ort.__version__}, CPU, FP32, single things"
+
+    def __call__(self, tensor: NDArray[Any]) -> InferenceResult:
+        found = [one.within(self._place) for one in self._detector(tensor)]
+        layers = [_layers(one, (self._place.height, self._place.width)) for one in found]
+        instances = tuple(self._instances(one, labels) for one, (_, labels) in zip(found, layers, strict=True))
+        class_map = None
+        if self._wants_class_map:
+            maps = [self._class_map(one, labels) for one, (_, labels) in zip(found, layers, strict=True)]
+            class_map = np.stack(maps)
+        return InferenceResult(np.stack([mask for mask, _ in layers]), class_map, instances)
+
+    def _instances(self, found: Detections, label_map: NDArray[np.uint8]) -> FrameInstances:
+        width, height = self._place.width, self._place.height
+        instances = tuple(
+            Instance(
+                label=self._model.labels[number],
+                score=float(score),
+                box=(left / width, top / height, right / width, bottom / height),
+            )
+            for (left, top, right, bottom), score, number in zip(
+                found.boxes.tolist(), found.scores, found.classes, strict=True
+            )
+        )
+        return FrameInstances(instances=instances, label_map=label_map)
+
+    def _class_map(self, found: Detections, label_map: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        by_number: NDArray[np.uint8] = np.concatenate([[0], self._classes[found.classes]]).astype(np.uint8)
+        class_map: NDArray[np.uint8] = by_number[label_map]
+        return class_map
+
+
+def _layers(found: Detections, size: Size) -> tuple[Floats, NDArray[np.uint8]]:
+    """Returns the union of the masks (h, w), and the number of the strongest from 1 on at each place, 0 for none.
+
+    Of equals, the one with the highest score is on top.
+    """
+    union, label_map = np.zeros(size, np.float32), np.zeros(size, np.uint8)
+    for number in range(len(found.boxes), 0, -1):
+        mask = _mask(found, number - 1, size)
+        label_map[(mask >= union) & (mask > EDGE)] = number
+        np.maximum(union, mask, out=union)
+    return union, label_map
+
+
+def _mask(found: Detections, index: int, size: Size) -> Floats:
+    """Returns the mask (h, w) of one thing; without a mask, its box."""
+    if found.masks is not None:
+        return np.asarray(found.masks[index])
+    mask = np.zeros(size, np.float32)
+    mask[box_pixels(found.boxes[index], size)] = 1
+    return mask

@@ -1,0 +1,38 @@
+"""What things look like: histograms of their colors."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Colors = NDArray[np.uint8]  # (h, w): the bin of the color at each place of the mask
+Histogram = NDArray[np.float64]  # (BINS,), sums to 1
+
+_LUMA, _CHROMA = 4, 8  # levels: luma changes with the light, so it counts less
+BINS = _LUMA * _CHROMA * _CHROMA
+_NEW = 0.1  # share of the newest frame in a track's histogram
+
+
+def color_bins(luma: NDArray[np.uint8], u: NDArray[np.uint8], v: NDArray[np.uint8]) -> Colors:
+    """Returns the bin of each color; all are arrays (..., h, w) of 8-bit samples.
+
+    Most chroma is near its zero: steps of 8 levels around it leave no bin empty.
+    """
+    blue, red = (np.clip((plane.astype(np.int16) - 128) // 8 + _CHROMA // 2, 0, _CHROMA - 1) for plane in (u, v))
+    return ((luma // (256 // _LUMA)) * (_CHROMA * _CHROMA) + blue * _CHROMA + red).astype(np.uint8)
+
+
+def histogram(colors: Colors, pixels: NDArray[np.bool_]) -> Histogram:
+    """Returns the shares of the bins among the set `pixels` (h, w) of `colors` (h, w)."""
+    bins = colors[pixels]
+    return np.bincount(bins, minlength=BINS).astype(np.float64) / max(1, bins.size)
+
+
+def mixed(known: Histogram, new: Histogram) -> Histogram:
+    """Returns a track's histogram with that of one more frame."""
+    return (1 - _NEW) * known + _NEW * new
+
+
+def likeness(one: Histogram, other: Histogram) -> float:
+    """Returns the Bhattacharyya coefficient of two histograms, 0 for no common color to 1 for the same."""
+    return float(np.sqrt(one * other).sum())

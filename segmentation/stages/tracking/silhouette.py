@@ -1,0 +1,56 @@
+"""The pixels of one thing, cut to their box."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+LabelMap = NDArray[np.uint8]  # (h, w): 0 for none, n for thing n
+Edges = NDArray[np.float64]  # (4,): left, top, right, bottom in pixels; the last two are behind the last pixel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Silhouette:
+    """A thing's shape and place in a mask. It may reach beyond the picture, as does one that walks out of it."""
+
+    left: int
+    top: int
+    pixels: NDArray[np.bool_]  # (h, w)
+    area: int  # pixels that are set
+
+    @staticmethod
+    def of(found: NDArray[np.bool_], left: int = 0, top: int = 0) -> Silhouette | None:
+        """Returns the set pixels of `found` (h, w), whose corner lies at `left`, `top`; `None` if there are none."""
+        rows, columns = np.flatnonzero(found.any(1)), np.flatnonzero(found.any(0))
+        if not len(rows):
+            return None
+        part = found[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+        return Silhouette(left + int(columns[0]), top + int(rows[0]), part, int(np.count_nonzero(part)))
+
+    @property
+    def edges(self) -> Edges:
+        height, width = self.pixels.shape
+        return np.array([self.left, self.top, self.left + width, self.top + height], np.float64)
+
+    def moved(self, right: float, down: float) -> Silhouette:
+        """Returns the same shape, so many whole pixels farther."""
+        return Silhouette(self.left + round(right), self.top + round(down), self.pixels, self.area)
+
+    def counts(self, label_map: LabelMap, most: int) -> NDArray[np.int64]:
+        """Returns how many pixels it shares with each thing of a label map whose highest number is `most`: (most + 1,).
+
+        The first is the number of its pixels within the picture that belong to nothing.
+        """
+        there, here = self.within(label_map.shape)
+        return np.bincount(label_map[there][self.pixels[here]], minlength=most + 1)
+
+    def within(self, shape: tuple[int, ...]) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
+        """Returns the part of a picture (h, w) that its box covers, and the part of its pixels that lies in there."""
+        height, width = self.pixels.shape
+        top, left = max(0, self.top), max(0, self.left)
+        bottom, right = max(top, min(shape[0], self.top + height)), max(left, min(shape[1], self.left + width))
+        there = (slice(top, bottom), slice(left, right))
+        here = (slice(top - self.top, bottom - self.top), slice(left - self.left, right - self.left))
+        return there, here

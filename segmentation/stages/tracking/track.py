@@ -1,0 +1,91 @@
+"""One thing over time."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.instances import Instance
+from segmentation.stages.tracking.appearance import Histogram, mixed
+from segmentation.stages.tracking.motion import EdgeMotion
+from segmentation.stages.tracking.silhouette import Edges, Silhouette
+
+CONFIRMED = 2  # frames in which a thing is seen before it gets an id
+_CUT = 0.6  # share of the expected shape below which what was seen is a piece of it
+_PATIENCE = 0.5  # seconds after which such a piece is the thing's new shape
+_DOUBT = 3.0  # how much less the place of a part of a component says than that of a whole one
+
+
+class Track:
+    """A thing's last shape, its motion and its colors."""
+
+    def __init__(self, instance: Instance, shape: Silhouette, look: Histogram | None, time: float) -> None:
+        self.id = 0  # until it is confirmed
+        self.label = instance.label
+        self.score = instance.score
+        self.shape = shape  # when it was last alone
+        self.expected = shape  # the shape where it is expected in the current frame
+        self.look = look
+        self.seen = time  # seconds, when it was last seen
+        self.alone = 0.0  # seconds for which it was seen as a whole
+        self.hits = 1
+        self._whole = time  # seconds, when it was last seen as a whole or as another shape
+        self.merged = False  # whether it was a part of a component in the last frame
+        self.together = float("-inf")  # seconds, when it was last so
+        self._motion = EdgeMotion(shape.edges, time)
+
+    def expect(self, time: float, frame: tuple[int, ...], *, moving: bool) -> None:
+        """Moves the expected shape to where it is at `time` in a mask of the size `frame`, if it is `moving`."""
+        if not moving:
+            self.expected = self.shape
+            return
+        edges = self.shape.edges
+        change, free = self._motion.at(time) - edges, free_edges(edges, frame)
+        shift = [np.mean(change[[k, k + 2]][free[[k, k + 2]]]) if free[k] or free[k + 2] else 0.0 for k in (0, 1)]
+        self.expected = self.shape.moved(float(shift[0]), float(shift[1]))
+
+    @property
+    def edges(self) -> Edges:
+        """The edges of the expected shape."""
+        return self.expected.edges
+
+    def is_cut(self, shape: Silhouette, inside: int, time: float) -> bool:
+        """Returns whether what was seen is only a piece of the thing, as networks lose arms and legs for a while.
+
+        `inside` is the number of pixels of the expected shape in the picture.
+        """
+        return shape.area < _CUT * inside and time - self._whole < _PATIENCE
+
+    def see(self, instance: Instance, shape: Silhouette, look: Histogram | None, time: float) -> None:
+        """Takes what was seen of the thing alone."""
+        self._motion.update(shape.edges, time, _DOUBT if self.merged else 1.0)
+        self.alone += time - self.seen
+        self.shape = self.expected = shape
+        self._whole = time
+        if look is not None:
+            self.look = look if self.look is None else mixed(self.look, look)
+        self._seen(instance, time)
+        self.merged = False
+
+    def see_part(self, instance: Instance, placed: Silhouette, frame: tuple[int, ...], time: float) -> None:
+        """Takes where the thing's shape lies in a component with others."""
+        self._motion.update(placed.edges, time, _DOUBT)
+        self._motion.steady(free_edges(placed.edges, frame))
+        self.shape = self.expected = placed
+        self._seen(instance, time)
+        self.hide(time)
+
+    def hide(self, time: float) -> None:
+        """Takes that the thing is a part of a component, seen or not."""
+        self.merged, self.together = True, time
+
+    def _seen(self, instance: Instance, time: float) -> None:
+        self.score = instance.score
+        self.seen = time
+        self.hits += 1
+
+
+def free_edges(edges: Edges, frame: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Returns which of the edges (4,) the border of a picture (h, w) does not cut off."""
+    height, width = frame
+    return np.array([edges[0] > 0, edges[1] > 0, edges[2] < width, edges[3] < height])

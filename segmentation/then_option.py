@@ -1,0 +1,46 @@
+"""Reads the option `--then`: further networks, on what others have found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from segmentation.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """A network on crops of the instances with a label."""
+
+    name: str  # the label of what the network finds
+    file: str
+    parent: str  # the label of what the network looks at, or the name of an earlier network
+
+    @staticmethod
+    def parse(text: str) -> Then:
+        """Reads `NAME=FILE@LABEL`. Raises `ConfigError`."""
+        name, _, rest = text.partition("=")
+        file, _, parent = rest.rpartition("@")
+        if not re.fullmatch(r"[\w-]+", name) or not file or not parent:
+            raise ConfigError(f"then {text!r}: write NAME=FILE.onnx@LABEL, such as face=face.onnx@person")
+        return Then(name, file, parent)
+
+    def label(self, found: str, *, alone: bool) -> str:
+        """Returns the label of an instance of the network's class `found`: the name if that class is `alone`."""
+        return self.name if alone else f"{self.name}:{found}"
+
+    def looks_at(self, label: str) -> bool:
+        """Returns whether the network looks at instances of this label: its parent's, of all or of one class."""
+        return label == self.parent or label.startswith(f"{self.parent}:")
+
+
+def parse_all(texts: Sequence[str]) -> tuple[Then, ...]:
+    """Returns the networks in their order. Raises `ConfigError` if two have one name."""
+    networks = tuple(map(Then.parse, texts))
+    for number, network in enumerate(networks):
+        if network.name in {other.name for other in networks[:number]}:
+            raise ConfigError(f"then: two networks are called {network.name!r}; give each a name of its own")
+        if network.parent.partition(":")[0] in {other.name for other in networks[number:]}:
+            raise ConfigError(f"then: {network.name} looks at {network.parent}, which is found later; put it first")
+    return networks

@@ -1,0 +1,22 @@
+"""Times as people write them, and as exact numbers."""
+
+from fractions import Fraction
+
+from segmentation.effect import number
+from segmentation.errors import ConfigError
+
+
+def exact(value: float) -> Fraction:
+    """Returns the decimal number as which a float is written: 0.08 is 2/25, not a little more, as in binary digits."""
+    return value if isinstance(value, Fraction) else Fraction(repr(value))
+
+
+def seconds(text: str) -> float:
+    """Returns the seconds that `90`, `90.5`, `1:30` or `0:01:30.5` stands for. Raises `ConfigError`."""
+    parts = text.split(":")
+    if len(parts) > 3:
+        raise ConfigError(f"time {text!r}: write seconds or [HH:]MM:SS")
+    total = Fraction(0)
+    for part in parts:
+        total = total * 60 + exact(number(part, f"time {text!r}"))
+    return float(total)

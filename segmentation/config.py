@@ -11,7 +11,18 @@ from segmentation.effect import Effect, number
 from segmentation.errors import ConfigError, did_you_mean
 from segmentation.model_types import TYPES
 from segmentation.option_types import fitted, option_type
-from segmentation.options import Activation, Allowed, ChannelOrder, Codec, Format, Interval, Mode, Network, Quality
+from segmentation.options import (
+    Activation,
+    Allowed,
+    ChannelOrder,
+    Codec,
+    Format,
+    Interval,
+    Mode,
+    Network,
+    OnLoss,
+    Quality,
+)
 
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
 DEFAULT_SMOOTH = 0.5
@@ -158,6 +169,10 @@ class Config:
     reconnect: str = "0.5..10"
     """Seconds between attempts to reconnect to a live source that was lost, `FIRST..LONGEST`: each pause is twice the
     one before. `never` ends the run at the first loss. Default: `0.5..10`."""
+
+    on_loss: OnLoss = "gap"
+    """What the output shows while a live source is lost: `gap` nothing, `freeze` the last picture with the effect
+    everywhere, `card` a picture that says so. Default: `gap`."""
 
     low_delay: bool = False
     """For live sources: masks are smoothed only where `smooth` is given, and the encoder holds back no frame. H.264 and
@@ -388,6 +403,7 @@ class Config:
             raise ConfigError(f"stall {self.stall}: must lie in 0.1 to {_LONGEST_WAIT} seconds")
         if self.cut_every is not None and not 1 <= self.cut_every <= _LONGEST_WAIT:
             raise ConfigError(f"cut every {self.cut_every}: must lie in 1 to {_LONGEST_WAIT} seconds")
+        _choice("on loss", self.on_loss, get_args(OnLoss))
         if self.low_delay and self.codec not in (None, "h264", "hevc"):
             raise ConfigError(f"low delay: {self.codec} holds back frames; use h264 or hevc, or leave out --low-delay")
         self.pauses  # noqa: B018  # raises

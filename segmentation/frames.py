@@ -196,6 +196,8 @@ class FrameBatch:
     planes: tuple[torch.Tensor, ...] = ()
     ready: Event | None = None  # the planes hold the pictures once this CUDA event has passed
     shared: SharedPlanes | None = None  # the block that these frames begin, if an encoder's process sees it
+    repeated: bool = False  # while a live source is lost: its last picture again, which did not arrive
+    card: Planes | None = None  # on the host: shown in the place of the picture, where the effect leaves one
 
     @property
     def memory(self) -> Memory:
@@ -208,7 +210,7 @@ class FrameBatch:
     def without_pictures(self) -> FrameBatch:
         """The frames' times alone: what is still asked for when the pictures are encoded, and their memory free."""
         frames = self.frames if self.memory == "cuda" else tuple(replace(f, planes=ON_GPU) for f in self.frames)
-        return replace(self, frames=frames, planes=(), ready=None, shared=None)
+        return replace(self, frames=frames, planes=(), ready=None, shared=None, card=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ Allowed = Literal["playlists", "private"]
 Activation = Literal["none", "sigmoid", "softmax", "minmax"]
 Quality = int | Literal["high"]
 Interval = int | Literal["auto"]
+OnLoss = Literal["gap", "freeze", "card"]
 
 
 class PictureOptions(TypedDict, total=False):
@@ -67,6 +68,7 @@ class RunOptions(PictureOptions, total=False):
     max_delay: float
     stall: float
     reconnect: str
+    on_loss: OnLoss
     low_delay: bool
     cut_every: float | None
     codec: Codec | None

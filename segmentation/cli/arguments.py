@@ -11,7 +11,7 @@ from segmentation.config import ACTIVATIONS, CODECS, MAX_DELAY, MAX_PIXELS, STAG
 from segmentation.effect import CHOICES
 from segmentation.errors import ConfigError
 from segmentation.model_types import TYPES
-from segmentation.options import Format, Interval, Options, Quality
+from segmentation.options import Format, Interval, OnLoss, Options, Quality
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 
 _EXAMPLES = (
@@ -155,6 +155,12 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
         "--reconnect",
         metavar="A..B|never",
         help="seconds between attempts to reconnect, at first and at most; never: the run ends (default: 0.5..10)",
+    )
+    add(
+        "--on-loss",
+        choices=get_args(OnLoss),
+        help="shown while a source is lost: nothing, the last picture with the effect everywhere, or a card that says "
+        "so (default: gap)",
     )
     add(
         "--low-delay",

@@ -112,6 +112,7 @@ def without_outputs(config: Config) -> Config:
         raise ConfigError(f"masks {config.masks}: saved masks belong to a run of their video; leave out masks")
     return replace(
         config,
+        on_loss="gap",
         also=(),
         codec=None,
         format=None,

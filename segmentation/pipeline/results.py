@@ -84,7 +84,9 @@ class Results(Sink):
                 self._close()
 
     def write(self, batch: FinishedBatch) -> None:
-        """Writes the lines of one batch."""
+        """Writes the lines of one batch. Repeated frames have none: they show no more than the frame before them."""
+        if batch.frames.repeated:
+            return
         frames, masks, class_map = batch.frames, batch.masks, batch.class_map
         assert masks is not None
         lines = []

@@ -26,6 +26,7 @@ from segmentation.access import Access, check_size
 from segmentation.byte_source import ByteSource
 from segmentation.errors import InputError, one_line
 from segmentation.frames import VideoInfo
+from segmentation.heap import trim_heap
 from segmentation.live_frames import LiveFrame, LiveFrames
 from segmentation.live_sound import LiveSound, SoundPacket
 from segmentation.media.arrival_clock import ArrivalClock
@@ -104,6 +105,7 @@ class LiveReader:
         try:
             while True:
                 fault = self._connection()
+                trim_heap()  # else what a connection leaves behind adds up
                 if frames.closed.is_set():
                     return
                 if self._info is None:

@@ -65,6 +65,7 @@ class LiveFrames:
         self.closed = threading.Event()  # by the pipeline, which takes no more
         self.released = threading.Event()  # the source's connection is closed
         self.ended = False  # by the source, which sends no more
+        self.complete = False  # it has ended as files do, and not by a loss
         self.up = False  # whether the source's connection has brought a frame
         self.sound: LiveSound | None = None
         self.latencies = Latencies()  # of the frames that were written, from their arrival on

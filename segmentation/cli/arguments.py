@@ -173,6 +173,7 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="go on in a new file; -o takes {name} and strftime's fields then (default: one file)",
     )
+    add("--pace", action="store_true", help="play files at their own speed, as if they were cameras (default: no)")
     add(
         "--status",
         metavar="[HOST]:PORT",

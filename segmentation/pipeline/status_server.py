@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from segmentation.errors import ConfigError, SegmentationError, one_line
 from segmentation.latency import BOUNDS
+from segmentation.media.live_address import is_file
 from segmentation.pipeline.stream_status import StreamBoard, StreamMonitor, StreamStatus
 
 log = logging.getLogger(__name__)
@@ -117,6 +118,8 @@ class StatusServer:
             name = address = None
         if not isinstance(name, str) or not isinstance(address, str):
             return _error(HTTPStatus.BAD_REQUEST, 'send {"name": "...", "address": "rtsp://..."}')
+        if is_file(address):  # who may add a stream may not read this machine's files
+            return _error(HTTPStatus.BAD_REQUEST, "a file of this machine is no stream")
         return _changed(partial(self._control.add, name, address))
 
     def delete(self, path: str) -> _Answer:

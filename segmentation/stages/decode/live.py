@@ -77,7 +77,7 @@ class LiveDecoder(PyAVDecoder):
                 count += len(frames)
                 yield self._batch(FrameBatch(frames=frames, index=0))
             if not taken or len(frames) < len(taken):
-                self.cut_short = not taken and live.ended and not stop.is_set()
+                self.cut_short = not taken and live.ended and not (live.complete or stop.is_set())
                 return
 
     def _batch(self, batch: FrameBatch) -> FrameBatch:

@@ -45,6 +45,7 @@ class LiveCounts:
     dropped: dict[str, int]  # by cause
     reconnects: int
     repeated: int  # frames shown while the source was lost, which did not arrive
+    unsent: int  # frames for addresses whose connection was lost
     fps: float  # of the last seconds
     latency: dict[str, float]  # seconds: p50, p95, p99 and max
     late: Histogram
@@ -60,6 +61,7 @@ class LiveFrames:
     def __init__(self, max_delay: float) -> None:
         self.received = self.taken = self.reconnects = 0
         self.repeated = 0  # frames shown while the source was lost, which did not arrive
+        self.unsent = 0  # frames for addresses whose connection was lost, each address counted
         self.damaged = 0  # frames that could not be decoded after the first keyframe, or are known to be broken
         self.dropped: Counter[str] = Counter()
         self.closed = threading.Event()  # by the pipeline, which takes no more
@@ -153,6 +155,7 @@ class LiveFrames:
                 dropped=dropped,
                 reconnects=self.reconnects,
                 repeated=self.repeated,
+                unsent=self.unsent,
                 fps=round(len(self._shown) / min(_RECENT, max(now - self._begun, 0.1)), 2),
                 latency=self.latencies.summary(),
                 late=self.latencies.histogram(),

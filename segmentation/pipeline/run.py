@@ -102,6 +102,7 @@ class Run:
             dropped={} if live is None else live.dropped_in(self._frames),
             reconnects=0 if live is None else live.reconnects,
             repeated=0 if live is None else live.repeated,
+            unsent=self._unsent,
             latency={} if live is None else live.latencies.summary(),
             complete=self._complete,
             seconds=round(seconds, 3),
@@ -308,9 +309,13 @@ class Run:
         log.warning("%s, %d were written", text, self._frames)
 
     @property
+    def _unsent(self) -> int:
+        return 0 if self._info.live is None else self._info.live.unsent
+
+    @property
     def _complete(self) -> bool:
-        """Whether the outputs have all that was asked for, but for `_TOLERATED` damaged frames."""
-        damaged = self._decoder.damaged
+        """Whether the outputs have all that was asked for, but for `_TOLERATED` damaged and unsent frames."""
+        damaged = self._decoder.damaged + self._unsent
         lossy = damaged > _TOLERATED * (self._frames + damaged)
         cut_short = self._decoder.cut_short or any(output.muxer.cut_short for output in self._outputs)
         return not (lossy or cut_short or self._stopped_early)

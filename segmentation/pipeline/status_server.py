@@ -233,6 +233,7 @@ def _metrics(streams: list[tuple[StreamMonitor, StreamStatus]]) -> Iterator[str]
         ("frames_shown_total", "counter", "Frames that have gone through all stages.", lambda one: one.shown),
         ("frames_waiting", "gauge", "Frames before and within the stages.", lambda one: one.waiting),
         ("reconnects_total", "counter", "How often the source came back.", lambda one: one.reconnects),
+        ("frames_unsent_total", "counter", "Frames for lost connections of outputs.", lambda one: one.unsent),
         ("frames_repeated_total", "counter", "Frames shown while the source was lost.", lambda one: one.repeated),
     ]
     for name, kind, about, value in singles:

@@ -46,6 +46,7 @@ class StreamStatus:
     dropped: dict[str, int] = field(default_factory=dict)  # by cause
     reconnects: int = 0
     repeated: int = 0  # frames shown while the source was lost, which did not arrive
+    unsent: int = 0  # frames for addresses whose connection was lost
     latency: dict[str, float] = field(default_factory=dict)  # in seconds: p50, p95, p99 and max
 
 
@@ -70,7 +71,12 @@ class StreamMonitor:
     def finished(self, report: Report) -> None:
         """The run has ended."""
         counts = {"received": report.received, "shown": report.frames, "dropped": report.dropped, "waiting": 0}
-        counts |= {"reconnects": report.reconnects, "repeated": report.repeated, "latency": report.latency}
+        counts |= {
+            "reconnects": report.reconnects,
+            "repeated": report.repeated,
+            "unsent": report.unsent,
+            "latency": report.latency,
+        }
         self._end(state="ended", **counts)
 
     def failed(self, error: BaseException) -> None:
@@ -105,6 +111,7 @@ class StreamMonitor:
             dropped=counts.dropped,
             reconnects=counts.reconnects,
             repeated=counts.repeated,
+            unsent=counts.unsent,
             latency=counts.latency,
         )
 

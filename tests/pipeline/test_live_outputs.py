@@ -165,6 +165,70 @@ def test_the_result_is_sent_to_an_address(scheme: str, segmenter: Segmenter) -> 
     assert found == [number for number in camera.sent if found[0] <= number <= found[-1]]
 
 
+def _received(process: subprocess.Popen[str]) -> list[int]:
+    """The numbers of the frames that a receiver has shown, at its end."""
+    out, _ = process.communicate(timeout=60)
+    return [int(number) for number in out.split()[1:]]
+
+
+@pytest.mark.parametrize("scheme", ["rtsp", "udp"])
+def test_a_lost_output_is_connected_again(
+    scheme: str, segmenter: Segmenter, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run goes on meanwhile, and so does the file beside the address."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    url = f"{scheme}://127.0.0.1:{port}" + "/cam" * (scheme == "rtsp")
+    stop, receivers, found = threading.Event(), [_receiver(url, port)], []
+
+    def receive() -> None:
+        try:
+            for _ in range(2):
+                found.append(_received(receivers[-1]))
+                if len(found) == 1:
+                    while scheme == "rtsp" and not segmenter.streams.monitors[-1].status().unsent:
+                        time.sleep(0.01)
+                    receivers.append(_receiver(url, port))
+        finally:
+            stop.set()
+
+    with RtspServer() as camera:
+        thread = threading.Thread(target=receive)
+        thread.start()
+        also = [("blur", tmp_path / "whole.mkv")]
+        options: dict[str, Any] = {"max_delay": 10.0, "reconnect": "0.1..0.2"}
+        report = segmenter.run(camera.url(), url, stop=stop, also=also, **options)
+        thread.join()
+    first, second = found
+    assert len(first) == len(second) == 20 and first[-1] < second[0] and set(first + second) <= set(camera.sent)
+    whole = [number for number, _ in frames_of(tmp_path / "whole.mkv")]
+    assert len(whole) == report.frames and whole == sorted(set(whole)) and set(first + second) <= set(whole)
+    assert report.received == report.frames + sum(report.dropped.values())
+    lines = [record for record in caplog.records if record.name.endswith("push_muxer") and record.levelname != "INFO"]
+    if scheme == "rtsp":
+        assert report.unsent > 0 and len(lines) <= 2 and "trying to reconnect" in lines[0].getMessage()
+        assert not report.complete
+
+
+def _receiver(url: str, port: int) -> subprocess.Popen[str]:
+    """A program that shows 20 frames of what is sent to an address. Returns when it listens."""
+    process = subprocess.Popen([sys.executable, "-c", RECEIVES, url], stdout=subprocess.PIPE, text=True, env=SUPPORT)
+    while not has_port(port):
+        assert process.poll() is None
+        time.sleep(0.01)
+    return process
+
+
+def test_without_reconnecting_a_lost_output_ends_the_run(segmenter: Segmenter) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    url = f"rtsp://127.0.0.1:{port}/cam"
+    with RtspServer() as camera, _receiver(url, port) as receiver:
+        threading.Thread(target=_received, args=(receiver,)).start()
+        with pytest.raises(OutputError, match=r"can't be sent to|cannot be written"):
+            segmenter.run(camera.url(), url, max_delay=10.0, reconnect="never")
+
+
 @pytest.mark.parametrize(
     ("url", "reason"),
     [

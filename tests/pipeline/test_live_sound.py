@@ -207,7 +207,8 @@ def test_sound_is_sent_to_an_address(scheme: str, segmenter: Segmenter) -> None:
     stop = threading.Event()
     with ExitStack() as exits:
         if scheme == "rtsp":
-            source = exits.enter_context(RtspServer(fps=FPS, sound=True)).url()
+            camera = exits.enter_context(RtspServer(fps=FPS, sound=True))
+            source = camera.url()
         else:
             source = f"udp://127.0.0.1:{sent}"
             exits.enter_context(sending(source))
@@ -224,7 +225,9 @@ def test_sound_is_sent_to_an_address(scheme: str, segmenter: Segmenter) -> None:
     assert codecs == ("h264 pcm_mulaw" if scheme == "rtsp" else "h264 aac")
     if scheme == "rtsp":
         numbers = [int(number) for number in packets.split()]
-        assert len(numbers) > 20 and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        heard = [number & 0xFF for number in camera.sent]  # a busy machine's camera leaves frames out
+        first = heard.index(numbers[0])
+        assert len(numbers) > 20 and numbers == heard[first : first + len(numbers)]
 
 
 def test_sound_that_nobody_could_read_is_left_out(segmenter: Segmenter, caplog: pytest.LogCaptureFixture) -> None:

@@ -89,6 +89,10 @@ def test_streams_that_fail_leave_the_others(
     assert PASSWORD not in caplog.text and threading.active_count() <= before + 2
 
 
+def _shown(streams: Streams, name: str) -> int:
+    return next(one.shown for one in streams.status() if one.name == name)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
 def test_a_disk_that_is_full_for_one_stream_is_one_line(
     camera: RtspServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -106,8 +110,8 @@ def test_a_disk_that_is_full_for_one_stream_is_one_line(
                 if event.kind != "started":
                     ends[event.name] = event
                 if event.name == "full" and event.kind == "failed":
-                    before = streams.status()[1].shown
-                    while streams.status()[1].shown < before + 10:  # the other one goes on
+                    before = _shown(streams, "hall")
+                    while _shown(streams, "hall") < before + 10:  # the other one goes on
                         time.sleep(0.01)
                     threading.Thread(target=streams.remove, args=("hall",)).start()
     finally:

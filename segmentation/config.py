@@ -162,6 +162,10 @@ class Config:
     """Seconds that a frame of a live source waits for the pipeline before it is dropped as late: above 0, up to 86,400.
     Default: 0.5."""
 
+    max_interval: int = 3
+    """Number of frames, 0 to 30, between two that the network sees of a live source while the stages are too slow for
+    `interval`, before frames are dropped. On the CPU, where it gains time, and not with `invert`. Default: 3."""
+
     stall: float = STALL
     """Seconds of silence after which a live source is lost, also while it is being connected: 0.1 to 86,400.
     Default: 5."""
@@ -399,6 +403,8 @@ class Config:
     def _check_live(self) -> None:
         if not 0 < self.max_delay <= _LONGEST_WAIT:
             raise ConfigError(f"max delay {self.max_delay}: must be more than 0 seconds, and at most {_LONGEST_WAIT}")
+        if not 0 <= self.max_interval <= LONGEST_INTERVAL:
+            raise ConfigError(f"max interval {self.max_interval}: must lie in 0 (never) to {LONGEST_INTERVAL}")
         if not 0.1 <= self.stall <= _LONGEST_WAIT:
             raise ConfigError(f"stall {self.stall}: must lie in 0.1 to {_LONGEST_WAIT} seconds")
         if self.cut_every is not None and not 1 <= self.cut_every <= _LONGEST_WAIT:

@@ -135,6 +135,12 @@ class LiveFrames:
             self._changed.notify_all()
 
     @property
+    def waits(self) -> float:
+        """Returns how long the oldest frame has waited for the pipeline, 1 for as long as it may."""
+        with self._changed:
+            return (time.monotonic() - self._waiting[0].arrival) / self._max_delay if self._waiting else 0.0
+
+    @property
     def lost(self) -> bool:
         """Returns whether the source is being connected to again, with no frame left that waits."""
         with self._changed:

@@ -48,6 +48,7 @@ class FrameOptions(TypedDict, total=False):
     max_pixels: int
     max_duration: float | None
     max_delay: float
+    max_interval: int
     stall: float
     reconnect: str
 
@@ -66,6 +67,7 @@ class RunOptions(PictureOptions, total=False):
     max_pixels: int
     max_duration: float | None
     max_delay: float
+    max_interval: int
     stall: float
     reconnect: str
     on_loss: OnLoss

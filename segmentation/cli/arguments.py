@@ -150,6 +150,12 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help=f"drop frames that have waited longer for the pipeline (default: {MAX_DELAY:g})",
     )
+    add(
+        "--max-interval",
+        type=int,
+        metavar="N",
+        help="frames between two that the network sees while the stages are too slow; 0: drop frames (default: 3)",
+    )
     add("--stall", type=_time, metavar="TIME", help=f"a source that is silent for longer is lost (default: {STALL:g})")
     add(
         "--reconnect",

@@ -50,6 +50,7 @@ class MaskStages:
                 model,
                 config,
                 self.gpu,
+                info.live,
                 preprocess=preprocess,
                 infer=infer,
                 kept_memory=infer.memory,

@@ -187,6 +187,7 @@ class Run:
             model,
             config,
             gpu,
+            self._info.live,
             preprocess=preprocess,
             infer=infer,
             kept_memory=self._compositor.memory,

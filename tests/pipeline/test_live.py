@@ -106,7 +106,9 @@ def test_a_slow_pipeline_drops_the_oldest_frames_and_counts_them(camera: RtspSer
         def watch(done: int, expected: int) -> None:
             seen.append(time.monotonic())
 
-        report = segmenter.run(camera.url(), tmp_path / "out.mkv", duration=4.0, max_delay=0.3, progress=watch)
+        report = segmenter.run(
+            camera.url(), tmp_path / "out.mkv", duration=4.0, max_delay=0.3, max_interval=0, progress=watch
+        )
     found = codes(tmp_path / "out.mkv")
     assert accounted(report) and report.frames == len(found) == len(seen) and report.complete
     assert report.dropped["late"] > report.frames and report.dropped.keys() <= {"late", "end"}

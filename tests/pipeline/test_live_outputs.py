@@ -171,7 +171,7 @@ def _received(process: subprocess.Popen[str]) -> list[int]:
     return [int(number) for number in out.split()[1:]]
 
 
-@pytest.mark.parametrize("scheme", ["rtsp", "udp"])
+@pytest.mark.parametrize("scheme", ["rtsp", pytest.param("udp", marks=pytest.mark.slow)])
 def test_a_lost_output_is_connected_again(
     scheme: str, segmenter: Segmenter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

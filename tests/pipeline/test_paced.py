@@ -127,7 +127,7 @@ def test_hls_is_followed_to_its_end(segmenter: Segmenter, tmp_path: Path) -> Non
     assert all(b - a == pytest.approx(0.1, abs=0.03) for (_, a), (_, b) in pairwise(found))
 
 
-@pytest.mark.parametrize("loss", ["silent", "broken"])
+@pytest.mark.parametrize("loss", ["broken", pytest.param("silent", marks=pytest.mark.slow)])
 def test_hls_comes_back_after_a_loss(loss: str, segmenter: Segmenter, tmp_path: Path) -> None:
     with HlsServer() as server:
         event: threading.Event = getattr(server, loss)

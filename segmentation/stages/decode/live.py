@@ -41,7 +41,7 @@ class LiveDecoder(PyAVDecoder):
         sessions: NvdecSessionPool | None = None,
     ) -> None:
         super().__init__(info, pix_fmt, config, gpu, sessions=sessions)
-        gap = _HELD if config.interval == "auto" else config.interval
+        gap = _HELD if config.interval == "auto" else max(config.interval, config.max_interval)
         self._held = _HELD + 2 * gap  # frames also wait for the next one that is inferred
         self._repeats = Repeats(config.on_loss, info, pix_fmt)
         self._index = self._number = 0  # of the next frame and batch

@@ -36,7 +36,8 @@ BITS = 5e6  # a second of 1080p; outputs are about as large as inputs
 GPUS = (1, 10, 100, 1000, 10_000)
 VIDEOS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 MILLION_HOURS = 3.6e9  # seconds of video
-DEATHS = (1000, 100, 10, 1)  # hours of work between two of a worker
+BEST = "and a driver for 100 GPUs"
+DEATHS = (10, 1, 0.1)  # hours of work between two of a worker
 COLORS = {"GPUs": (80, 160, 60), "driver": (40, 90, 220), "storage": (200, 130, 40), "joiners": (170, 70, 160)}  # BGR
 
 
@@ -115,10 +116,10 @@ def base(driver: dict[str, float]) -> Design:
 def simulate(design: Design, *, videos: float = 0, seconds: float = 0, pieces: int) -> dict[str, Any]:
     """Returns the figures of so many videos, or of so many seconds of video.
 
-    Of more than about `pieces`, and twenty a GPU, a part is simulated. The rest then takes what its busiest part needs,
-    times the waste of deaths in the simulated part.
+    Of more than about `pieces`, and a hundred a GPU up to 200,000, a part is simulated. The rest then takes what its
+    busiest part needs, times the waste of deaths in the simulated part.
     """
-    wanted = int(max(pieces, 20 * design.gpus) // (MEAN / design.piece))
+    wanted = int(max(pieces, min(100 * design.gpus, 200_000)) // (MEAN / design.piece))
     some = lengths(min(int(videos), wanted) if videos else wanted)
     found = Simulation(design, some).run()
     scale = videos / len(some) if videos else seconds / found.video_seconds
@@ -150,12 +151,10 @@ def variants(design: Design, driver: dict[str, float]) -> dict[str, Callable[[in
     noted = replace(design, check=driver["note"])
     return {
         "one of each": lambda gpus: replace(design, gpus=gpus),
-        "workers hash": lambda gpus: replace(noted, gpus=gpus),
-        "and join": lambda gpus: replace(noted, gpus=gpus, joiners=gpus),
+        "workers join": lambda gpus: replace(design, gpus=gpus, joiners=gpus),
+        "and hash": lambda gpus: replace(noted, gpus=gpus, joiners=gpus),
         "and storage of 100 GB/s": lambda gpus: replace(noted, gpus=gpus, joiners=gpus, storage=100e9),
-        "and a driver for 500 GPUs": lambda gpus: replace(
-            noted, gpus=gpus, joiners=gpus, storage=100e9, drivers=max(1, gpus // 500)
-        ),
+        BEST: lambda gpus: replace(noted, gpus=gpus, joiners=gpus, storage=100e9, drivers=max(1, gpus // 100)),
     }
 
 
@@ -190,13 +189,15 @@ def draw(rows: dict[str, list[dict[str, Any]]], ideal: float) -> Any:
         cv2.line(canvas, (x, y), (x, top), (225, 225, 225), 1)
         text(f"{gpus:,}", (x - 20, y + 28))
     cv2.line(canvas, place(1, ideal), place(GPUS[-1], GPUS[-1] * ideal), (150, 150, 150), 1, cv2.LINE_AA)
+    taken: list[int] = []
     for name, found in rows.items():
         points = [place(row["gpus"], row["video_hours_an_hour"]) for row in found]
         for a, b in pairwise(points):
             cv2.line(canvas, a, b, (90, 90, 90), 2, cv2.LINE_AA)
         for row, point in zip(found, points, strict=True):
             cv2.circle(canvas, point, 8, COLORS.get(row["limit"], (150, 150, 150)), -1, cv2.LINE_AA)
-        text(name, (points[-1][0] + 18, points[-1][1] + 6))
+        taken.append(min([points[-1][1], *(above - 24 for above in taken[-1:])]))  # each above the one before
+        text(name, (points[-1][0] + 18, taken[-1] + 6))
     text("hours of video in an hour", (20, 32), size=0.7)
     text("GPUs", ((left + width - right) // 2, height - 18), size=0.7)
     for number, (name, color) in enumerate(COLORS.items()):
@@ -222,10 +223,10 @@ def main() -> None:
         name: [simulate(make(gpus), seconds=MILLION_HOURS, pieces=options.pieces) for gpus in GPUS]
         for name, make in made.items()
     }
-    best = made["and a driver for 500 GPUs"]
+    best = made[BEST]
     results["videos"] = [simulate(best(gpus), videos=count, pieces=options.pieces) for gpus in GPUS for count in VIDEOS]
     results["deaths"] = [
-        simulate(replace(best(100), between_deaths=hours * 3600), seconds=MILLION_HOURS, pieces=options.pieces)
+        simulate(replace(best(100), between_deaths=hours * 3600), seconds=MILLION_HOURS, pieces=100_000)
         | {"hours_between_deaths": hours}
         for hours in DEATHS
     ]

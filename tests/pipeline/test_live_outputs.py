@@ -179,16 +179,15 @@ def test_a_lost_output_is_connected_again(
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     url = f"{scheme}://127.0.0.1:{port}" + "/cam" * (scheme == "rtsp")
-    stop, receivers, found = threading.Event(), [_receiver(url, port)], []
+    stop, first_receiver, found = threading.Event(), _receiver(url), []
+    _listens(first_receiver, port)
 
     def receive() -> None:
         try:
-            for _ in range(2):
-                found.append(_received(receivers[-1]))
-                if len(found) == 1:
-                    while scheme == "rtsp" and not segmenter.streams.monitors[-1].status().unsent:
-                        time.sleep(0.01)
-                    receivers.append(_receiver(url, port))
+            found.append(_received(first_receiver))
+            while scheme == "rtsp" and not segmenter.streams.monitors[-1].status().unsent:
+                time.sleep(0.01)
+            found.append(_received(_receiver(url)))  # it may be connected to as soon as it listens
         finally:
             stop.set()
 
@@ -210,20 +209,23 @@ def test_a_lost_output_is_connected_again(
         assert not report.complete
 
 
-def _receiver(url: str, port: int) -> subprocess.Popen[str]:
-    """A program that shows 20 frames of what is sent to an address. Returns when it listens."""
-    process = subprocess.Popen([sys.executable, "-c", RECEIVES, url], stdout=subprocess.PIPE, text=True, env=SUPPORT)
+def _receiver(url: str) -> subprocess.Popen[str]:
+    """A program that shows 20 frames of what is sent to an address."""
+    return subprocess.Popen([sys.executable, "-c", RECEIVES, url], stdout=subprocess.PIPE, text=True, env=SUPPORT)
+
+
+def _listens(receiver: subprocess.Popen[str], port: int) -> None:
     while not has_port(port):
-        assert process.poll() is None
+        assert receiver.poll() is None
         time.sleep(0.01)
-    return process
 
 
 def test_without_reconnecting_a_lost_output_ends_the_run(segmenter: Segmenter) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     url = f"rtsp://127.0.0.1:{port}/cam"
-    with RtspServer() as camera, _receiver(url, port) as receiver:
+    with RtspServer() as camera, _receiver(url) as receiver:
+        _listens(receiver, port)
         threading.Thread(target=_received, args=(receiver,)).start()
         with pytest.raises(OutputError, match=r"can't be sent to|cannot be written"):
             segmenter.run(camera.url(), url, max_delay=10.0, reconnect="never")

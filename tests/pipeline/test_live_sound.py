@@ -103,7 +103,9 @@ def test_sound_is_cut_with_the_pictures(segmenter: Segmenter, tmp_path: Path) ->
     for part in parts:
         check_in_step(part)
     whole = [number for part in parts for number, _ in heard(part)]
-    assert whole == [(whole[0] + i) & 0xFF for i in range(len(whole))], "nothing is lost at the cut"
+    sent = [number & 0xFF for number in camera.sent]  # a busy machine's camera leaves frames out
+    first = sent.index(whole[0])
+    assert whole == sent[first : first + len(whole)], "nothing is lost at the cut"
 
 
 def test_sound_goes_on_after_a_loss(segmenter: Segmenter, tmp_path: Path) -> None:

@@ -226,9 +226,11 @@ def test_without_reconnecting_a_lost_output_ends_the_run(segmenter: Segmenter) -
     url = f"rtsp://127.0.0.1:{port}/cam"
     with RtspServer() as camera, _receiver(url) as receiver:
         _listens(receiver, port)
-        threading.Thread(target=_received, args=(receiver,)).start()
+        reading = threading.Thread(target=_received, args=(receiver,))
+        reading.start()
         with pytest.raises(OutputError, match=r"can't be sent to|cannot be written"):
             segmenter.run(camera.url(), url, max_delay=10.0, reconnect="never")
+        reading.join()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from segmentation.options import (
     Interval,
     Mode,
     Network,
+    OnLoss,
     Quality,
     ResultsFormat,
     Track,
@@ -191,6 +192,10 @@ class Config:
     """Seconds that a frame of a live source waits for the pipeline before it is dropped as late: above 0, up to 86,400.
     Default: 0.5."""
 
+    max_interval: int = 3
+    """Number of frames, 0 to 30, between two that the network sees of a live source while the stages are too slow for
+    `interval`, before frames are dropped. On the CPU, where it gains time, and not with `invert`. Default: 3."""
+
     stall: float = STALL
     """Seconds of silence after which a live source is lost, also while it is being connected: 0.1 to 86,400.
     Default: 5."""
@@ -198,6 +203,10 @@ class Config:
     reconnect: str = "0.5..10"
     """Seconds between attempts to reconnect to a live source that was lost, `FIRST..LONGEST`: each pause is twice the
     one before. `never` ends the run at the first loss. Default: `0.5..10`."""
+
+    on_loss: OnLoss = "gap"
+    """What the output shows while a live source is lost: `gap` nothing, `freeze` the last picture with the effect
+    everywhere, `card` a picture that says so. Default: `gap`."""
 
     low_delay: bool = False
     """For live sources: masks are smoothed only where `smooth` is given, and the encoder holds back no frame. H.264 and
@@ -436,10 +445,13 @@ class Config:
     def _check_live(self) -> None:
         if not 0 < self.max_delay <= _LONGEST_WAIT:
             raise ConfigError(f"max delay {self.max_delay}: must be more than 0 seconds, and at most {_LONGEST_WAIT}")
+        if not 0 <= self.max_interval <= LONGEST_INTERVAL:
+            raise ConfigError(f"max interval {self.max_interval}: must lie in 0 (never) to {LONGEST_INTERVAL}")
         if not 0.1 <= self.stall <= _LONGEST_WAIT:
             raise ConfigError(f"stall {self.stall}: must lie in 0.1 to {_LONGEST_WAIT} seconds")
         if self.cut_every is not None and not 1 <= self.cut_every <= _LONGEST_WAIT:
             raise ConfigError(f"cut every {self.cut_every}: must lie in 1 to {_LONGEST_WAIT} seconds")
+        _choice("on loss", self.on_loss, get_args(OnLoss))
         if self.low_delay and self.codec not in (None, "h264", "hevc"):
             raise ConfigError(f"low delay: {self.codec} holds back frames; use h264 or hevc, or leave out --low-delay")
         self.pauses  # noqa: B018  # raises

@@ -7,6 +7,7 @@ own planes, NumPy arrays; on a GPU the frames of a batch lie in three tensors.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
@@ -196,6 +197,8 @@ class FrameBatch:
     planes: tuple[torch.Tensor, ...] = ()
     ready: Event | None = None  # the planes hold the pictures once this CUDA event has passed
     shared: SharedPlanes | None = None  # the block that these frames begin, if an encoder's process sees it
+    repeated: bool = False  # while a live source is lost: its last picture again, which did not arrive
+    card: Planes | None = None  # on the host: shown in the place of the picture, where the effect leaves one
 
     @property
     def memory(self) -> Memory:
@@ -208,7 +211,7 @@ class FrameBatch:
     def without_pictures(self) -> FrameBatch:
         """The frames' times alone: what is still asked for when the pictures are encoded, and their memory free."""
         frames = self.frames if self.memory == "cuda" else tuple(replace(f, planes=ON_GPU) for f in self.frames)
-        return replace(self, frames=frames, planes=(), ready=None, shared=None)
+        return replace(self, frames=frames, planes=(), ready=None, shared=None, card=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +243,9 @@ class Transfer(Protocol):
     def enter(self) -> None:
         """Prepares the calling thread; each thread that moves something calls it first."""
 
+    def on_stream(self) -> AbstractContextManager[object]:
+        """Within it, what PyTorch queues on the GPU goes to the run's stream."""
+
     def frames(
         self, batch: FrameBatch, memory: Memory, *, wait: bool = True, blocks: BlockPool | None = None
     ) -> FrameBatch:
@@ -256,6 +262,9 @@ class HostTransfer:
     """A `Transfer` for runs without a GPU, where nothing moves."""
 
     def enter(self) -> None: ...
+
+    def on_stream(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def frames(
         self, batch: FrameBatch, memory: Memory, *, wait: bool = True, blocks: BlockPool | None = None

@@ -31,3 +31,4 @@ class FrameInstances:
 
     instances: tuple[Instance, ...]  # at most `MOST`
     label_map: NDArray[np.uint8]  # (h, w), upright, as large as the frame's mask: 0 for none, n for `instances[n - 1]`
+    unknown: bool = False  # whether the network gave no mask in which instances could be found

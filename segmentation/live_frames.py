@@ -44,6 +44,8 @@ class LiveCounts:
     waiting: int  # frames in the ring, and on their way through the stages
     dropped: dict[str, int]  # by cause
     reconnects: int
+    repeated: int  # frames shown while the source was lost, which did not arrive
+    unsent: int  # frames for addresses whose connection was lost
     fps: float  # of the last seconds
     latency: dict[str, float]  # seconds: p50, p95, p99 and max
     late: Histogram
@@ -58,11 +60,14 @@ class LiveFrames:
 
     def __init__(self, max_delay: float) -> None:
         self.received = self.taken = self.reconnects = 0
+        self.repeated = 0  # frames shown while the source was lost, which did not arrive
+        self.unsent = 0  # frames for addresses whose connection was lost, each address counted
         self.damaged = 0  # frames that could not be decoded after the first keyframe, or are known to be broken
         self.dropped: Counter[str] = Counter()
         self.closed = threading.Event()  # by the pipeline, which takes no more
         self.released = threading.Event()  # the source's connection is closed
         self.ended = False  # by the source, which sends no more
+        self.complete = False  # it has ended as files do, and not by a loss
         self.up = False  # whether the source's connection has brought a frame
         self.sound: LiveSound | None = None
         self.latencies = Latencies()  # of the frames that were written, from their arrival on
@@ -113,10 +118,10 @@ class LiveFrames:
                 self._drop_late()
                 if self._waiting and not self._backed_up(held):
                     return [self._next() for _ in range(min(most, len(self._waiting)))]
-                over = deadline is not None and time.monotonic() >= deadline
-                if over or (self.ended and not self._waiting):
+                left = _POLL if deadline is None else min(_POLL, deadline - time.monotonic())
+                if left <= 0 or (self.ended and not self._waiting):
                     break
-                self._changed.wait(_POLL)
+                self._changed.wait(left)
             return []
 
     def written(self, count: int) -> None:
@@ -128,6 +133,18 @@ class LiveFrames:
                 self._shown.append(now)
             self._forget(now)
             self._changed.notify_all()
+
+    @property
+    def waits(self) -> float:
+        """Returns how long the oldest frame has waited for the pipeline, 1 for as long as it may."""
+        with self._changed:
+            return (time.monotonic() - self._waiting[0].arrival) / self._max_delay if self._waiting else 0.0
+
+    @property
+    def lost(self) -> bool:
+        """Returns whether the source is being connected to again, with no frame left that waits."""
+        with self._changed:
+            return not (self.up or self.ended or self.closed.is_set() or self._waiting)
 
     def counts(self) -> LiveCounts:
         """Returns the figures of this moment."""
@@ -143,6 +160,8 @@ class LiveFrames:
                 waiting=waiting,
                 dropped=dropped,
                 reconnects=self.reconnects,
+                repeated=self.repeated,
+                unsent=self.unsent,
                 fps=round(len(self._shown) / min(_RECENT, max(now - self._begun, 0.1)), 2),
                 latency=self.latencies.summary(),
                 late=self.latencies.histogram(),

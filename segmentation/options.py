@@ -23,6 +23,7 @@ Track = Literal["fast", "balanced", "accurate"]
 ResultsFormat = Literal["lines", "coco", "mot"]
 Quality = int | Literal["high"]
 Interval = int | Literal["auto"]
+OnLoss = Literal["gap", "freeze", "card"]
 
 
 class PictureOptions(TypedDict, total=False):
@@ -51,6 +52,7 @@ class FrameOptions(TypedDict, total=False):
     max_pixels: int
     max_duration: float | None
     max_delay: float
+    max_interval: int
     stall: float
     reconnect: str
 
@@ -73,8 +75,10 @@ class RunOptions(PictureOptions, total=False):
     max_pixels: int
     max_duration: float | None
     max_delay: float
+    max_interval: int
     stall: float
     reconnect: str
+    on_loss: OnLoss
     low_delay: bool
     cut_every: float | None
     codec: Codec | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 from typing import BinaryIO, TypeAlias, get_args
+from urllib.parse import urlsplit
 
 from segmentation.byte_source import is_fifo, name_of
 from segmentation.config import Config
@@ -14,6 +15,7 @@ from segmentation.options import Format
 Output: TypeAlias = str | Path | BinaryIO
 
 SUFFIXES: dict[Format, str] = dict(zip(get_args(Format), (".mkv", ".ts", ".nut", ".y4m", ".yuv"), strict=True))
+_RTSP_PORT = 554
 _SENT = {"rtsp": "rtsp", "udp": "mpegts"}  # scheme of an address that is written to, and FFmpeg's format
 _FORMATS = {suffix: name for name, suffix in SUFFIXES.items()}
 
@@ -61,6 +63,12 @@ class OutputAddress(OutputStream):
         self.scheme = address.partition("://")[0].lower()
         self.address = self.scheme + address[len(self.scheme) :]  # FFmpeg knows schemes in lower case alone
         self.container = _SENT[self.scheme]  # FFmpeg's name of the format
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Returns host and port. Raises `ValueError` for a port that is no number."""
+        parts = urlsplit(self.address)
+        return parts.hostname or "", parts.port or _RTSP_PORT
 
     def open(self) -> None:
         """Opens nothing: FFmpeg connects."""

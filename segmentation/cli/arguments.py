@@ -11,7 +11,7 @@ from segmentation.config import ACTIVATIONS, CODECS, MAX_DELAY, MAX_PIXELS, STAG
 from segmentation.effect import CHOICES
 from segmentation.errors import ConfigError
 from segmentation.model_types import SEGMENTATION, TASKS, TYPES
-from segmentation.options import Format, Interval, Options, Quality, ResultsFormat, Track
+from segmentation.options import Format, Interval, OnLoss, Options, Quality, ResultsFormat, Track
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 
 _EXAMPLES = (
@@ -176,11 +176,23 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help=f"drop frames that have waited longer for the pipeline (default: {MAX_DELAY:g})",
     )
+    add(
+        "--max-interval",
+        type=int,
+        metavar="N",
+        help="frames between two that the network sees while the stages are too slow; 0: drop frames (default: 3)",
+    )
     add("--stall", type=_time, metavar="TIME", help=f"a source that is silent for longer is lost (default: {STALL:g})")
     add(
         "--reconnect",
         metavar="A..B|never",
         help="seconds between attempts to reconnect, at first and at most; never: the run ends (default: 0.5..10)",
+    )
+    add(
+        "--on-loss",
+        choices=get_args(OnLoss),
+        help="shown while a source is lost: nothing, the last picture with the effect everywhere, or a card that says "
+        "so (default: gap)",
     )
     add(
         "--low-delay",
@@ -193,6 +205,7 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="go on in a new file; -o takes {name} and strftime's fields then (default: one file)",
     )
+    add("--pace", action="store_true", help="play files at their own speed, as if they were cameras (default: no)")
     add(
         "--status",
         metavar="[HOST]:PORT",

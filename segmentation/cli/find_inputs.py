@@ -3,6 +3,7 @@
 import glob
 import mimetypes
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +13,10 @@ import av.error
 
 from segmentation.byte_source import is_fifo
 from segmentation.cli.standard_streams import is_stdin
-from segmentation.errors import InputError, one_line
+from segmentation.errors import ConfigError, InputError, hide_secrets, one_line
 from segmentation.media.containers import PICTURE_SUFFIXES, is_sequence
 from segmentation.media.input import is_url, open_input, video_stream
-from segmentation.media.live_address import is_live
+from segmentation.media.live_address import file_address, is_live
 
 VIDEO_SUFFIXES = frozenset(
     ".mp4 .m4v .mov .qt .mkv .webm .avi .divx .ts .mts .m2ts .m2t .mpg .mpeg .mpe .m1v .m2v .vob .flv .f4v .wmv .asf "
@@ -92,6 +93,20 @@ def find_inputs(arguments: Sequence[str], *, recursive: bool = False) -> Inputs:
     once = {s.path if s.path in addresses else os.path.abspath(s.path): s for s in reversed(found.sources)}
     found.sources = list(reversed(once.values()))
     return found
+
+
+def paced(source: Source) -> Source:
+    """Returns a file as a live source that plays at the file's speed, named after the file.
+
+    Raises `ConfigError` for an input that is no file.
+    """
+    path = source.path
+    if is_live(path):
+        return source
+    if is_url(path) or not os.path.isfile(path):
+        raise ConfigError(f"pace: plays files at their own speed, and {hide_secrets(path)} is none; leave out --pace")
+    name = re.sub(r"[^\w.-]+", "-", Path(path).stem).strip("-.") or "video"
+    return Source(f"{name}={file_address(path)}", source.folder)
 
 
 def _absence(path: str) -> InputError:

@@ -18,7 +18,7 @@ from segmentation.atomic_file import discard_all
 from segmentation.cli.arguments import config_from, parse
 from segmentation.cli.batch import Batch
 from segmentation.cli.console import ConsoleHandler, Stdout, exhausted, fail, results_on_stdout, say
-from segmentation.cli.find_inputs import Inputs, Source, find_inputs
+from segmentation.cli.find_inputs import Inputs, Source, find_inputs, paced
 from segmentation.cli.jobs import Job, jobs_at_a_time, longest_first, make_jobs
 from segmentation.cli.signals import finish_on_signals
 from segmentation.cli.standard_streams import check_stdout
@@ -149,7 +149,10 @@ def _inputs(options: argparse.Namespace) -> Inputs:
         raise ConfigError(
             "no input: name a video, a picture, a folder, a pattern or an http(s) address; --help shows the options"
         )
-    return find_inputs(options.inputs, recursive=options.recursive)
+    inputs = find_inputs(options.inputs, recursive=options.recursive)
+    if options.pace:
+        inputs.sources = [paced(source) for source in inputs.sources]
+    return inputs
 
 
 def _plan(config: Config, options: argparse.Namespace) -> str:

@@ -7,7 +7,7 @@ one stream.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -35,6 +35,9 @@ class GpuTransfer(Transfer):
 
     def enter(self) -> None:
         self._gpu.enter()
+
+    def on_stream(self) -> AbstractContextManager[object]:
+        return torch.cuda.stream(self._gpu.stream)
 
     def frames(
         self, batch: FrameBatch, memory: Memory, *, wait: bool = True, blocks: BlockPool | None = None

@@ -60,8 +60,12 @@ def is_url(path: str) -> bool:
     return path.startswith(("http://", "https://"))
 
 
-def open_input(source: str | ByteSource, access: Access | None = None) -> InputContainer:
+def open_input(
+    source: str | ByteSource, access: Access | None = None, limits: tuple[float, float] = _TIMEOUT
+) -> InputContainer:
     """Opens a file, an http(s) address or a source of bytes for reading, at its beginning.
+
+    `limits` are the seconds in which a file or an address must be opened, and each read must end.
 
     Raises `InputError` if that fails, for whatever reason.
     """
@@ -90,7 +94,7 @@ def open_input(source: str | ByteSource, access: Access | None = None) -> InputC
         options["protocol_whitelist"] = "file" if files is None else "none"
         analysis = _NO_ANALYSIS if beginning[4:8] == _MP4 else {}
         container: InputContainer = av.open(
-            name, "r", timeout=_TIMEOUT, options=analysis, container_options=options, io_open=files, **OPEN_OPTIONS
+            name, "r", timeout=limits, options=analysis, container_options=options, io_open=files, **OPEN_OPTIONS
         )
         return container
     except DownloadError as exc:

@@ -26,6 +26,7 @@ from segmentation.access import Access, check_size
 from segmentation.byte_source import ByteSource
 from segmentation.errors import InputError, one_line
 from segmentation.frames import VideoInfo
+from segmentation.heap import trim_heap
 from segmentation.live_frames import LiveFrame, LiveFrames
 from segmentation.live_sound import LiveSound, SoundPacket
 from segmentation.media.arrival_clock import ArrivalClock
@@ -38,13 +39,14 @@ from segmentation.media.input import (
     upright,
     video_stream,
 )
-from segmentation.media.live_address import connect, fault_of, is_live, source_label, split_name
+from segmentation.media.live_address import connect, fault_of, is_live, is_paced, source_label, split_name
 
 log = logging.getLogger(__name__)
 
 TICK = Fraction(1, 90_000)  # seconds: the unit of a live source's pts, as of RTP
 _POLL = 0.05  # seconds between checks whether the run is to end
 _UNPLACED = 1000  # packets
+_OVERLAP = 60.0  # seconds of video that may come a second time after a loss
 _THREADS = 4  # of a decoder: cameras send few slices in a picture, and idle threads cost too
 _FIRST = 20.0  # seconds until the first frame: a stream that is joined late may have its next keyframe so far away
 
@@ -65,6 +67,8 @@ class LiveReader:
     def __init__(self, path: str, access: Access) -> None:
         self._address, self._access = split_name(path)[1], access
         self._name = source_label(path)  # errors and logs of others get this one
+        self._paced = is_paced(self._address)
+        self._newest: float | None = None  # frame, in seconds of the source's clock, of a paced source
         self._frames = LiveFrames(access.max_delay)
         self._clock = ArrivalClock()
         self._unplaced: deque[SoundPacket] = deque(maxlen=_UNPLACED)  # on the source's clock, before the first picture
@@ -104,10 +108,14 @@ class LiveReader:
         try:
             while True:
                 fault = self._connection()
+                trim_heap()  # else what a connection leaves behind adds up
                 if frames.closed.is_set():
                     return
                 if self._info is None:
-                    self._failure = fault
+                    self._failure = fault or "has no frame that can be decoded"
+                    return
+                if not fault:
+                    frames.complete = True
                     return
                 if reconnect is None:
                     log.warning("%s: %s; the run ends (--reconnect never)", self._name, fault)
@@ -128,12 +136,14 @@ class LiveReader:
             self._described.set()
 
     def _connection(self) -> str:
-        """Reads one connection until it is lost. Returns the reason."""
+        """Reads one connection until it is lost. Returns the reason; none if the source has come to its end."""
         self._clock.restart()
         self._unplaced.clear()
         stall, begin = self._access.stall, time.monotonic()
         try:
             container = connect(self._address, self._access)
+        except InputError as exc:
+            return str(exc).removeprefix(f"{self._address}: ")
         except (av.error.FFmpegError, OSError, ValueError) as exc:
             # At its limit FFmpeg ends with whatever error comes from what it has read by then.
             return fault_of(exc if time.monotonic() - begin < stall else TimeoutError(), stall)
@@ -153,7 +163,8 @@ class LiveReader:
         sound = self._sound(container)
         begin = last = time.monotonic()
         undecodable = _Undecodable(self._frames)
-        fault = "the source has closed the connection"  # FFmpeg reports no error then
+        # FFmpeg reports no error at the end of a connection, of a file and of a playlist.
+        fault = "" if self._paced else "the source has closed the connection"
         try:
             for packet in container.demux():  # sound too: the picture may fall silent while sound goes on
                 if self._frames.closed.is_set():
@@ -164,6 +175,8 @@ class LiveReader:
                     last = last if silent else time.monotonic()
                     undecodable.feed(keyframe=packet.is_keyframe)
                     self._put(self._decode(packet, stream, undecodable), stream, undecodable, last)
+                    if self._paced and not silent:
+                        last = time.monotonic()  # putting has waited
                 elif packet.stream_index == sound:
                     self._hear(packet)
                 if silent:
@@ -174,6 +187,8 @@ class LiveReader:
                     break
         except (av.error.FFmpegError, OSError) as exc:
             fault = fault_of(exc, access.stall)
+        if not fault and time.monotonic() - last >= access.stall:  # at its limit FFmpeg's HLS ends likewise
+            fault = fault_of(TimeoutError(), access.stall)
         self._put(self._decode(None, stream, undecodable), stream, undecodable, last)
         undecodable.ended()
         return fault
@@ -222,19 +237,38 @@ class LiveReader:
         """Puts decoded frames into the ring. The first of a connection shows that the source is up."""
         for frame in decoded:
             check_size(frame.width, frame.height, self._name, self._access.max_pixels)
+            base = frame.time_base or stream.time_base
+            seconds = None if frame.pts is None or base is None else float(frame.pts * base)
+            if self._paced and self._came_before(seconds):
+                continue
             if not self._frames.up:
                 self._frames.up = True
                 undecodable.first()
                 if self._info is not None:
                     self._frames.reconnects += 1
                     log.info("%s: is back", self._name)
-            base = frame.time_base or stream.time_base
-            seconds = None if frame.pts is None or base is None else float(frame.pts * base)
             self._frames.damaged += frame.is_corrupt
-            self._frames.put(LiveFrame(frame, arrival, self._clock.place(seconds, arrival)))
+            shown = self._clock.place(seconds, time.monotonic() if self._paced else arrival)
+            if self._paced:
+                arrival = self._wait_until(shown)
+            self._frames.put(LiveFrame(frame, arrival, shown))
             if self._info is None:
                 self._info = self._describe(frame, stream)
                 self._described.set()
+
+    def _came_before(self, seconds: float | None) -> bool:
+        """Returns whether a frame came with the connection before: HLS begins some segments before its newest."""
+        if seconds is None:
+            return False
+        if self._newest is not None and not self._frames.up and 0 <= self._newest - seconds < _OVERLAP:
+            return True
+        self._newest = seconds
+        return False
+
+    def _wait_until(self, shown: float) -> float:
+        """Waits until a frame is to be shown. Returns the time then: the frame arrives no sooner."""
+        self._frames.closed.wait(max(0.0, shown - time.monotonic()))
+        return time.monotonic()
 
     def _describe(self, frame: VideoFrame, stream: VideoStream) -> VideoInfo:
         matrix = display_matrix(frame)

@@ -1,16 +1,17 @@
-"""Addresses of live sources: cameras and streams, which can't be read again. Opens them, and says why not."""
+"""Addresses of live sources: cameras and streams, and files that are played as such. Opens them, and says why not."""
 
 import re
 import socket
-from urllib.parse import urlsplit
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
 
 import av
 import av.error
 from av.container import InputContainer
 
 from segmentation.access import Access
-from segmentation.errors import ConfigError, hide_secrets, one_line
-from segmentation.media.input import OPEN_OPTIONS
+from segmentation.errors import ConfigError, InputError, hide_secrets, one_line
+from segmentation.media.input import OPEN_OPTIONS, is_url, open_input
 
 _NAMED = re.compile(r"(\w[\w.-]*)=(.+)", re.DOTALL)
 _DEVICE = re.compile(r"/dev/video\d+")
@@ -24,6 +25,7 @@ _ALLOWED = {
     "udp": ("udp", "mpegts"),
     "rtp": ("rtp,udp", "rtp,mpegts"),
 }
+_FILE = "file"  # the scheme of files
 _ANALYSIS = 1_000_000  # microseconds of video that are read to learn which streams there are
 # FFmpeg would read a second of RTSP before the first frame, to learn what the session's description says.
 _AT_ONCE = {"probesize": "32", "analyzeduration": "0"}
@@ -32,15 +34,33 @@ _AT_ONCE = {"probesize": "32", "analyzeduration": "0"}
 def is_live(path: str) -> bool:
     """Returns whether `path` names a camera or a stream rather than a file: by its scheme, or as /dev/videoN.
 
-    A name may stand before it, as in `hall=rtsp://...`.
+    A name may stand before it, as in `hall=rtsp://...`. HLS is live with a name alone, and else a video that is read
+    from its beginning to its end. `file:///...` is played at its own speed.
     """
-    return _is_address(split_name(path)[1])
+    name, address = split_name(path)
+    return bool(name) or _is_address(address)
+
+
+def is_paced(address: str) -> bool:
+    """Returns whether a live source sends faster than its frames are shown, so that their reader has to wait."""
+    return is_url(address) or is_file(address)
+
+
+def is_file(address: str) -> bool:
+    """Returns whether an address is that of a file of this machine."""
+    return _scheme(address) == _FILE
+
+
+def file_address(path: str | Path) -> str:
+    """Returns the address of a file that is to be played at its own speed."""
+    return f"{_FILE}://{quote(str(Path(path).absolute()))}"
 
 
 def split_name(path: str) -> tuple[str, str]:
     """Returns name and address of `NAME=ADDRESS`, a live source. The name of any other input is empty."""
     found = _NAMED.fullmatch(path)
-    return (found[1], found[2]) if found is not None and _is_address(found[2]) else ("", path)
+    live = found is not None and (_is_address(found[2]) or _is_hls(found[2]))
+    return (found[1], found[2]) if found is not None and live else ("", path)
 
 
 def named(name: str, address: str) -> str:
@@ -61,10 +81,14 @@ def source_label(path: str) -> str:
 def connect(path: str, access: Access) -> InputContainer:
     """Opens a live source, within `access.stall` seconds for each step.
 
-    Raises `OSError`, `ValueError` or an error of FFmpeg's; `fault_of` puts it in words.
+    Raises `InputError`, or `OSError`, `ValueError` or an error of FFmpeg's; `fault_of` puts those in words.
     """
     limits = (access.stall, access.stall)
     scheme = _scheme(path)
+    if is_url(path):
+        return open_input(path, access, limits)
+    if scheme == _FILE:
+        return _open_file(path, access)
     if scheme not in _ALLOWED:
         device: InputContainer = av.open(path, "r", format="v4l2", timeout=limits, **OPEN_OPTIONS)
         return device
@@ -105,8 +129,33 @@ def fault_of(error: Exception, stall: float) -> str:
     return one_line(error)
 
 
+def _open_file(address: str, access: Access) -> InputContainer:
+    """Opens a file, from the keyframe before `#t=SECONDS` on."""
+    parts = urlsplit(address)
+    if parts.netloc not in ("", "localhost") or not parts.path:
+        raise ValueError("write file:/// and the whole path of the file")
+    _, _, begin = parts.fragment.partition("t=")
+    path = unquote(parts.path)
+    try:
+        container = open_input(path, access)
+    except InputError as exc:
+        raise InputError(str(exc).removeprefix(f"{path}: ")) from exc
+    try:
+        seconds = float(begin or 0)
+        if seconds:
+            container.seek(round((seconds + (container.start_time or 0) / 1e6) * 1e6))
+    except (ValueError, OverflowError):
+        container.close()
+        raise ValueError(f"begins at {begin!r}; write seconds, such as #t=12.5") from None
+    return container
+
+
+def _is_hls(path: str) -> bool:
+    return is_url(path) and urlsplit(path).path.endswith(".m3u8")
+
+
 def _is_address(path: str) -> bool:
-    return _scheme(path) in _ALLOWED or _DEVICE.fullmatch(path) is not None
+    return _scheme(path) in (*_ALLOWED, _FILE) or _DEVICE.fullmatch(path) is not None
 
 
 def _scheme(path: str) -> str:

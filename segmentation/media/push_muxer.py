@@ -1,52 +1,145 @@
 """Sends the video of a run to a server, or as packets to a machine of the network."""
 
-from __future__ import annotations
+from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
+import io
 import logging
 import socket
+import time
+from contextlib import suppress
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import av
 import av.error
 from av.container import OutputContainer
+from av.packet import Packet
 from av.stream import Stream
 
 from segmentation.errors import OutputError, one_line
 from segmentation.media.containers import format_options
 from segmentation.media.live_address import look_up
+from segmentation.media.reconnection import Reconnection
 from segmentation.media.stream_muxer import STREAM_OPTIONS, StreamMuxer
 from segmentation.output_stream import OutputAddress
+
+if TYPE_CHECKING:
+    from av.video.stream import VideoStream
 
 log = logging.getLogger(__name__)
 
 _RTSP_SOUND = ("aac", "opus", "pcm_alaw", "pcm_mulaw")
 _LONGEST = 2.0  # seconds of each step of the connection: FFmpeg holds the GIL meanwhile, so all other runs wait
+# Formats in memory whose streams the encoder writes to: with parameter sets apart from the packets, or within.
+_MODELS = {"rtsp": "nut", "udp": "mpegts"}
 
 
 class PushMuxer(StreamMuxer):
-    """See `Muxer`. The server is connected to before the network is loaded. A connection that is lost is an error."""
+    """See `Muxer`. The server is connected to before the network is loaded.
+
+    A connection that is lost is made again, with the pauses of `Access.reconnect`; without these its loss is an error.
+    Frames are left out, and counted, until the new connection gets a keyframe.
+    """
 
     def _begin(self) -> OutputContainer:
-        target = self.target
-        assert isinstance(target, OutputAddress)
+        """Opens a file in memory that gets a header alone: its streams are the encoder's, and models of those sent."""
+        self._connection: OutputContainer | None = None
+        self._again: Reconnection[OutputContainer] | None = None  # while the connection is lost
+        self._slow = False  # the last attempt took long
+        self._shaky = False  # a loss was reported, and no new connection has lasted since
+        target = self._address
         look_up(target.address, target.scheme)
+        return av.open(io.BytesIO(), "w", format=_MODELS[target.scheme])
+
+    @property
+    def _address(self) -> OutputAddress:
+        assert isinstance(self.target, OutputAddress)
+        return self.target
+
+    def _connect(self) -> OutputContainer:
+        """Returns an open connection with the streams of the model. Raises `OSError` or an error of FFmpeg's.
+
+        After an attempt that took long, it is asked first whether anybody listens there.
+        """
+        target = self._address
         options = format_options(target, self._info) | STREAM_OPTIONS
         if target.scheme == "rtsp":
             limit = min(_LONGEST, self._info.access.stall)
             options |= {"rtsp_transport": "tcp", "timeout": str(round(limit * 1_000_000))}
         else:
             options |= {"pkt_size": "1316"}  # bytes: seven packets of MPEG-TS, so that none is torn
-        return av.open(target.address, "w", format=target.container, container_options=options)
+        if self._slow and target.scheme == "rtsp":
+            socket.create_connection(target.place, _LONGEST).close()  # releases the GIL while it waits
+        begin = time.monotonic()
+        try:
+            return self._opened(options)
+        finally:
+            self._slow = time.monotonic() - begin > _LONGEST / 2
+
+    def _opened(self, options: dict[str, str]) -> OutputContainer:
+        target = self._address
+        connection = av.open(target.address, "w", format=target.container, container_options=options)
+        try:
+            for stream in self.container.streams:
+                connection.add_stream_from_template(stream)
+            connection.start_encoding()
+        except BaseException:
+            _close(connection)
+            raise
+        return connection
 
     def copy_streams(self, *, end: Fraction | None) -> None:
         if self._info.rotation:
             log.warning("%s: is sent without its rotation of %d degrees", self._info.path, self._info.rotation)
         if self._info.live is not None and self._info.live.sound is not None:
             self._add_sound(self._info.live.sound)
-        self.tick  # noqa: B018  # connects
+        self.tick  # noqa: B018  # writes the encoder's parameters into the model
+        try:
+            self._connection = self._connect()
+        except (av.error.FFmpegError, OSError, ValueError) as exc:
+            raise self._error(exc) from exc
+
+    def _mux(self, packet: Packet[VideoStream] | Packet[Stream]) -> None:
+        is_video = packet.stream_index == self.container.streams.video[0].index
+        if self._again is not None and is_video and packet.is_keyframe and (made := self._again.result()) is not None:
+            self._connection, self._again = made, None
+            log.info("%s: is connected again", self.target)
+        if self._connection is None:
+            self._leave_out(is_video=is_video)
+            return
+        packet.stream = self._connection.streams[packet.stream_index]
+        try:
+            self._mux_into(self._connection, packet, self.shift)
+        except OutputError as exc:
+            self._lose(exc)
+            self._leave_out(is_video=is_video)
+            return
+        self._shaky = self._shaky and not is_video
+
+    def _lose(self, error: OutputError) -> None:
+        """Begins to connect again, on a thread. Raises the error if that is not wanted."""
+        pauses, lost = self._info.access.reconnect, self._connection
+        if pauses is None:
+            raise error
+        log.log(logging.INFO if self._shaky else logging.WARNING, "%s; trying to reconnect", error)
+        self._shaky = True
+        self._connection, self._again = None, Reconnection(self._connect, pauses, lambda: _close(lost))
+
+    def _leave_out(self, *, is_video: bool) -> None:
+        if self._info.live is not None:
+            self._info.live.unsent += is_video
+
+    def _commit(self, *, fragment: bool) -> None:
+        self._discard()
+
+    def _discard(self) -> None:
+        if self._again is not None:
+            self._again.close(_close)
+        _close(self._connection)
+        self._connection = None
 
     def _can_hold(self, stream: Stream) -> bool:
-        if self.container.format.name != "rtsp":
+        if self._address.container != "rtsp":
             return super()._can_hold(stream)
         codec = stream.codec_context
         # Of AAC, the server is told the header, which MPEG-TS repeats in each packet in its place.
@@ -65,3 +158,10 @@ class PushMuxer(StreamMuxer):
             case _:
                 reason = one_line(exc)
         return OutputError(f"{self.target}: can't be sent to ({reason})")
+
+
+def _close(connection: OutputContainer | None) -> None:
+    """Closes a connection that may be broken."""
+    if connection is not None:
+        with suppress(av.error.FFmpegError, OSError, ValueError):
+            connection.close()

@@ -68,7 +68,9 @@ class Tracking:
             if self._colored:
                 looks = small_colors(batch.frames, self._info, found[0].label_map.shape, self._transfer)
             times = _times(batch.frames, self._info)
-            yield replace(batch, instances=tuple(map(self._tracker.update, found, times, looks)))
+            followed = map(self._tracker.update, found, times, looks)
+            marked = (replace(made, unknown=one.unknown) for made, one in zip(followed, found, strict=True))
+            yield replace(batch, instances=tuple(marked))
 
     def _found(self, batch: MaskedBatch) -> tuple[FrameInstances, ...]:
         count = len(batch)

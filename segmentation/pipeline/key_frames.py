@@ -46,12 +46,12 @@ def longest_gap(interval: Interval) -> int:
 
 
 def rounds(
-    batches: Iterable[list[Seen[Luma]]], changes: Callable[[list[Luma]], list[float]], longest: int
+    batches: Iterable[list[Seen[Luma]]], changes: Callable[[list[Luma]], list[float]], longest: Callable[[], int]
 ) -> Iterator[Round[Luma]]:
     """Yields the rounds of a run from the frames of its batches.
 
-    Keys are the first and the last frame, both sides of a cut, and the frame `longest` frames behind a key. `changes`
-    returns the mean change of each luma but the first from the one before, in 0..1.
+    Keys are the first and the last frame, both sides of a cut, and the frame `longest()` frames behind a key, or later
+    where that has fallen. `changes` returns the mean change of each luma but the first from the one before, in 0..1.
     """
     waiting: Stretch[Luma] = []  # behind the last key
     last: Seen[Luma] | None = None
@@ -67,7 +67,7 @@ def rounds(
                 waiting = []
             else:
                 waiting.append(frame)
-                if len(waiting) == longest:
+                if len(waiting) >= longest():
                     done.append(waiting)
                     waiting = []
         last = batch[-1]

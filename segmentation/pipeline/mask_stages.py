@@ -51,6 +51,7 @@ class MaskStages:
                 model,
                 config,
                 self.gpu,
+                info.live,
                 preprocess=preprocess,
                 infer=infer,
                 kept_memory=infer.memory,
@@ -115,6 +116,7 @@ def without_outputs(config: Config) -> Config:
         raise ConfigError(f"masks {config.masks}: saved masks belong to a run of their video; leave out masks")
     return replace(
         config,
+        on_loss="gap",
         also=(),
         codec=None,
         format=None,

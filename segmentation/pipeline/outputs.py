@@ -15,7 +15,7 @@ from functools import partial
 from types import TracebackType
 
 from segmentation.config import Config
-from segmentation.effect import effect_on
+from segmentation.effect import Effect, effect_on
 from segmentation.frames import FrameBatch, Transfer, VideoInfo
 from segmentation.media.muxer import Muxer
 from segmentation.media.picture_sequence import open_output
@@ -51,6 +51,11 @@ class VideoOutput(Sink):
         self.marks: Marks | None = None  # drawn on the frames, where that is asked for
         self.failed = False  # whether a batch could not be encoded
         self._number, self._clock = number, clock
+
+    @property
+    def shows_cards(self) -> bool:
+        """Returns whether the output is a picture, in which a card can be read; in a mask a card would be a mask."""
+        return Effect.parse(self.plan.config.effect).kind not in ("mask", "cutout")
 
     def for_encoder(self, batch: FrameBatch, transfer: Transfer) -> FrameBatch:
         """The batch in the encoder's memory. The GPU may still be copying, see `Transfer.frames`."""

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 from segmentation.config import Config
 from segmentation.errors import ConfigError
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory
+from segmentation.live_frames import LiveFrames
 from segmentation.models.model import Model
 from segmentation.options import Interval
 from segmentation.pipeline.key_frames import Key, Round, Seen, longest_gap, rounds
 from segmentation.pipeline.mask_source import NetworkMasks, Parts, make_smoothing
+from segmentation.pipeline.overload import IntervalGovernor, governor
 from segmentation.pipeline.threads import Overlap
 from segmentation.stages.inference import keys_at_once
 from segmentation.stages.masks.propagation import Doubt, Found, FrameBetween, HostPropagation, Propagation
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 DISAGREEMENT = 0.12  # of two keys' masks about a frame between them, above which that frame becomes a key
 UNSEEN = 0.03  # the same for the share of that frame that neither key shows
+_GOVERNED = 2  # frames from key to key for which a governed run is made, where it may be any
 _IN_FLIGHT = 4  # frames for each worker that may wait for their keys, but always the frames of one round
 
 T = TypeVar("T")
@@ -55,6 +58,7 @@ class PropagatedMasks(NetworkMasks):
 
     propagation: Propagation[Any]
     interval: Interval
+    governor: IntervalGovernor | None  # of a live run, which may choose another interval
     at_once: int  # frames that the network takes
 
     @property
@@ -64,11 +68,12 @@ class PropagatedMasks(NetworkMasks):
     def masked(self, batches: Iterator[FrameBatch], overlap: Overlap) -> Iterator[MaskedBatch]:
         waiting: deque[tuple[FrameBatch, Array]] = deque()  # with the network's input
         longest = longest_gap(self.interval)
+        gap = (lambda: longest) if self.governor is None else self.governor.gap
         seen = self._queued(overlap.map(self._see, batches, self.workers), waiting)
         parts = overlap.map(
             self._infer_round,
-            rounds(seen, lambda lumas: self._on_account(self.propagation.changes, lumas), longest),
-            max(1, _IN_FLIGHT * self.workers // longest - 1),
+            rounds(seen, lambda lumas: self._on_account(self.propagation.changes, lumas), gap),
+            max(1, _IN_FLIGHT * self.workers // max(longest, _GOVERNED * (self.governor is not None)) - 1),
         )
         found = overlap.map(self._propagated, self._pieces(parts), self.workers)
         return self._smoothed(self._joined(found, waiting))
@@ -192,13 +197,16 @@ def _measure(doubt: Doubt | None) -> float:
     return max(doubt.disagreement / DISAGREEMENT, doubt.unseen / UNSEEN)
 
 
-def network_masks(model: Model, config: Config, gpu: Gpu | None, **parts: Unpack[Parts]) -> NetworkMasks:
-    """Returns the source of masks for `config.interval`.
+def network_masks(
+    model: Model, config: Config, gpu: Gpu | None, live: LiveFrames | None, **parts: Unpack[Parts]
+) -> NetworkMasks:
+    """Returns the source of masks for `config.interval`, which of a `live` source may rise under overload.
 
     Raises `ConfigError` for an interval with a network that carries states from frame to frame or finds single things.
     """
     smoothing = make_smoothing(parts["infer"].memory, model, config, gpu)
-    if not config.interval:
+    governed = governor(live, parts["infer"], model, config)
+    if not config.interval and governed is None:
         return NetworkMasks(smoothing=smoothing, **parts)
     if model.form.recurrent:
         raise ConfigError(f"interval {config.interval}: {model.name} carries states from frame to frame; leave it out")
@@ -208,6 +216,7 @@ def network_masks(model: Model, config: Config, gpu: Gpu | None, **parts: Unpack
         smoothing=smoothing,
         propagation=_propagation(parts["infer"].memory, model, gpu),
         interval=config.interval,
+        governor=governed,
         at_once=keys_at_once(config, model),
         **parts,
     )

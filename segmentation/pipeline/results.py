@@ -140,7 +140,9 @@ class Results(Sink):
                 self._close()
 
     def write(self, batch: FinishedBatch) -> None:
-        """Writes the lines of one batch."""
+        """Writes the lines of one batch. Repeated frames have none: they show no more than the frame before them."""
+        if batch.frames.repeated:
+            return
         if self._instances is None:
             self.write_lines(self._lines(batch))
             return

@@ -22,12 +22,14 @@ from segmentation.effect import Effect
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError
 from segmentation.frames import Array, Frame, FrameBatch, MaskedBatch, Memory, VideoInfo
 from segmentation.gpu.errors import gpu_errors
+from segmentation.media.card import with_card
 from segmentation.media.live import probe_any
 from segmentation.media.live_address import source_label
 from segmentation.models.model import Model
 from segmentation.output_stream import Target
 from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.counts import CountSink
+from segmentation.pipeline.fail_closed import covered
 from segmentation.pipeline.instance_steps import make_instance_steps
 from segmentation.pipeline.mask_source import MaskSource, SavedMasks
 from segmentation.pipeline.mask_stages import load_network, make_transfer
@@ -102,6 +104,8 @@ class Run:
             received=self._frames if live is None else live.received,
             dropped={} if live is None else live.dropped_in(self._frames),
             reconnects=0 if live is None else live.reconnects,
+            repeated=0 if live is None else live.repeated,
+            unsent=self._unsent,
             latency={} if live is None else live.latencies.summary(),
             counts={} if self._counts is None else self._counts.total,
             complete=self._complete,
@@ -208,6 +212,7 @@ class Run:
             model,
             config,
             gpu,
+            self._info.live,
             preprocess=preprocess,
             infer=infer,
             kept_memory=self._compositor.memory,
@@ -237,6 +242,8 @@ class Run:
         count = len(batch)
         transfer.enter()
         with gpu_errors():
+            with self._resources.turn.of(self._masks):
+                batch = covered(batch, config, transfer)
             levels = None
             if self._quantize is not None:
                 levels, masks = self._quantize(batch.masks)
@@ -245,6 +252,9 @@ class Run:
                 composed, shown = self._clock.stage(
                     "postprocess", batch.frames, compositor, batch.to(compositor.memory, transfer)
                 )
+                if (card := batch.frames.card) is not None:
+                    shows = [output.shows_cards for output in self._outputs]
+                    composed = [with_card(made, card) if so else made for made, so in zip(composed, shows, strict=True)]
                 monitor = self._request.monitor
                 if monitor is not None and monitor.wants_picture:
                     monitor.show(transfer.frames(composed[0], "host").frames[-1].planes, self._plan.pix_fmt)
@@ -276,9 +286,7 @@ class Run:
             for batch in batches:
                 for sink in (*self._outputs.sinks, *self._records):
                     sink.write(batch)
-                self._frames += len(batch.frames)
-                if self._info.live is not None:
-                    self._info.live.written(len(batch.frames))
+                self._count(batch.frames)
                 self._last = batch.frames.frames[-1]
                 if self._request.progress is not None:
                     self._request.progress(self._frames, expected(self._info, self._config))
@@ -286,6 +294,16 @@ class Run:
             if self._last is None or (isinstance(exc, DeviceMemoryError) and self._can_halve):
                 raise
             self._fault = exc
+
+    def _count(self, frames: FrameBatch) -> None:
+        """Counts frames that are through."""
+        live = self._info.live
+        if live is not None and frames.repeated:
+            live.repeated += len(frames)
+            return
+        self._frames += len(frames)
+        if live is not None:
+            live.written(len(frames))
 
     def _finish(self) -> Fraction | None:
         """Completes all files. Returns where the outputs end, in seconds on the source's clock."""
@@ -324,9 +342,13 @@ class Run:
         log.warning("%s, %d were written", text, self._frames)
 
     @property
+    def _unsent(self) -> int:
+        return 0 if self._info.live is None else self._info.live.unsent
+
+    @property
     def _complete(self) -> bool:
-        """Whether the outputs have all that was asked for, but for `TOLERATED` damaged frames."""
-        damaged = self._decoder.damaged
+        """Whether the outputs have all that was asked for, but for `TOLERATED` damaged and unsent frames."""
+        damaged = self._decoder.damaged + self._unsent
         lossy = damaged > TOLERATED * (self._frames + damaged)
         cut_short = self._decoder.cut_short or any(output.muxer.cut_short for output in self._outputs)
         return not (lossy or cut_short or self._stopped_early)

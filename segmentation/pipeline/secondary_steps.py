@@ -171,7 +171,7 @@ def _with_children(frame: FrameInstances, answers: Mapping[int, _Answer]) -> Fra
             pixels = box_pixels(np.array([left * width, top * height, right * width, bottom * height]), (height, width))
             part = label_map[pixels]
             part[part == number] = len(instances)
-    return FrameInstances(instances=tuple(instances), label_map=label_map)
+    return replace(frame, instances=tuple(instances), label_map=label_map)
 
 
 def _area(box: Box) -> float:

@@ -22,19 +22,24 @@ def with_selected_masks(
 ) -> MaskedBatch:
     """Returns the batch with the masks for an effect: what it leaves as it is, and for `_SHOWING` what is shown.
 
-    Without `keeping` and without a label that is the batch itself.
+    Without `keeping` and without a label that is the batch itself. So it is where nobody knows what a frame shows:
+    there `fail_closed.py` has put the effect everywhere.
     """
-    if batch.instances is None or not (keeping or effect.label):
+    if batch.instances is None or batch.frames.repeated or not (keeping or effect.label):
         return batch
     chosen = np.stack([selection(frame, effect.label, keeping=keeping) for frame in batch.instances])
     kernel = np.ones((_FRINGE, _FRINGE), np.uint8)
     near = np.stack([cv2.dilate(place.astype(np.uint8), kernel) for place in chosen])
     taken = np.stack([frame.label_map > 0 for frame in batch.instances]) & ~chosen
+    unknown = np.array([frame.unknown for frame in batch.instances], np.float32)[:, None, None]
     masks, count = batch.masks, len(batch)
     memory: Memory = "host" if isinstance(masks, np.ndarray) else "cuda"
-    soft, whole = (transfer.rows(part.astype(np.float32), memory, count) for part in ((near > 0) & ~taken, chosen))
-    masks = transfer.rows(masks[:count], memory, count)
-    # An instance of another network may lie where the mask is low: there it is the instance's pixels.
-    low = (masks <= threshold) * whole
-    masks = masks * soft * (1 - low) + low
-    return replace(batch, masks=1 - masks if effect.label and effect.kind not in _SHOWING else masks)
+    parts = ((near > 0) & ~taken, chosen, unknown)
+    soft, whole, covered = (transfer.rows(part.astype(np.float32), memory, count) for part in parts)
+    with transfer.on_stream():
+        masks = masks[:count]
+        # An instance of another network may lie where the mask is low: there it is the instance's pixels.
+        low = (masks <= threshold) * whole
+        found = masks * soft * (1 - low) + low
+        found = 1 - found if effect.label and effect.kind not in _SHOWING else found
+        return replace(batch, masks=found * (1 - covered) + masks * covered)

@@ -13,6 +13,7 @@ from segmentation.access import access_of
 from segmentation.byte_source import ByteSource, Input, opened_source, source_name
 from segmentation.config import Config
 from segmentation.errors import ConfigError, DeviceMemoryError
+from segmentation.heap import trim_heap
 from segmentation.media.containers import PICTURES
 from segmentation.media.live_address import is_live, source_label
 from segmentation.media.still import is_still
@@ -95,6 +96,7 @@ class Segmenter:
                 report = self._run(Request(source, target, config, stop, progress, monitor))
             if monitor is not None:
                 monitor.finished(report)
+                trim_heap()
             return report
 
     def _run(self, request: Request) -> Report:

@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from segmentation.errors import ConfigError, SegmentationError, one_line
 from segmentation.latency import BOUNDS
+from segmentation.media.live_address import is_file
 from segmentation.pipeline.stream_status import StreamBoard, StreamMonitor, StreamStatus
 
 log = logging.getLogger(__name__)
@@ -117,6 +118,8 @@ class StatusServer:
             name = address = None
         if not isinstance(name, str) or not isinstance(address, str):
             return _error(HTTPStatus.BAD_REQUEST, 'send {"name": "...", "address": "rtsp://..."}')
+        if is_file(address):  # who may add a stream may not read this machine's files
+            return _error(HTTPStatus.BAD_REQUEST, "a file of this machine is no stream")
         return _changed(partial(self._control.add, name, address))
 
     def delete(self, path: str) -> _Answer:
@@ -230,6 +233,8 @@ def _metrics(streams: list[tuple[StreamMonitor, StreamStatus]]) -> Iterator[str]
         ("frames_shown_total", "counter", "Frames that have gone through all stages.", lambda one: one.shown),
         ("frames_waiting", "gauge", "Frames before and within the stages.", lambda one: one.waiting),
         ("reconnects_total", "counter", "How often the source came back.", lambda one: one.reconnects),
+        ("frames_unsent_total", "counter", "Frames for lost connections of outputs.", lambda one: one.unsent),
+        ("frames_repeated_total", "counter", "Frames shown while the source was lost.", lambda one: one.repeated),
     ]
     for name, kind, about, value in singles:
         yield from _head(name, kind, about)

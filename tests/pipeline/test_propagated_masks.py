@@ -35,7 +35,7 @@ def keys(lumas: Sequence[float], interval: Any, sizes: Sequence[int]) -> list[li
     """Returns the numbers of the frames of each stretch of each round, for batches of these sizes."""
     frames = iter([Seen(i, np.empty(0), luma, None) for i, luma in enumerate(lumas)])  # type: ignore[arg-type]
     batches: Iterator[list[Seen[float]]] = ([next(frames) for _ in range(size)] for size in sizes)
-    chosen = rounds(batches, changes, longest_gap(interval))
+    chosen = rounds(batches, changes, lambda: longest_gap(interval))
     return [[[frame.number for frame in stretch] for stretch in one.stretches] for one in chosen]
 
 

@@ -124,6 +124,12 @@ def test_only_live_sources_are_added(name: str, address: str, client: Client) ->
     assert client.streams() == {}
 
 
+def test_no_file_of_this_machine_is_added(client: Client) -> None:
+    added = {"name": "hall", "address": "FILE:///etc/passwd"}
+    status, said = client.ask("streams", added, Authorization="Bearer sesame-token")
+    assert status == 400 and "no stream" in json.loads(said)["error"] and client.streams() == {}
+
+
 def test_without_a_token_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TOKEN, raising=False)
     with Streams(**OPTIONS) as streams:

@@ -1,7 +1,10 @@
 """Streams that come and go on one session: what is reported, and that one which fails harms no other."""
 
+import os
 import socket
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -84,6 +87,39 @@ def test_streams_that_fail_leave_the_others(
     assert found == [number for number in sent if found[0] <= number <= found[-1]] and len(found) == 60
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == len(addresses)
     assert PASSWORD not in caplog.text and threading.active_count() <= before + 2
+
+
+def _shown(streams: Streams, name: str) -> int:
+    return next(one.shown for one in streams.status() if one.name == name)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+def test_a_disk_that_is_full_for_one_stream_is_one_line(
+    camera: RtspServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40k", "none", full], capture_output=True).returncode:
+        pytest.skip("no disk can be mounted here")
+    try:
+        with Streams(**OPTIONS) as streams:
+            streams.add("full", camera.url(), full / "{name}.mkv", cut_every=60, codec="ffv1")
+            streams.add("hall", camera.url(), tmp_path / "hall.mkv", max_delay=10.0)
+            ends = {}
+            for event in streams.events():
+                if event.kind != "started":
+                    ends[event.name] = event
+                if event.name == "full" and event.kind == "failed":
+                    before = _shown(streams, "hall")
+                    while _shown(streams, "hall") < before + 10:  # the other one goes on
+                        time.sleep(0.01)
+                    threading.Thread(target=streams.remove, args=("hall",)).start()
+    finally:
+        subprocess.run(["umount", full], check=True)
+    assert ends["full"].kind == "failed" and ends["hall"].kind == "ended"
+    said = f"{full}/full.mkv: cannot be written (No space left on device)"
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [said]
+    assert len(numbers(tmp_path / "hall.mkv")) == streams.report["hall"].frames and accounted(streams.report["hall"])
 
 
 def test_leaving_ends_all_streams(camera: RtspServer, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def measure(options: argparse.Namespace, count: int, folder: Path) -> Figures:
     process.start()
     urls = ours.recv()
     session = {"model": options.model, "interval": options.interval, "overwrite": True, "max_delay": options.max_delay}
-    session["low_delay"] = options.low_delay
+    session |= {"low_delay": options.low_delay, "max_interval": options.max_interval}
 
     def run(number: int, seconds: float) -> Report:
         ready.wait()
@@ -100,6 +100,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--model", default="person")
     parser.add_argument("--interval", type=lambda text: text if text == "auto" else int(text), default=0)
+    parser.add_argument("--max-interval", type=int, default=3)
     parser.add_argument("--max-delay", type=float, default=0.5)
     parser.add_argument("--low-delay", action="store_true")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "streams.json")

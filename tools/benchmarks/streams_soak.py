@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"
 import av
 import barcode
 from circumstances import ROOT, circumstances
+from memory import given_back, memory_held
 from rtsp_server import RtspServer
 
 from segmentation import ConfigError, Report, Streams
@@ -126,8 +127,7 @@ class Soak:
 
     def count(self, since: float) -> None:
         """Counts what the process holds."""
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        held = {"megabytes": pages * os.sysconf("SC_PAGE_SIZE") / 1e6, "threads": threading.active_count()}
+        held = memory_held() | {"threads": threading.active_count()}
         held |= {"descriptors": len(os.listdir("/proc/self/fd")), "seconds": time.monotonic() - since}
         self.counts.append({name: round(value, 1) for name, value in held.items()})
         print(self.counts[-1], flush=True)
@@ -194,6 +194,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         soak.remove(0)
         disturbed = soak.reports[-1]
         soak.finish()
+        held = {"with_streams_ended": memory_held(), "given_back": given_back()}
     ours.close()
     process.join()
     return {
@@ -210,6 +211,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "reconnects": sum(report.reconnects for report in soak.reports),
         "recordings": disorder(folder),
         "held": soak.counts,
+        "held_at_the_end": {when: {name: round(n, 1) for name, n in one.items()} for when, one in held.items()},
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import av
@@ -13,6 +14,7 @@ from segmentation.errors import BackendError
 from segmentation.frames import Frame, FrameBatch, VideoInfo
 from segmentation.live_frames import LiveFrame
 from segmentation.stages.decode.pyav import PyAVDecoder
+from segmentation.stages.decode.repeats import Repeats
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -25,7 +27,8 @@ _GRACE = 0.2  # seconds that the last frames of `config.duration` may come late
 class LiveDecoder(PyAVDecoder):
     """See `segmentation.stages.decode`. Batches are short where the source is slower than the pipeline.
 
-    pts begin at 0 with the first frame that is handed out. Frames of another size are scaled to the first one's.
+    pts begin at 0 with the first frame that is handed out. Frames of another size are scaled to the first one's. While
+    the source is lost, its last picture is handed out again where `config.on_loss` says so, a frame a batch.
     """
 
     def __init__(
@@ -38,8 +41,10 @@ class LiveDecoder(PyAVDecoder):
         sessions: NvdecSessionPool | None = None,
     ) -> None:
         super().__init__(info, pix_fmt, config, gpu, sessions=sessions)
-        gap = _HELD if config.interval == "auto" else config.interval
+        gap = _HELD if config.interval == "auto" else max(config.interval, config.max_interval)
         self._held = _HELD + 2 * gap  # frames also wait for the next one that is inferred
+        self._repeats = Repeats(config.on_loss, info, pix_fmt)
+        self._index = self._number = 0  # of the next frame and batch
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -48,15 +53,19 @@ class LiveDecoder(PyAVDecoder):
         return f"PyAV {av.__version__} on the CPU, also beside a GPU, in a thread that always reads the source"
 
     def __iter__(self) -> Iterator[FrameBatch]:
-        live, stop = self.info.live, self.info.access.stop
+        live, stop, repeats = self.info.live, self.info.access.stop, self._repeats
         assert live is not None
         begin: float | None = None  # when the first frame is shown
         deadline = self._deadline(time.monotonic())
-        count = number = 0
+        count = 0  # of the frames that arrived
         while self._limit is None or count < self._limit:
             most = self._batch_size if self._limit is None else min(self._batch_size, self._limit - count)
-            taken = live.take(most, stop, deadline, self._held)
+            taken = live.take(most, stop, self._patience(deadline), self._held)
             self.damaged = live.damaged
+            if not taken and repeats.wanted and self._goes_on(deadline):
+                if live.lost and begin is not None:
+                    yield from self._repeated(begin)
+                continue
             if taken and begin is None:
                 begin = taken[0].shown
                 if live.sound is not None:
@@ -64,12 +73,44 @@ class LiveDecoder(PyAVDecoder):
                 deadline = self._deadline(begin)
             frames = tuple(frame for frame in (self._frame(one, begin or 0.0) for one in taken) if frame is not None)
             if frames:
-                yield FrameBatch(frames=frames, index=count, number=number)
+                repeats.keep(frames[-1].planes, taken[-1].shown)
                 count += len(frames)
-                number += 1
+                yield self._batch(FrameBatch(frames=frames, index=0))
             if not taken or len(frames) < len(taken):
-                self.cut_short = not taken and live.ended and not stop.is_set()
+                self.cut_short = not taken and live.ended and not (live.complete or stop.is_set())
                 return
+
+    def _batch(self, batch: FrameBatch) -> FrameBatch:
+        """Returns the next batch with its place in the output."""
+        batch = replace(batch, index=self._index, number=self._number)
+        self._index += len(batch)
+        self._number += 1
+        return batch
+
+    def _patience(self, deadline: float | None) -> float | None:
+        """Returns until when to wait for frames: where a loss is to be shown, not longer than from frame to frame."""
+        if not self._repeats.wanted:
+            return deadline
+        soon = self._repeats.patience(time.monotonic())
+        return soon if deadline is None else min(soon, deadline)
+
+    def _goes_on(self, deadline: float | None) -> bool:
+        """Returns whether frames may still come."""
+        live, stop = self.info.live, self.info.access.stop
+        assert live is not None
+        over = deadline is not None and time.monotonic() >= deadline
+        return not (over or live.ended or live.closed.is_set() or stop.is_set())
+
+    def _repeated(self, begin: float) -> Iterator[FrameBatch]:
+        """Yields a batch of the last picture, if it is time for it and within the wanted stretch."""
+        found = self._repeats.next(time.monotonic())
+        if found is None:
+            return
+        planes, card, shown = found
+        pts = self._timeline.place(round(exact(shown - begin) / self.info.time_base))
+        if not self._timeline.over(pts):
+            frame = Frame(planes=planes, pts=pts, duration=0)
+            yield self._batch(FrameBatch(frames=(frame,), index=0, repeated=True, card=card))
 
     def _deadline(self, begin: float) -> float | None:
         """Returns when a stretch that begins then is over, on the monotonic clock, though no frame may come."""

@@ -38,7 +38,7 @@ def components(
         label_map[window][pixels] = n
         score = float(mask[window][pixels].mean())
         instances.append(Instance(label=label, score=score, box=shares(window, mask.shape)))
-    return FrameInstances(instances=tuple(instances), label_map=label_map)
+    return FrameInstances(instances=tuple(instances), label_map=label_map, unknown=bool(np.isnan(mask.sum())))
 
 
 def _by_class(

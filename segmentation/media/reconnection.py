@@ -1,0 +1,53 @@
+"""Makes a lost connection again, on a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import av.error
+
+from segmentation.errors import one_line
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Reconnection(Generic[T]):
+    """Tries until a connection is made. Each pause before an attempt is twice the one before, up to the longest."""
+
+    def __init__(self, connect: Callable[[], T], pauses: tuple[float, float], before: Callable[[], None]) -> None:
+        """`pauses` in seconds, the first and the longest. The thread calls `before` first, to close what was lost.
+
+        `connect` raises `OSError`, `ValueError` or an error of FFmpeg's where there is nothing to connect to.
+        """
+        self._connect, self._pauses, self._before = connect, pauses, before
+        self._made: list[T] = []  # one, once it is made
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="segmentation-reconnection", daemon=True)
+        self._thread.start()
+
+    def result(self) -> T | None:
+        """Returns the connection if it is made by now. It belongs to the caller from then on."""
+        return self._made.pop() if self._made else None
+
+    def close(self, dispose: Callable[[T], None]) -> None:
+        """Ends the attempts, without waiting for one that is under way. `dispose` is called with what was made."""
+        self._closed.set()
+        self._thread.join(0.2)
+        if (made := self.result()) is not None:
+            dispose(made)
+
+    def _work(self) -> None:
+        self._before()
+        pause, longest = self._pauses
+        while not self._closed.wait(pause):
+            try:
+                self._made.append(self._connect())
+                return
+            except (av.error.FFmpegError, OSError, ValueError) as exc:
+                log.info("can't be connected to again (%s)", one_line(exc))
+                pause = min(2 * pause, longest)

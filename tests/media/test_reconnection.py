@@ -1,0 +1,66 @@
+"""Attempts to make a lost connection again."""
+
+import threading
+import time
+from itertools import pairwise
+
+import pytest
+
+from segmentation.media.reconnection import Reconnection
+
+
+def until(condition: threading.Event) -> None:
+    assert condition.wait(20)
+
+
+def test_it_tries_until_there_is_something_to_connect_to() -> None:
+    attempts: list[float] = []
+    order: list[str] = []
+    done = threading.Event()
+
+    def connect() -> str:
+        order.append("connect")
+        attempts.append(time.monotonic())
+        if len(attempts) < 4:
+            raise ConnectionRefusedError
+        done.set()
+        return "a connection"
+
+    again = Reconnection(connect, (0.02, 0.05), lambda: order.append("before"))
+    assert again.result() is None
+    until(done)
+    while (made := again.result()) is None:
+        time.sleep(0.001)
+    assert made == "a connection" and again.result() is None
+    assert order == ["before", *["connect"] * 4]
+    pauses = [b - a for a, b in pairwise(attempts)]
+    assert all(pause >= least for pause, least in zip(pauses, (0.04, 0.05, 0.05), strict=True))
+
+
+def test_what_nobody_took_is_disposed_of() -> None:
+    made = threading.Event()
+    disposed: list[str] = []
+
+    def connect() -> str:
+        made.set()
+        return "a connection"
+
+    again = Reconnection(connect, (0.001, 0.001), lambda: None)
+    until(made)
+    again.close(disposed.append)
+    assert disposed == ["a connection"]
+
+
+@pytest.mark.parametrize("pause", [0.001, 60.0])
+def test_closing_ends_the_attempts(pause: float) -> None:
+    tried = threading.Event()
+
+    def connect() -> str:
+        tried.set()
+        raise OSError("nobody is there")
+
+    again = Reconnection(connect, (pause, pause), lambda: None)
+    if pause < 1:
+        until(tried)
+    again.close(lambda made: None)
+    assert not again._thread.is_alive()

@@ -1,0 +1,92 @@
+"""No picture is shown raw for want of a mask."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from networks import RED_ONLY, chain, node
+from numpy.typing import NDArray
+from videos import Synthetic
+
+from segmentation import Config, Segmenter
+from segmentation.effect import Effect
+from segmentation.frames import Frame, FrameBatch, HostTransfer, MaskedBatch
+from segmentation.instances import FrameInstances
+from segmentation.pipeline.fail_closed import covered
+from segmentation.pipeline.selected_masks import with_selected_masks
+from segmentation.stages.tracking.components import components
+
+PLANE = np.zeros((4, 4), np.uint8)
+
+
+def grey(luma: int) -> av.VideoFrame:
+    planes = np.vstack([np.full((120, 160), luma, np.uint8), np.full((60, 160), 128, np.uint8)])
+    return av.VideoFrame.from_ndarray(planes, "yuv420p")
+
+
+def batch(masks: NDArray[np.float32], *, repeated: bool = False) -> MaskedBatch:
+    frame = Frame(planes=(PLANE, PLANE, PLANE), pts=0, duration=1)
+    return MaskedBatch(frames=FrameBatch(frames=(frame,) * len(masks), index=0, repeated=repeated), masks=masks)
+
+
+@pytest.mark.parametrize(("invert", "everywhere"), [(False, 0.0), (True, 1.0)])
+def test_the_effect_is_everywhere_where_the_mask_is_unknown(invert: bool, everywhere: float) -> None:
+    masks = np.full((3, 5, 7), 0.5, np.float32)
+    masks[1, 2, 3] = np.nan
+    config = Config(invert=invert)
+    found = covered(batch(masks), config, HostTransfer()).masks
+    assert (found[1] == everywhere).all() and (found[[0, 2]] == 0.5).all() and found.dtype == np.float32
+    assert (covered(batch(masks[:1], repeated=True), config, HostTransfer()).masks == everywhere).all()
+    assert (
+        covered(batch(masks[:1]), config, HostTransfer()).masks is not None and np.isnan(masks).sum() == 1
+    )  # the input is only read
+
+
+@pytest.mark.parametrize("effect", ["blur@face", "blur"])
+def test_repeated_frames_are_covered_whoever_is_to_be_seen(effect: str) -> None:
+    """Also by an effect on some instances alone: nobody knows where these are."""
+    found = FrameInstances(instances=(), label_map=np.zeros((5, 7), np.uint8))
+    repeated = replace(batch(np.ones((1, 5, 7), np.float32), repeated=True), instances=(found,))
+    closed = covered(repeated, Config(), HostTransfer())
+    shown = with_selected_masks(closed, Effect.parse(effect), 0.5, HostTransfer(), keeping=effect == "blur")
+    assert (np.asarray(shown.masks) == 0).all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"smooth": 0.0, "refine": False}, {"feather": 20.0}, {"interval": 2}, {"keep": "largest"}],
+)
+@pytest.mark.parametrize("invert", [False, True])
+def test_a_network_that_returns_no_numbers_shows_nothing(options: dict[str, Any], invert: bool, tmp_path: Path) -> None:
+    """In the middle of a video, whatever the masks go through on the way."""
+    frames = [grey(120 if 4 <= number < 8 else 100) for number in range(12)]
+    Synthetic(frames=frames, pts=range(12)).write(tmp_path / "in.mkv")
+
+    weights = {"red": RED_ONLY, "limit": np.float32(0.43), "zero": np.float32(0), "kept": np.float32(not invert)}
+    nodes = [node("Conv", "x red", "light"), node("Sub", "limit light", "rest"), node("Sqrt", "rest", "root")]
+    nodes += [node("Mul", "root zero", "nothing"), node("Add", "nothing kept", "y")]  # the root of what is below 0: NaN
+    network = chain(tmp_path / "network.onnx", nodes, weights)
+    given: dict[str, Any] = {"effect": "color:#000000", "device": "cpu", "activation": "none", "invert": invert}
+    with Segmenter(model=network, **given, **options) as segmenter:
+        segmenter.run(tmp_path / "in.mkv", tmp_path / "out.mkv", codec="ffv1")
+    with av.open(str(tmp_path / "out.mkv")) as file:
+        brightest = [frame.to_ndarray(format="gray").max() for frame in file.decode(video=0)]
+    hidden = [luma < 20 for luma in brightest]
+    assert not any(hidden[:2]) and not hidden[-1]  # a network that works is not distrusted
+    assert all(hidden[4:8])
+
+
+def test_an_effect_on_instances_is_everywhere_where_none_could_be_found() -> None:
+    masks = np.full((2, 60, 60), np.nan, np.float32)
+    masks[1] = 0
+    masks[1, 20:40, 20:40] = 1
+    found = tuple(components(mask, None, ["person"], 0.5) for mask in masks)
+    closed = covered(replace(batch(masks), instances=found), Config(), HostTransfer())
+    unknown, known = np.asarray(
+        with_selected_masks(closed, Effect.parse("blur@person"), 0.5, HostTransfer(), keeping=False).masks
+    )
+    assert (unknown == 0).all()
+    assert known[30, 30] == 0 and known[5, 5] == 1  # the person alone is blurred

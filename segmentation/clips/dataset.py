@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ class ClipDataset:
         """A name for these very clips: the files' own names, times and keyframes, and what a clip is."""
         made = hashlib.sha256(repr((self.length, self.step, self.stride)).encode())
         for index in self.videos:
-            made.update(Path(index.path).name.encode() + index.pts.tobytes() + index.keys.tobytes())
+            made.update(os.fsencode(Path(index.path).name) + index.pts.tobytes() + index.keys.tobytes())
         return made.hexdigest()[:16]
 
     def __len__(self) -> int:

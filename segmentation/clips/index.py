@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
 import os
-import tempfile
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
+from zipfile import BadZipFile
 
+import av
 import av.error
 import numpy as np
 import platformdirs
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
+from segmentation.atomic_file import write_atomically
 from segmentation.errors import InputError, one_line
 from segmentation.frames import VideoInfo
-from segmentation.media.input import open_input, probe
-from segmentation.stages.decode.chunks import exact_keyframe, is_hidden, read
+from segmentation.media.input import decoder_options, open_input, probe
+from segmentation.media.references import Reference, reference
+from segmentation.stages.decode.chunks import StreamChanges, exact_keyframe, is_hidden, read
 
 log = logging.getLogger(__name__)
 
-_VERSION = 1  # of the files in the cache
+_VERSION = 2  # of the files in the cache
 # Codecs with one packet for each frame, whose keyframes are known to be exact.
 _BY_PACKETS = ("h264", "hevc", "vp8", "vp9", "libdav1d", "mjpeg", "png", "ffv1", "prores")
 
@@ -39,11 +43,25 @@ class VideoIndex:
     rotation: int  # degrees counter-clockwise by which stored frames are turned to stand upright: 0, 90, 180, 270
     size: tuple[int, int]  # pixels of the upright picture: height, width
     pts: NDArray[np.int64]  # (frames,), ticks, rising; frame numbers where the frames have no such times
-    # (frames,): the dts of the keyframe at which decoding begins. Empty where frames are counted from the first one.
+    # (frames,): the pts of the keyframe at which decoding begins. Empty where frames are counted from the first one.
     keys: NDArray[np.int64]
+    seeks: NDArray[np.int64]  # like `keys`: the time by which the container finds this keyframe
+    spare: NDArray[np.bool_]  # like `keys`: whether no other picture refers to this one
 
     def __len__(self) -> int:
         return len(self.pts)
+
+    @property
+    def timed(self) -> bool:
+        """Whether the packets' times tell which frames they hold."""
+        return len(self.keys) > 0
+
+    def spares(self, pts: int | None) -> bool:
+        """Returns whether a decoder can do without the picture that is shown at `pts`."""
+        if pts is None:
+            return False
+        number = int(np.searchsorted(self.pts, pts))
+        return number < len(self.pts) and bool(self.pts[number] == pts and self.spare[number])
 
     @property
     def seconds(self) -> NDArray[np.float64]:
@@ -60,7 +78,7 @@ def index_of(path: str) -> VideoIndex:
     if kept is not None and kept.is_file():
         try:
             return _load(path, kept)
-        except (OSError, ValueError, KeyError) as exc:
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as exc:
             log.info("%s: its index is made again: %s", path, exc)
     made = _made(path)
     if kept is not None:
@@ -71,23 +89,36 @@ def index_of(path: str) -> VideoIndex:
 def _made(path: str) -> VideoIndex:
     info = probe(path)
     if info.interlaced:
-        raise InputError(f"{path}: is interlaced, and its frames would be two pictures each; deinterlace it first")
-    frames = _by_packets(info)
-    pts, keys = _by_decoding(info) if frames is None else frames
-    if not len(pts):
-        raise InputError(f"{path}: holds no frame that can be decoded")
+        raise _interlaced(path)
     size = (info.width, info.height) if info.rotation % 180 else (info.height, info.width)
-    return VideoIndex(path, info.stream_index, info.time_base, info.rotation, size, pts, keys)
+    times = _by_packets(info) or _by_decoding(info)
+    if not len(times.pts):
+        raise InputError(f"{path}: holds no frame that can be decoded")
+    return VideoIndex(path, info.stream_index, info.time_base, info.rotation, size, **times._asdict())
+
+
+def _interlaced(path: str) -> InputError:
+    return InputError(f"{path}: is interlaced, and its frames would be two pictures each; deinterlace it first")
+
+
+class _Times(NamedTuple):
+    """What `VideoIndex` has for each frame."""
+
+    pts: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    seeks: NDArray[np.int64]
+    spare: NDArray[np.bool_]
 
 
 class _Packet(NamedTuple):
     pts: int
-    dts: int
+    dts: int | None
     key: bool  # whether frames are exact from here on
+    reference: Reference
 
 
-def _by_packets(info: VideoInfo) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Returns pts and keys as the packets tell them; `None` if they don't tell for certain."""
+def _by_packets(info: VideoInfo) -> _Times | None:
+    """Returns the times as the packets tell them; `None` if they don't tell for certain."""
     if info.codec not in _BY_PACKETS or info.decoding_times or info.packed or info.gradual or info.layered:
         return None
     faults: list[None] = []
@@ -98,36 +129,51 @@ def _by_packets(info: VideoInfo) -> tuple[NDArray[np.int64], NDArray[np.int64]] 
     def fault() -> None:
         faults.append(None)
 
-    for packet in read(info, None, fault, fault):
-        if packet.pts is None or packet.dts is None:
-            return None
-        made = _Packet(packet.pts, packet.dts, exact(packet))
-        if made.key:
-            keys.append(made)
-        if not (packet.is_discard or is_hidden(info.codec, packet)):
-            shown.append(made)
+    try:
+        for packet in read(info, None, fault, fault):
+            if packet.pts is None:
+                return None
+            made = _Packet(packet.pts, packet.dts, exact(packet), reference(info.codec, bytes(packet)))
+            if made.key:
+                keys.append(made)
+            if not (packet.is_discard or is_hidden(info.codec, packet)):
+                shown.append(made)
+    except StreamChanges:
+        return None
     if faults or not shown or not keys or not shown[0].key:
         return None
-    times = np.array(sorted(packet.pts for packet in shown), np.int64)
+    shown.sort(key=lambda packet: packet.pts)
+    times = np.array([packet.pts for packet in shown], np.int64)
     begins = np.array([key.pts for key in keys], np.int64)
     if (np.diff(times) <= 0).any() or (np.diff(begins) <= 0).any() or times[0] < begins[0]:
         return None
     latest = np.searchsorted(begins, times, side="right") - 1
-    return times, np.array([key.dts for key in keys], np.int64)[latest]
+    # Containers without dts, such as Matroska, find their keyframes by the pts. FFmpeg makes dts up for some packets.
+    by_dts = [key.dts for key in keys if key.dts is not None]
+    places = np.array(by_dts, np.int64) if len(by_dts) == len(keys) else begins
+    highest = max(packet.reference.layer for packet in shown)
+    spare = np.array([packet.reference == (False, highest) for packet in shown])
+    return _Times(times, begins[latest], places[latest], spare)
 
 
-def _by_decoding(info: VideoInfo) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _by_decoding(info: VideoInfo) -> _Times:
     """Returns the times of all frames that come out, which are to be counted from the first one."""
     with open_input(info.path, info.access) as container:
         stream = container.streams[info.stream_index]
         assert isinstance(stream, VideoStream)
+        stream.codec_context.options = decoder_options(info.access)
+        found: list[int | None] = []
         try:
-            found = [frame.pts for frame in container.decode(stream)]
+            for frame in container.decode(stream):
+                if frame.interlaced_frame:
+                    raise _interlaced(info.path)
+                found.append(frame.pts)
         except av.error.FFmpegError as exc:
             raise InputError(f"{info.path}: can't be decoded to its end ({one_line(exc)})") from exc
     known = np.array([-1 if pts is None else pts for pts in found], np.int64)
     timed = None not in found and not (np.diff(known) <= 0).any()
-    return known if timed else np.arange(len(found), dtype=np.int64), np.empty(0, np.int64)
+    none = np.empty(0, np.int64)
+    return _Times(known if timed else np.arange(len(found), dtype=np.int64), none, none, none.astype(np.bool_))
 
 
 def _kept(path: str) -> Path | None:
@@ -136,26 +182,27 @@ def _kept(path: str) -> Path | None:
         state = os.stat(path)
     except OSError:
         return None
-    about = f"{Path(path).resolve()}\n{state.st_size}\n{state.st_mtime_ns}\n{_VERSION}"
+    about = f"\n{state.st_size}\n{state.st_mtime_ns}\n{_VERSION}\n{av.ffmpeg_version_info}"
     folder = platformdirs.user_cache_path("video-segmentation") / "clips"
-    return folder / f"{hashlib.sha256(about.encode()).hexdigest()[:32]}.npz"
+    return folder / f"{hashlib.sha256(os.fsencode(Path(path).resolve()) + about.encode()).hexdigest()[:32]}.npz"
 
 
 def _load(path: str, kept: Path) -> VideoIndex:
     with np.load(kept) as content:
         stream, numerator, denominator, rotation, height, width = map(int, content["about"])
         base = Fraction(numerator, denominator)
-        return VideoIndex(path, stream, base, rotation, (height, width), content["pts"], content["keys"])
+        times = _Times(*(content[name] for name in _Times._fields))
+        return VideoIndex(path, stream, base, rotation, (height, width), **times._asdict())
 
 
 def _save(index: VideoIndex, kept: Path) -> None:
     """Writes the index, whole or not at all. Without room for it nothing is lost but time."""
     base = index.time_base
     about = [index.stream, base.numerator, base.denominator, index.rotation, *index.size]
+    content = io.BytesIO()
+    np.savez(content, about=np.array(about, np.int64), **{name: getattr(index, name) for name in _Times._fields})
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=kept.parent, suffix=".npz", delete=False) as file:
-            np.savez(file, about=np.array(about, np.int64), pts=index.pts, keys=index.keys)
-        os.replace(file.name, kept)
+        write_atomically(kept, content.getvalue())
     except OSError as exc:
         log.info("%s: its index is not kept: %s", index.path, exc)

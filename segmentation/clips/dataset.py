@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from segmentation.clips.decode import decoded
 from segmentation.clips.index import VideoIndex, index_of
+from segmentation.clips.output import Window
 from segmentation.cores import core_count
 from segmentation.errors import ConfigError, InputError
 
@@ -56,12 +57,13 @@ class ClipDataset:
         step: int | None = None,
         stride: int = 1,
         masks: str | Path | None = None,
-        labels: Callable[[str, int], Any] | None = None,
+        labels: Callable[[str, int, Mapping[str, Window]], Any] | None = None,
     ) -> None:
         """`videos`: a file, a folder with all that is below it, or several of these.
 
         `step` is by default the frames that a clip spans. `masks` is the folder of `--save-masks`, for all of the
-        videos. `labels` is called with a clip's path and the number of its first frame, when it is loaded.
+        videos. `labels` is called with a clip's path, the number of its first frame, and by the names of the outputs
+        which part of the picture they show, when the clip's batch is handed out.
 
         Raises `ConfigError` for numbers below 1, `InputError` where no clip is left.
         """

@@ -4,8 +4,8 @@ import re
 from typing import NamedTuple
 
 _START = re.compile(rb"\x00\x00\x01(..)", re.DOTALL)
-_H264_SLICES, _H264_BARE = (1, 5), (6, 9, 12)  # nal_unit_type, H.264 table 7-1: slices; SEI, delimiters, filler
-_HEVC_SLICES, _HEVC_BARE = range(32), (35, 38, 39, 40)  # the same, H.265 table 7-1
+_H264_SLICES, _H264_BARE = {1, 5}, {6, 9, 12}  # nal_unit_type, H.264 table 7-1: slices; SEI, delimiters, filler
+_HEVC_SLICES, _HEVC_BARE = set(range(32)), {35, 38, 39, 40}  # the same, H.265 table 7-1
 _HEVC_UNREFERENCED = range(0, 16, 2)  # sub-layer non-reference pictures
 
 

@@ -1,11 +1,15 @@
 """Which frames a video has, and that chosen frames come out as FFmpeg decodes them."""
 
+import hashlib
 import os
 import random
 from collections.abc import Iterator
+from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 from numbered import all_frames, damage, numbered
@@ -68,6 +72,37 @@ def test_clips_of_real_videos_are_exact(name: str, corpus: Path) -> None:
     check(next(corpus.rglob(name)))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["corpus", "clips"])
+def test_all_frames_of_all_shared_videos_are_exact(folder: str, corpus: Path) -> None:
+    """Clips of four frames, each decoded by itself, hold every frame of the first minute."""
+    tried = 0
+    for path in sorted((corpus.parent / folder).iterdir()):
+        try:
+            found = index_of(str(path))
+        except InputError:
+            continue
+        true = hashes(path)
+        numbers = list(range(min(len(true), 1500 if found.timed else 60)))
+        assert len(found) >= len(numbers)
+        for at in range(0, len(numbers), 4):
+            wanted = numbers[at : at + 4]
+            made = [(number, digest(frame)) for number, frame in decoded(found, wanted)]
+            assert made == [(number, true[number]) for number in wanted], path
+        tried += 1
+    assert tried > 15
+
+
+def digest(frame: av.VideoFrame) -> bytes:
+    return hashlib.sha256(b"".join(plane.tobytes() for plane in planes(frame))).digest()
+
+
+def hashes(path: Path) -> list[bytes]:
+    with av.open(str(path)) as container:
+        container.streams.video[0].thread_type = "AUTO"
+        return [digest(frame) for frame in islice(container.decode(video=0), 1500)]
+
+
 def test_decoding_begins_at_the_keyframe_before(tmp_path: Path) -> None:
     found = index_of(str(numbered(tmp_path / "a.mp4", 40, options={"g": "10", "bf": "2"})))
     assert len(set(found.keys.tolist())) == 4
@@ -122,9 +157,16 @@ def test_an_index_is_kept_until_the_file_changes(tmp_path: Path, cache: Path, mo
     numbered(path, 30)
     os.utime(path, (1, 1))
     assert len(index_of(str(path))) == 30
-    for kept in cache.iterdir():
-        kept.write_bytes(b"not an index")
-    assert len(index_of(str(path))) == 30
+    for content in (b"not an index", b"", next(cache.iterdir()).read_bytes()[:-30]):
+        for kept in cache.iterdir():
+            kept.write_bytes(content)
+        assert len(index_of(str(path))) == 30
+
+
+def test_names_need_not_be_text(tmp_path: Path) -> None:
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.mp4")
+    os.rename(numbered(tmp_path / "a.mp4", 20), path)
+    assert len(index_of(path)) == 20
 
 
 def test_what_has_no_exact_frames_is_refused_by_name(corpus: Path) -> None:
@@ -136,6 +178,25 @@ def test_what_has_no_exact_frames_is_refused_by_name(corpus: Path) -> None:
     }.items():
         with pytest.raises(InputError, match=reason):
             index_of(str(next(corpus.rglob(name))))
+
+
+def test_fields_that_begin_late_are_refused(tmp_path: Path) -> None:
+    """Two streams one after the other, as in recordings of broadcasts."""
+    parts = []
+    for number, options in enumerate(({}, {"x264-params": "tff=1"})):
+        numbered(part := tmp_path / f"{number}.h264", 20, options=options)
+        parts.append(part.read_bytes())
+    (tmp_path / "both.h264").write_bytes(b"".join(parts))
+    with pytest.raises(InputError, match="is interlaced"):
+        index_of(str(tmp_path / "both.h264"))
+    with av.open(str(tmp_path / "both.h264")) as given, av.open(str(tmp_path / "both.ts"), "w") as made:
+        stream = made.add_stream_from_template(given.streams.video[0])
+        for number, packet in enumerate(packet for packet in given.demux() if packet.size):
+            packet.pts = packet.dts = number * 3000
+            packet.time_base, packet.stream = Fraction(1, 90000), stream
+            made.mux(packet)
+    with pytest.raises(InputError, match="is interlaced"):
+        index_of(str(tmp_path / "both.ts"))
 
 
 def test_a_damaged_frame_is_an_error(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Batches of clips: which ones, in which order, and that they are the same whatever the threads do."""
 
 from collections import Counter
+from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 from barcode import read
 from numbered import damage, numbered
 
-from segmentation.clips import Batch, ClipDataset, ClipLoader, Output
+from segmentation.clips import Batch, ClipDataset, ClipLoader, Output, Window
 from segmentation.errors import ConfigError, InputError
 
 LENGTH = 4
@@ -123,7 +125,7 @@ def test_a_loader_goes_on_where_another_stood(dataset: ClipDataset, shuffle: Any
 def test_ranks_get_as_many_clips_and_none_twice(dataset: ClipDataset, shuffle: Any) -> None:
     loaders = [ClipLoader(dataset, 4, outputs=SMALL, shuffle=shuffle, window=2, rank=n, world=3) for n in range(3)]
     shares = [clips(loader) for loader in loaders]
-    assert len({len(share) for share in shares}) == 1 and len(shares[0]) > len(dataset) / 3 * 0.7
+    assert len({len(share) for share in shares}) == 1 and len(shares[0]) > len(dataset) / 3 * 0.8
     assert len({clip for share in shares for clip in share}) == sum(map(len, shares))
 
 
@@ -141,8 +143,10 @@ def test_damage_is_never_silent(tmp_path: Path, on_error: Any, caplog: pytest.Lo
     damage(path, 18)
     loader = ClipLoader(dataset, 5, shuffle=False, on_error=on_error)
     if on_error == "raise":
-        with pytest.raises(InputError, match=r"a\.mp4: frame \d+ can't be decoded"):
-            list(loader)
+        for _ in range(2):  # the batch that was not handed out is not behind the loader
+            with pytest.raises(InputError, match=r"a\.mp4: frame \d+ can't be decoded"):
+                list(loader)
+            assert loader.state_dict()["batch"] == 0
         return
     batches = list(loader)
     bad = set(loader.damaged)
@@ -153,12 +157,21 @@ def test_damage_is_never_silent(tmp_path: Path, on_error: Any, caplog: pytest.Lo
     assert sum("is left out" in line for line in caplog.messages) == len(bad)
 
 
+def test_a_batch_without_a_whole_clip(tmp_path: Path) -> None:
+    """Left out on one rank, it would keep the others waiting."""
+    dataset = ClipDataset(path := numbered(tmp_path / "a.mp4", 24, options={"g": "8", "bf": "0"}), length=8)
+    damage(path, 9)
+    assert clips(ClipLoader(dataset, 1, shuffle=False, on_error="skip")) == [0, 2]
+    with pytest.raises(InputError, match=r"no clip of a batch .*frame 9 can't be decoded"):
+        list(ClipLoader(dataset, 1, shuffle=False, on_error="repeat"))
+
+
 def test_masks_get_the_same_crop(tmp_path: Path) -> None:
     """The masks are the bars of the picture itself, at half its size."""
     numbered(tmp_path / "a.mp4", 24, options={"qp": "0"})
     (tmp_path / "masks").mkdir()
     numbered(tmp_path / "masks" / "a.segmented.masks.mkv", 24, "ffv1", size=(80, 48), pix_fmt="gray")
-    dataset = ClipDataset(tmp_path / "a.mp4", length=LENGTH, masks=tmp_path / "masks", labels=lambda path, first: first)
+    dataset = ClipDataset(tmp_path / "a.mp4", length=LENGTH, masks=tmp_path / "masks")
     loader = ClipLoader(
         dataset, 3, outputs={"input": Output(size=(60, 60), crop="random", flip=True, dtype="uint8", color="ycbcr")}
     )
@@ -169,10 +182,33 @@ def test_masks_get_the_same_crop(tmp_path: Path) -> None:
             rows = slice(40, 60)  # which hold the number; the others hold the time at which each was drawn
             same = (masks[place, :, rows] > 125) == (batch["input"][place, :, 0, rows] > 125)
             assert same.mean() > 0.9
-        assert batch.labels == batch.first.tolist()
+        assert batch.labels == []
     (tmp_path / "masks" / "a.segmented.masks.mkv").unlink()
     with pytest.raises(InputError, match="has no masks; looked for"):
         ClipDataset(tmp_path / "a.mp4", length=LENGTH, masks=tmp_path / "masks")
+
+
+def test_labels_may_depend_on_what_is_shown(videos: Path) -> None:
+    """Boxes, for one, have to be moved and mirrored like the picture."""
+
+    def label(path: str, first: int, windows: Mapping[str, Window]) -> tuple[str, int, Window]:
+        return Path(path).name, first, windows["input"]
+
+    dataset = ClipDataset(videos, length=LENGTH, labels=label)
+    outputs = {
+        "input": Output(size=(48, 48), scale=96, crop="random", flip=True, dtype="uint8", color="ycbcr"),
+        "whole": Output(dtype="uint8", color="ycbcr"),
+    }
+    seen = set()
+    for batch in islice(ClipLoader(dataset, 4, outputs=outputs), 5):
+        for place, (name, first, window) in enumerate(batch.labels):
+            assert (name, first) == (Path(batch.video[place]).name, batch.first[place])
+            assert batch.windows[place] == {"input": window, "whole": (0, 0, 96, 160, False)}
+            top, left, height, width, mirrored = window
+            part = batch["whole"][place, :, 0, top : top + height, left : left + width].astype(int)
+            assert abs((part[..., ::-1] if mirrored else part) - batch["input"][place, :, 0]).max() <= 1
+            seen.add(mirrored)
+    assert seen == {False, True}
 
 
 def test_masks_of_another_video_are_refused(tmp_path: Path) -> None:
@@ -186,6 +222,8 @@ def test_masks_of_another_video_are_refused(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"batch_size": 0}, "batch_size 0"),
+        ({"batch_size": 90}, "batch_size 90: an epoch has 85 clips, no batch"),
+        ({"batch_size": 50, "world": 2}, "clips for each of 2 ranks, no batch"),
         ({"rank": 2, "world": 2}, "rank 2"),
         ({"shuffle": "some"}, "shuffle 'some'"),
         ({"on_error": "ignore"}, "on_error 'ignore'"),
@@ -201,9 +239,8 @@ def test_pytorch_takes_the_batches(dataset: ClipDataset) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     loader = ClipLoader(dataset, 8, outputs=SMALL)
 
-    class Clips(torch.utils.data.IterableDataset):  # type: ignore[misc,name-defined]
-        def __iter__(self) -> Any:
-            return iter(loader)
-
-    batch = next(iter(torch.utils.data.DataLoader(Clips(), batch_size=None)))
+    batch = next(iter(torch.utils.data.DataLoader(loader, batch_size=None)))
     assert batch["input"].shape == (8, LENGTH, 3, 48, 48) and batch["input"].dtype == torch.float16
+    assert batch.clips.shape == (8,) and len(batch.video) == 8
+    with pytest.raises(ConfigError, match="num_workers: must be 0"):
+        next(iter(torch.utils.data.DataLoader(loader, batch_size=None, num_workers=1)))

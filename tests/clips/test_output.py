@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from av.video.frame import VideoFrame
 from numbered import all_frames
 from numpy.typing import NDArray
 from paths import ROOT
@@ -60,21 +61,34 @@ def test_a_crop_is_a_part_of_the_picture(frame: object) -> None:
 @pytest.mark.parametrize(
     ("output", "window"),
     [
-        (Output(), (360, 640, 0, 0)),
-        (Output(size=(10, 10)), (360, 640, 0, 0)),
-        (Output(size=(224, 224), crop="center"), (360, 360, 0, 140)),
-        (Output(size=(100, 400), crop="center"), (160, 640, 100, 0)),
-        (Output(size=(90, 90), crop="center", scale=180), (180, 180, 90, 230)),
+        (Output(), (0, 0, 360, 640)),
+        (Output(size=(10, 10)), (0, 0, 360, 640)),
+        (Output(size=(224, 224), crop="center"), (0, 140, 360, 360)),
+        (Output(size=(100, 400), crop="center"), (100, 0, 160, 640)),
+        (Output(size=(90, 90), crop="center", scale=180), (90, 230, 180, 180)),
     ],
 )
 def test_windows(output: Output, window: tuple[int, int, int, int]) -> None:
-    assert output.window((360, 640), CENTER) == window
+    assert output.window((360, 640), CENTER) == (*window, False)
 
 
 @pytest.mark.parametrize(("rotation", "turn"), [(90, 1), (180, 2), (270, 3)])
 def test_pictures_stand_upright(frame: object, rotation: int, turn: int) -> None:
     whole = made(frame, Output(color="ycbcr"))[..., 0]
     assert alike(made(frame, Output(color="ycbcr"), rotation=rotation)[..., 0], np.rot90(whole, turn))
+
+
+@pytest.mark.parametrize(("rotation", "turn"), [(90, 1), (180, 2), (270, 3)])
+@pytest.mark.parametrize("scale", [None, 150])
+def test_crops_of_turned_pictures(frame: object, rotation: int, turn: int, scale: int | None) -> None:
+    """Stored sideways or upside down, a picture gives the same crops: the part that is shown, and its mirror image."""
+    output = Output(size=(90, 64), crop="random", scale=scale, flip=True, dtype="uint8")
+    planes = np.asarray(made(frame, Output(color="ycbcr")))
+    turned = VideoFrame.from_ndarray(np.rot90(planes, -turn).transpose(2, 0, 1).copy(), format="yuv444p")
+    upright = VideoFrame.from_ndarray(planes.transpose(2, 0, 1).copy(), format="yuv444p")
+    for draw in (Draw(0, 0, False), Draw(1, 0, False), Draw(0.3, 0.8, True)):
+        found = made(turned, output, draw, rotation)
+        assert found.shape == (90, 64, 3) and alike(found, made(upright, output, draw))
 
 
 def test_numbers_and_layout() -> None:

@@ -89,7 +89,7 @@ def index_of(path: str) -> VideoIndex:
 def _made(path: str) -> VideoIndex:
     info = probe(path)
     if info.interlaced:
-        raise _interlaced(path)
+        raise interlaced(path)
     size = (info.width, info.height) if info.rotation % 180 else (info.height, info.width)
     times = _by_packets(info) or _by_decoding(info)
     if not len(times.pts):
@@ -97,7 +97,8 @@ def _made(path: str) -> VideoIndex:
     return VideoIndex(path, info.stream_index, info.time_base, info.rotation, size, **times._asdict())
 
 
-def _interlaced(path: str) -> InputError:
+def interlaced(path: str) -> InputError:
+    """Returns the error of a video with fields."""
     return InputError(f"{path}: is interlaced, and its frames would be two pictures each; deinterlace it first")
 
 
@@ -166,7 +167,7 @@ def _by_decoding(info: VideoInfo) -> _Times:
         try:
             for frame in container.decode(stream):
                 if frame.interlaced_frame:
-                    raise _interlaced(info.path)
+                    raise interlaced(info.path)
                 found.append(frame.pts)
         except av.error.FFmpegError as exc:
             raise InputError(f"{info.path}: can't be decoded to its end ({one_line(exc)})") from exc

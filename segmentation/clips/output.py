@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from av.filter import Graph
+from av.filter.context import FilterContext
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
@@ -17,7 +18,7 @@ from segmentation.media.input import color_of
 
 _FORMATS = {"rgb": "gbrp", "ycbcr": "yuv444p", "gray": "gray"}
 _DTYPES = ("uint8", "float16", "float32")
-_TURNS: dict[int, list[tuple[str, ...]]] = {
+TURNS: dict[int, list[tuple[str, ...]]] = {
     90: [("transpose", "cclock")],
     180: [("hflip",), ("vflip",)],
     270: [("transpose", "clock")],
@@ -151,12 +152,7 @@ class Chain:
         stored = size[::-1] if sideways else size
         graph = Graph()
         graph.threads = 1  # several clips are made at once
-        base = frame.time_base or Fraction(1, 1000)
-        nodes = [graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=base)]
-        if not frame.format.is_rgb:
-            # Else the filters take the color for another one than the frame says, and convert it.
-            color = color_of(frame)
-            nodes.append(graph.add("setparams", f"colorspace={color.swscale}:range={color.range or LIMITED}"))
+        nodes = colored(graph, frame, frame.time_base or Fraction(1, 1000))
         if (frame.height, frame.width) != stored:  # masks, and frames of another size on the way
             flags = ":flags=neighbor" if self._mask else ""
             nodes.append(graph.add("scale", f"{stored[1]}:{stored[0]}{flags}"))
@@ -167,9 +163,18 @@ class Chain:
         flags = "neighbor" if self._mask else "area+accurate_rnd+full_chroma_int+full_chroma_inp"
         nodes.append(graph.add("scale", f"{columns}:{rows}:flags={flags}"))
         nodes.append(graph.add("format", _FORMATS["gray" if self._mask else output.color]))
-        nodes += [graph.add(*step) for step in _TURNS.get(self._rotation, ())]  # of the small picture, which is quick
+        nodes += [graph.add(*step) for step in TURNS.get(self._rotation, ())]  # of the small picture, which is quick
         if window.mirrored:
             nodes.append(graph.add("hflip"))
         nodes.append(graph.add("buffersink"))
         graph.link_nodes(*nodes).configure()
         return graph
+
+
+def colored(graph: Graph, frame: VideoFrame, time_base: Fraction) -> list[FilterContext]:
+    """Adds the filters at the beginning, for frames like this one. They state the color: else others convert it."""
+    nodes = [graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=time_base)]
+    if not frame.format.is_rgb:
+        color = color_of(frame)
+        nodes.append(graph.add("setparams", f"colorspace={color.swscale}:range={color.range or LIMITED}"))
+    return nodes

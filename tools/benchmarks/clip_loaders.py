@@ -5,8 +5,8 @@
 Clips of 16 frames of 1920x1080 become 224x224 RGB. Loaders take turns; each decodes all clips of the video once, in
 random order, with a thread for each core. Each picture that they bring is first compared with all frames that FFmpeg
 decodes from the beginning: the nearest must be the wanted one. decord and torchcodec are measured where they are
-installed. Before a cold run, the kernel is asked to drop the files from its page cache. CPU seconds, for 1,000 frames, are
-those of the process with all threads.
+installed. Before a cold run, the kernel is asked to drop the files from its page cache. CPU seconds, for 1,000 frames,
+are those of the process with all threads.
 """
 
 import argparse

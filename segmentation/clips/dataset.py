@@ -16,7 +16,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from segmentation.clips.decode import decoded
-from segmentation.clips.index import VideoIndex, index_of
+from segmentation.clips.index import VideoIndex, index_of, pictures_index
 from segmentation.clips.output import Window
 from segmentation.cores import core_count
 from segmentation.errors import ConfigError, InputError
@@ -62,8 +62,9 @@ class ClipDataset:
         """`videos`: a file, a folder with all that is below it, or several of these.
 
         `step` is by default the frames that a clip spans. `masks` is the folder of `--save-masks`, for all of the
-        videos. `labels` is called with a clip's path, the number of its first frame, and by the names of the outputs
-        which part of the picture they show, when the clip's batch is handed out.
+        videos, or has a folder of gray numbered PNG files for each, named like the video. `labels` is called with a
+        clip's path, the number of its first frame, and by the names of the outputs which part of the picture they
+        show, when the clip's batch is handed out.
 
         Raises `ConfigError` for numbers below 1, `InputError` where no clip is left.
         """
@@ -154,9 +155,11 @@ class ClipDataset:
         assert self._masks is not None
         names = [self._masks / name.format(stem=path.stem) for name in _MASKS]
         there = next((name for name in names if name.is_file()), None)
-        if there is None:
-            raise InputError(f"{path}: has no masks; looked for {' and '.join(map(str, names))}")
-        return index_of(str(there))
+        found = pictures_index(self._masks / path.stem) if there is None else index_of(str(there))
+        if found is None:
+            looked = " and ".join(map(str, [*names, self._masks / path.stem / "*.png"]))
+            raise InputError(f"{path}: has no masks; looked for {looked}")
+        return found
 
 
 def _files(path: Path) -> list[Path]:

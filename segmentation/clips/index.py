@@ -6,6 +6,7 @@ import hashlib
 import io
 import logging
 import os
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -22,12 +23,14 @@ from numpy.typing import NDArray
 from segmentation.atomic_file import write_atomically
 from segmentation.errors import InputError, one_line
 from segmentation.frames import VideoInfo
+from segmentation.media.containers import numbers_of
 from segmentation.media.input import decoder_options, open_input, probe
 from segmentation.media.references import Reference, reference
 from segmentation.stages.decode.chunks import StreamChanges, exact_keyframe, is_hidden, read
 
 log = logging.getLogger(__name__)
 
+_NUMBERED = re.compile(r"(.*?)(\d+)\.png")
 _VERSION = 2  # of the files in the cache
 # Codecs with one packet for each frame, whose keyframes are known to be exact.
 _BY_PACKETS = ("h264", "hevc", "vp8", "vp9", "libdav1d", "mjpeg", "png", "ffv1", "prores")
@@ -41,7 +44,7 @@ class VideoIndex:
     stream: int  # its number in the container
     time_base: Fraction  # seconds a tick
     rotation: int  # degrees counter-clockwise by which stored frames are turned to stand upright: 0, 90, 180, 270
-    size: tuple[int, int]  # pixels of the upright picture: height, width
+    size: tuple[int, int]  # pixels of the upright picture: height, width; (0, 0) of pictures in files
     pts: NDArray[np.int64]  # (frames,), ticks, rising; frame numbers where the frames have no such times
     # (frames,): the pts of the keyframe at which decoding begins. Empty where frames are counted from the first one.
     keys: NDArray[np.int64]
@@ -84,6 +87,23 @@ def index_of(path: str) -> VideoIndex:
     if kept is not None:
         _save(made, kept)
     return made
+
+
+def pictures_index(folder: Path) -> VideoIndex | None:
+    """Returns the index of a folder with numbered PNG files, one for each frame; `None` if there are none.
+
+    Raises `InputError` if their names differ in more than the number, or a number is missing.
+    """
+    names = sorted(path.name for path in folder.glob("*.png"))
+    parts = _NUMBERED.fullmatch(names[0]) if names else None
+    if parts is None:
+        return None
+    pattern = folder / f"{parts[1].replace('%', '%%')}%0{len(parts[2])}d.png"
+    numbers = numbers_of(pattern)
+    if len(numbers) < len(names) or numbers[-1] - numbers[0] >= len(numbers):
+        raise InputError(f"{folder}: its {len(names)} PNG files are not numbered one after the other like {names[0]}")
+    count = np.arange(len(names), dtype=np.int64)
+    return VideoIndex(str(pattern), 0, Fraction(1, 25), 0, (0, 0), count, count, count, np.zeros(len(names), np.bool_))
 
 
 def _made(path: str) -> VideoIndex:

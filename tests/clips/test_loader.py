@@ -1,15 +1,17 @@
 """Batches of clips: which ones, in which order, and that they are the same whatever the threads do."""
 
+import shutil
 from collections import Counter
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from barcode import read
-from numbered import damage, numbered
+from numbered import all_frames, damage, numbered
 
 from segmentation.clips import Batch, ClipDataset, ClipLoader, Output, Window
 from segmentation.errors import ConfigError, InputError
@@ -166,16 +168,18 @@ def test_a_batch_without_a_whole_clip(tmp_path: Path) -> None:
         list(ClipLoader(dataset, 1, shuffle=False, on_error="repeat"))
 
 
-def test_masks_get_the_same_crop(tmp_path: Path) -> None:
+@pytest.fixture
+def masked(tmp_path: Path) -> ClipDataset:
     """The masks are the bars of the picture itself, at half its size."""
     numbered(tmp_path / "a.mp4", 24, options={"qp": "0"})
     (tmp_path / "masks").mkdir()
     numbered(tmp_path / "masks" / "a.segmented.masks.mkv", 24, "ffv1", size=(80, 48), pix_fmt="gray")
-    dataset = ClipDataset(tmp_path / "a.mp4", length=LENGTH, masks=tmp_path / "masks")
-    loader = ClipLoader(
-        dataset, 3, outputs={"input": Output(size=(60, 60), crop="random", flip=True, dtype="uint8", color="ycbcr")}
-    )
-    for batch in loader:
+    return ClipDataset(tmp_path / "a.mp4", length=LENGTH, masks=tmp_path / "masks")
+
+
+def test_masks_get_the_same_crop(masked: ClipDataset) -> None:
+    output = Output(size=(60, 60), crop="random", flip=True, dtype="uint8", color="ycbcr")
+    for batch in ClipLoader(masked, 3, outputs={"input": output}):
         masks = batch["masks"]
         assert masks.shape == (3, LENGTH, 60, 60) and masks.dtype == np.uint8
         for place in range(3):
@@ -183,9 +187,30 @@ def test_masks_get_the_same_crop(tmp_path: Path) -> None:
             same = (masks[place, :, rows] > 125) == (batch["input"][place, :, 0, rows] > 125)
             assert same.mean() > 0.9
         assert batch.labels == []
-    (tmp_path / "masks" / "a.segmented.masks.mkv").unlink()
+
+
+def test_masks_may_be_pictures(masked: ClipDataset) -> None:
+    folder = Path(masked.masks[0].path).parent / "a"
+    video = Path(masked.videos[0].path)
+    folder.mkdir()
+    for number, frame in enumerate(all_frames(Path(masked.masks[0].path)), 7):
+        cv2.imwrite(str(folder / f"50%-{number:03}.png"), frame.to_ndarray(format="gray"))
+    Path(masked.masks[0].path).rename(folder.parent / "b.masks.mkv")
+    pictures = ClipDataset(video, length=LENGTH, masks=folder.parent)
+    Path(folder.parent / "b.masks.mkv").rename(masked.masks[0].path)
+    for number in range(len(masked)):
+        first, second = (ClipLoader(one, 3, outputs=SMALL).sample(number)["masks"] for one in (masked, pictures))
+        assert np.array_equal(first, second)
+    Path(masked.masks[0].path).unlink()
+    (folder / "50%-010.png").write_bytes(b"damaged")
+    with pytest.raises(InputError, match=r"frame 3 can't be decoded"):
+        ClipLoader(pictures, 3).sample(0)
+    (folder / "50%-010.png").unlink()
+    with pytest.raises(InputError, match=r"not numbered one after the other like 50%-007\.png"):
+        ClipDataset(video, length=LENGTH, masks=folder.parent)
+    shutil.rmtree(folder)
     with pytest.raises(InputError, match="has no masks; looked for"):
-        ClipDataset(tmp_path / "a.mp4", length=LENGTH, masks=tmp_path / "masks")
+        ClipDataset(video, length=LENGTH, masks=folder.parent)
 
 
 def test_labels_may_depend_on_what_is_shown(videos: Path) -> None:

@@ -120,6 +120,12 @@ class ClipDataset:
         first = int(self.first[clip])
         return tuple(range(first, first + self.span, self.stride))
 
+    def begins(self, clip: int) -> tuple[int, int]:
+        """Returns a clip's video, and the pts of the keyframe before the clip; 0 if frames are counted."""
+        video = int(self.video[clip])
+        index = self.videos[video]
+        return video, int(index.keys[self.first[clip]]) if index.timed else 0
+
     def seconds(self, clip: int) -> NDArray[np.float64]:
         """Returns the times (T,) of a clip's frames."""
         return np.asarray(self.videos[self.video[clip]].seconds[list(self.numbers(clip))])

@@ -283,12 +283,18 @@ class _Samples:
         self._decoding: dict[int, Future[dict[int, Sample | InputError]]] = {}  # by clip
 
     def begin(self, count: int) -> None:
-        """Begins to decode the first `count` clips, unless that has begun, and all of their runs."""
+        """Begins to decode the first `count` clips, unless that has begun, and all of their runs.
+
+        Runs that begin at the same keyframe are decoded together: the way to the last one passes the others.
+        """
+        together: dict[tuple[int, int], dict[int, None]] = {}
         for clip in self._clips[self._begun : count]:
             if clip not in self._decoding:
                 run = self._run[clip]
-                future = self._pool.submit(self._loader.samples, run, self.epoch)
-                self._decoding |= dict.fromkeys(run, future)
+                together.setdefault(self._loader.dataset.begins(run[0]), {}).update(dict.fromkeys(run))
+        for clips in together.values():
+            future = self._pool.submit(self._loader.samples, tuple(clips), self.epoch)
+            self._decoding |= dict.fromkeys(clips, future)
         self._begun = max(self._begun, count)
 
     def take(self, clip: int) -> Sample | InputError:

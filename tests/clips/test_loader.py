@@ -14,6 +14,8 @@ from barcode import read
 from numbered import all_frames, damage, numbered
 
 from segmentation.clips import Batch, ClipDataset, ClipLoader, Output, Window
+from segmentation.clips import loader as loader_module
+from segmentation.clips.index import VideoIndex
 from segmentation.errors import ConfigError, InputError
 
 LENGTH = 4
@@ -99,6 +101,24 @@ def same(first: list[Batch], second: list[Batch]) -> bool:
 def test_threads_change_nothing(dataset: ClipDataset) -> None:
     loaders = (ClipLoader(dataset, 8, outputs=SMALL, seed=3, workers=n, ahead=n) for n in (1, 4))
     assert same(*map(list, loaders))
+
+
+def test_clips_behind_one_keyframe_are_decoded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each would be decoded from the keyframe, or a video without an index from its beginning, again."""
+    for name, codec in (("a.mp4", "libx264"), ("b.avi", "mpeg4")):
+        numbered(tmp_path / name, 32, codec, options={"g": "16", "bf": "0", "sc_threshold": "0"})
+    dataset = ClipDataset([tmp_path / "a.mp4", tmp_path / "b.avi"], length=LENGTH)
+    asked: list[tuple[str, list[int]]] = []
+    inner = loader_module.decoded
+
+    def watched(index: VideoIndex, numbers: list[int], **options: Any) -> Any:
+        asked.append((Path(index.path).name, numbers))
+        return inner(index, numbers, **options)
+
+    monkeypatch.setattr(loader_module, "decoded", watched)
+    assert sorted(clips(ClipLoader(dataset, 4, outputs=SMALL, shuffle="full", ahead=3))) == list(range(16))
+    halves = [("a.mp4", list(range(16))), ("a.mp4", list(range(16, 32)))]
+    assert sorted(asked) == [*halves, ("b.avi", list(range(32)))]
 
 
 @pytest.mark.parametrize("shuffle", ["pool", "full", False])

@@ -1,8 +1,8 @@
 """Measures how many frames of random clips a loader brings, on the CPU: ours, others' and pictures in files.
 
-    python tools/benchmarks/clip_loaders.py ../shared/corpus/05_default_juggle.mp4
+    python tools/benchmarks/clip_loaders.py ../shared/corpus/0[45]*.mp4 ../shared/corpus/bottle-detection.mp4
 
-Clips of 16 frames of 1920x1080 become 224x224 RGB. Loaders take turns; each decodes all clips of the video once, in
+Clips of 16 frames of 1920x1080 become 224x224 RGB. Loaders take turns; each decodes all clips of the videos once, in
 random order, with a thread for each core. Each picture that they bring is first compared with all frames that FFmpeg
 decodes from the beginning: the nearest must be the wanted one. decord and torchcodec are measured where they are
 installed. Before a cold run, the kernel is asked to drop the files from its page cache. CPU seconds, for 1,000 frames,
@@ -18,7 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
@@ -37,7 +37,12 @@ from segmentation.clips import ClipDataset, ClipLoader, Output
 from segmentation.cores import core_count
 
 OUTPUT = {"input": Output(size=(SIDE, SIDE), dtype="uint8", layout="NTHWC")}
-VIDEOS = {"h264, 30": ("h264", 30), "h264, 250": ("h264", 250), "hevc, 30": ("hevc", 30), "vp9, 30": ("vp9", 30)}
+VIDEOS = {
+    "h264, keyframes 30 apart": ("h264", 30),
+    "hevc, keyframes 30 apart": ("hevc", 30),
+    "vp9, keyframes 30 apart": ("vp9", 30),
+    "h264, one keyframe": ("h264", 9999),
+}
 Bring = Callable[[list[int]], list[Pictures]]  # clips by their numbers
 
 
@@ -53,10 +58,12 @@ def ours(dataset: ClipDataset, shuffle: Any) -> Bring:
     return bring
 
 
-def theirs(dataset: ClipDataset, path: Path, load: Load) -> Bring:
+def theirs(dataset: ClipDataset, paths: list[Path], load: Load) -> Bring:
+    """Returns what brings clips from one of `paths` for each video of the dataset."""
+
     def one(clip: int) -> Pictures:
-        first = dataset.numbers(clip)[0]
-        return load(str(path), first, int(dataset.videos[0].pts[first]))
+        video, first = int(dataset.video[clip]), dataset.numbers(clip)[0]
+        return load(str(paths[video]), first, int(dataset.videos[video].pts[first]))
 
     def bring(clips: list[int]) -> list[Pictures]:
         with ThreadPoolExecutor(core_count()) as pool:
@@ -65,34 +72,37 @@ def theirs(dataset: ClipDataset, path: Path, load: Load) -> Bring:
     return bring
 
 
-def without_leaving_out(video: Path) -> ClipDataset:
+def without_leaving_out(videos: list[Path]) -> ClipDataset:
     """Returns clips on the way to which all pictures are decoded."""
-    dataset = ClipDataset(video, length=LENGTH)
+    dataset = ClipDataset(videos, length=LENGTH)
     dataset.videos[:] = [dataclasses.replace(one, spare=np.zeros_like(one.spare)) for one in dataset.videos]
     return dataset
 
 
-def checked(bring: Bring, dataset: ClipDataset, true: Pictures) -> dict[str, float]:
+def checked(bring: Bring, dataset: ClipDataset, true: list[Pictures]) -> dict[str, float]:
     """Returns the share of pictures that are nearest to the frame which they should be, and how near, in levels."""
     right, errors = [], []
     for clip in range(1, len(dataset), 5):
+        frames = true[dataset.video[clip]]
         for number, picture in zip(dataset.numbers(clip), bring([clip])[0], strict=True):
-            distances = abs(true[:, ::4, ::4].astype(int) - picture[::4, ::4]).mean((1, 2, 3))
+            distances = abs(frames[:, ::4, ::4].astype(int) - picture[::4, ::4]).mean((1, 2, 3))
             right.append(int(distances.argmin()) == number)
-            errors.append(float(abs(true[number].astype(int) - picture).mean()))
+            errors.append(float(abs(frames[number].astype(int) - picture).mean()))
     return {"right_frames": round(statistics.mean(right), 3), "difference": round(statistics.mean(errors), 2)}
 
 
-def drop_from_cache(path: Path) -> None:
-    """Asks the kernel to forget a file, or a folder's files."""
-    for file in path.iterdir() if path.is_dir() else [path]:
+def drop_from_cache(paths: list[Path]) -> None:
+    """Asks the kernel to forget files, and folders' files."""
+    for file in (file for path in paths for file in (path.iterdir() if path.is_dir() else [path])):
         descriptor = os.open(file, os.O_RDONLY)
         os.fsync(descriptor)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(descriptor)
 
 
-def measured(loaders: dict[str, tuple[Path, Bring]], dataset: ClipDataset, true: Pictures, repeats: int) -> Any:
+def measured(
+    loaders: dict[str, tuple[list[Path], Bring]], dataset: ClipDataset, true: list[Pictures], repeats: int
+) -> Any:
     """Returns frames a second, with a warm and a cold page cache, and CPU seconds of all loaders, which take turns."""
     clips = random.Random(1).sample(range(len(dataset)), len(dataset))
     found: dict[str, dict[str, Any]] = {
@@ -101,9 +111,9 @@ def measured(loaders: dict[str, tuple[Path, Bring]], dataset: ClipDataset, true:
     }
     for cache, rounds in (("warm", repeats), ("cold", max(1, repeats - 1))):
         for _ in range(rounds):
-            for name, (path, bring) in loaders.items():
+            for name, (paths, bring) in loaders.items():
                 if cache == "cold":
-                    drop_from_cache(path)
+                    drop_from_cache(paths)
                 begin, cpu = time.perf_counter(), time.process_time()
                 count = sum(map(len, bring(clips)))
                 found[name][cache].append(round(count / (time.perf_counter() - begin), 1))
@@ -116,36 +126,50 @@ def measured(loaders: dict[str, tuple[Path, Bring]], dataset: ClipDataset, true:
     return found
 
 
+def frames_of(video: Path) -> Pictures:
+    with av.open(str(video)) as container:
+        return np.stack([scaled(frame) for frame in container.decode(video=0)])
+
+
+def measure_all(sources: list[str], frames: int, repeats: int, peers: dict[str, Load]) -> Iterator[tuple[str, Any]]:
+    """Yields the results of each kind of video, and of pictures."""
+    for name, (codec, distance) in VIDEOS.items():
+        print(name, flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            videos = [
+                make_clip(source, frames, (1920, 1080), Path(folder), codec=codec, rate=30, gop=distance)
+                for source in sources
+            ]
+            dataset, true = ClipDataset(videos, length=LENGTH), list(map(frames_of, videos))
+            loaders = {f"ours, {shuffle}": (videos, ours(dataset, shuffle)) for shuffle in ("pool", "full")}
+            if dataset.videos[0].spare.any():
+                loaders["ours, full, all pictures"] = videos, ours(without_leaving_out(videos), "full")
+            loaders |= {peer: (videos, theirs(dataset, videos, load)) for peer, load in peers.items()}
+            yield name, measured(loaders, dataset, true, repeats)
+            if name.startswith("h264, keyframes"):
+                made = [pictures_of(video) for video in videos]
+                loaders = {}
+                for kind, (_, load) in made[0].items():
+                    paths = [of_one[kind][0] for of_one in made]
+                    loaders[kind] = paths, theirs(dataset, paths, load)
+                yield "pictures", measured(loaders, dataset, true, repeats)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("video")
-    parser.add_argument("--frames", type=int, default=240)
+    parser.add_argument("videos", nargs="+")
+    parser.add_argument("--frames", type=int, default=128, help="of each video")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "clip-loaders.json")
     options = parser.parse_args()
     peers = of_videos()
-    results: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, (codec, distance) in VIDEOS.items():
-            print(name, flush=True)
-            where = Path(folder, name.replace(", ", "-"))
-            where.mkdir()
-            video = make_clip(options.video, options.frames, (1920, 1080), where, codec=codec, rate=30, gop=distance)
-            dataset = ClipDataset(video, length=LENGTH)
-            with av.open(str(video)) as container:
-                true = np.stack([scaled(frame) for frame in container.decode(video=0)])
-            loaders = {f"ours, {shuffle}": (video, ours(dataset, shuffle)) for shuffle in ("pool", "full")}
-            if dataset.videos[0].spare.any():
-                loaders["ours, full, all pictures"] = video, ours(without_leaving_out(video), "full")
-            loaders |= {peer: (video, theirs(dataset, video, load)) for peer, load in peers.items()}
-            results[name] = measured(loaders, dataset, true, options.repeats)
-            if name == "h264, 30":
-                made = pictures_of(video, where)
-                loaders = {kind: (path, theirs(dataset, path, load)) for kind, (path, load) in made.items()}
-                results["pictures"] = measured(loaders, dataset, true, options.repeats)
     about = circumstances(f"benchmarks/{Path(__file__).name}", sys.argv[1:])
     about["versions"] |= {peer: metadata.version(peer) for peer in ("decord", "torchcodec") if peer in peers}
-    options.output.write_text(json.dumps(about | {"clip": [LENGTH, SIDE, SIDE], "results": results}, indent=2) + "\n")
+    about |= {"clip": [LENGTH, SIDE, SIDE], "frames": options.frames}
+    results: dict[str, Any] = {}
+    for name, found in measure_all(options.videos, options.frames, options.repeats, peers):
+        results[name] = found | {"load": os.getloadavg()[0]}
+        options.output.write_text(json.dumps(about | {"results": results}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

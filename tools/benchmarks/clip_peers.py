@@ -88,9 +88,9 @@ def of_videos() -> dict[str, Load]:
     return found
 
 
-def pictures_of(video: Path, folder: Path) -> dict[str, tuple[Path, Load]]:
-    """Makes a video's frames into pictures: two folders, and one file of all."""
-    jpeg, png, burst = folder / "jpeg", folder / "png", folder / "burst"
+def pictures_of(video: Path) -> dict[str, tuple[Path, Load]]:
+    """Makes a video's frames into pictures beside it: two folders, and one file of all."""
+    jpeg, png, burst = (video.with_suffix(f".{kind}") for kind in ("jpeg", "png", "burst"))
     jpeg.mkdir()
     png.mkdir()
     places = [0]

@@ -183,7 +183,7 @@ class ClipLoader:
         numbers = dataset.numbers(clip)
         try:
             saved = dataset.masks[video]
-            checksums = saved.path.endswith(".mkv")  # FFmpeg checks those of PNG files itself
+            checksums = saved.path.endswith(".mkv")  # FFmpeg finds damage of PNG files itself
             masks = [chain(frame) for _, frame in decoded(saved, numbers, checksums=checksums)]
         except InputError as exc:
             return exc

@@ -1,12 +1,12 @@
 """Measures how many frames of random clips a loader brings, on the CPU: ours, others' and pictures in files.
 
-    python tools/benchmarks/clip_loaders.py ../shared/corpus/0[45]*.mp4 ../shared/corpus/bottle-detection.mp4
+    python tools/benchmarks/clip_loaders.py ../shared/corpus/05_default_juggle.mp4 ../shared/corpus/04_coffee.mp4
 
 Clips of 16 frames of 1920x1080 become 224x224 RGB. Loaders take turns; each decodes all clips of the videos once, in
 random order, with a thread for each core. Each picture that they bring is first compared with all frames that FFmpeg
-decodes from the beginning: the nearest must be the wanted one. decord and torchcodec are measured where they are
-installed. Before a cold run, the kernel is asked to drop the files from its page cache. CPU seconds, for 1,000 frames,
-are those of the process with all threads.
+decodes from the beginning: the nearest must be the wanted one, so the videos have to move. decord and torchcodec are
+measured where they are installed. Before a cold run, the kernel is asked to drop the files from its page cache. CPU
+seconds, for 1,000 frames, are those of the process with all threads.
 """
 
 import argparse

@@ -20,9 +20,11 @@ from segmentation.access import Access
 from segmentation.atomic_file import PendingFile
 from segmentation.clips.index import interlaced
 from segmentation.clips.output import TURNS, colored
+from segmentation.config import Config
 from segmentation.errors import ConfigError, InputError, OutputError, one_line
 from segmentation.frames import VideoInfo
 from segmentation.media.input import decoder_options, open_input, probe
+from segmentation.stages.decode.timestamps import Timeline
 from segmentation.stages.encode.codec_settings import describe_context
 
 _MAKER = "segmentation-clips"  # in the comment of files, so that others' comments are not read
@@ -189,7 +191,7 @@ def _encode(info: VideoInfo, path: Path, recipe: Recipe, comment: str, threads: 
     ratio = info.sample_aspect_ratio
     if ratio and info.rotation % 180:
         ratio = 1 / ratio
-    info = replace(
+    made = replace(
         info,
         rate=recipe.rate or info.rate,
         time_base=info.time_base if recipe.rate is None else 1 / recipe.rate,
@@ -202,8 +204,8 @@ def _encode(info: VideoInfo, path: Path, recipe: Recipe, comment: str, threads: 
         stream = container.add_stream(codec.library, options=recipe.options())
         assert isinstance(stream, VideoStream)
         context = stream.codec_context
-        describe_context(context, info, codec.tag)
-        stream.time_base = info.time_base
+        describe_context(context, made, codec.tag)
+        stream.time_base = made.time_base
         context.width, context.height, context.pix_fmt, context.thread_count = width, height, "yuv420p", threads
         for picture in _pictures(info, (height, width), recipe.rate):
             picture.pict_type = PictureType.NONE  # else the encoder takes over where the source has its keyframes
@@ -237,12 +239,14 @@ def _frames(info: VideoInfo) -> Iterator[VideoFrame]:
         stream.codec_context.options = decoder_options(Access())
         stream.thread_type = "AUTO"
         number = 0
+        timeline = Timeline(info, Config())
         try:
             for frame in container.decode(stream):
                 if frame.interlaced_frame:
                     raise interlaced(info.path)
                 if frame.is_corrupt:
                     raise InputError(f"{info.path}: frame {number} is damaged")
+                frame.pts = timeline.place(None if info.decoding_times else frame.pts)
                 yield frame
                 number += 1
         except av.error.FFmpegError as exc:

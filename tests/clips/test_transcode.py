@@ -36,6 +36,14 @@ def test_frames_and_times_stay_and_keyframes_are_near(codec: str, tmp_path: Path
     assert index.timed and np.flatnonzero(np.diff(index.keys)).tolist() == [7, 15, 23, 31]
 
 
+def test_frames_of_avi_get_their_times_in_order(tmp_path: Path) -> None:
+    """Its B-frames have the times at which they are decoded."""
+    source = numbered(tmp_path / "a.avi", 24, "mpeg4", {"bf": "2", "g": "12"})
+    transcode(str(source), target := tmp_path / "b.mp4", Recipe())
+    assert numbers(target) == list(range(24))
+    assert np.allclose(np.diff(index_of(str(target)).seconds), 1 / 30, atol=1e-3)
+
+
 def test_frames_at_another_rate_and_size(tmp_path: Path) -> None:
     source = numbered(tmp_path / "a.mp4", 60, size=(320, 192))
     transcode(str(source), target := tmp_path / "b.mp4", Recipe(rate=Fraction(10), size=(96, 200)))

@@ -179,7 +179,8 @@ class ClipLoader:
         if not dataset.masks:
             return sample
         like = next(iter(self._outputs.values()))
-        chain = Chain(like, self._draw(clip, epoch), dataset.videos[video].size, mask=True)
+        about = dataset.videos[video]
+        chain = Chain(like, self._draw(clip, epoch), about.size, about.rotation, mask=True)
         numbers = dataset.numbers(clip)
         try:
             saved = dataset.masks[video]
@@ -225,7 +226,7 @@ class ClipLoader:
         batch.pts = np.stack([dataset.seconds(clip) for clip in clips])
         draws = [self._draw(clip, epoch) for clip in clips]
         batch.windows = [
-            {name: output.window(video.size, draw) for name, output in self._outputs.items()}
+            {name: output.window(video.size, draw, video.rotation) for name, output in self._outputs.items()}
             for video, draw in zip(videos, draws, strict=True)
         ]
         about = zip(batch.video, batch.first.tolist(), batch.windows, strict=True)

@@ -90,8 +90,12 @@ class Output:
         if not all(self.std):
             raise ConfigError(f"std {self.std}: must not hold 0")
 
-    def window(self, size: tuple[int, int], draw: Draw) -> Window:
-        """Returns which part is taken of an upright picture of this size (height, width)."""
+    def window(self, size: tuple[int, int], draw: Draw, rotation: int = 0) -> Window:
+        """Returns which part is taken of an upright picture of this size (height, width).
+
+        As the picture is stored, the part begins at an even row and column: chroma stays in place, and FFmpeg's crop of
+        more than 8 bits would read halves of two samples at odd columns.
+        """
         height, width = size
         mirrored = self.flip and draw.flip
         if self.crop is None or self.size is None:
@@ -102,7 +106,10 @@ class Output:
             ratio = Fraction(min(height, width), self.scale)
         rows, columns = (max(1, round(side * ratio)) for side in self.size)
         down, across = (draw.down, draw.across) if self.crop == "random" else (0.5, 0.5)
-        return Window(round((height - rows) * down), round((width - columns) * across), rows, columns, mirrored)
+        drawn = Window(round((height - rows) * down), round((width - columns) * across), rows, columns, mirrored)
+        stored = drawn.stored(size, rotation)
+        even = stored._replace(top=stored.top & ~1, left=stored.left & ~1)
+        return even.stored(size[::-1] if rotation % 180 else size, -rotation % 360)
 
     def numbers(self, frames: list[NDArray[np.uint8]]) -> NDArray[np.generic]:
         """Returns frames (H, W, C) as (T, C, H, W), in the output's dtype."""
@@ -126,11 +133,12 @@ class Chain:
     def __init__(
         self, output: Output, draw: Draw, size: tuple[int, int], rotation: int = 0, *, mask: bool = False
     ) -> None:
-        """`size` of the upright picture: height, width.
+        """`size` of the upright picture: height, width. `rotation` of the video.
 
         `mask`: the frames are gray masks of it, of any size, upright, and scaled by the nearest sample.
         """
-        self._output, self._draw, self._size, self._rotation, self._mask = output, draw, size, rotation, mask
+        self._output, self._draw, self._size, self._mask = output, draw, size, mask
+        self._turned, self._rotation = rotation, 0 if mask else rotation  # of the video, and of these frames
         self._graph: Graph | None = None
         self._format: tuple[int, int, str] | None = None  # of the graph's input
 
@@ -147,7 +155,7 @@ class Chain:
 
     def _made(self, frame: VideoFrame) -> Graph:
         output, size = self._output, self._size
-        window = output.window(size, self._draw).stored(size, self._rotation)
+        window = output.window(size, self._draw, self._turned).stored(size, self._rotation)
         sideways = self._rotation % 180 != 0
         stored = size[::-1] if sideways else size
         graph = Graph()

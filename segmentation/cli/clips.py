@@ -1,10 +1,11 @@
-"""The command line for clips: `segmentation-clips index|show`."""
+"""The command line for clips: `segmentation-clips index|show|transcode`."""
 
 import argparse
 import json
 import logging
 import math
 import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,12 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.atomic_file import PendingFile
+from segmentation.cli.clips_transcode import add_transcode, run_transcode, size
 from segmentation.cli.console import ConsoleHandler, say
-from segmentation.cli.parser import Parser, new_parser, parse_all
+from segmentation.cli.parser import Parser, add_command, new_parser, parse_all
 from segmentation.cli.signals import interrupt_on_signals
 from segmentation.clips import Batch, ClipDataset, ClipLoader, Output
 from segmentation.errors import ConfigError, OutputError, SegmentationError, one_line, printable
 
+_CODES = "0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal"
 _GAP = 4  # pixels between pictures
 _SHADE = np.array([200, 60, 20])  # RGB: what is no person, in a sheet with masks
 
@@ -28,56 +31,85 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal.
     """
-    options = parse_all(make_parser(), arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    parser, commands = _parsers()
+    if not given or given[0] not in commands:
+        parser.parse_args(given or ["--help"])  # ends the program: --help, --version, or an unknown command
     logging.basicConfig(level=logging.WARNING, handlers=[ConsoleHandler("segmentation-clips")], force=True)
-    with interrupt_on_signals() as received:
-        try:
-            dataset = ClipDataset(
-                options.videos, length=options.length, step=options.step, stride=options.stride, masks=options.masks
-            )
-            print(_index(dataset, as_json=options.json) if options.output is None else _show(dataset, options))
+    options = parse_all(commands[given[0]], given[1:])
+    try:
+        if given[0] == "transcode":
+            return run_transcode(options)
+        with interrupt_on_signals() as received:
+            print(_index(options) if given[0] == "index" else _show(options))
             return 0
-        except SegmentationError as exc:
-            say(f"segmentation-clips: error: {exc}")
-            return exc.exit_code
-        except KeyboardInterrupt:
-            return received.exit_code or 128 + signal.SIGINT
+    except SegmentationError as exc:
+        say(f"segmentation-clips: error: {exc}")
+        return exc.exit_code
+    except KeyboardInterrupt:
+        return received.exit_code or 128 + signal.SIGINT
 
 
 def make_parser() -> Parser:
-    """Returns the command's parser."""
+    """Returns the parser of the program, with those of its commands."""
+    return _parsers()[0]
+
+
+def _parsers() -> tuple[Parser, dict[str, Parser]]:
     parser = new_parser(
         "segmentation-clips",
+        "COMMAND ...",
+        "Prepares videos for training with segmentation.clips.",
+        ["segmentation-clips index videos/", "segmentation-clips transcode --help"],
+        _CODES,
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    index = add_command(
+        commands,
+        "segmentation-clips index",
         "VIDEO|FOLDER ...",
-        "Indexes videos for training, and lists their frames and clips; with -o, draws clips as a loader makes them.",
-        ["segmentation-clips videos/ --length 16", "segmentation-clips videos/ --masks masks/ --size 224x224 -o a.png"],
-        "0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal",
-    )  # fmt: skip
+        "Indexes videos, and lists their frames and clips.",
+        ["segmentation-clips index videos/ --length 16"],
+        _CODES,
+    )
+    _add_clips(index)
+    index.add_argument("--json", action="store_true", help="print the list as JSON")
+    show = add_command(
+        commands,
+        "segmentation-clips show",
+        "VIDEO|FOLDER ... -o SHEET.png",
+        "Draws clips as a loader makes them: a row each.",
+        ["segmentation-clips show videos/ --masks masks/ --size 224x224 -o sheet.png"],
+        _CODES,
+    )
+    _add_clips(show)
+    add = show.add_argument
+    add("-o", "--output", type=Path, metavar="SHEET.png", required=True, help="the picture to write")
+    add("-y", "--overwrite", action="store_true", help="replace the sheet")
+    add("--clips", type=int, default=8, metavar="N", help="clips in the sheet (%(default)s)")
+    add("--size", type=size, metavar="WxH", help="crop clips to this size, at random, and mirror half of them")
+    add("--seed", type=int, default=0, metavar="N", help="which clips, and which crops (%(default)s)")
+    return parser, {"index": index, "show": show, "transcode": add_transcode(commands)}
+
+
+def _add_clips(parser: Parser) -> None:
+    """Adds what a dataset is made of."""
     add = parser.add_argument
-    add("videos", nargs="+", metavar="VIDEO|FOLDER", help="what to index; folders with all that is below them")
+    add("videos", nargs="+", metavar="VIDEO|FOLDER", help="videos; folders with all that is below them")
     add("--length", type=int, default=16, metavar="N", help="frames of a clip (%(default)s)")
     add("--stride", type=int, default=1, metavar="N", help="frames from one of a clip to the next (%(default)s)")
     add("--step", type=int, metavar="N", help="frames from the beginning of a clip to that of the next (what it spans)")
     add("--masks", type=Path, metavar="FOLDER", help="what --save-masks has written, shown over the pictures")
-    add("--json", action="store_true", help="print the list as JSON")
-    add("-o", "--output", type=Path, metavar="SHEET.png", help="draw a batch of clips, a row each")
-    add("-y", "--overwrite", action="store_true", help="replace the sheet")
-    add("--clips", type=int, default=8, metavar="N", help="clips in the sheet (%(default)s)")
-    add("--size", type=_size, metavar="WxH", help="crop clips to this size, at random, and mirror half of them")
-    add("--seed", type=int, default=0, metavar="N", help="which clips, and which crops (%(default)s)")
-    return parser
 
 
-def _size(text: str) -> tuple[int, int]:
-    """`224x128` is width and height; returns height and width."""
-    width, _, height = text.partition("x")
-    if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
-        raise argparse.ArgumentTypeError(f"{text!r}: give width and height in pixels, such as 224x128")
-    return int(height), int(width)
+def _dataset(options: argparse.Namespace) -> ClipDataset:
+    about = {name: getattr(options, name) for name in ("length", "step", "stride", "masks")}
+    return ClipDataset(options.videos, **about)
 
 
-def _index(dataset: ClipDataset, *, as_json: bool) -> str:
+def _index(options: argparse.Namespace) -> str:
     """Returns a line for each video, and one for all."""
+    dataset = _dataset(options)
     rows = [
         {
             "path": index.path,
@@ -90,7 +122,7 @@ def _index(dataset: ClipDataset, *, as_json: bool) -> str:
         }
         for number, index in enumerate(dataset.videos)
     ]
-    if as_json:
+    if options.json:
         return json.dumps({"videos": rows, "left_out": dataset.left_out, "clips": len(dataset)}, indent=2)
     lines = [
         f"{printable(str(row['path']))}: {row['frames']} frames of {row['width']}x{row['height']}, "
@@ -102,8 +134,9 @@ def _index(dataset: ClipDataset, *, as_json: bool) -> str:
     return "\n".join([*lines, f"{len(rows)} videos, {frames} frames, {len(dataset)} clips"])
 
 
-def _show(dataset: ClipDataset, options: argparse.Namespace) -> str:
+def _show(options: argparse.Namespace) -> str:
     """Draws the first batch of an epoch; returns the file's name."""
+    dataset = _dataset(options)
     target: Path = options.output
     if target.suffix.lower() != ".png":
         raise ConfigError(f"{target}: a sheet is a .png")

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from segmentation.cli.completion import PrintCompletion
 from segmentation.cli.versions import PrintVersions
@@ -23,19 +24,36 @@ class Parser(argparse.ArgumentParser):
 
 def new_parser(program: str, inputs: str, description: str, examples: Sequence[str], codes: str) -> Parser:
     """Returns a parser with `--version`, `--print-completion` and, at the end of its help, examples and exit codes."""
-    lines = "\n".join(f"  {example}" for example in examples)
-    parser = Parser(
-        prog=program,
-        usage=f"{program} [OPTION ...] {inputs}",  # all options would hide the error below them
-        description=description,
-        epilog=f"examples:\n{lines}\n\nexit codes: {codes}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,  # else an option of a later version changes what a script's abbreviation means
-    )
+    parser = Parser(**_form(program, inputs, description, examples, codes))
     add = parser.add_argument
     add("--version", action=PrintVersions, help="print the versions of the program and of its libraries")
     add("--print-completion", action=PrintCompletion, help="print the script for TAB in bash, zsh or fish")
     return parser
+
+
+def add_command(
+    commands: "argparse._SubParsersAction[Parser]",
+    program: str,
+    inputs: str,
+    description: str,
+    examples: Sequence[str],
+    codes: str,
+) -> Parser:
+    """Adds the parser of one of a program's commands; `program` ends in the command's name."""
+    form = _form(program, inputs, description, examples, codes)
+    return commands.add_parser(program.rpartition(" ")[2], help=description, **form)
+
+
+def _form(program: str, inputs: str, description: str, examples: Sequence[str], codes: str) -> dict[str, Any]:
+    lines = "\n".join(f"  {example}" for example in examples)
+    return {
+        "prog": program,
+        "usage": f"{program} [OPTION ...] {inputs}",  # all options would hide the error below them
+        "description": description,
+        "epilog": f"examples:\n{lines}\n\nexit codes: {codes}",
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+        "allow_abbrev": False,  # else an option of a later version changes what a script's abbreviation means
+    }
 
 
 def parse_all(parser: Parser, arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -12,6 +12,6 @@ Frames are decoded on the CPU by FFmpeg.
 
 from segmentation.clips.dataset import Clip, ClipDataset
 from segmentation.clips.loader import Batch, ClipLoader
-from segmentation.clips.output import Output
+from segmentation.clips.output import Output, Window
 
-__all__ = ["Batch", "Clip", "ClipDataset", "ClipLoader", "Output"]
+__all__ = ["Batch", "Clip", "ClipDataset", "ClipLoader", "Output", "Window"]

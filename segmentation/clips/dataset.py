@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,8 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from segmentation.clips.decode import decoded
-from segmentation.clips.index import VideoIndex, index_of
+from segmentation.clips.index import VideoIndex, index_of, pictures_index
+from segmentation.clips.output import Window
 from segmentation.cores import core_count
 from segmentation.errors import ConfigError, InputError
 
@@ -55,12 +57,14 @@ class ClipDataset:
         step: int | None = None,
         stride: int = 1,
         masks: str | Path | None = None,
-        labels: Callable[[str, int], Any] | None = None,
+        labels: Callable[[str, int, Mapping[str, Window]], Any] | None = None,
     ) -> None:
         """`videos`: a file, a folder with all that is below it, or several of these.
 
         `step` is by default the frames that a clip spans. `masks` is the folder of `--save-masks`, for all of the
-        videos. `labels` is called with a clip's path and the number of its first frame, when it is loaded.
+        videos, or has a folder of gray numbered PNG files for each, named like the video. `labels` is called with a
+        clip's path, the number of its first frame, and by the names of the outputs which part of the picture they
+        show, when the clip's batch is handed out.
 
         Raises `ConfigError` for numbers below 1, `InputError` where no clip is left.
         """
@@ -97,7 +101,7 @@ class ClipDataset:
         """A name for these very clips: the files' own names, times and keyframes, and what a clip is."""
         made = hashlib.sha256(repr((self.length, self.step, self.stride)).encode())
         for index in self.videos:
-            made.update(Path(index.path).name.encode() + index.pts.tobytes() + index.keys.tobytes())
+            made.update(os.fsencode(Path(index.path).name) + index.pts.tobytes() + index.keys.tobytes())
         return made.hexdigest()[:16]
 
     def __len__(self) -> int:
@@ -115,6 +119,12 @@ class ClipDataset:
             raise IndexError(f"clip {clip}: there are {len(self)}")
         first = int(self.first[clip])
         return tuple(range(first, first + self.span, self.stride))
+
+    def begins(self, clip: int) -> tuple[int, int]:
+        """Returns a clip's video, and the pts of the keyframe before the clip; 0 if frames are counted."""
+        video = int(self.video[clip])
+        index = self.videos[video]
+        return video, int(index.keys[self.first[clip]]) if index.timed else 0
 
     def seconds(self, clip: int) -> NDArray[np.float64]:
         """Returns the times (T,) of a clip's frames."""
@@ -151,9 +161,11 @@ class ClipDataset:
         assert self._masks is not None
         names = [self._masks / name.format(stem=path.stem) for name in _MASKS]
         there = next((name for name in names if name.is_file()), None)
-        if there is None:
-            raise InputError(f"{path}: has no masks; looked for {' and '.join(map(str, names))}")
-        return index_of(str(there))
+        found = pictures_index(self._masks / path.stem) if there is None else index_of(str(there))
+        if found is None:
+            looked = " and ".join(map(str, [*names, self._masks / path.stem / "*.png"]))
+            raise InputError(f"{path}: has no masks; looked for {looked}")
+        return found
 
 
 def _files(path: Path) -> list[Path]:

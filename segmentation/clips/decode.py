@@ -1,8 +1,10 @@
 """Decodes chosen frames of a video, exactly, from the nearest keyframe before them."""
 
-from __future__ import annotations
+from __future__ import annotations  # PyAV's types are generic for type checkers only
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
 
 import av.error
 from av.container import InputContainer
@@ -10,12 +12,13 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
+from segmentation.access import Access
 from segmentation.clips.index import VideoIndex
 from segmentation.errors import InputError, one_line
-from segmentation.media.input import open_input
+from segmentation.media.input import decoder_options, open_input
 from segmentation.stages.masks.saved import intact
 
-_SKIPS = ("h264", "hevc")  # codecs of which FFmpeg leaves out the pictures that no other one refers to
+_REORDERED = ("h264", "hevc")  # codecs whose decoders hold frames back until later packets, or the end, arrive
 
 
 def decoded(index: VideoIndex, numbers: Sequence[int], *, checksums: bool = False) -> Iterator[tuple[int, VideoFrame]]:
@@ -24,19 +27,11 @@ def decoded(index: VideoIndex, numbers: Sequence[int], *, checksums: bool = Fals
     Raises `InputError` if one of them does not come out, or FFmpeg finds damage on the way from the keyframe. With
     `checksums`, of FFV1 as `--save-masks` writes it, no damage goes unseen; in other codecs FFmpeg conceals some.
     """
-    with open_input(index.path) as container:
-        stream = container.streams[index.stream]
-        assert isinstance(stream, VideoStream)
-        stream.codec_context.thread_count = 1  # several clips are decoded at once
-        frames = (
-            _sought(container, stream, index, numbers, checksums)
-            if len(index.keys)
-            else enumerate(container.decode(stream))
-        )
-        wanted = iter(numbers)
-        number = next(wanted, None)
-        try:
-            for found, frame in frames:
+    wanted = iter(numbers)
+    number = next(wanted, None)
+    try:
+        with _opened(index, numbers[0]) as (stream, packets):
+            for found, frame in _timed(stream, packets, index, numbers, checksums) if index.timed else _counted(stream):
                 if found != number:
                     continue
                 if frame.is_corrupt:
@@ -45,41 +40,78 @@ def decoded(index: VideoIndex, numbers: Sequence[int], *, checksums: bool = Fals
                 number = next(wanted, None)
                 if number is None:
                     return
-        except av.error.FFmpegError as exc:
-            raise InputError(f"{index.path}: frame {number} can't be decoded ({one_line(exc)})") from exc
-        if number is not None:
-            raise InputError(f"{index.path}: frame {number} can't be decoded")
+    except av.error.FFmpegError as exc:
+        raise InputError(f"{index.path}: frame {number} can't be decoded ({one_line(exc)})") from exc
+    raise InputError(f"{index.path}: frame {number} can't be decoded")
 
 
-def _sought(
-    container: InputContainer, stream: VideoStream, index: VideoIndex, numbers: Sequence[int], checksums: bool
+def _counted(stream: VideoStream) -> Iterator[tuple[int, VideoFrame]]:
+    return enumerate(stream.container.decode(stream))  # type: ignore[attr-defined]  # an input's container
+
+
+def _timed(
+    stream: VideoStream,
+    packets: Iterator[Packet[VideoStream]],
+    index: VideoIndex,
+    numbers: Sequence[int],
+    checksums: bool,
 ) -> Iterator[tuple[int, VideoFrame]]:
-    """Yields frames by their times, from the keyframe before the first of `numbers` on.
+    """Yields the frames of `numbers`, by their times, from packets that begin at the keyframe before them.
 
-    Pictures that are not wanted, and that no other one refers to, are not decoded.
+    Pictures that are not wanted, and that no other one refers to, are not decoded, nor is what follows the last packet
+    that is wanted.
     """
+    context = stream.codec_context
     numbered = {int(index.pts[number]): number for number in numbers}
-    skips = stream.codec_context.name in _SKIPS
-    for packet in _packets(container, stream, int(index.keys[numbers[0]])):
-        if skips:
-            stream.codec_context.skip_frame = "DEFAULT" if packet is None or packet.pts in numbered else "NONREF"
-        if checksums and packet is not None and packet.pts in numbered and not intact(bytes(packet)):
-            return
-        for frame in stream.codec_context.decode(packet):
-            if frame.pts in numbered:
-                yield numbered[frame.pts], frame
+    left = set(numbered)
+
+    def named(frames: list[VideoFrame]) -> Iterator[tuple[int, VideoFrame]]:
+        return ((numbered[frame.pts], frame) for frame in frames if frame.pts in numbered)
+
+    for packet in packets:
+        if packet.pts in numbered and not packet.is_discard:
+            if checksums and not intact(bytes(packet)):
+                return
+            left.discard(packet.pts)
+        elif index.spares(packet.pts):
+            continue
+        yield from named(context.decode(packet))
+        if not left and context.name in _REORDERED:
+            break
+    yield from named(context.decode(None))
 
 
-def _packets(container: InputContainer, stream: VideoStream, begin: int) -> Iterator[Packet[VideoStream] | None]:
-    """Yields the packets from the one with the dts `begin` on, and `None` at the end, where the decoder is emptied."""
-    container.seek(begin, stream=stream)
+@contextmanager
+def _opened(index: VideoIndex, number: int) -> Iterator[tuple[VideoStream, Iterator[Packet[VideoStream]]]]:
+    """Opens a video, with its packets from the keyframe before a frame on; from the beginning where frames are counted.
+
+    Raises `InputError` if the keyframe is not there.
+    """
+    for seek in (True, False):  # all packets before are read where seeking does not lead there
+        with open_input(index.path) as container:
+            stream = container.streams[index.stream]
+            assert isinstance(stream, VideoStream)
+            stream.codec_context.thread_count = 1  # several clips are decoded at once
+            stream.codec_context.options = decoder_options(Access())
+            packets = _packets(container, stream, index, number, seek=seek) if index.timed else iter(())
+            if packets is not None:
+                yield stream, packets
+                return
+    raise InputError(f"{index.path}: frame {number} can't be decoded; its keyframe is not there any more")
+
+
+def _packets(
+    container: InputContainer, stream: VideoStream, index: VideoIndex, number: int, *, seek: bool
+) -> Iterator[Packet[VideoStream]] | None:
+    """Returns the packets from the keyframe before a frame on; `None` if none of them is that keyframe."""
+    key = index.keys[number]
+    if seek:
+        try:
+            container.seek(int(index.seeks[number]), stream=stream)
+        except av.error.FFmpegError:
+            return None
     packets = (packet for packet in container.demux(stream) if packet.size)
-    first = next((packet for packet in packets if packet.dts is not None and packet.dts >= begin), None)
-    if first is None or first.dts != begin:  # the container leads to a later place
-        container.seek(0)
-        packets = (packet for packet in container.demux(stream) if packet.size)
-        first = next((packet for packet in packets if packet.dts == begin), None)
-    if first is not None:
-        yield first
-        yield from packets
-    yield None
+    first = next(
+        (packet for packet in packets if packet.is_keyframe and packet.pts is not None and packet.pts >= key), None
+    )
+    return None if first is None or first.pts != key else chain([first], packets)

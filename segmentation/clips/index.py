@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
 import os
-import tempfile
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from zipfile import BadZipFile
 
+import av
 import av.error
 import numpy as np
 import platformdirs
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
+from segmentation.atomic_file import write_atomically
 from segmentation.errors import InputError, one_line
 from segmentation.frames import VideoInfo
-from segmentation.media.input import open_input, probe
-from segmentation.stages.decode.packet_index import by_packets
+from segmentation.media.containers import numbers_of
+from segmentation.media.input import decoder_options, open_input, probe
+from segmentation.stages.decode.packet_index import PacketTimes, by_packets
 
 log = logging.getLogger(__name__)
 
-_VERSION = 1  # of the files in the cache
+_NUMBERED = re.compile(r"(.*?)(\d+)\.png")
+_VERSION = 2  # of the files in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +40,27 @@ class VideoIndex:
     stream: int  # its number in the container
     time_base: Fraction  # seconds a tick
     rotation: int  # degrees counter-clockwise by which stored frames are turned to stand upright: 0, 90, 180, 270
-    size: tuple[int, int]  # pixels of the upright picture: height, width
+    size: tuple[int, int]  # pixels of the upright picture: height, width; (0, 0) of pictures in files
     pts: NDArray[np.int64]  # (frames,), ticks, rising; frame numbers where the frames have no such times
-    # (frames,): the dts of the keyframe at which decoding begins. Empty where frames are counted from the first one.
+    # (frames,): the pts of the keyframe at which decoding begins. Empty where frames are counted from the first one.
     keys: NDArray[np.int64]
+    seeks: NDArray[np.int64]  # like `keys`: the time by which the container finds this keyframe
+    spare: NDArray[np.bool_]  # like `keys`: whether no other picture refers to this one
 
     def __len__(self) -> int:
         return len(self.pts)
+
+    @property
+    def timed(self) -> bool:
+        """Whether the packets' times tell which frames they hold."""
+        return len(self.keys) > 0
+
+    def spares(self, pts: int | None) -> bool:
+        """Returns whether a decoder can do without the picture that is shown at `pts`."""
+        if pts is None:
+            return False
+        number = int(np.searchsorted(self.pts, pts))
+        return number < len(self.pts) and bool(self.pts[number] == pts and self.spare[number])
 
     @property
     def seconds(self) -> NDArray[np.float64]:
@@ -57,7 +77,7 @@ def index_of(path: str) -> VideoIndex:
     if kept is not None and kept.is_file():
         try:
             return _load(path, kept)
-        except (OSError, ValueError, KeyError) as exc:
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as exc:
             log.info("%s: its index is made again: %s", path, exc)
     made = _made(path)
     if kept is not None:
@@ -65,30 +85,57 @@ def index_of(path: str) -> VideoIndex:
     return made
 
 
+def pictures_index(folder: Path) -> VideoIndex | None:
+    """Returns the index of a folder with numbered PNG files, one for each frame; `None` if there are none.
+
+    Raises `InputError` if their names differ in more than the number, or a number is missing.
+    """
+    names = sorted(path.name for path in folder.glob("*.png"))
+    parts = _NUMBERED.fullmatch(names[0]) if names else None
+    if parts is None:
+        return None
+    pattern = folder / f"{parts[1].replace('%', '%%')}%0{len(parts[2])}d.png"
+    numbers = numbers_of(pattern)
+    if len(numbers) < len(names) or numbers[-1] - numbers[0] >= len(numbers):
+        raise InputError(f"{folder}: its {len(names)} PNG files are not numbered one after the other like {names[0]}")
+    count = np.arange(len(names), dtype=np.int64)
+    return VideoIndex(str(pattern), 0, Fraction(1, 25), 0, (0, 0), count, count, count, np.zeros(len(names), np.bool_))
+
+
 def _made(path: str) -> VideoIndex:
     info = probe(path)
     if info.interlaced:
-        raise InputError(f"{path}: is interlaced, and its frames would be two pictures each; deinterlace it first")
-    frames = by_packets(info)
-    pts, keys = _by_decoding(info) if frames is None else frames
-    if not len(pts):
-        raise InputError(f"{path}: holds no frame that can be decoded")
+        raise interlaced(path)
     size = (info.width, info.height) if info.rotation % 180 else (info.height, info.width)
-    return VideoIndex(path, info.stream_index, info.time_base, info.rotation, size, pts, keys)
+    times = by_packets(info) or _by_decoding(info)
+    if not len(times.pts):
+        raise InputError(f"{path}: holds no frame that can be decoded")
+    return VideoIndex(path, info.stream_index, info.time_base, info.rotation, size, **times._asdict())
 
 
-def _by_decoding(info: VideoInfo) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def interlaced(path: str) -> InputError:
+    """Returns the error of a video with fields."""
+    return InputError(f"{path}: is interlaced, and its frames would be two pictures each; deinterlace it first")
+
+
+def _by_decoding(info: VideoInfo) -> PacketTimes:
     """Returns the times of all frames that come out, which are to be counted from the first one."""
     with open_input(info.path, info.access) as container:
         stream = container.streams[info.stream_index]
         assert isinstance(stream, VideoStream)
+        stream.codec_context.options = decoder_options(info.access)
+        found: list[int | None] = []
         try:
-            found = [frame.pts for frame in container.decode(stream)]
+            for frame in container.decode(stream):
+                if frame.interlaced_frame:
+                    raise interlaced(info.path)
+                found.append(frame.pts)
         except av.error.FFmpegError as exc:
             raise InputError(f"{info.path}: can't be decoded to its end ({one_line(exc)})") from exc
     known = np.array([-1 if pts is None else pts for pts in found], np.int64)
     timed = None not in found and not (np.diff(known) <= 0).any()
-    return known if timed else np.arange(len(found), dtype=np.int64), np.empty(0, np.int64)
+    none = np.empty(0, np.int64)
+    return PacketTimes(known if timed else np.arange(len(found), dtype=np.int64), none, none, none.astype(np.bool_))
 
 
 def _kept(path: str) -> Path | None:
@@ -97,26 +144,27 @@ def _kept(path: str) -> Path | None:
         state = os.stat(path)
     except OSError:
         return None
-    about = f"{Path(path).resolve()}\n{state.st_size}\n{state.st_mtime_ns}\n{_VERSION}"
+    about = f"\n{state.st_size}\n{state.st_mtime_ns}\n{_VERSION}\n{av.ffmpeg_version_info}"
     folder = platformdirs.user_cache_path("video-segmentation") / "clips"
-    return folder / f"{hashlib.sha256(about.encode()).hexdigest()[:32]}.npz"
+    return folder / f"{hashlib.sha256(os.fsencode(Path(path).resolve()) + about.encode()).hexdigest()[:32]}.npz"
 
 
 def _load(path: str, kept: Path) -> VideoIndex:
     with np.load(kept) as content:
         stream, numerator, denominator, rotation, height, width = map(int, content["about"])
         base = Fraction(numerator, denominator)
-        return VideoIndex(path, stream, base, rotation, (height, width), content["pts"], content["keys"])
+        times = PacketTimes(*(content[name] for name in PacketTimes._fields))
+        return VideoIndex(path, stream, base, rotation, (height, width), **times._asdict())
 
 
 def _save(index: VideoIndex, kept: Path) -> None:
     """Writes the index, whole or not at all. Without room for it nothing is lost but time."""
     base = index.time_base
     about = [index.stream, base.numerator, base.denominator, index.rotation, *index.size]
+    content = io.BytesIO()
+    np.savez(content, about=np.array(about, np.int64), **{name: getattr(index, name) for name in PacketTimes._fields})
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=kept.parent, suffix=".npz", delete=False) as file:
-            np.savez(file, about=np.array(about, np.int64), pts=index.pts, keys=index.keys)
-        os.replace(file.name, kept)
+        write_atomically(kept, content.getvalue())
     except OSError as exc:
         log.info("%s: its index is not kept: %s", index.path, exc)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ from numpy.typing import NDArray
 
 from segmentation.clips.dataset import ClipDataset
 from segmentation.clips.decode import decoded
-from segmentation.clips.order import Shuffle, order
-from segmentation.clips.output import Chain, Draw, Output
+from segmentation.clips.order import Shuffle, dice, order
+from segmentation.clips.output import Chain, Draw, Output, Window
 from segmentation.cores import core_count
 from segmentation.errors import ConfigError, InputError
 
@@ -31,6 +32,7 @@ class Batch(dict[str, NDArray[np.generic]]):
     video: list[str]  # (N): paths
     first: NDArray[np.int64]  # (N,): number of the first frame in its video
     pts: NDArray[np.float64]  # (N, T): seconds on the video's clock
+    windows: list[dict[str, Window]]  # (N): by the names of the outputs, which part of the picture they show
     labels: list[Any]  # (N): of the dataset's `labels`; empty without
 
 
@@ -72,7 +74,8 @@ class ClipLoader:
         batches are decoded ahead by `workers` threads, by default one for each core. `rank` gets its part of `world`.
 
         `on_error`: what becomes of a clip that can't be decoded: "skip" leaves it out of its batch, "repeat" takes
-        another clip of the batch in its place. Both warn, and count it in `damaged`.
+        another clip of the batch in its place. Both warn, and count it in `damaged`. Without a whole clip, a batch is
+        left out by "skip", and an error for "repeat", since other ranks would wait for it.
 
         Raises `ConfigError` for values that can't be.
         """
@@ -97,6 +100,10 @@ class ClipLoader:
             raise ConfigError(f"on_error {on_error!r}: must be 'raise', 'skip' or 'repeat'")
         if MASKS in self._outputs:
             raise ConfigError(f"an output can't be called {MASKS!r}, which are the masks' own name")
+        if not len(self):
+            share = f" for each of {world} ranks" if world > 1 else ""
+            raise ConfigError(f"batch_size {batch_size}: an epoch has {len(self._order(0)[0])} clips{share}, no batch")
+        _make_known_to_torch()
 
     def __len__(self) -> int:
         """Returns the batches of an epoch."""
@@ -104,11 +111,14 @@ class ClipLoader:
         return count // self.batch_size if self._drop_last else -(-count // self.batch_size)
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to the beginning of an epoch, counted from 0. Each iteration to the end goes to the next by itself."""
+        """Goes to the beginning of an epoch, counted from 0, also from within it: not after `load_state_dict`.
+
+        Each iteration to the end goes to the next epoch by itself.
+        """
         self._place = _Place(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns where the loader stands: behind the batch that was handed out last."""
+        """Returns where the loader stands: behind the batch that was handed out last, of its epoch."""
         return {**self._identity(), "epoch": self._place.epoch, "batch": self._place.batch}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -119,7 +129,11 @@ class ClipLoader:
         self._place = _Place(int(state["epoch"]), int(state["batch"]))
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yields the batches of the epoch that are left. Raises `InputError` for damage, see `on_error`."""
+        """Yields the batches of the epoch that are left. Raises `InputError` for damage, see `on_error`.
+
+        After an error, and in a loader with the state of this one, the next iteration begins with the same batch.
+        """
+        _refuse_torch_workers()
         epoch, begin = self._place.epoch, self._place.batch
         clips, runs = self._order(epoch)
         size = self.batch_size
@@ -129,8 +143,9 @@ class ClipLoader:
             try:
                 for number, batch in enumerate(batches[begin:], begin):
                     samples.begin((number - begin + 1 + self._ahead) * size)
+                    made = self._batch(batch, samples)
                     self._place = _Place(epoch, number + 1)
-                    if (made := self._batch(batch, samples)) is not None:
+                    if made is not None:
                         yield made
             finally:
                 pool.shutdown(cancel_futures=True)
@@ -164,12 +179,13 @@ class ClipLoader:
         if not dataset.masks:
             return sample
         like = next(iter(self._outputs.values()))
-        chain, numbers = (
-            Chain(like, self._draw(clip, epoch), dataset.videos[video].size, mask=True),
-            dataset.numbers(clip),
-        )
+        about = dataset.videos[video]
+        chain = Chain(like, self._draw(clip, epoch), about.size, about.rotation, mask=True)
+        numbers = dataset.numbers(clip)
         try:
-            masks = [chain(frame) for _, frame in decoded(dataset.masks[video], numbers, checksums=True)]
+            saved = dataset.masks[video]
+            checksums = saved.path.endswith(".mkv")  # FFmpeg finds damage of PNG files itself
+            masks = [chain(frame) for _, frame in decoded(saved, numbers, checksums=checksums)]
         except InputError as exc:
             return exc
         return {**sample, MASKS: np.stack(masks)}
@@ -186,6 +202,8 @@ class ClipLoader:
                 raise found
             self.damaged[clip] = str(found)
             log.warning("clip %d is left out: %s", clip, found)
+        if not made and self._on_error == "repeat":
+            raise InputError(f"no clip of a batch can be decoded, such as clip {clips[0]}: {self.damaged[clips[0]]}")
         if not made:
             return None
         if self._on_error == "repeat":
@@ -193,20 +211,30 @@ class ClipLoader:
             clips = [clip if clip in made else whole[place % len(whole)] for place, clip in enumerate(clips)]
         else:
             clips = list(made)
-        dataset = self.dataset
         batch = Batch({name: out.batch([made[clip][name] for clip in clips]) for name, out in self._outputs.items()})
-        if dataset.masks:
+        if self.dataset.masks:
             batch[MASKS] = np.stack([made[clip][MASKS] for clip in clips])
+        return self._described(batch, clips, samples.epoch)
+
+    def _described(self, batch: Batch, clips: list[int], epoch: int) -> Batch:
+        """Fills in what a batch has beside its arrays."""
+        dataset = self.dataset
+        videos = [dataset.videos[dataset.video[clip]] for clip in clips]
         batch.clips = np.array(clips, np.int64)
-        batch.video = [dataset.videos[dataset.video[clip]].path for clip in clips]
+        batch.video = [video.path for video in videos]
         batch.first = dataset.first[clips]
         batch.pts = np.stack([dataset.seconds(clip) for clip in clips])
-        labels = dataset.labels
-        batch.labels = [] if labels is None else list(map(labels, batch.video, batch.first.tolist()))
+        draws = [self._draw(clip, epoch) for clip in clips]
+        batch.windows = [
+            {name: output.window(video.size, draw, video.rotation) for name, output in self._outputs.items()}
+            for video, draw in zip(videos, draws, strict=True)
+        ]
+        about = zip(batch.video, batch.first.tolist(), batch.windows, strict=True)
+        batch.labels = [] if dataset.labels is None else [dataset.labels(*one) for one in about]
         return batch
 
     def _draw(self, clip: int, epoch: int) -> Draw:
-        across, down, flip = np.random.default_rng([self._seed, epoch, clip]).random(3)
+        across, down, flip = dice(self._seed, "draw", epoch, clip).random(3)
         return Draw(across, down, flip < 0.5)
 
     def _order(self, epoch: int) -> tuple[list[int], list[tuple[int, ...]]]:
@@ -249,19 +277,25 @@ class _Samples:
         self, loader: ClipLoader, epoch: int, pool: ThreadPoolExecutor, runs: list[tuple[int, ...]], clips: list[int]
     ) -> None:
         """`clips` in the order in which they will be taken."""
-        self._loader, self._epoch, self._pool, self._clips = loader, epoch, pool, clips
+        self._loader, self.epoch, self._pool, self._clips = loader, epoch, pool, clips
         wanted = set(clips)
         self._run = {clip: tuple(one for one in run if one in wanted) for run in runs for clip in run}
         self._begun = 0
         self._decoding: dict[int, Future[dict[int, Sample | InputError]]] = {}  # by clip
 
     def begin(self, count: int) -> None:
-        """Begins to decode the first `count` clips, unless that has begun, and all of their runs."""
+        """Begins to decode the first `count` clips, unless that has begun, and all of their runs.
+
+        Runs that begin at the same keyframe are decoded together: the way to the last one passes the others.
+        """
+        together: dict[tuple[int, int], dict[int, None]] = {}
         for clip in self._clips[self._begun : count]:
             if clip not in self._decoding:
                 run = self._run[clip]
-                future = self._pool.submit(self._loader.samples, run, self._epoch)
-                self._decoding |= dict.fromkeys(run, future)
+                together.setdefault(self._loader.dataset.begins(run[0]), {}).update(dict.fromkeys(run))
+        for clips in together.values():
+            future = self._pool.submit(self._loader.samples, tuple(clips), self.epoch)
+            self._decoding |= dict.fromkeys(clips, future)
         self._begun = max(self._begun, count)
 
     def take(self, clip: int) -> Sample | InputError:
@@ -273,3 +307,16 @@ def _unwrapped(found: Sample | InputError) -> Sample:
     if isinstance(found, InputError):
         raise found
     return found
+
+
+def _make_known_to_torch() -> None:
+    """Lets PyTorch's `DataLoader` iterate over loaders, if the program has imported it."""
+    if data := sys.modules.get("torch.utils.data"):
+        data.IterableDataset.register(ClipLoader)
+
+
+def _refuse_torch_workers() -> None:
+    """Raises `ConfigError` in a worker of a `DataLoader`: each of several would bring all batches."""
+    data = sys.modules.get("torch.utils.data")
+    if data is not None and data.get_worker_info() is not None:
+        raise ConfigError("num_workers: must be 0, since the loader has threads of its own")

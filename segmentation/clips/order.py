@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from segmentation.clips.dataset import ClipDataset
 
@@ -16,15 +16,14 @@ _RUN = 48  # frames that a run spans at least: decoding them costs little more t
 
 def runs(dataset: ClipDataset, *, single: bool) -> list[tuple[int, ...]]:
     """Returns clips that are decoded together: neighbors of one video, or with `single` each clip by itself."""
-    made: list[list[int]] = []
-    for clip, (video, first) in enumerate(zip(dataset.video, dataset.first, strict=True)):
-        begun = made[-1][0] if made else None
-        near = begun is not None and dataset.video[begun] == video and first - dataset.first[begun] < _RUN
-        if near and not single:
-            made[-1].append(clip)
-        else:
-            made.append([clip])
-    return [tuple(run) for run in made]
+    most = 1 if single else -(-_RUN // dataset.step)
+    ends = np.flatnonzero(np.diff(dataset.video, append=-1)) + 1  # of the videos' clips
+    begins = [0, *ends[:-1].tolist()]
+    return [
+        tuple(range(at, min(at + most, end)))
+        for begin, end in zip(begins, ends.tolist(), strict=True)
+        for at in range(begin, end, most)
+    ]
 
 
 def order(
@@ -38,17 +37,33 @@ def order(
     if not shuffle or shuffle == "full":
         clips = np.arange(len(dataset))
         if shuffle:
-            clips = np.random.default_rng([seed, epoch]).permutation(clips)
+            clips = dice(seed, "order", epoch).permutation(clips)
         count = len(clips) // world
         own = clips[rank::world][:count] if shuffle else clips[rank * count : (rank + 1) * count]
         return own.tolist(), together
-    drawn = np.random.default_rng([seed, epoch]).permutation(len(together))
-    shares = [[together[number] for number in drawn[other::world]] for other in range(world)]
+    drawn = [together[number] for number in dice(seed, "order", epoch).permutation(len(together))]
+    shares = _shared(drawn, world)
     count = min(sum(map(len, share)) for share in shares)
-    return _pooled(shares[rank], window, np.random.default_rng([seed, epoch, rank]))[:count].tolist(), together
+    return _pooled(shares[rank], window, dice(seed, "pool", epoch, rank))[:count], together
 
 
-def _pooled(share: list[tuple[int, ...]], window: int, dice: np.random.Generator) -> NDArray[np.int64]:
+def dice(seed: int, purpose: Literal["order", "pool", "draw"], *about: int) -> np.random.Generator:
+    """Returns a generator of its own for each purpose: those of a list and of the list with a 0 behind are the same."""
+    return np.random.default_rng([("order", "pool", "draw").index(purpose) + 1, seed, *about])
+
+
+def _shared(drawn: list[tuple[int, ...]], world: int) -> list[list[tuple[int, ...]]]:
+    """Deals runs out to ranks, each to one of those that have the fewest clips."""
+    shares: list[list[tuple[int, ...]]] = [[] for _ in range(world)]
+    fewest = [(0, rank) for rank in range(world)]
+    for run in drawn:
+        count, rank = heappop(fewest)
+        shares[rank].append(run)
+        heappush(fewest, (count + len(run), rank))
+    return shares
+
+
+def _pooled(share: list[tuple[int, ...]], window: int, dice: np.random.Generator) -> list[int]:
     """Draws clips from a pool that is filled with run after run: as much chance as `window` runs hold."""
     pool: list[int] = []
     drawn: list[int] = []
@@ -62,4 +77,4 @@ def _pooled(share: list[tuple[int, ...]], window: int, dice: np.random.Generator
         place = int(dice.integers(len(pool)))
         pool[place], pool[-1] = pool[-1], pool[place]
         drawn.append(pool.pop())
-    return np.array(drawn, np.int64)
+    return drawn

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from av.filter import Graph
+from av.filter.context import FilterContext
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
@@ -17,7 +18,11 @@ from segmentation.media.input import color_of
 
 _FORMATS = {"rgb": "gbrp", "ycbcr": "yuv444p", "gray": "gray"}
 _DTYPES = ("uint8", "float16", "float32")
-_TURNS = {90: "transpose=cclock", 180: "hflip,vflip", 270: "transpose=clock"}
+TURNS: dict[int, list[tuple[str, ...]]] = {
+    90: [("transpose", "cclock")],
+    180: [("hflip",), ("vflip",)],
+    270: [("transpose", "clock")],
+}
 
 
 class Draw(NamedTuple):
@@ -26,6 +31,27 @@ class Draw(NamedTuple):
     across: float  # 0..1: where a random crop lies in the room that it has
     down: float
     flip: bool  # for outputs with `flip`
+
+
+class Window(NamedTuple):
+    """The part of an upright picture that an output shows, in pixels of the picture."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+    mirrored: bool = False  # left to right
+
+    def stored(self, size: tuple[int, int], rotation: int) -> Window:
+        """Returns the same part of the picture as it is stored. `size` is that of the upright one: height, width."""
+        if rotation == 90:
+            return Window(self.left, size[0] - self.top - self.height, self.width, self.height, self.mirrored)
+        if rotation == 180:
+            top, left = size[0] - self.top - self.height, size[1] - self.left - self.width
+            return self._replace(top=top, left=left)
+        if rotation == 270:
+            return Window(size[1] - self.left - self.width, self.top, self.width, self.height, self.mirrored)
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,19 +90,26 @@ class Output:
         if not all(self.std):
             raise ConfigError(f"std {self.std}: must not hold 0")
 
-    def window(self, size: tuple[int, int], draw: Draw) -> tuple[int, int, int, int]:
-        """Returns height, width, top and left of the part that is taken of an upright picture of this size."""
+    def window(self, size: tuple[int, int], draw: Draw, rotation: int = 0) -> Window:
+        """Returns which part is taken of an upright picture of this size (height, width).
+
+        As the picture is stored, the part begins at an even row and column: chroma stays in place, and FFmpeg's crop of
+        more than 8 bits would read halves of two samples at odd columns.
+        """
         height, width = size
+        mirrored = self.flip and draw.flip
         if self.crop is None or self.size is None:
-            return height, width, 0, 0
+            return Window(0, 0, height, width, mirrored)
         if self.scale is None:
             ratio = min(Fraction(height, self.size[0]), Fraction(width, self.size[1]))
         else:
             ratio = Fraction(min(height, width), self.scale)
-        taken = [max(1, round(side * ratio)) for side in self.size]
-        room = height - taken[0], width - taken[1]
+        rows, columns = (max(1, round(side * ratio)) for side in self.size)
         down, across = (draw.down, draw.across) if self.crop == "random" else (0.5, 0.5)
-        return *taken, round(room[0] * down), round(room[1] * across)  # type: ignore[return-value]  # four
+        drawn = Window(round((height - rows) * down), round((width - columns) * across), rows, columns, mirrored)
+        stored = drawn.stored(size, rotation)
+        even = stored._replace(top=stored.top & ~1, left=stored.left & ~1)
+        return even.stored(size[::-1] if rotation % 180 else size, -rotation % 360)
 
     def numbers(self, frames: list[NDArray[np.uint8]]) -> NDArray[np.generic]:
         """Returns frames (H, W, C) as (T, C, H, W), in the output's dtype."""
@@ -100,11 +133,12 @@ class Chain:
     def __init__(
         self, output: Output, draw: Draw, size: tuple[int, int], rotation: int = 0, *, mask: bool = False
     ) -> None:
-        """`size` of the upright picture: height, width.
+        """`size` of the upright picture: height, width. `rotation` of the video.
 
         `mask`: the frames are gray masks of it, of any size, upright, and scaled by the nearest sample.
         """
-        self._output, self._draw, self._size, self._rotation, self._mask = output, draw, size, rotation, mask
+        self._output, self._draw, self._size, self._mask = output, draw, size, mask
+        self._turned, self._rotation = rotation, 0 if mask else rotation  # of the video, and of these frames
         self._graph: Graph | None = None
         self._format: tuple[int, int, str] | None = None  # of the graph's input
 
@@ -120,33 +154,35 @@ class Chain:
         return picture if made.format.name != _FORMATS["ycbcr"] else picture.transpose(1, 2, 0)
 
     def _made(self, frame: VideoFrame) -> Graph:
-        size = self._size
-        height, width, top, left = self._output.window(size, self._draw)
+        output, size = self._output, self._size
+        window = output.window(size, self._draw, self._turned).stored(size, self._rotation)
+        sideways = self._rotation % 180 != 0
+        stored = size[::-1] if sideways else size
         graph = Graph()
-        base = frame.time_base or Fraction(1, 1000)
-        nodes = [graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=base)]
-        if not frame.format.is_rgb:
-            # Else the filters take the color for another one than the frame says, and convert it.
-            color = color_of(frame)
-            nodes.append(graph.add("setparams", f"colorspace={color.swscale}:range={color.range or LIMITED}"))
-        for step in _TURNS[self._rotation].split(",") if self._rotation else ():
-            name, _, value = step.partition("=")
-            nodes.append(graph.add(name, value or None))
-        if self._mask or (frame.width, frame.height) not in (
-            size,
-            size[::-1],
-        ):  # also frames of another size on the way
-            nodes.append(
-                graph.add("scale", f"{size[1]}:{size[0]}:flags=neighbor" if self._mask else f"{size[1]}:{size[0]}")
-            )
-        if (height, width) != size:
-            nodes.append(graph.add("crop", f"{width}:{height}:{left}:{top}:exact=1"))
-        rows, columns = self._output.size or size
+        graph.threads = 1  # several clips are made at once
+        nodes = colored(graph, frame, frame.time_base or Fraction(1, 1000))
+        if (frame.height, frame.width) != stored:  # masks, and frames of another size on the way
+            flags = ":flags=neighbor" if self._mask else ""
+            nodes.append(graph.add("scale", f"{stored[1]}:{stored[0]}{flags}"))
+        if (window.height, window.width) != stored:
+            place = f"{window.width}:{window.height}:{window.left}:{window.top}:exact=1"
+            nodes.append(graph.add("crop", place))
+        rows, columns = (output.size or size)[:: -1 if sideways else 1]
         flags = "neighbor" if self._mask else "area+accurate_rnd+full_chroma_int+full_chroma_inp"
         nodes.append(graph.add("scale", f"{columns}:{rows}:flags={flags}"))
-        if self._output.flip and self._draw.flip:
+        nodes.append(graph.add("format", _FORMATS["gray" if self._mask else output.color]))
+        nodes += [graph.add(*step) for step in TURNS.get(self._rotation, ())]  # of the small picture, which is quick
+        if window.mirrored:
             nodes.append(graph.add("hflip"))
-        nodes.append(graph.add("format", _FORMATS["gray" if self._mask else self._output.color]))
         nodes.append(graph.add("buffersink"))
         graph.link_nodes(*nodes).configure()
         return graph
+
+
+def colored(graph: Graph, frame: VideoFrame, time_base: Fraction) -> list[FilterContext]:
+    """Adds the filters at the beginning, for frames like this one. They state the color: else others convert it."""
+    nodes = [graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=time_base)]
+    if not frame.format.is_rgb:
+        color = color_of(frame)
+        nodes.append(graph.add("setparams", f"colorspace={color.swscale}:range={color.range or LIMITED}"))
+    return nodes

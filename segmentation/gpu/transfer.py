@@ -37,7 +37,8 @@ class GpuTransfer(Transfer):
         self._gpu.enter()
 
     def on_stream(self) -> AbstractContextManager[object]:
-        return torch.cuda.stream(self._gpu.stream)
+        stream: AbstractContextManager[object] = torch.cuda.stream(self._gpu.stream)
+        return stream
 
     def frames(
         self, batch: FrameBatch, memory: Memory, *, wait: bool = True, blocks: BlockPool | None = None

@@ -4,7 +4,8 @@ One line a frame, in order. Pixels are those of the upright picture at full size
 
 - `index`, and `pts` in seconds of the output
 - `classes`: the kept classes that are in the frame
-- `area` (share of the picture), `pixels` and `box` ([x, y, width, height] or null) of all kept classes together
+- `area` (share of the picture), `pixels` and `box` ([x, y, width, height] or null) of all kept classes together, and
+  with an effect on a label of its instances
 - `by_class`: the same of each class, where several are kept
 - `rle`: the mask as COCO writes it, with `--rle`
 - `instances` and `counts` where a run has them, see `instance_results.py` and `counting.py`
@@ -30,11 +31,13 @@ from numpy.typing import NDArray
 from segmentation.atomic_file import PendingFile
 from segmentation.byte_source import is_fifo, name_of
 from segmentation.config import Config
+from segmentation.effect import Effect
 from segmentation.errors import OutputError, ReaderGone, one_line
 from segmentation.frames import VideoInfo
 from segmentation.pipeline.counts import CountSink
 from segmentation.pipeline.instance_results import Coco, Mot, in_line
 from segmentation.pipeline.run_lengths import rle
+from segmentation.pipeline.selected_masks import SHOWING
 from segmentation.sinks import FinishedBatch, Sink
 
 Mask = NDArray[np.bool_]  # (h, w), upright
@@ -54,13 +57,15 @@ class ResultLines:
         self._rle = config.rle
         self._counts = counts
         self._threshold = config.threshold
+        effect = Effect.parse(config.effect)
+        self._others = bool(effect.label) and effect.kind not in SHOWING  # whether masks show all but the instances
 
     def __call__(self, batch: FinishedBatch) -> list[FrameResult]:
         frames, masks, class_map = batch.frames, batch.masks, batch.class_map
         assert masks is not None
         lines = []
         for number, (frame, mask) in enumerate(zip(frames.frames, masks, strict=True), frames.index):
-            found = mask > self._threshold
+            found = (1 - mask if self._others else mask) > self._threshold
             areas = self._areas(found, class_map, number - frames.index)
             present = [name for name, area in areas.items() if area.any()]
             line: FrameResult = {"index": number, "pts": frame.pts, "classes": present}

@@ -12,7 +12,7 @@ from segmentation.frames import MaskedBatch, Memory, Transfer
 from segmentation.stages.tracking.choice import selection
 
 _FRINGE = 7  # pixels a side of the square around a pixel whose values below the threshold go with it
-_SHOWING = ("cutout", "mask", "overlay")  # effects that show the mask: with a label, its instances
+SHOWING = ("cutout", "mask", "overlay")  # effects that show the mask: with a label, its instances
 
 KEPT = Effect("mask")  # for the masks of those who are kept
 
@@ -20,7 +20,7 @@ KEPT = Effect("mask")  # for the masks of those who are kept
 def with_selected_masks(
     batch: MaskedBatch, effect: Effect, threshold: float, transfer: Transfer, *, keeping: bool
 ) -> MaskedBatch:
-    """Returns the batch with the masks for an effect: what it leaves as it is, and for `_SHOWING` what is shown.
+    """Returns the batch with the masks for an effect: what it leaves as it is, and for `SHOWING` what is shown.
 
     Without `keeping` and without a label that is the batch itself. So it is where nobody knows what a frame shows:
     there `fail_closed.py` has put the effect everywhere.
@@ -41,5 +41,5 @@ def with_selected_masks(
         # An instance of another network may lie where the mask is low: there it is the instance's pixels.
         low = (masks <= threshold) * whole
         found = masks * soft * (1 - low) + low
-        found = 1 - found if effect.label and effect.kind not in _SHOWING else found
+        found = 1 - found if effect.label and effect.kind not in SHOWING else found
         return replace(batch, masks=found * (1 - covered) + masks * covered)

@@ -120,7 +120,7 @@ def plan_video(info: VideoInfo, target: Path, config: Config, *, recurrent: bool
     found = by_packets(info)
     if found is None:
         return replace(plan, uncut="its packets don't tell the times of all frames for certain")
-    times, keys = found
+    times, keys = found.pts, found.keys
     first, last = _stretch(times, info, config)
     if last - first < 2:
         return plan
@@ -132,7 +132,7 @@ def cut(
 ) -> Iterator[Piece]:
     """Yields the pieces of the frames `wanted`, of all that there are.
 
-    `times` and `keys` are what `by_packets` returns, and `segment` is the number of frames of a segment.
+    `times` and `keys` are those of `by_packets`, and `segment` is the number of frames of a segment.
     """
     begins = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))  # frames at which a group of pictures begins
     frames = [wanted.start, *_boundaries(times, begins, time_base, wanted), wanted.stop]

@@ -28,7 +28,7 @@ def videos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_videos_are_listed(videos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["videos", "--length", "8"]) == 0
+    assert main(["index", "videos", "--length", "8"]) == 0
     out, err = capsys.readouterr()
     assert out.splitlines() == [
         "videos/a.mp4: 40 frames of 160x96, 4 keyframes, 5 clips",
@@ -36,31 +36,20 @@ def test_videos_are_listed(videos: Path, capsys: pytest.CaptureFixture[str]) -> 
         "2 videos, 70 frames, 8 clips",
     ]
     assert "videos/notes.txt is left out" in err
-    assert main(["videos", "--length", "8", "--stride", "2", "--json"]) == 0
+    assert main(["index", "videos", "--length", "8", "--stride", "2", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [row["clips"] for row in listed["videos"]] == [2, 1] and list(listed["left_out"]) == ["videos/notes.txt"]
     assert listed["videos"][0]["seconds"] == 1.3
 
 
 def test_a_sheet_shows_clips_and_their_masks(videos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["videos/a.mp4", "--length", "8", "--size", "64x48", "--clips", "3", "-o", "sheet.png"]) == 0
+    command = ["show", "videos/a.mp4", "--length", "8", "--size", "64x48", "--clips", "3"]
+    assert main([*command, "-o", "sheet.png"]) == 0
     assert capsys.readouterr().out == "sheet.png\n"
     plain = cv2.imread("sheet.png")
     assert plain is not None and plain.shape == (3 * 52, 8 * 68, 3)
     numbered(videos / "a.masks.mkv", 40, "ffv1", pix_fmt="gray")
-    command = [
-        "videos/a.mp4",
-        "--length",
-        "8",
-        "--size",
-        "64x48",
-        "--clips",
-        "3",
-        "--masks",
-        "videos",
-        "-o",
-        "sheet.png",
-    ]
+    command = [*command, "--masks", "videos", "-o", "sheet.png"]
     assert main(command) == 1  # it exists
     assert "sheet.png" in capsys.readouterr().err
     assert main([*command, "-y"]) == 0
@@ -71,12 +60,12 @@ def test_a_sheet_shows_clips_and_their_masks(videos: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["nowhere.mp4"], 1, "nowhere.mp4"),
-        (["videos", "--length", "500"], 1, "holds no clip of 500 frames"),
-        (["videos", "--length", "0"], 2, "length 0: must be at least 1"),
-        (["videos", "--length", "8", "-o", "sheet.jpg"], 2, "a sheet is a .png"),
-        (["videos", "--length", "8", "-o", "nowhere/sheet.png"], 1, "does not exist"),
-        (["videos", "--length", "8", "--masks", "nowhere"], 1, "has no masks"),
+        (["index", "nowhere.mp4"], 1, "nowhere.mp4"),
+        (["index", "videos", "--length", "500"], 1, "holds no clip of 500 frames"),
+        (["index", "videos", "--length", "0"], 2, "length 0: must be at least 1"),
+        (["show", "videos", "--length", "8", "-o", "sheet.jpg"], 2, "a sheet is a .png"),
+        (["show", "videos", "--length", "8", "-o", "nowhere/sheet.png"], 1, "does not exist"),
+        (["index", "videos", "--length", "8", "--masks", "nowhere"], 1, "has no masks"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -90,5 +79,14 @@ def test_bad_input_is_one_line(
 
 def test_a_bad_size_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
-        main(["videos", "--size", "224"])
+        main(["show", "videos", "--size", "224", "-o", "a.png"])
     assert "give width and height in pixels" in capsys.readouterr().err
+
+
+def test_an_unknown_command_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["trancode", "videos"])
+    assert "did you mean transcode?" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="0"):
+        main([])
+    assert "transcode" in capsys.readouterr().out

@@ -1,15 +1,21 @@
 """Batches of clips: which ones, in which order, and that they are the same whatever the threads do."""
 
+import shutil
 from collections import Counter
+from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from barcode import read
-from numbered import damage, numbered
+from numbered import all_frames, damage, numbered
 
-from segmentation.clips import Batch, ClipDataset, ClipLoader, Output
+from segmentation.clips import Batch, ClipDataset, ClipLoader, Output, Window
+from segmentation.clips import loader as loader_module
+from segmentation.clips.index import VideoIndex
 from segmentation.errors import ConfigError, InputError
 
 LENGTH = 4
@@ -97,6 +103,24 @@ def test_threads_change_nothing(dataset: ClipDataset) -> None:
     assert same(*map(list, loaders))
 
 
+def test_clips_behind_one_keyframe_are_decoded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each would be decoded from the keyframe, or a video without an index from its beginning, again."""
+    for name, codec in (("a.mp4", "libx264"), ("b.avi", "mpeg4")):
+        numbered(tmp_path / name, 32, codec, options={"g": "16", "bf": "0", "sc_threshold": "0"})
+    dataset = ClipDataset([tmp_path / "a.mp4", tmp_path / "b.avi"], length=LENGTH)
+    asked: list[tuple[str, list[int]]] = []
+    inner = loader_module.decoded
+
+    def watched(index: VideoIndex, numbers: list[int], **options: Any) -> Any:
+        asked.append((Path(index.path).name, numbers))
+        return inner(index, numbers, **options)
+
+    monkeypatch.setattr(loader_module, "decoded", watched)
+    assert sorted(clips(ClipLoader(dataset, 4, outputs=SMALL, shuffle="full", ahead=3))) == list(range(16))
+    halves = [("a.mp4", list(range(16))), ("a.mp4", list(range(16, 32)))]
+    assert sorted(asked) == [*halves, ("b.avi", list(range(32)))]
+
+
 @pytest.mark.parametrize("shuffle", ["pool", "full", False])
 def test_a_loader_goes_on_where_another_stood(dataset: ClipDataset, shuffle: Any) -> None:
     def loader(**options: Any) -> ClipLoader:
@@ -123,7 +147,7 @@ def test_a_loader_goes_on_where_another_stood(dataset: ClipDataset, shuffle: Any
 def test_ranks_get_as_many_clips_and_none_twice(dataset: ClipDataset, shuffle: Any) -> None:
     loaders = [ClipLoader(dataset, 4, outputs=SMALL, shuffle=shuffle, window=2, rank=n, world=3) for n in range(3)]
     shares = [clips(loader) for loader in loaders]
-    assert len({len(share) for share in shares}) == 1 and len(shares[0]) > len(dataset) / 3 * 0.7
+    assert len({len(share) for share in shares}) == 1 and len(shares[0]) > len(dataset) / 3 * 0.8
     assert len({clip for share in shares for clip in share}) == sum(map(len, shares))
 
 
@@ -141,8 +165,10 @@ def test_damage_is_never_silent(tmp_path: Path, on_error: Any, caplog: pytest.Lo
     damage(path, 18)
     loader = ClipLoader(dataset, 5, shuffle=False, on_error=on_error)
     if on_error == "raise":
-        with pytest.raises(InputError, match=r"a\.mp4: frame \d+ can't be decoded"):
-            list(loader)
+        for _ in range(2):  # the batch that was not handed out is not behind the loader
+            with pytest.raises(InputError, match=r"a\.mp4: frame \d+ can't be decoded"):
+                list(loader)
+            assert loader.state_dict()["batch"] == 0
         return
     batches = list(loader)
     bad = set(loader.damaged)
@@ -153,26 +179,81 @@ def test_damage_is_never_silent(tmp_path: Path, on_error: Any, caplog: pytest.Lo
     assert sum("is left out" in line for line in caplog.messages) == len(bad)
 
 
-def test_masks_get_the_same_crop(tmp_path: Path) -> None:
+def test_a_batch_without_a_whole_clip(tmp_path: Path) -> None:
+    """Left out on one rank, it would keep the others waiting."""
+    dataset = ClipDataset(path := numbered(tmp_path / "a.mp4", 24, options={"g": "8", "bf": "0"}), length=8)
+    damage(path, 9)
+    assert clips(ClipLoader(dataset, 1, shuffle=False, on_error="skip")) == [0, 2]
+    with pytest.raises(InputError, match=r"no clip of a batch .*frame 9 can't be decoded"):
+        list(ClipLoader(dataset, 1, shuffle=False, on_error="repeat"))
+
+
+@pytest.fixture
+def masked(tmp_path: Path) -> ClipDataset:
     """The masks are the bars of the picture itself, at half its size."""
     numbered(tmp_path / "a.mp4", 24, options={"qp": "0"})
     (tmp_path / "masks").mkdir()
     numbered(tmp_path / "masks" / "a.segmented.masks.mkv", 24, "ffv1", size=(80, 48), pix_fmt="gray")
-    dataset = ClipDataset(tmp_path / "a.mp4", length=LENGTH, masks=tmp_path / "masks", labels=lambda path, first: first)
-    loader = ClipLoader(
-        dataset, 3, outputs={"input": Output(size=(60, 60), crop="random", flip=True, dtype="uint8", color="ycbcr")}
-    )
-    for batch in loader:
+    return ClipDataset(tmp_path / "a.mp4", length=LENGTH, masks=tmp_path / "masks")
+
+
+def test_masks_get_the_same_crop(masked: ClipDataset) -> None:
+    output = Output(size=(60, 60), crop="random", flip=True, dtype="uint8", color="ycbcr")
+    for batch in ClipLoader(masked, 3, outputs={"input": output}):
         masks = batch["masks"]
         assert masks.shape == (3, LENGTH, 60, 60) and masks.dtype == np.uint8
         for place in range(3):
             rows = slice(40, 60)  # which hold the number; the others hold the time at which each was drawn
             same = (masks[place, :, rows] > 125) == (batch["input"][place, :, 0, rows] > 125)
             assert same.mean() > 0.9
-        assert batch.labels == batch.first.tolist()
-    (tmp_path / "masks" / "a.segmented.masks.mkv").unlink()
+        assert batch.labels == []
+
+
+def test_masks_may_be_pictures(masked: ClipDataset) -> None:
+    folder = Path(masked.masks[0].path).parent / "a"
+    video = Path(masked.videos[0].path)
+    folder.mkdir()
+    for number, frame in enumerate(all_frames(Path(masked.masks[0].path)), 7):
+        cv2.imwrite(str(folder / f"50%-{number:03}.png"), frame.to_ndarray(format="gray"))
+    Path(masked.masks[0].path).rename(folder.parent / "b.masks.mkv")
+    pictures = ClipDataset(video, length=LENGTH, masks=folder.parent)
+    Path(folder.parent / "b.masks.mkv").rename(masked.masks[0].path)
+    for number in range(len(masked)):
+        first, second = (ClipLoader(one, 3, outputs=SMALL).sample(number)["masks"] for one in (masked, pictures))
+        assert np.array_equal(first, second)
+    Path(masked.masks[0].path).unlink()
+    (folder / "50%-010.png").write_bytes(b"damaged")
+    with pytest.raises(InputError, match=r"frame 3 can't be decoded"):
+        ClipLoader(pictures, 3).sample(0)
+    (folder / "50%-010.png").unlink()
+    with pytest.raises(InputError, match=r"not numbered one after the other like 50%-007\.png"):
+        ClipDataset(video, length=LENGTH, masks=folder.parent)
+    shutil.rmtree(folder)
     with pytest.raises(InputError, match="has no masks; looked for"):
-        ClipDataset(tmp_path / "a.mp4", length=LENGTH, masks=tmp_path / "masks")
+        ClipDataset(video, length=LENGTH, masks=folder.parent)
+
+
+def test_labels_may_depend_on_what_is_shown(videos: Path) -> None:
+    """Boxes, for one, have to be moved and mirrored like the picture."""
+
+    def label(path: str, first: int, windows: Mapping[str, Window]) -> tuple[str, int, Window]:
+        return Path(path).name, first, windows["input"]
+
+    dataset = ClipDataset(videos, length=LENGTH, labels=label)
+    outputs = {
+        "input": Output(size=(48, 48), scale=96, crop="random", flip=True, dtype="uint8", color="ycbcr"),
+        "whole": Output(dtype="uint8", color="ycbcr"),
+    }
+    seen = set()
+    for batch in islice(ClipLoader(dataset, 4, outputs=outputs), 5):
+        for place, (name, first, window) in enumerate(batch.labels):
+            assert (name, first) == (Path(batch.video[place]).name, batch.first[place])
+            assert batch.windows[place] == {"input": window, "whole": (0, 0, 96, 160, False)}
+            top, left, height, width, mirrored = window
+            part = batch["whole"][place, :, 0, top : top + height, left : left + width].astype(int)
+            assert abs((part[..., ::-1] if mirrored else part) - batch["input"][place, :, 0]).max() <= 1
+            seen.add(mirrored)
+    assert seen == {False, True}
 
 
 def test_masks_of_another_video_are_refused(tmp_path: Path) -> None:
@@ -186,6 +267,8 @@ def test_masks_of_another_video_are_refused(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"batch_size": 0}, "batch_size 0"),
+        ({"batch_size": 90}, "batch_size 90: an epoch has 85 clips, no batch"),
+        ({"batch_size": 50, "world": 2}, "clips for each of 2 ranks, no batch"),
         ({"rank": 2, "world": 2}, "rank 2"),
         ({"shuffle": "some"}, "shuffle 'some'"),
         ({"on_error": "ignore"}, "on_error 'ignore'"),
@@ -201,9 +284,8 @@ def test_pytorch_takes_the_batches(dataset: ClipDataset) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     loader = ClipLoader(dataset, 8, outputs=SMALL)
 
-    class Clips(torch.utils.data.IterableDataset):  # type: ignore[misc,name-defined]
-        def __iter__(self) -> Any:
-            return iter(loader)
-
-    batch = next(iter(torch.utils.data.DataLoader(Clips(), batch_size=None)))
+    batch = next(iter(torch.utils.data.DataLoader(loader, batch_size=None)))
     assert batch["input"].shape == (8, LENGTH, 3, 48, 48) and batch["input"].dtype == torch.float16
+    assert batch.clips.shape == (8,) and len(batch.video) == 8
+    with pytest.raises(ConfigError, match="num_workers: must be 0"):
+        next(iter(torch.utils.data.DataLoader(loader, batch_size=None, num_workers=1)))

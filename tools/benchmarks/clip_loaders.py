@@ -1,29 +1,33 @@
-"""Measures how many frames of random clips a loader brings, on the CPU: ours, PyAV and OpenCV as they are usually used.
+"""Measures how many frames of random clips a loader brings, on the CPU: ours, others' and pictures in files.
 
-    python tools/benchmarks/clip_loaders.py ../shared/corpus/05_default_juggle.mp4
+    python tools/benchmarks/clip_loaders.py ../shared/corpus/05_default_juggle.mp4 ../shared/corpus/04_coffee.mp4
 
-Clips of 16 frames of 1920x1080 become 224x224 RGB. Loaders take turns; each decodes all clips of the video once, in
-random order, with a thread for each core. What they bring is compared first: with the right pictures, not only as many.
+Clips of 16 frames of 1920x1080 become 224x224 RGB. Loaders take turns; each decodes all clips of the videos once, in
+random order, with a thread for each core. Each picture that they bring is first compared with all frames that FFmpeg
+decodes from the beginning: the nearest must be the wanted one, so the videos have to move. decord and torchcodec are
+measured where they are installed. Before a cold run, the kernel is asked to drop the files from its page cache. CPU
+seconds, for 1,000 frames, are those of the process with all threads.
 """
 
 import argparse
+import dataclasses
 import json
+import os
 import random
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from fractions import Fraction
-from itertools import cycle, islice
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import av
-import cv2
 import numpy as np
-from numpy.typing import NDArray
+from clip_peers import LENGTH, SIDE, Load, Pictures, of_videos, pictures_of, scaled
+from clips import make_clip
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
 
@@ -32,104 +36,140 @@ from circumstances import ROOT, circumstances
 from segmentation.clips import ClipDataset, ClipLoader, Output
 from segmentation.cores import core_count
 
-LENGTH, SIDE, SIZE = 16, 224, (1920, 1080)
-OUTPUT = {"input": Output(size=(SIDE, SIDE), dtype="uint8")}
-Pictures = NDArray[np.uint8]  # (T, 224, 224, 3)
+OUTPUT = {"input": Output(size=(SIDE, SIDE), dtype="uint8", layout="NTHWC")}
+VIDEOS = {
+    "h264, keyframes 30 apart": ("h264", 30),
+    "hevc, keyframes 30 apart": ("hevc", 30),
+    "vp9, keyframes 30 apart": ("vp9", 30),
+    "h264, one keyframe": ("h264", 9999),
+}
+Bring = Callable[[list[int]], list[Pictures]]  # clips by their numbers
 
 
-def encoded(source: str, target: Path, frames: int, distance: int) -> Path:
-    """Makes a video whose keyframes are so far apart, with three B-frames between others."""
-    with av.open(source) as container, av.open(str(target), "w") as to:
-        shown = [frame.reformat(*SIZE, "yuv420p") for frame in islice(container.decode(video=0), frames)]
-        options = {"preset": "fast", "crf": "23", "g": str(distance), "bf": "3"}
-        stream: Any = to.add_stream("libx264", rate=30, options=options)
-        (stream.width, stream.height), stream.pix_fmt = SIZE, "yuv420p"
-        for number, frame in enumerate(islice(cycle(shown), frames)):
-            frame.pts, frame.time_base, frame.pict_type = number, Fraction(1, 30), 0
-            to.mux(stream.encode(frame))
-        to.mux(stream.encode(None))
-    return target
+def ours(dataset: ClipDataset, shuffle: Any) -> Bring:
+    """Returns what brings clips in the loader's own order, or single ones as they are asked for."""
+    loader = ClipLoader(dataset, 4, outputs=OUTPUT, shuffle=shuffle, drop_last=False)
+
+    def bring(clips: list[int]) -> list[Pictures]:
+        if len(clips) < len(dataset):
+            return [loader.sample(clip)["input"].transpose(0, 2, 3, 1) for clip in clips]
+        return [clip for batch in loader for clip in batch["input"]]
+
+    return bring
 
 
-def by_pyav(path: str, first: int, pts: int) -> Pictures:
-    """Seeks to the time of the first frame, and decodes on."""
-    with av.open(path) as container:
-        stream = container.streams.video[0]
-        stream.codec_context.thread_count = 1
-        container.seek(pts, stream=stream)
-        shown = islice((frame for frame in container.decode(stream) if (frame.pts or 0) >= pts), LENGTH)
-        return np.stack([frame.reformat(SIDE, SIDE, "rgb24", interpolation="AREA").to_ndarray() for frame in shown])
+def theirs(dataset: ClipDataset, paths: list[Path], load: Load) -> Bring:
+    """Returns what brings clips from one of `paths` for each video of the dataset."""
+
+    def one(clip: int) -> Pictures:
+        video, first = int(dataset.video[clip]), dataset.numbers(clip)[0]
+        return load(str(paths[video]), first, int(dataset.videos[video].pts[first]))
+
+    def bring(clips: list[int]) -> list[Pictures]:
+        with ThreadPoolExecutor(core_count()) as pool:
+            return list(pool.map(one, clips))
+
+    return bring
 
 
-def by_opencv(path: str, first: int, pts: int) -> Pictures:
-    """Goes to the number of the first frame, and reads on."""
-    capture = cv2.VideoCapture(path, cv2.CAP_FFMPEG, [cv2.CAP_PROP_N_THREADS, 1])
-    capture.set(cv2.CAP_PROP_POS_FRAMES, first)
-    shown = [capture.read()[1] for _ in range(LENGTH)]
-    capture.release()
-    return np.stack([cv2.resize(frame, (SIDE, SIDE), interpolation=cv2.INTER_AREA)[..., ::-1] for frame in shown])
+def without_leaving_out(videos: list[Path]) -> ClipDataset:
+    """Returns clips on the way to which all pictures are decoded."""
+    dataset = ClipDataset(videos, length=LENGTH)
+    dataset.videos[:] = [dataclasses.replace(one, spare=np.zeros_like(one.spare)) for one in dataset.videos]
+    return dataset
 
 
-def loaders(dataset: ClipDataset) -> dict[str, Callable[[], int]]:
-    """Returns functions that bring each clip once, and return how many frames that were."""
-    index = dataset.videos[0]
-    clips = list(range(len(dataset)))
-    random.Random(1).shuffle(clips)
-
-    def ours(shuffle: Any) -> Callable[[], int]:
-        loader = ClipLoader(dataset, 4, outputs=OUTPUT, shuffle=shuffle, drop_last=False)
-        return lambda: sum(len(batch.clips) * LENGTH for batch in loader)
-
-    def theirs(load: Callable[[str, int, int], Pictures]) -> Callable[[], int]:
-        def run() -> int:
-            with ThreadPoolExecutor(core_count()) as pool:
-                begins = [dataset.numbers(clip)[0] for clip in clips]
-                return sum(map(len, pool.map(lambda first: load(index.path, first, int(index.pts[first])), begins)))
-
-        return run
-
-    return {"full": ours("full"), "pool": ours("pool"), "PyAV": theirs(by_pyav), "OpenCV": theirs(by_opencv)}
+def checked(bring: Bring, dataset: ClipDataset, true: list[Pictures]) -> dict[str, float]:
+    """Returns the share of pictures that are nearest to the frame which they should be, and how near, in levels."""
+    right, errors = [], []
+    for clip in range(1, len(dataset), 5):
+        frames = true[dataset.video[clip]]
+        for number, picture in zip(dataset.numbers(clip), bring([clip])[0], strict=True):
+            distances = abs(frames[:, ::4, ::4].astype(int) - picture[::4, ::4]).mean((1, 2, 3))
+            right.append(int(distances.argmin()) == number)
+            errors.append(float(abs(frames[number].astype(int) - picture).mean()))
+    return {"right_frames": round(statistics.mean(right), 3), "difference": round(statistics.mean(errors), 2)}
 
 
-def differences(dataset: ClipDataset) -> dict[str, float]:
-    """Returns by how many levels of 255 the pictures of some clips differ from ours, in the mean."""
-    found: dict[str, float] = {}
-    loader, index = ClipLoader(dataset, 1, outputs=OUTPUT), dataset.videos[0]
-    for name, load in {"PyAV": by_pyav, "OpenCV": by_opencv}.items():
-        errors = []
-        for clip in range(1, len(dataset), 5):
-            first = dataset.numbers(clip)[0]
-            own = loader.sample(clip)["input"].transpose(0, 2, 3, 1).astype(int)
-            errors.append(float(abs(load(index.path, first, int(index.pts[first])) - own).mean()))
-        found[name] = round(max(errors), 2)
+def drop_from_cache(paths: list[Path]) -> None:
+    """Asks the kernel to forget files, and folders' files."""
+    for file in (file for path in paths for file in (path.iterdir() if path.is_dir() else [path])):
+        descriptor = os.open(file, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def measured(
+    loaders: dict[str, tuple[list[Path], Bring]], dataset: ClipDataset, true: list[Pictures], repeats: int
+) -> Any:
+    """Returns frames a second, with a warm and a cold page cache, and CPU seconds of all loaders, which take turns."""
+    clips = random.Random(1).sample(range(len(dataset)), len(dataset))
+    found: dict[str, dict[str, Any]] = {
+        name: {"warm": [], "cold": [], "cpu_seconds": [], **checked(bring, dataset, true)}
+        for name, (_, bring) in loaders.items()
+    }
+    for cache, rounds in (("warm", repeats), ("cold", max(1, repeats - 1))):
+        for _ in range(rounds):
+            for name, (paths, bring) in loaders.items():
+                if cache == "cold":
+                    drop_from_cache(paths)
+                begin, cpu = time.perf_counter(), time.process_time()
+                count = sum(map(len, bring(clips)))
+                found[name][cache].append(round(count / (time.perf_counter() - begin), 1))
+                found[name]["cpu_seconds"].append(round((time.process_time() - cpu) / count * 1000, 2))
+    for name, rates in found.items():
+        for kind in ("warm", "cold", "cpu_seconds"):
+            rates[f"{kind}_median"] = round(statistics.median(rates[kind]), 2)
+        seconds = rates["cpu_seconds_median"]
+        print(f"  {name}: {rates['warm_median']} frames a second, {seconds} CPU s, {rates['right_frames']:.0%} right")
     return found
+
+
+def frames_of(video: Path) -> Pictures:
+    with av.open(str(video)) as container:
+        return np.stack([scaled(frame) for frame in container.decode(video=0)])
+
+
+def measure_all(sources: list[str], frames: int, repeats: int, peers: dict[str, Load]) -> Iterator[tuple[str, Any]]:
+    """Yields the results of each kind of video, and of pictures."""
+    for name, (codec, distance) in VIDEOS.items():
+        print(name, flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            videos = [
+                make_clip(source, frames, (1920, 1080), Path(folder), codec=codec, rate=30, gop=distance)
+                for source in sources
+            ]
+            dataset, true = ClipDataset(videos, length=LENGTH), list(map(frames_of, videos))
+            loaders = {f"ours, {shuffle}": (videos, ours(dataset, shuffle)) for shuffle in ("pool", "full")}
+            if dataset.videos[0].spare.any():
+                loaders["ours, full, all pictures"] = videos, ours(without_leaving_out(videos), "full")
+            loaders |= {peer: (videos, theirs(dataset, videos, load)) for peer, load in peers.items()}
+            yield name, measured(loaders, dataset, true, repeats)
+            if name.startswith("h264, keyframes"):
+                made = [pictures_of(video) for video in videos]
+                loaders = {}
+                for kind, (_, load) in made[0].items():
+                    paths = [of_one[kind][0] for of_one in made]
+                    loaders[kind] = paths, theirs(dataset, paths, load)
+                yield "pictures", measured(loaders, dataset, true, repeats)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("video")
-    parser.add_argument("--frames", type=int, default=600)
-    parser.add_argument("--distances", type=lambda text: list(map(int, text.split(","))), default=[30, 250])
+    parser.add_argument("videos", nargs="+")
+    parser.add_argument("--frames", type=int, default=128, help="of each video")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "clip-loaders.json")
     options = parser.parse_args()
-    results: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for distance in options.distances:
-            path = encoded(options.video, Path(folder, f"{distance}.mp4"), options.frames, distance)
-            dataset = ClipDataset(path, length=LENGTH)
-            rates: dict[str, list[float]] = {name: [] for name in loaders(dataset)}
-            for repeat in range(options.repeats + 1):
-                for name, run in loaders(dataset).items():
-                    begin = time.perf_counter()
-                    count = run()
-                    if repeat:  # the first round warms up
-                        rates[name].append(round(count / (time.perf_counter() - begin), 1))
-            fps = {name: {"median": statistics.median(found), "all": found} for name, found in rates.items()}
-            results[f"keyframes {distance} apart"] = {"fps": fps, "difference_to_ours": differences(dataset)}
-            print(distance, {name: found["median"] for name, found in fps.items()}, differences(dataset), flush=True)
+    peers = of_videos()
     about = circumstances(f"benchmarks/{Path(__file__).name}", sys.argv[1:])
-    options.output.write_text(json.dumps(about | {"clip": [LENGTH, SIDE, SIDE], "results": results}, indent=2) + "\n")
+    about["versions"] |= {peer: metadata.version(peer) for peer in ("decord", "torchcodec") if peer in peers}
+    about |= {"clip": [LENGTH, SIDE, SIDE], "frames": options.frames}
+    results: dict[str, Any] = {}
+    for name, found in measure_all(options.videos, options.frames, options.repeats, peers):
+        results[name] = found | {"load": os.getloadavg()[0]}
+        options.output.write_text(json.dumps(about | {"results": results}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

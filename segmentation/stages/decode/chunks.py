@@ -44,6 +44,10 @@ _HEVC_IRAP, _HEVC_IDR, _HEVC_RASL = range(16, 24), range(19, 21), range(8, 10)  
 BatchT = TypeVar("BatchT")
 
 
+class StreamChanges(InputError):
+    """A stream goes on with fields or in another size, which NVDEC's frames don't follow."""
+
+
 class Chunk(Generic[BatchT]):
     """Packets for one decoder, which may take them while the reader still adds some, and the batches decoded from them.
 
@@ -173,8 +177,8 @@ def read(
     """Yields the video's packets from the keyframe before the pts `first` on, for a decoder without a container.
 
     Yields all packets if `first` is `None`, or if a seek does not lead to such a keyframe. Calls `cut_short` if
-    reading ends with an error, and `damaged` for each packet that is left out because it is. Raises `InputError` where
-    a stream goes on in another size or with fields.
+    reading ends with an error, and `damaged` for each packet that is left out because it is. Raises `StreamChanges`
+    where a stream goes on in another size or with fields.
     """
     pictures: set[tuple[int, ...]] = set()  # that the first keyframe announces
     begun = False  # before, there is nothing to decode, and a session may still have the parameters of another file
@@ -214,9 +218,9 @@ def _needs_earlier_frames(codec: str, packet: VideoPacket) -> bool:
 
 
 def _check_keyframe(info: VideoInfo, data: bytes, pictures: set[tuple[int, ...]]) -> None:
-    """Raises `InputError` for a keyframe of other `pictures` than the first one's, which it adds, or with fields."""
+    """Raises `StreamChanges` for a keyframe of other `pictures` than the first one's, which it adds, or with fields."""
     if not info.interlaced and may_interlace(info.codec, data):
-        raise InputError(
+        raise StreamChanges(
             f"{info.path}: becomes interlaced on the way, and NVDEC would mix its fields; use --decode pyav"
         )
     found = h264_pictures(data) if info.codec == "h264" else set()
@@ -226,10 +230,10 @@ def _check_keyframe(info: VideoInfo, data: bytes, pictures: set[tuple[int, ...]]
         raise size_changes(info)
 
 
-def size_changes(info: VideoInfo) -> InputError:
+def size_changes(info: VideoInfo) -> StreamChanges:
     """Returns the error of a stream that goes on in another size."""
     size = f"{info.width}x{info.height}"
-    return InputError(
+    return StreamChanges(
         f"{info.path}: the picture's size changes from {size} on the way, which NVDEC's frames don't follow; use "
         "--decode pyav"
     )

@@ -8,24 +8,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames import VideoInfo
-from segmentation.stages.decode.chunks import exact_keyframe, is_hidden, read
+from segmentation.media.references import Reference, reference
+from segmentation.stages.decode.chunks import StreamChanges, exact_keyframe, is_hidden, read
 
 # Codecs with one packet for each frame, whose keyframes are known to be exact.
 _BY_PACKETS = ("h264", "hevc", "vp8", "vp9", "libdav1d", "mjpeg", "png", "ffv1", "prores")
 
 
+class PacketTimes(NamedTuple):
+    """What is known of each frame, in presentation order: arrays (frames,), times in ticks of `VideoInfo.time_base`."""
+
+    pts: NDArray[np.int64]  # rising
+    keys: NDArray[np.int64]  # pts of the keyframe at which the frame's decoding begins
+    seeks: NDArray[np.int64]  # what the container finds that keyframe by: its dts, or its pts where there are none
+    spare: NDArray[np.bool_]  # whether no other frame refers to this one
+
+
 class _Packet(NamedTuple):
     pts: int
-    dts: int
+    dts: int | None
     key: bool  # whether frames are exact from here on
+    reference: Reference
 
 
-def by_packets(info: VideoInfo) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Returns the pts of all frames, and for each the dts of the keyframe at which its decoding begins.
-
-    Both are (frames,), in ticks of `info.time_base`, and the pts rise. Returns `None` where the packets don't tell
-    them for certain. Raises `InputError`.
-    """
+def by_packets(info: VideoInfo) -> PacketTimes | None:
+    """Returns the times as the packets tell them; `None` if they don't tell for certain. Raises `InputError`."""
     if info.codec not in _BY_PACKETS or info.decoding_times or info.packed or info.gradual or info.layered:
         return None
     faults: list[None] = []
@@ -36,19 +43,28 @@ def by_packets(info: VideoInfo) -> tuple[NDArray[np.int64], NDArray[np.int64]] |
     def fault() -> None:
         faults.append(None)
 
-    for packet in read(info, None, fault, fault):
-        if packet.pts is None or packet.dts is None:
-            return None
-        made = _Packet(packet.pts, packet.dts, exact(packet))
-        if made.key:
-            keys.append(made)
-        if not (packet.is_discard or is_hidden(info.codec, packet)):
-            shown.append(made)
+    try:
+        for packet in read(info, None, fault, fault):
+            if packet.pts is None:
+                return None
+            made = _Packet(packet.pts, packet.dts, exact(packet), reference(info.codec, bytes(packet)))
+            if made.key:
+                keys.append(made)
+            if not (packet.is_discard or is_hidden(info.codec, packet)):
+                shown.append(made)
+    except StreamChanges:
+        return None
     if faults or not shown or not keys or not shown[0].key:
         return None
-    times = np.array(sorted(packet.pts for packet in shown), np.int64)
+    shown.sort(key=lambda packet: packet.pts)
+    times = np.array([packet.pts for packet in shown], np.int64)
     begins = np.array([key.pts for key in keys], np.int64)
     if (np.diff(times) <= 0).any() or (np.diff(begins) <= 0).any() or times[0] < begins[0]:
         return None
     latest = np.searchsorted(begins, times, side="right") - 1
-    return times, np.array([key.dts for key in keys], np.int64)[latest]
+    # Containers without dts, such as Matroska, find their keyframes by the pts. FFmpeg makes dts up for some packets.
+    by_dts = [key.dts for key in keys if key.dts is not None]
+    places = np.array(by_dts, np.int64) if len(by_dts) == len(keys) else begins
+    highest = max(packet.reference.layer for packet in shown)
+    spare = np.array([packet.reference == (False, highest) for packet in shown])
+    return PacketTimes(times, begins[latest], places[latest], spare)

@@ -5,6 +5,7 @@ With the same settings, encoders in different processes encode alike.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ from segmentation.rate_factor import RateFactor
 if TYPE_CHECKING:
     from segmentation.config import Config
 
+
+os.environ.setdefault("SVT_LOG", "0")  # SVT-AV1 prints to stderr by default, although its errors are raised as well
 
 _COPYING = ("libx264", "libx265")
 _LIVE_GOP = 2  # seconds between the keyframes of a live source

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -34,8 +33,6 @@ log = logging.getLogger(__name__)
 # Of these codecs FFmpeg takes one and a half threads for each core. Those of many streams are in each other's way, and
 # libx264 cuts each picture into as many slices.
 _THREADED = ("libx264", "libx265")
-
-os.environ.setdefault("SVT_LOG", "0")  # SVT-AV1 prints to stderr by default, although its errors are raised as well
 
 
 class PyAVEncoder(Encoder):

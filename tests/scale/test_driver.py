@@ -154,7 +154,7 @@ def test_a_worker_that_can_not_serve_leaves_the_work_to_others(
 
 def test_no_worker_left_is_one_error(source: Path, tmp_path: Path, with_fakes: Callable[..., Workers]) -> None:
     def gone(events: list[Event]) -> list[Event]:
-        workers._pool.left_over.clear()  # type: ignore[attr-defined]
+        workers._dispatcher._pool.left_over.clear()  # type: ignore[attr-defined]
         return [events[0], Lost("1", "died of hunger")]
 
     with with_fakes("1", gone) as workers, pytest.raises(SegmentationError, match="1 died of hunger"):

@@ -1,0 +1,222 @@
+"""Gives work to workers, and passes on to each run what they report of its video."""
+
+from __future__ import annotations
+
+import logging
+import math
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from segmentation.errors import BackendError, ConfigError, SegmentationError
+from segmentation.scale.fingerprint import differences
+from segmentation.scale.queue import Queue
+from segmentation.scale.workers import Advanced, Done, Ended, Event, Lost, Ready, Task, Unable, WorkerPool
+
+log = logging.getLogger(__name__)
+
+_POLL = 0.1  # seconds
+_WAIT = 30  # seconds without a ready worker, after which a line says so
+
+
+@dataclass(slots=True)
+class Video:
+    """A video under way: what its workers need, and what they have reported."""
+
+    task: Task
+    frames: int  # expected, 0 if unknown
+    pieces: dict[int, int]  # frames of each piece
+    arrived: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)  # Done, Ended, or an exception
+    complete: int = 0  # frames of pieces that are complete
+    partial: dict[str, int] = field(default_factory=dict)  # frames since, by worker
+    made: dict[str, int] = field(default_factory=dict)  # frames by worker, also of pieces that were lost
+    spent: dict[str, float] = field(default_factory=dict)  # seconds at work by worker
+    redone: int = 0
+
+    @property
+    def source(self) -> str:
+        return self.task.video if self.task.plan is None else self.task.plan.source
+
+    @property
+    def done(self) -> int:
+        return self.complete + sum(self.partial.values())
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Frames a second of each worker, while it was at work."""
+        return {name: round(frames / max(self.spent.get(name, 0.0), 1e-3), 2) for name, frames in self.made.items()}
+
+
+class Dispatcher:
+    """A thread that gives the pieces of all videos under way to workers."""
+
+    def __init__(self, pool: WorkerPool, *, exact: bool) -> None:
+        """`exact` leaves out workers that differ from the first one."""
+        self._exact = exact
+        self._queue = Queue()
+        self._videos: dict[str, Video] = {}
+        self._idle: set[str] = set()
+        self._began: dict[str, tuple[str, float]] = {}  # of workers at work: video, and since when
+        self._seen = time.monotonic()  # when a worker was there for the last time
+        self._reference: dict[str, str] | None = None  # fingerprint of the first worker
+        self._failure: SegmentationError | None = None  # of the last worker
+        self._lock = threading.RLock()
+        self._closed = threading.Event()
+        self._pool = pool
+        self._thread = threading.Thread(target=self._drive, name="driver of workers", daemon=True)
+        self._thread.start()
+
+    def about(self) -> str:
+        """Returns a few words on the workers, for a progress bar."""
+        with self._lock:
+            redone = self._queue.redone
+            alive = len(self._idle) + len(self._began)
+        return f"{alive} of {self._pool.size} workers" + (f", {redone} pieces redone" if redone else "")
+
+    def close(self) -> None:
+        """Ends the workers."""
+        self._closed.set()
+        self._thread.join()
+
+    @contextmanager
+    def under_way(self, video: Video, done: set[int]) -> Iterator[None]:
+        """Gives a video to the workers, and takes it from them at the end."""
+        with self._lock:
+            if not self._thread.is_alive():
+                raise self._failure or BackendError("workers: were closed")
+            if video.task.video in self._videos:
+                raise ConfigError(f"{video.task.video}: two runs at a time have this output")
+            self._videos[video.task.video] = video
+            self._queue.add(video.task.video, len(video.pieces), done)
+        try:
+            yield
+        finally:
+            self._drop(video)
+
+    def _drop(self, video: Video) -> None:
+        """Takes a video from the workers."""
+        with self._lock:
+            self.stop_workers(video)
+            self._queue.drop(video.task.video)
+            self._videos.pop(video.task.video, None)
+
+    def stop_workers(self, video: Video) -> bool:
+        """Asks the workers that are at work on a video to end. Returns whether there are any."""
+        with self._lock:
+            workers = [worker for worker, (name, _) in self._began.items() if name == video.task.video]
+            for worker in workers:
+                self._pool.stop(worker)
+            return bool(workers)
+
+    # The rest is called on the driver's thread.
+
+    def _drive(self) -> None:
+        try:
+            while not self._closed.is_set():
+                for event in self._pool.events(_POLL):
+                    with self._lock:
+                        self._handle(event)
+                with self._lock:
+                    self._give_work()
+        except Exception as exc:
+            with self._lock:
+                self._fail_all(exc)
+        finally:
+            self._pool.close()
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Ready(worker, fingerprint):
+                if self._fits(worker, fingerprint):
+                    self._idle.add(worker)
+            case Unable(worker, error):
+                log.warning("%s can't serve: %s", worker, error)
+                self._failure = error
+            case Advanced(worker, name, frames):
+                if (video := self._videos.get(name)) is not None:
+                    video.partial[worker] = video.partial.get(worker, 0) + frames
+                    video.made[worker] = video.made.get(worker, 0) + frames
+            case Done(worker, name, piece):
+                self._take(event, self._queue.done(worker, name, piece))
+            case Ended(worker, name, error, report):
+                self._end_task(worker, failed=error is not None)
+                self._idle.add(worker)
+                if error is not None:
+                    self._fail(self._queue.failed(worker, str(error)), error)
+                elif report is not None and self._queue.done(worker, name, 0):
+                    self._videos[name].arrived.put(event)
+            case Lost(worker, reason):
+                log.warning("%s %s", worker, reason)
+                self._end_task(worker, failed=True)
+                self._idle.discard(worker)
+                error = SegmentationError(f"{worker} {reason}")
+                self._failure = error
+                self._fail(self._queue.lost(worker, str(error)), error)
+
+    def _fits(self, worker: str, fingerprint: dict[str, str]) -> bool:
+        """Compares a worker with the first one. Returns whether it may serve."""
+        if self._reference is None:
+            self._reference = fingerprint
+        found = differences(self._reference, fingerprint) if self._exact else ""
+        if found:
+            self._failure = BackendError(f"{worker} differs from the first one ({found}), and is left out (--exact)")
+            log.warning("%s", self._failure)
+            self._pool.dismiss(worker)
+        return not found
+
+    def _take(self, event: Done, first: bool) -> None:
+        video = self._videos.get(event.video)
+        if video is not None:
+            video.partial.pop(event.worker, None)
+            if first:
+                video.complete += video.pieces[event.piece]
+                video.arrived.put(event)
+
+    def _end_task(self, worker: str, *, failed: bool) -> None:
+        """Notes that a worker is not at work any more."""
+        name, since = self._began.pop(worker, ("", 0.0))
+        if (video := self._videos.get(name)) is not None:
+            video.partial.pop(worker, None)
+            video.redone += failed
+            video.spent[worker] = video.spent.get(worker, 0.0) + time.monotonic() - since
+
+    def _fail(self, failed: tuple[str, str] | None, error: SegmentationError) -> None:
+        """Ends a video that has failed for good."""
+        if failed is not None and (video := self._videos.get(failed[0])) is not None:
+            video.arrived.put(type(error)(f"{video.source}: {failed[1]}"))
+            self._drop(video)
+
+    def _fail_all(self, error: Exception) -> None:
+        self._failure = error if isinstance(error, SegmentationError) else SegmentationError(str(error))
+        for video in list(self._videos.values()):
+            video.arrived.put(error)
+            self._drop(video)
+
+    def _say_if_none_is_ready(self) -> None:
+        """Says once that videos wait because no worker is ready, such as for room in a cluster."""
+        now = time.monotonic()
+        if self._idle or self._began or not self._videos:
+            self._seen = now
+        elif now - self._seen > _WAIT:
+            log.warning("no worker has been ready for %d s; waiting", _WAIT)
+            self._seen = math.inf
+
+    def _give_work(self) -> None:
+        """Gives work to idle workers."""
+        if not self._pool.left and self._videos:
+            self._fail_all(self._failure or BackendError("workers: none is left"))
+        self._say_if_none_is_ready()
+        for worker in sorted(self._idle):
+            work, shortened = self._queue.next(worker)
+            if work is None:
+                continue
+            if shortened is not None:
+                self._pool.shorten(*shortened)
+            video = self._videos[work.video]
+            self._pool.start(worker, replace(video.task, begin=work.begin, end=work.end))
+            self._began[worker] = work.video, time.monotonic()
+            self._idle.discard(worker)

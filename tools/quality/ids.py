@@ -32,7 +32,6 @@ import numpy as np
 from contact_sheet import pictures
 from crossings import write
 from numpy.typing import NDArray
-from trackeval.metrics import CLEAR, HOTA, Identity
 
 from segmentation.config import Config
 from segmentation.frames import HostTransfer, MaskedBatch, VideoInfo
@@ -124,6 +123,8 @@ def similarities(
 
 def judged(compared: Sequence[tuple[list[int], list[int], NDArray[np.float64]]]) -> dict[str, Any]:
     """Returns the sums of a clip from which the measures of several clips follow, by TrackEval."""
+    from trackeval.metrics import CLEAR, HOTA, Identity  # only here: --help needs none
+
     numbers: list[dict[int, int]] = [{}, {}]
     gt, given, scores = [], [], []
     for people, ids, both in compared:
@@ -164,6 +165,8 @@ def _matched(one: tuple[list[int], list[int], NDArray[np.float64]]) -> dict[int,
 
 def summary(results: dict[str, dict[str, Any]]) -> dict[str, float]:
     """Returns the measures of all clips together."""
+    from trackeval.metrics import CLEAR, HOTA, Identity
+
     parts = list(results.values())
     quiet = {"PRINT_CONFIG": False}
     hota = HOTA().combine_sequences({str(k): part["HOTA"] for k, part in enumerate(parts)})

@@ -49,6 +49,7 @@ def test_streams_come_and_go_while_the_command_runs(tmp_path: Path, monkeypatch:
         until(process, lambda: states(port) == {"hall": "up"})
         assert ask(port, "streams", {"name": "gate", "address": gate.url()}) == {"done": True}
         until(process, lambda: states(port) == {"hall": "up", "gate": "up"})
+        until(process, lambda: all(one["shown"] for one in ask(port, "streams")))  # else nothing is written
         assert ask(port, "streams/hall", method="DELETE") == {"done": True}
         until(process, lambda: states(port) == {"hall": "ended", "gate": "up"})
         again = {"name": "hall", "address": hall.url()}

@@ -148,7 +148,10 @@ class Within:
 
 
 def _with_children(frame: FrameInstances, answers: Mapping[int, _Answer]) -> FrameInstances:
-    """Returns a frame with what was found within its instances, which takes its pixels from theirs."""
+    """Returns a frame with what was found within its instances: boxes, but for the pixels of other instances.
+
+    They hold the background too. A mask often lacks the edge of a face, and an effect on faces must not show it.
+    """
     instances, label_map = list(frame.instances), frame.label_map.copy()
     height, width = label_map.shape
     for number, answer in answers.items():
@@ -170,7 +173,7 @@ def _with_children(frame: FrameInstances, answers: Mapping[int, _Answer]) -> Fra
             )
             pixels = box_pixels(np.array([left * width, top * height, right * width, bottom * height]), (height, width))
             part = label_map[pixels]
-            part[part == number] = len(instances)
+            part[(part == number) | (part == 0)] = len(instances)
     return replace(frame, instances=tuple(instances), label_map=label_map)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from segmentation.effect import Effect
 from segmentation.frames import MaskedBatch, Memory, Transfer
-from segmentation.stages.tracking.choice import selection
+from segmentation.stages.tracking.choice import selection, within
 
 _FRINGE = 7  # pixels a side of the square around a pixel whose values below the threshold go with it
 SHOWING = ("cutout", "mask", "overlay")  # effects that show the mask: with a label, its instances
@@ -34,12 +34,12 @@ def with_selected_masks(
     unknown = np.array([frame.unknown for frame in batch.instances], np.float32)[:, None, None]
     masks, count = batch.masks, len(batch)
     memory: Memory = "host" if isinstance(masks, np.ndarray) else "cuda"
-    parts = ((near > 0) & ~taken, chosen, unknown)
+    found_within = np.stack([within(frame, effect.label, keeping=keeping) for frame in batch.instances])
+    parts = ((near > 0) & ~taken, found_within, unknown)
     soft, whole, covered = (transfer.rows(part.astype(np.float32), memory, count) for part in parts)
     with transfer.on_stream():
         masks = masks[:count]
-        # An instance of another network may lie where the mask is low: there it is the instance's pixels.
-        low = (masks <= threshold) * whole
+        low = (masks <= threshold) * whole  # the first network's mask says nothing of them
         found = masks * soft * (1 - low) + low
         found = 1 - found if effect.label and effect.kind not in SHOWING else found
         return replace(batch, masks=found * (1 - covered) + masks * covered)

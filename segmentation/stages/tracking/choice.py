@@ -72,3 +72,9 @@ def selection(frame: FrameInstances, label: str, *, keeping: bool) -> NDArray[np
         if label and one.within and not (keeping and one.kept):  # what was found within another took pixels from it
             chosen[number] = chosen[number] or chosen[one.within - 1]
     return np.array([False, *chosen])[frame.label_map]
+
+
+def within(frame: FrameInstances, label: str, *, keeping: bool) -> NDArray[np.bool_]:
+    """Returns the pixels (h, w) of those instances of `selection` that another network has found within others."""
+    chosen = [bool(one.within) and one.label == label and not (keeping and one.kept) for one in frame.instances]
+    return np.array([False, *chosen])[frame.label_map]

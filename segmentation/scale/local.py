@@ -107,7 +107,7 @@ class LocalWorkers(WorkerPool):
         # -P as for the encoders' process: no module of the current folder is imported.
         command = [sys.executable, "-P", "-m", "segmentation.scale.worker", str(theirs.fileno())]
         try:
-            with theirs, _on_cores(_share(place, self.size)):
+            with theirs, _on_share_of_cores(place, self.size):
                 popen = subprocess.Popen(
                     command,
                     pass_fds=[theirs.fileno()],
@@ -183,10 +183,13 @@ def _share(place: int, workers: int) -> set[int]:
 
 
 @contextmanager
-def _on_cores(cores: set[int]) -> Iterator[None]:
-    """Lets processes that this thread starts meanwhile run on these cores alone."""
+def _on_share_of_cores(place: int, workers: int) -> Iterator[None]:
+    """Lets processes that this thread starts meanwhile run on one worker's cores alone, where the system has that."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
+    os.sched_setaffinity(0, _share(place, workers))
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,12 @@ from paths import ROOT, SAMPLE, SHARED
 from videos import repeated
 
 import segmentation  # noqa: F401 - before any test imports onnxruntime: switches its telemetry off
+
+
+def pytest_configure() -> None:
+    """Lets the tests interrupt themselves, and what they start: shells let background jobs ignore SIGINT."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -20,8 +20,8 @@ from segmentation.cli.arguments import config_from, make_parser, parse
 from segmentation.cli.main import main
 
 REPORT = (
-    "input output also frames damaged inferred received dropped reconnects latency counts complete seconds fps "
-    "plan stages verified"
+    "input output also frames damaged inferred received dropped reconnects repeated unsent latency counts complete "
+    "seconds fps plan stages workers redone verified"
 ).split()
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -46,24 +45,20 @@ class Program(subprocess.Popen[str]):
 
 def start(*arguments: str | Path, cwd: Path | None = None, before: str = "") -> Program:
     """Starts the program, after the statements `before` in the same process, and returns while it runs."""
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may be run in the background
-    try:
-        return Program(
-            [*after(before), "-m", "segmentation", *map(str, arguments)],
-            cwd=cwd,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-                "COLUMNS": "500",
-                "TERM": "dumb",
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    finally:
-        signal.signal(signal.SIGINT, handler)
+    return Program(
+        [*after(before), "-m", "segmentation", *map(str, arguments)],
+        cwd=cwd,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "COLUMNS": "500",
+            "TERM": "dumb",
+        },
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 @contextmanager

@@ -1,16 +1,18 @@
 """A command's inputs, one after the other or several at a time, and what is said about each."""
 
+from __future__ import annotations
+
 import json
 import logging
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from segmentation.cli.console import Stdout, exhausted, fail, failure, say
 from segmentation.cli.jobs import Job
@@ -21,7 +23,9 @@ from segmentation.errors import ConfigError, SegmentationError
 from segmentation.media.live_address import source_label
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.session import Segmenter
-from segmentation.scale.driver import Workers
+
+if TYPE_CHECKING:
+    from segmentation.scale.driver import Workers
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +73,7 @@ class Batch:
     skip_existing: bool = False
     quiet: bool = False
     timeout: float | None = None  # seconds for each input
+    about: Callable[[], str] | None = None  # a few words for the progress bar
     announced: threading.Event = field(default_factory=threading.Event)
     _waiting: deque[Job] = field(default_factory=deque)
     _jobs: list[Job] = field(default_factory=list)  # all so far
@@ -81,8 +86,7 @@ class Batch:
         codes: list[int] = []
         self._jobs += jobs
         self._waiting += jobs
-        about = self.segmenter.about if isinstance(self.segmenter, Workers) else None
-        with BatchProgress([job.source for job in jobs], quiet=self.quiet, about=about) as self._progress:
+        with BatchProgress([job.source for job in jobs], quiet=self.quiet, about=self.about) as self._progress:
             for outcome in self._outcomes(missing, self._progress):
                 outcomes.append(outcome)
                 codes.append(self._tell(outcome))

@@ -1,5 +1,7 @@
 """The command line `python -m segmentation`: processes all inputs on one session, returns the exit code."""
 
+from __future__ import annotations
+
 import argparse
 import gc
 import json
@@ -11,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from segmentation.access import access_of
 from segmentation.atomic_file import discard_all
@@ -33,7 +35,9 @@ from segmentation.pipeline.output_paths import NAME, check_live
 from segmentation.pipeline.plan import make_plan
 from segmentation.pipeline.session import Segmenter
 from segmentation.pipeline.status_server import Control, StatusServer
-from segmentation.scale.driver import Workers
+
+if TYPE_CHECKING:
+    from segmentation.scale.driver import Workers
 
 
 def command() -> NoReturn:
@@ -92,9 +96,8 @@ def _process(
     """Processes all jobs, or those before a signal; returns the exit code."""
     codes: list[int] = []
     with finish_on_signals() as received, suppress(KeyboardInterrupt):
-        segmenter: Segmenter | Workers
         try:
-            segmenter = Workers(options.workers, config, exact=options.exact) if options.workers else Segmenter(config)
+            segmenter = _session(options, config)
         except SegmentationError as exc:
             return fail(exc)
         batch = Batch(
@@ -106,6 +109,7 @@ def _process(
             skip_existing=options.skip_existing,
             quiet=options.quiet,
             timeout=options.timeout,
+            about=None if isinstance(segmenter, Segmenter) else segmenter.about,
         )
         try:
             with _status(options, config, batch):
@@ -118,9 +122,18 @@ def _process(
     return received.exit_code or next((code for code in codes if code), 0)
 
 
+def _session(options: argparse.Namespace, config: Config) -> Segmenter | Workers:
+    """Returns what runs the jobs. Raises `SegmentationError`."""
+    if not options.workers:
+        return Segmenter(config)
+    from segmentation.scale.driver import Workers  # starts without workers need not wait for it
+
+    return Workers(options.workers, config, exact=options.exact)
+
+
 def _at_a_time(segmenter: Segmenter | Workers, config: Config, jobs: Sequence[Job]) -> int:
     """Returns how many inputs are under way at a time. Workers need some that wait for them."""
-    if isinstance(segmenter, Workers):
+    if not isinstance(segmenter, Segmenter):
         return 2 * segmenter.size
     # No live source ends by itself, so that others would wait for ever.
     return max(jobs_at_a_time(config), sum(is_live(job.source) for job in jobs))

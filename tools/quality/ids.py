@@ -37,11 +37,11 @@ from segmentation.config import Config
 from segmentation.frames import HostTransfer, MaskedBatch, VideoInfo
 from segmentation.instances import FrameInstances
 from segmentation.media.input import probe, working_format
-from segmentation.pipeline.instance_steps import Tracking
 from segmentation.pipeline.mask_stages import MaskStages
 from segmentation.pipeline.plan import make_plan
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.threads import Overlap
+from segmentation.pipeline.tracking_steps import Tracking
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from circumstances import circumstances

@@ -21,7 +21,9 @@ def numbered(
 ) -> Path:
     """Makes a video of `count` frames that carry their numbers. `times` in 30ths of a second; by default one each."""
     with av.open(str(path), "w") as container:
-        stream: Any = container.add_stream(codec, rate=30, options=options or {})
+        # The bar code holds the time too, which must not decide where x264 sees a cut.
+        cuts = {"sc_threshold": "0"} if codec == "libx264" else {}
+        stream: Any = container.add_stream(codec, rate=30, options=cuts | (options or {}))
         stream.width, stream.height = size
         stream.pix_fmt = pix_fmt
         stream.codec_context.time_base = Fraction(1, 30)

@@ -286,7 +286,7 @@ def test_the_gpus_times_are_on_a_track_of_their_own(tmp_path: Path) -> None:
         for i in range(20):
             clock.stage("infer", FrameBatch(frames=(), index=16 * i, number=i), FakeStage())
         gpu.passed = True
-        assert clock.totals()["infer"] == pytest.approx(20 * 0.005, rel=0.5)
+        assert 0.05 <= clock.totals()["infer"] < 1  # 20 times 5 ms, on a machine that may be busy
         trace.finish()
     everything = events(tmp_path / "a.json")
     host, device = ([e for e in spans(everything, "infer") if e["cat"] == kind] for kind in ("host", "gpu"))

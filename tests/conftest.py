@@ -49,6 +49,12 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return repeated(SAMPLE, tmp_path_factory.mktemp("people") / "people.mp4", 2)
 
 
+@pytest.fixture(scope="session")
+def long_people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `people`, with 1200 frames: a signal after its first frame is written comes before its last is read."""
+    return repeated(SAMPLE, tmp_path_factory.mktemp("long") / "people.mp4", 8)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where engines go, instead of among the user's."""

@@ -184,8 +184,8 @@ def test_the_suffix_decides_what_a_codec_takes(
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
-def test_a_signal_leaves_a_playable_file(number: int, code: int, suffix: str, people: Path, tmp_path: Path) -> None:
-    source, target = people, tmp_path / f"out{suffix}"
+def test_a_signal_leaves_a_playable_file(number: int, code: int, suffix: str, long_people: Path, tmp_path: Path) -> None:
+    source, target = long_people, tmp_path / f"out{suffix}"
     with running(tmp_path, source, "-o", target, "--quality", "high") as process:
         process.send_signal(number)
         _, stderr = process.communicate(timeout=TIMEOUT)
@@ -194,7 +194,7 @@ def test_a_signal_leaves_a_playable_file(number: int, code: int, suffix: str, pe
     assert all("another Ctrl-C ends at once" in line for line in advice), stderr
     assert said.startswith(f"{target}: stopped, "), stderr
     after = times(target)
-    assert 0 < len(after) < 300 and f"stopped, {len(after)} frames" in stderr
+    assert 0 < len(after) < 1200 and f"stopped, {len(after)} frames" in stderr
     assert same_times(after, times(source, limit=len(after)), Fraction(1, 1000))
     sound = packets(target, "audio")
     assert same_packets(sound, packets(source, "audio")[: len(sound)])
@@ -202,10 +202,10 @@ def test_a_signal_leaves_a_playable_file(number: int, code: int, suffix: str, pe
     assert names(tmp_path) == {target.name}
 
 
-def test_the_second_signal_ends_at_once(people: Path, tmp_path: Path) -> None:
+def test_the_second_signal_ends_at_once(long_people: Path, tmp_path: Path) -> None:
     """The first one would wait for what x265 has begun, some seconds."""
     slow = ("-o", tmp_path / "out.mkv", "--codec", "hevc", "--quality", "0")
-    with running(tmp_path, people, *slow) as process:
+    with running(tmp_path, long_people, *slow) as process:
         process.send_signal(signal.SIGINT)
         time.sleep(0.05)  # two signals at one moment are one
         process.send_signal(signal.SIGTERM)

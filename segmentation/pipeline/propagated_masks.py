@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from segmentation.config import Config
-from segmentation.errors import ConfigError
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory
 from segmentation.live_frames import LiveFrames
 from segmentation.models.model import Model
@@ -202,16 +201,12 @@ def network_masks(
 ) -> NetworkMasks:
     """Returns the source of masks for `config.interval`, which of a `live` source may rise under overload.
 
-    Raises `ConfigError` for an interval with a network that carries states from frame to frame or finds single things.
+    The plan has refused an interval with networks that carry states or find single things.
     """
     smoothing = make_smoothing(parts["infer"].memory, model, config, gpu)
     governed = governor(live, parts["infer"], model, config)
     if not config.interval and governed is None:
         return NetworkMasks(smoothing=smoothing, **parts)
-    if model.form.recurrent:
-        raise ConfigError(f"interval {config.interval}: {model.name} carries states from frame to frame; leave it out")
-    if model.detection is not None:
-        raise ConfigError(f"interval {config.interval}: {model.name} finds single things, frame by frame; leave it out")
     return PropagatedMasks(
         smoothing=smoothing,
         propagation=_propagation(parts["infer"].memory, model, gpu),

@@ -35,6 +35,7 @@ TRACKERS = ("none", "fast", "balanced", "accurate")
 RATE = GOP = 30  # frames of the clip in a second, and from keyframe to keyframe
 WARM_UP = 16  # frames of each stream, before what is measured
 Figures = dict[str, Any]
+Marks = list[tuple[int, float]]  # frames done, and when
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def add_options(parser: ArgumentParser, results: Path) -> None:
     parser.add_argument("--trackers", type=lambda text: text.split(","), default=list(TRACKERS))
     parser.add_argument("--models", type=Path, help="folder of the two networks of faces; without it, people alone")
     parser.add_argument("--size", type=lambda text: tuple(map(int, text.split("x"))), default=(1920, 1080))
-    parser.add_argument("--frames", type=int, default=300, help="of each stream (default: 300)")
+    parser.add_argument("--frames", type=int, default=300, help="of each stream, several batches (default: 300)")
     parser.add_argument("--seconds", type=float, default=60.0, help="of the video, for the error (default: 60)")
     parser.add_argument("--model", default="person")
     parser.add_argument("--preset", default="ultrafast")
@@ -89,7 +90,7 @@ def measure(options: Namespace) -> Figures:
                 if networks == ONE:
                     errors = accuracy(segmenter, options, folder)
                 for _, cell in product(range(options.repeats), cells(options, networks)):
-                    run(segmenter, clip, cell, WARM_UP, folder)
+                    process(segmenter, clip, cell, WARM_UP, folder)
                     result = run(segmenter, clip, cell, options.frames, folder)
                     found.setdefault(cell, []).append(result)
                     print(f"  {cell}: {result['fps']:.1f}", file=sys.stderr)
@@ -106,36 +107,42 @@ def measure(options: Namespace) -> Figures:
     }
 
 
-def run(segmenter: Segmenter, clip: Path, cell: Cell, frames: int, folder: Path) -> Figures:
+def process(segmenter: Segmenter, clip: Path, cell: Cell, frames: int, folder: Path) -> list[tuple[Report, Marks]]:
     """Processes all streams of a cell at once, each from another frame on: cameras' keyframes do not coincide."""
     ready = threading.Barrier(cell.streams)
     track = {} if cell.track == "none" else {"track": cell.track}
     options: Figures = {"interval": cell.interval, "max_frames": frames, "overwrite": True, **track}
-    marks: list[list[tuple[int, float]]] = [[] for _ in range(cell.streams)]
-    reports: list[Report] = []
 
-    def stream(number: int) -> Report:
+    def stream(number: int) -> tuple[Report, Marks]:
         def note(count: int, _: int) -> None:
-            marks[number].append((count, time.perf_counter()))
+            marks.append((count, time.perf_counter()))
 
+        marks: Marks = []
         ready.wait()
         start = number * GOP // cell.streams / RATE
-        return segmenter.run(clip, folder / f"{number}.mkv", start=start, progress=note, **options)
+        return segmenter.run(clip, folder / f"{number}.mkv", start=start, progress=note, **options), marks
+
+    with ThreadPoolExecutor(cell.streams) as pool:
+        return list(pool.map(stream, range(cell.streams)))
+
+
+def run(segmenter: Segmenter, clip: Path, cell: Cell, frames: int, folder: Path) -> Figures:
+    """Returns the figures of a cell."""
+    done: list[tuple[Report, Marks]] = []
 
     def work() -> int:
-        with ThreadPoolExecutor(cell.streams) as pool:
-            reports.extend(pool.map(stream, range(cell.streams)))
-        return sum(report.frames for report in reports)
+        done.extend(process(segmenter, clip, cell, frames, folder))
+        return sum(report.frames for report, _ in done)
 
     result = measured(work)
-    rates = [steady_rate(each) for each in marks]
+    rates = [steady_rate(marks) for _, marks in done]
     return {
         "fps": round(fmean(rates), 2),  # of a stream
         "least": round(min(rates), 2),
         "cpu_seconds_per_1000_frames": round(result["cpu"], 2),
         "peak_memory_mib": round(result["peak"]),
-        "share_inferred": round(sum(report.inferred for report in reports) / result["frames"], 3),
-        "plan": reports[0].plan,
+        "share_inferred": round(sum(report.inferred for report, _ in done) / result["frames"], 3),
+        "plan": done[0][0].plan,
     }
 
 

@@ -148,11 +148,14 @@ class LiveFrames:
         with self._changed:
             return not (self.up or self.ended or self.closed.is_set() or self._waiting)
 
-    @property
-    def pausing(self) -> bool:
-        """Returns whether no frame waits, and none has come for `max_delay` seconds, or the source is lost."""
+    def pausing(self, usual: float) -> bool:
+        """Returns whether no frame waits, and the source is lost or silent.
+
+        Silent is one that has sent nothing for `max_delay` seconds, and for `usual` seconds, by which frames are apart.
+        """
         with self._changed:
-            return self.lost or not (self._waiting or time.monotonic() - self._newest < self._max_delay)
+            silence = time.monotonic() - self._newest
+            return self.lost or not (self._waiting or silence < max(self._max_delay, usual))
 
     def counts(self) -> LiveCounts:
         """Returns the figures of this moment."""

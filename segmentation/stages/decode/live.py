@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _HELD = 8  # frames that the stages may hold: smoothing waits for two later ones
 _GRACE = 0.2  # seconds that the last frames of `config.duration` may come late
 _STEP = Fraction(1, 1000)  # seconds: the tick of Matroska
+_STEPS = 3  # times the usual distance of frames that a silence takes at least: a slow camera does not pause
 _POLL = 0.05  # seconds between checks whether the source pauses
 
 
@@ -69,7 +70,7 @@ class LiveDecoder(PyAVDecoder):
             taken = live.take(most, stop, self._patience(deadline), self._held)
             self.damaged = live.damaged
             if not taken and self._goes_on(deadline):
-                if live.pausing and not self._pausing:
+                if not self._pausing and live.pausing(_STEPS * repeats.step):
                     self._pausing = True
                     yield FrameBatch(frames=(), index=self._index, number=self._number)
                 if repeats.wanted and live.lost and begin is not None:

@@ -58,6 +58,16 @@ def test_silence_is_a_pause_though_the_source_is_up() -> None:
     assert len(next(found)) == 0 and time.monotonic() - begin >= 0.2
 
 
+def test_a_slow_camera_does_not_pause_between_its_frames() -> None:
+    frames = ring(max_delay=1.0)
+    found = batches(frames)
+    for number in range(3):
+        put(frames, 100.0 + 0.5 * number)
+        newest = time.monotonic()
+        assert len(next(found)) == 1
+    assert len(next(found)) == 0 and time.monotonic() - newest >= 1.5
+
+
 @pytest.mark.parametrize("late", [0.0, 0.0004])
 def test_a_frame_behind_a_repeated_one_has_a_time_of_its_own_in_any_container(late: float) -> None:
     frames = ring()

@@ -188,7 +188,10 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameBatch:
-    """Successive frames of one stream, all of one size and format, in presentation order."""
+    """Successive frames of one stream, all of one size and format, in presentation order.
+
+    A batch without frames is a pause of a live source: what waits for later frames is to come out without them.
+    """
 
     frames: tuple[Frame, ...]
     index: int  # number of the first frame, counted from the first frame that is put out

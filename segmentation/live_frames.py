@@ -77,6 +77,7 @@ class LiveFrames:
         self._max_delay = max_delay
         self._waiting: deque[LiveFrame] = deque()
         self._bytes = 0
+        self._newest = self._begun  # when the newest frame was put in
         self._changed = threading.Condition()
 
     def put(self, frame: LiveFrame) -> None:
@@ -85,6 +86,7 @@ class LiveFrames:
             if self.closed.is_set():
                 return
             self.received += 1
+            self._newest = time.monotonic()
             self._waiting.append(frame)
             self._bytes += frame.size
             self._drop_late()
@@ -145,6 +147,15 @@ class LiveFrames:
         """Returns whether the source is being connected to again, with no frame left that waits."""
         with self._changed:
             return not (self.up or self.ended or self.closed.is_set() or self._waiting)
+
+    def pausing(self, usual: float) -> bool:
+        """Returns whether no frame waits, and the source is lost or silent.
+
+        Silent is one that has sent nothing for `max_delay` seconds, and for `usual` seconds, by which frames are apart.
+        """
+        with self._changed:
+            silence = time.monotonic() - self._newest
+            return self.lost or not (self._waiting or silence < max(self._max_delay, usual))
 
     def counts(self) -> LiveCounts:
         """Returns the figures of this moment."""

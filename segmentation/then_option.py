@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from segmentation.errors import ConfigError
+from segmentation.errors import ConfigError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,4 +43,17 @@ def parse_all(texts: Sequence[str]) -> tuple[Then, ...]:
             raise ConfigError(f"then: two networks are called {network.name!r}; give each a name of its own")
         if network.parent.partition(":")[0] in {other.name for other in networks[number:]}:
             raise ConfigError(f"then: {network.name} looks at {network.parent}, which is found later; put it first")
+    return networks
+
+
+def networks_on(texts: Sequence[str], labels: Sequence[str]) -> tuple[Then, ...]:
+    """Returns the networks in their order, on what is found of `labels`. Raises `ConfigError`."""
+    networks, known = parse_all(texts), list(labels)
+    for then in networks:
+        if then.parent not in known and then.parent.partition(":")[0] not in known:
+            proposal = did_you_mean(then.parent, known)
+            raise ConfigError(
+                f"then {then.name}: nothing is called {then.parent!r}; choose from {', '.join(known)}{proposal}"
+            )
+        known.append(then.name)
     return networks

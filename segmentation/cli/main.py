@@ -30,11 +30,14 @@ from segmentation.errors import ConfigError, SegmentationError, hide_secrets
 from segmentation.media.live import probe_any
 from segmentation.media.live_address import is_live, named
 from segmentation.models.model import load_model
+from segmentation.models.secondary import SecondaryNetwork
 from segmentation.pipeline.machine import machine
 from segmentation.pipeline.output_paths import NAME, check_live
 from segmentation.pipeline.plan import make_plan
 from segmentation.pipeline.session import Segmenter
 from segmentation.pipeline.status_server import Control, StatusServer
+from segmentation.stages.masks.saved import about_masks
+from segmentation.then_option import networks_on
 
 if TYPE_CHECKING:
     from segmentation.scale.driver import Workers
@@ -169,7 +172,7 @@ def _inputs(options: argparse.Namespace) -> Inputs:
 
 
 def _plan(config: Config, options: argparse.Namespace) -> str:
-    """Returns the implementation of each stage, for the first input if one is given, as text or as JSON."""
+    """Returns what would serve each stage, for the first input if one is given, as text or as JSON."""
     info = None
     if options.inputs:
         inputs = _inputs(options)
@@ -182,5 +185,7 @@ def _plan(config: Config, options: argparse.Namespace) -> str:
         if info.live is not None:
             info.live.close()
     model = load_model(config, info) if config.masks is None else None
-    plan = make_plan(config, info, model=model)
+    labels = model.kept if model is not None else about_masks(str(config.masks)).classes
+    secondary = tuple(map(SecondaryNetwork, networks_on(config.then, labels)))
+    plan = make_plan(config, info, model=model, secondary=secondary)
     return json.dumps(plan.names()) if options.json else "\n".join([*machine(config), str(plan)])

@@ -87,7 +87,8 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
         if info.stream is not None:
             info.stream.expect(1)
         model = resources.model(info)
-        plan = make_plan(config, info, model=model)
+        secondary = resources.secondary_networks(model.kept)
+        plan = make_plan(config, info, model=model, secondary=secondary)
         plan, pix_fmt = _with_format(plan, config, info)
         overlap = exits.enter_context(Overlap(prompt=info.live is not None))
         if info.stream is not None:
@@ -101,7 +102,6 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
             decoder = plan.decode.implementation(info, pix_fmt, stages.config, stages.gpu, sessions=sessions)
             exits.callback(decoder.close)
             decoded = overlap(stages.clock.steps("decode", within_limit(info, decoder)), "decoded")
-        secondary = resources.secondary_networks(model.kept)
         steps = make_instance_steps(stages.config, info, pix_fmt, model.kept, stages.transfer, secondary)
         for batch in overlap(stages.masks.finished(decoded, stages.on_host, overlap, steps), "masked"):
             if info.live is not None:

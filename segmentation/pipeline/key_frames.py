@@ -51,12 +51,17 @@ def rounds(
     """Yields the rounds of a run from the frames of its batches.
 
     Keys are the first and the last frame, both sides of a cut, and the frame `longest()` frames behind a key, or later
-    where that has fallen. `changes` returns the mean change of each luma but the first from the one before, in 0..1.
+    where that has fallen. So is the last frame before a pause, a batch without frames, whose round may be empty.
+    `changes` returns the mean change of each luma but the first from the one before, in 0..1.
     """
     waiting: Stretch[Luma] = []  # behind the last key
     last: Seen[Luma] | None = None
     key: Future[Key[Luma]] | None = None
     for batch in batches:
+        if not batch:
+            yield (round := Round([waiting] if waiting else [], key))
+            waiting, key = [], round.key if waiting else key
+            continue
         lumas = [frame.luma for frame in batch]
         found = changes(lumas if last is None else [last.luma, *lumas])
         done: list[Stretch[Luma]] = []

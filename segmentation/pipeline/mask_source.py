@@ -96,7 +96,8 @@ class NetworkMasks(MaskSource):
         steps: Sequence[MaskStep] = (),
     ) -> Iterator[T]:
         if self._each_alone and not steps:  # a thread takes a batch all the way
-            return overlap.map(lambda batch: self.find_and_finish(batch, finish), batches, self.workers)
+            # A pause is nothing to wait for.
+            return overlap.map(lambda batch: self.find_and_finish(batch, finish), filter(len, batches), self.workers)
         return super().finished(batches, finish, overlap, steps)
 
     @property
@@ -105,11 +106,14 @@ class NetworkMasks(MaskSource):
         return self.smoothing is None
 
     def masked(self, batches: Iterator[FrameBatch], overlap: Overlap) -> Iterator[MaskedBatch]:
-        return self._smoothed(overlap.map(self._find, batches, self.workers))
+        return self._smoothed(
+            overlap.map(lambda batch: self._find(batch) if len(batch) else None, batches, self.workers)
+        )
 
-    def _smoothed(self, found: Iterator[tuple[MaskedBatch, Any]]) -> Iterator[MaskedBatch]:
+    def _smoothed(self, found: Iterator[tuple[MaskedBatch, Any] | None]) -> Iterator[MaskedBatch]:
+        """Yields the batches, smoothed where it is asked for, without the pauses, each a `None`."""
         if self.smoothing is None:
-            return (batch for batch, _ in found)
+            return (one[0] for one in found if one is not None)
         return smooth_masks(found, self.smoothing)  # masks wait here for those of later frames
 
     def find_and_finish(self, batch: FrameBatch, finish: Callable[[MaskedBatch], T]) -> T:

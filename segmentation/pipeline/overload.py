@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from segmentation.config import Config
-from segmentation.frames import Array
+from segmentation.frames import Array, Memory
 from segmentation.live_frames import LiveFrames
 from segmentation.models.model import Model
 from segmentation.stages.inference import Inference, InferenceResult
@@ -63,16 +63,20 @@ class IntervalGovernor:
 def governor(live: LiveFrames | None, infer: SharedNetwork, model: Model, config: Config) -> IntervalGovernor | None:
     """Returns what chooses the interval of a run; `None` where `config.interval` stays as it is.
 
-    That is so for files, on a GPU, for networks with states, and where propagation gains too little. Likewise where the
-    effect hides the kept classes: somebody who appears between two keys would be seen.
+    That is so for files, on a GPU, for networks with states or of single things, and where propagation gains too
+    little. Likewise where the effect hides the kept classes: somebody who appears between two keys would be seen.
     """
-    if live is None or infer.memory != "host" or model.form.recurrent or not isinstance(config.interval, int):
+    if live is None or not may_rise(infer.memory, model, config) or not propagation_gains(infer, model):
         return None
-    if config.invert or config.max_interval <= config.interval or model.batch not in (None, 1):
-        return None
-    if not propagation_gains(infer, model):
-        return None
+    assert isinstance(config.interval, int)
     return IntervalGovernor(live, config.interval, config.max_interval)
+
+
+def may_rise(memory: Memory, model: Model, config: Config) -> bool:
+    """Returns whether a live run may change its interval, if propagation gains. The network infers in `memory`."""
+    if memory != "host" or model.form.recurrent or model.detection is not None or model.batch not in (None, 1):
+        return False
+    return isinstance(config.interval, int) and not config.invert and config.max_interval > config.interval
 
 
 def propagation_gains(infer: SharedNetwork, model: Model) -> bool:

@@ -142,7 +142,8 @@ class Pictures:
         model = self._resources.model(info)
         with self._lock:
             if self._plan is None:
-                self._plan = make_plan(replace(config, effect="blur"), model=model)
+                plan = make_plan(replace(config, effect="blur"), model=model)
+                self._plan = replace(plan, steps=())  # they are of videos
             stages = MaskStages(self._resources, self._plan, model, info, _PIX_FMT, config)
             self._plan = stages.plan
         return stages, model

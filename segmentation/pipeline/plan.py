@@ -36,7 +36,9 @@ from segmentation.installation import install
 from segmentation.media.containers import CUTOUTS, codec_for, of_pictures
 from segmentation.media.input import working_format
 from segmentation.models.model import ENGINE, Model
+from segmentation.models.secondary import SecondaryNetwork
 from segmentation.output_stream import OutputStream, Target, as_target
+from segmentation.pipeline.planned_steps import PlannedStep, planned_steps
 from segmentation.stages import Stage
 from segmentation.stages.decode import Decoder
 from segmentation.stages.encode import Encoder
@@ -152,6 +154,7 @@ class Plan:
     encode: Choice[Encoder]  # of the main output
     outputs: tuple[OutputPlan, ...] = ()  # the main one first; empty without a target
     pix_fmt: str = ""  # from decoder to encoders, a key of `frames.FORMATS`; empty without a target
+    steps: tuple[PlannedStep, ...] = ()  # between inference and postprocess
 
     def names(self) -> dict[str, str]:
         """Stage to implementation, as in `--json`."""
@@ -184,6 +187,8 @@ class Plan:
     def _lines(self) -> Iterator[tuple[str, str, str]]:
         """Stage, name, reason."""
         for stage, choice in self.choices.items():
+            if stage == "postprocess":
+                yield from self.steps
             if choice is None:
                 yield stage, "masks", self.masks
             else:
@@ -196,10 +201,12 @@ def make_plan(
     target: Target | None = None,
     *,
     model: Model | None = None,
+    secondary: Sequence[SecondaryNetwork] = (),
     begin: Callable[[type[Inference]], None] | None = None,
 ) -> Plan:
     """Chooses for every stage, for the video `info`, the main output `target` and the `model`, as far as given.
 
+    The networks of `--then` are given as `secondary`.
     `begin` is called with the class that infers as soon as it is chosen, before the libraries of most other stages are
     imported. Raises `BackendError` if a stage that `config` asks for can't run here, and `ConfigError` or `OutputError`
     if an output can't be what it is asked to be.
@@ -224,6 +231,13 @@ def make_plan(
             masks=MaskReader.describe(config) if saved else "",
             postprocess=postprocess,
             encode=encode.result(),
+            steps=planned_steps(
+                config,
+                model,
+                infer.memory if infer is not None else "host",
+                secondary,
+                live=info is not None and info.live is not None,
+            ),
         )
     for stage, choice in plan.choices.items():
         if choice is not None and choice.instead_of and mode != "baseline" and not choice.on_gpu:

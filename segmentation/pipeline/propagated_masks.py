@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from segmentation.config import Config
-from segmentation.errors import ConfigError
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory
 from segmentation.live_frames import LiveFrames
 from segmentation.models.model import Model
@@ -66,7 +65,7 @@ class PropagatedMasks(NetworkMasks):
         return False
 
     def masked(self, batches: Iterator[FrameBatch], overlap: Overlap) -> Iterator[MaskedBatch]:
-        waiting: deque[tuple[FrameBatch, Array]] = deque()  # with the network's input
+        waiting: deque[tuple[FrameBatch, Array | None]] = deque()  # with the network's input, which a pause lacks
         longest = longest_gap(self.interval)
         gap = (lambda: longest) if self.governor is None else self.governor.gap
         seen = self._queued(overlap.map(self._see, batches, self.workers), waiting)
@@ -78,8 +77,10 @@ class PropagatedMasks(NetworkMasks):
         found = overlap.map(self._propagated, self._pieces(parts), self.workers)
         return self._smoothed(self._joined(found, waiting))
 
-    def _see(self, batch: FrameBatch) -> tuple[FrameBatch, Array, list[Seen[Any]]]:
+    def _see(self, batch: FrameBatch) -> tuple[FrameBatch, Array | None, list[Seen[Any]]]:
         """Returns a batch with the network's input, and its frames."""
+        if not len(batch):
+            return batch, None, []
         self.transfer.enter()
         with self.turn.of(self.infer):
             kept, tensor = self.prepared(batch)
@@ -89,7 +90,9 @@ class PropagatedMasks(NetworkMasks):
         return kept, tensor, frames
 
     def _queued(
-        self, seen: Iterable[tuple[FrameBatch, Array, list[Seen[Any]]]], waiting: deque[tuple[FrameBatch, Array]]
+        self,
+        seen: Iterable[tuple[FrameBatch, Array | None, list[Seen[Any]]]],
+        waiting: deque[tuple[FrameBatch, Array | None]],
     ) -> Iterator[list[Seen[Any]]]:
         for batch, tensor, frames in seen:
             waiting.append((batch, tensor))
@@ -97,6 +100,8 @@ class PropagatedMasks(NetworkMasks):
 
     def _infer_round(self, round: Round[Any]) -> list[Found | FrameBetween[Any]]:
         """Returns what is found in each frame of a round, or what it is to be propagated from."""
+        if not round.stretches:
+            return []
         keys = [stretch[-1] for stretch in round.stretches]
         self.transfer.enter()
         try:
@@ -144,8 +149,8 @@ class PropagatedMasks(NetworkMasks):
         """Yields the frames of rounds in portions, one for each call of `_propagated`: workers share those of a round,
         while a GPU takes them together."""
         for part in parts:
-            size = len(part) if self.memory == "cuda" else 1
-            yield from (part[begin : begin + size] for begin in range(0, len(part), size))
+            size = max(1, len(part)) if self.memory == "cuda" else 1
+            yield from (part[begin : begin + size] for begin in range(0, max(1, len(part)), size))
 
     def _propagated(self, frames: list[Found | FrameBetween[Any]]) -> list[Found]:
         between = [frame for frame in frames if isinstance(frame, FrameBetween)]
@@ -153,14 +158,17 @@ class PropagatedMasks(NetworkMasks):
         return [next(made)[0] if isinstance(frame, FrameBetween) else frame for frame in frames]
 
     def _joined(
-        self, found: Iterable[list[Found]], waiting: deque[tuple[FrameBatch, Array]]
-    ) -> Iterator[tuple[MaskedBatch, Any]]:
-        """Yields the batches that are complete, and the history that smoothing keeps of each."""
+        self, found: Iterable[list[Found]], waiting: deque[tuple[FrameBatch, Array | None]]
+    ) -> Iterator[tuple[MaskedBatch, Any] | None]:
+        """Yields the batches that are complete, and the history that smoothing keeps of each. A pause is `None`."""
         ready: list[Found] = []
         for more in found:
             ready += more
             while waiting and len(waiting[0][0]) <= len(ready):
                 batch, tensor = waiting.popleft()
+                if tensor is None:
+                    yield None
+                    continue
                 count = len(batch)
                 with self.turn.of(self.infer):
                     masks, class_map = self._on_account(self.propagation.join, ready[:count])
@@ -202,16 +210,12 @@ def network_masks(
 ) -> NetworkMasks:
     """Returns the source of masks for `config.interval`, which of a `live` source may rise under overload.
 
-    Raises `ConfigError` for an interval with a network that carries states from frame to frame or finds single things.
+    The plan has refused an interval with networks that carry states or find single things.
     """
     smoothing = make_smoothing(parts["infer"].memory, model, config, gpu)
     governed = governor(live, parts["infer"], model, config)
     if not config.interval and governed is None:
         return NetworkMasks(smoothing=smoothing, **parts)
-    if model.form.recurrent:
-        raise ConfigError(f"interval {config.interval}: {model.name} carries states from frame to frame; leave it out")
-    if model.detection is not None:
-        raise ConfigError(f"interval {config.interval}: {model.name} finds single things, frame by frame; leave it out")
     return PropagatedMasks(
         smoothing=smoothing,
         propagation=_propagation(parts["infer"].memory, model, gpu),

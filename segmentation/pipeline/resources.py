@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from segmentation.config import Config
-from segmentation.errors import ConfigError, RefusesNetwork, did_you_mean
+from segmentation.errors import RefusesNetwork
 from segmentation.frames import VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.discovery import device_index
@@ -23,7 +23,7 @@ from segmentation.pipeline.threads import Turn
 from segmentation.stages.encode.worker_process import EncoderService
 from segmentation.stages.inference import GPU_BATCH, Inference, keys_at_once, wants_class_map
 from segmentation.stages.inference.shared_network import SharedNetwork
-from segmentation.then_option import parse_all
+from segmentation.then_option import networks_on
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -81,15 +81,7 @@ class Resources:
 
     def secondary_networks(self, labels: Sequence[str]) -> tuple[SecondaryNetwork, ...]:
         """The networks of `--then`, on what is found of `labels`. Raises `ModelError` or `ConfigError`."""
-        wanted = parse_all(self._config.then)
-        known = list(labels)
-        for then in wanted:
-            if then.parent not in known and then.parent.partition(":")[0] not in known:
-                proposal = did_you_mean(then.parent, known)
-                raise ConfigError(
-                    f"then {then.name}: nothing is called {then.parent!r}; choose from {', '.join(known)}{proposal}"
-                )
-            known.append(then.name)
+        wanted = networks_on(self._config.then, labels)
         with self._lock:
             if self._secondary is None:
                 self._secondary = tuple(map(SecondaryNetwork, wanted))

@@ -129,7 +129,12 @@ class Run:
         self._model: Model | None = resources.model(info) if self._saved is None else None
         self._preloader = resources.preloader(self._model, config)
         begin = self._preloader.begin if self._preloader is not None else None
-        self._plan = plan = make_plan(config, info, self._request.target, model=self._model, begin=begin)
+        self._kept = self._model.kept if self._model is not None else ()
+        self._classes = self._saved.about.classes if self._saved is not None else self._kept
+        self._secondary = resources.secondary_networks(self._classes)
+        self._plan = plan = make_plan(
+            config, info, self._request.target, model=self._model, secondary=self._secondary, begin=begin
+        )
         for line in str(plan).splitlines():
             log.info("plan: %s", line)
         self._gpu = resources.gpu if plan.on_gpu else None
@@ -153,10 +158,8 @@ class Run:
         """Builds sinks and stages. A file's decoding begins at once, while the network is still being loaded."""
         config, info, plan, exits = self._config, self._info, self._plan, self._exits
         resources, pix_fmt, gpu = self._resources, self._plan.pix_fmt, self._gpu
-        kept = self._model.kept if self._model is not None else ()
-        self._classes = self._saved.about.classes if self._saved is not None else kept
         self._counts = CountSink(info, config) if config.count else None
-        self._records = self._make_records(kept)
+        self._records = self._make_records(self._kept)
         with gpu_errors():
             sessions = resources.nvdec_sessions if plan.decode.on_gpu else None
             self._decoder = plan.decode.implementation(info, pix_fmt, self._stretch, gpu, sessions=sessions)
@@ -164,7 +167,7 @@ class Run:
             batches = until(self._request.stop, self._clock.steps("decode", self._wanted()))
             if info.live is None:
                 self._decoded = self._overlap(batches, "decoded")
-            self._outputs.build(resources, exits, self._end, kept)
+            self._outputs.build(resources, exits, self._end, self._kept)
             self._transfer = make_transfer(gpu, info, pix_fmt, config)
             made_by = [(Effect.parse(output.plan.config.effect), output.postprocess) for output in self._outputs]
             self._compositor = Compositor(made_by, info, pix_fmt, config, gpu, self._transfer)
@@ -231,9 +234,8 @@ class Run:
 
     def _processed(self) -> Iterator[EncodingBatch]:
         """Yields the batches that are to be encoded."""
-        secondary = self._resources.secondary_networks(self._classes)
         pix_fmt = self._plan.pix_fmt
-        steps = make_instance_steps(self._config, self._info, pix_fmt, self._classes, self._transfer, secondary)
+        steps = make_instance_steps(self._config, self._info, pix_fmt, self._classes, self._transfer, self._secondary)
         return self._masks.finished(self._decoded, self._composite, self._overlap, steps)
 
     def _composite(self, batch: MaskedBatch) -> EncodingBatch:

@@ -137,11 +137,14 @@ class Within:
     def _identified(self, found: Sequence[Finding], question: _Question) -> list[tuple[Finding, int]]:
         """Returns what was found with ids: those that it had when the network looked at the instance before."""
         left = [] if question.before is None else list(question.before.found)
+        expected = [_at(question.instance.box, question.before, other) for other, _ in left if question.before]
         known = []
         for one in found:
-            overlaps = [box_iou(np.array(other.box), np.array(one.box)) for other, _ in left]
+            overlaps = [box_iou(np.array(box), np.array(one.box)) for box in expected]
             if max(overlaps, default=0.0) > _SAME:
-                known.append((one, left.pop(int(np.argmax(overlaps)))[1]))
+                best = int(np.argmax(overlaps))
+                known.append((one, left.pop(best)[1]))
+                expected.pop(best)
             else:
                 known.append((one, next(self._ids)))
         return known
@@ -157,8 +160,7 @@ def _with_children(frame: FrameInstances, answers: Mapping[int, _Answer]) -> Fra
     for number, answer in answers.items():
         parent = frame.instances[number - 1]
         for finding, id in answer.found:
-            box = parent.box if finding.box == answer.box else _moved(finding.box, answer.box, parent.box)
-            left, top, right, bottom = (min(max(side, 0.0), 1.0) for side in box)
+            left, top, right, bottom = (min(max(side, 0.0), 1.0) for side in _at(parent.box, answer, finding))
             if left >= right or top >= bottom or len(instances) == MOST:
                 continue
             instances.append(
@@ -185,6 +187,11 @@ def _is_centered(box: Box, outer: Box) -> bool:
     """Returns whether a box has its center in the instance's, and not in a neighbour."""
     x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
     return outer[0] <= x <= outer[2] and outer[1] <= y <= outer[3]
+
+
+def _at(box: Box, answer: _Answer, finding: Finding) -> Box:
+    """Returns where a finding of an earlier answer is while the instance's box is `box`."""
+    return box if finding.box == answer.box else _moved(finding.box, answer.box, box)
 
 
 def _moved(box: Box, before: Box, now: Box) -> Box:

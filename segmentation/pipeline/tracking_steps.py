@@ -34,6 +34,10 @@ class Tracking:
     def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
         self._transfer.enter()
         for batch in batches:
+            if batch.frames.repeated:  # an old picture, though its time is new: nobody is followed through a loss
+                nobody = FrameInstances(instances=(), label_map=np.zeros(tuple(batch.masks.shape[1:]), np.uint8))
+                yield replace(batch, instances=(nobody,) * len(batch))
+                continue
             if self._tracker is None:
                 self._tracker = Tracker(moving=self._moving, split=batch.instances is None, ids=self._ids)
             found = self._found(batch) if batch.instances is None else batch.instances

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from detectors import color_classifier, red_box
 from paths import SAMPLE
 from program import Program
 from videos import pictures
@@ -104,6 +105,47 @@ def test_the_plan(capfd: pytest.CaptureFixture[str]) -> None:
         ["encode", "x264"],
     ]
     assert all(len(line.split()) > 2 for line in lines)  # each with what it runs on
+
+
+def test_the_plan_of_steps(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    spots, colors = red_box(tmp_path / "red.onnx"), color_classifier(tmp_path / "colors.onnx")
+    then = ["--then", f"spot={spots}@person", "--then", f"color={colors}@spot"]
+    steps = {"track": "balanced", "then spot": f"{spots}@person", "then color": f"{colors}@spot"}
+    assert main(["--plan", "--baseline", "--interval", "3", *then]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert [line[:12].strip() for line in lines[-8:]] == [
+        *("preprocess", "infer", "interval", "track", "then spot", "then color", "postprocess", "encode")
+    ]
+    assert "one frame of 4" in lines[-6] and "ssd, crops at 32x32" in lines[-4] and "classifier" in lines[-3]
+    assert main(["--plan", "--baseline", "--json", "--interval", "auto", *then]) == 0
+    planned = json.loads(capfd.readouterr().out)
+    assert list(planned)[3:-2] == ["interval", *steps] and planned["interval"] == "auto"
+    assert planned.items() >= steps.items()
+    assert main(["--plan", "--track", "fast", "--json"]) == 0
+    planned = json.loads(capfd.readouterr().out)
+    assert planned["track"] == "fast" and "interval" not in planned
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        (["--then", "spot=red.onnx@persn"], "then spot: nothing is called 'persn'; choose from person"),
+        (["--then", "spot=missing.onnx@person"], "missing.onnx: no such model"),
+        (["--model", "red.onnx", "--interval", "2"], "interval 2: red.onnx finds single things"),
+    ],
+)
+def test_the_plan_refuses_what_the_run_would(
+    option: list[str],
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    red_box(tmp_path / "red.onnx")
+    assert main([*option, "--plan"]) > 0
+    [line] = capfd.readouterr().err.splitlines()
+    assert problem in line
 
 
 @pytest.mark.parametrize(

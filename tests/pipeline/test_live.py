@@ -22,12 +22,15 @@ import barcode
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from paths import SAMPLE
 from program import cli, start
-from rtsp_server import PASSWORD, USER, RtspServer
+from rtsp_server import PASSWORD, USER, RtspServer, recording
+from videos import times
 
 from segmentation import ConfigError, InputError, Report, Segmenter
 from segmentation.cli.console import ConsoleHandler
 from segmentation.live_frames import LiveFrames
+from segmentation.pipeline.stream_status import StreamStatus
 
 Pictures = NDArray[np.float32]
 
@@ -276,6 +279,45 @@ def test_a_silent_source_is_stopped_within_a_second(camera: RtspServer, segmente
     later(0.8, camera.silent.set)
     assert segmenter.run(camera.url(), tmp_path / "timed.mp4", duration=1.0).complete
     assert time.monotonic() - begin < 3  # though no frame comes after it
+
+
+LOST: dict[str, Any] = {"stall": 1.5, "max_delay": 60.0}
+QUIET: dict[str, Any] = {"stall": 60.0, "max_delay": 0.3}
+
+
+@pytest.mark.parametrize(("limits", "interval"), [(LOST, 0), (QUIET, 0), (QUIET, 3)])
+def test_the_frames_before_a_silence_do_not_wait_for_the_source(
+    limits: dict[str, Any], interval: int, segmenter: Segmenter, tmp_path: Path
+) -> None:
+    """Neither for those that smoothing looks ahead to, nor for the next frame that the network sees."""
+
+    def watch(done: int, expected: int) -> None:
+        if done == 15:
+            camera.silent.set()
+
+    def until(happened: Callable[[StreamStatus], bool]) -> StreamStatus:
+        deadline = time.monotonic() + 60
+        while not happened(status := segmenter.streams.monitors[-1].status()):
+            assert time.monotonic() < deadline and not running.done(), status
+            time.sleep(0.02)
+        return status
+
+    stop = threading.Event()
+    recorded = recording(str(SAMPLE), (160, 120), 20, 1)[:5]  # bar codes would be a cut at each frame
+    with RtspServer(size=(160, 120), fps=20, recorded=recorded) as camera, ThreadPoolExecutor(1) as pool:
+        options: dict[str, Any] = {"smooth": 0.5, "interval": interval, "reconnect": "0.1..0.2", **limits}
+        running = pool.submit(segmenter.run, camera.url(), tmp_path / "out.mkv", stop=stop, progress=watch, **options)
+        try:
+            while not camera.silent.wait(0.1):
+                assert not running.done()
+            status = until(lambda now: not now.waiting and (limits is QUIET or now.state == "lost"))
+            assert status.shown + sum(status.dropped.values()) == status.received
+            camera.silent.clear()
+            until(lambda now: now.shown > status.shown)
+        finally:
+            stop.set()
+    report = running.result()
+    assert accounted(report) and len(times(tmp_path / "out.mkv")) == report.frames > status.shown
 
 
 def test_a_source_that_is_silent_from_the_start_can_be_stopped(segmenter: Segmenter, tmp_path: Path) -> None:

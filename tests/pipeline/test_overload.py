@@ -1,5 +1,6 @@
 """Live runs that are too slow: the network sees fewer frames, and only then frames are dropped."""
 
+import math
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from detectors import red_yolo
 from numpy.typing import NDArray
 from paths import SAMPLE
 from rtsp_server import RtspServer, recording
@@ -132,7 +134,14 @@ def test_a_light_network_gains_nothing(tmp_path: Path) -> None:
 
     with RtspServer() as camera, Segmenter(model=light, **OPTIONS) as segmenter:
         report = segmenter.run(camera.url(), tmp_path / "out.mkv", max_frames=10)
-    assert report.inferred >= report.frames == 10
+    assert report.inferred >= report.frames == 10 and report.plan["interval"] == "0"
+
+
+def test_single_things_are_looked_for_in_each_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overload, "GAIN", math.inf)
+    with RtspServer() as camera, Segmenter(model=red_yolo(tmp_path / "red.onnx"), device="cpu") as segmenter:
+        report = segmenter.run(camera.url(), tmp_path / "out.mkv", max_frames=5)
+    assert report.inferred >= report.frames == 5 and "interval" not in report.plan
 
 
 def test_files_keep_their_interval(tmp_path: Path) -> None:

@@ -57,6 +57,11 @@ def test_both_sides_of_a_cut_are_keys() -> None:
     assert keys(slow, 3, [1] * 9) == [[[0]], [[1, 2, 3, 4]], [[5, 6, 7, 8]]]
 
 
+def test_no_frame_waits_beyond_a_pause() -> None:
+    assert keys([0] * 6, 3, [1, 2, 0, 3]) == [[[0]], [[1, 2]], [[3, 4, 5]]]
+    assert keys([0] * 4, 3, [1, 0, 1, 1, 0, 1]) == [[[0]], [], [[1, 2]], [[3]]]
+
+
 def test_stretches_do_not_depend_on_batches() -> None:
     lumas = [0.0] * 7 + [0.5] * 10
     expected = [s for r in keys(lumas, 2, [1] * 17) for s in r]

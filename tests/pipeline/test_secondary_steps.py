@@ -145,6 +145,17 @@ def test_a_classifier_looks_again_when_the_box_has_grown(colors: Counted) -> Non
     assert frame.instances[1].label == "color:green" and frame.instances[1].id == 100
 
 
+def test_what_is_found_again_keeps_its_id_wherever_the_instance_has_moved(colors: Counted, spots: Counted) -> None:
+    """A classifier may look after minutes, and what a detector finds may be smaller than its way since."""
+    for network, far in ((colors, 0.6), (spots, 0.3)):
+        within = step(network)
+        (before,) = found(within, masked([frame_with(person((0.0, 0.25, 0.3, 0.75)))]))
+        moved = (far, 0.25, far + 0.4, 0.75)
+        (after,) = found(within, masked([frame_with(person(moved))], first=30))
+        assert len(network.crops) == 2
+        assert [one.id for one in before.instances] == [one.id for one in after.instances] == [1, 100]
+
+
 def test_a_detector_looks_again_after_a_while_and_its_boxes_move_along(spots: Counted) -> None:
     within = step(spots)
     keep = int(FRESH * 30)

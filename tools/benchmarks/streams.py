@@ -1,11 +1,17 @@
-"""Measures live streams in real time: how many one machine carries, how late their frames are, what is dropped.
+"""Measures many streams at once: live ones in real time, and by tracker, interval and networks as fast as they go.
 
-    python tools/benchmarks/streams.py --streams 1,2,4
-    python tools/benchmarks/streams.py --streams 8,16 --size 1920x1080 --fps 30 --interval 3      # on a GPU
+    python tools/benchmarks/streams.py live --streams 1,2,4
+    python tools/benchmarks/streams.py live --streams 8,16 --size 1920x1080 --fps 30 --interval 3      # on a GPU
+    python tools/benchmarks/streams.py experiments VIDEO --models ../shared/models --encode null       # on a GPU
+    python tools/benchmarks/streams.py experiments VIDEO --models ../shared/models --streams 2,4 --size 640x360
+    python tools/benchmarks/streams.py report a.json b.json -o page.html
 
-Cameras of the tests' RTSP server, in a process of their own on the same machine, send the sample's first two seconds
-round and round, each from another frame on. One session takes all of them at once, each to a file of its own. A first,
-short run warms up. For Linux.
+`live`: how many streams one machine carries, how late their frames are, what is dropped. Cameras of the tests' RTSP
+server, in a process of their own on the same machine, send the sample's first two seconds round and round, each from
+another frame on. One session takes all of them at once, each to a file of its own. A first, short run warms up.
+
+`experiments`: see `stream_experiments.py`. `report`: one table and one page of what several machines have measured.
+For Linux.
 """
 
 import argparse
@@ -21,13 +27,17 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "report"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 
+import stream_experiments
+import stream_report
 from circumstances import ROOT, circumstances
 from rtsp_server import RtspServer, recording
 
 from segmentation import Report, Segmenter
 
+RESULTS = ROOT / "tools" / "results"
 WARM_UP = 2.0  # seconds
 Figures = dict[str, Any]
 
@@ -92,19 +102,8 @@ def row(count: int, figures: Figures) -> str:
     return f"| {count} | {min(stream['fps'] for stream in streams):.1f} | {lost} | {latency} |"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures live streams in real time.")
-    parser.add_argument("--streams", type=lambda text: [int(one) for one in text.split(",")], default=[1, 2])
-    parser.add_argument("--size", type=lambda text: tuple(map(int, text.split("x"))), default=(640, 360), metavar="WxH")
-    parser.add_argument("--fps", type=int, default=25)
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--model", default="person")
-    parser.add_argument("--interval", type=lambda text: text if text == "auto" else int(text), default=0)
-    parser.add_argument("--max-interval", type=int, default=3)
-    parser.add_argument("--max-delay", type=float, default=0.5)
-    parser.add_argument("--low-delay", action="store_true")
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "streams.json")
-    options = parser.parse_args()
+def live(options: argparse.Namespace) -> None:
+    """Measures live streams."""
     results = circumstances("benchmarks/streams.py", sys.argv[1:])
     results["counts"] = {}
     print("| streams | least fps | dropped | p50, ms | p95 | p99 | max |\n|---|---|---|---|---|---|---|")
@@ -114,6 +113,47 @@ def main() -> None:
             results["counts"][str(count)] = figures
             print(row(count, figures), flush=True)
     options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+
+
+def experiments(options: argparse.Namespace) -> None:
+    """Measures the grid of trackers, intervals and networks."""
+    results = circumstances("benchmarks/streams.py", sys.argv[1:]) | stream_experiments.measure(options)
+    options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    print(stream_report.markdown([results]))
+
+
+def report(options: argparse.Namespace) -> None:
+    """Prints one table of all results, and makes a page."""
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in options.results]
+    print(stream_report.markdown(results))
+    if options.output is not None:
+        options.output.write_text(stream_report.page(results), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures many streams at once.")
+    commands = parser.add_subparsers(required=True)
+    one = commands.add_parser("live", help="cameras in real time")
+    one.set_defaults(do=live)
+    one.add_argument("--streams", type=lambda text: [int(one) for one in text.split(",")], default=[1, 2])
+    one.add_argument("--size", type=lambda text: tuple(map(int, text.split("x"))), default=(640, 360), metavar="WxH")
+    one.add_argument("--fps", type=int, default=25)
+    one.add_argument("--seconds", type=float, default=20.0)
+    one.add_argument("--model", default="person")
+    one.add_argument("--interval", type=lambda text: text if text == "auto" else int(text), default=0)
+    one.add_argument("--max-interval", type=int, default=3)
+    one.add_argument("--max-delay", type=float, default=0.5)
+    one.add_argument("--low-delay", action="store_true")
+    one.add_argument("-o", "--output", type=Path, default=RESULTS / "streams.json")
+    one = commands.add_parser("experiments", help="trackers, intervals and networks, as fast as they go")
+    one.set_defaults(do=experiments)
+    stream_experiments.add_options(one, RESULTS)
+    one = commands.add_parser("report", help="one table and one page of several results")
+    one.set_defaults(do=report)
+    one.add_argument("results", type=Path, nargs="+", help="what `experiments` has written")
+    one.add_argument("-o", "--output", type=Path, help="an .html file")
+    options = parser.parse_args()
+    options.do(options)
 
 
 if __name__ == "__main__":

@@ -54,6 +54,17 @@ def overlap(found: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
     return np.count_nonzero(found & truth) / union if union else 1.0
 
 
+def agreement(found: Areas, truth: Areas) -> Figures:
+    """Returns IoU, that of the worst frame, and boundary F of a video's masks against those of another run."""
+    pairs = list(zip(found, truth, strict=True))
+    ious = [overlap(*pair) for pair in pairs]
+    return {
+        "iou": round(fmean(ious), 4),
+        "worst": round(min(ious), 4),
+        "f": round(fmean(boundary_f(*pair) for pair in pairs), 4),
+    }
+
+
 def measure(segmenter: Segmenter, clip: Path, count: int, folder: Path) -> dict[str, Figures]:
     """Returns the figures of one clip by interval."""
     figures: dict[str, Figures] = {}
@@ -66,14 +77,10 @@ def measure(segmenter: Segmenter, clip: Path, count: int, folder: Path) -> dict[
         spent = time.process_time() - begin
         found = areas(saved)
         truth = truth or found
-        pairs = list(zip(found, truth, strict=True))
-        ious = [overlap(*pair) for pair in pairs]
         figures[str(interval)] = {
             "frames": report.frames,
             "inferred": report.inferred,
-            "iou": round(fmean(ious), 4),
-            "worst": round(min(ious), 4),
-            "f": round(fmean(boundary_f(*pair) for pair in pairs), 4),
+            **agreement(found, truth),
             "cpu_ms_per_frame": round(1000 * spent / report.frames, 2),
         }
     return figures

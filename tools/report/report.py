@@ -43,14 +43,15 @@ _SCALE = 1.5  # pixels in one of those
 def page(machines: dict[str, Measured]) -> str:
     """The whole report as HTML."""
     sections = "".join(_section(kind, machines[kind]) for kind in _TITLES if kind in machines)
-    return _document(
+    return document(
         f"<main><h1>How fast the segmentation of video is, and why</h1><p>Finds the people in a video and blurs "
         f"everything else: five stages, each in a baseline and an optimized form. All figures here are measured, from "
         f"files on disk to files on disk, each in a process of its own.</p>{sections}</main>"
     )
 
 
-def _document(body: str) -> str:
+def document(body: str) -> str:
+    """A page that needs nothing else."""
     style = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Video segmentation: how fast</title>'
@@ -63,8 +64,8 @@ def _section(kind: str, machine: Measured) -> str:
     parts = [f"<section><h2>{_TITLES[kind]}</h2>", f'<p class="soft">{escape(where(machine, "ladder"))}</p>']
     parts.append(f"<p>{escape(headline(machine))}</p>")
     for wide, group in groupby(figures(machine), lambda shown: shown.wide):
-        shown = "".join(_figure(kind, each) for each in group)
-        parts.append(shown if wide else _side_by_side(shown))
+        shown = "".join(framed(kind, each) for each in group)
+        parts.append(shown if wide else side_by_side(shown))
     parts.append(_details("The ladder in figures", charts.table(ladder_head(machine), list(ladder_rows(machine)))))
     if "lengths" in machine.rows:
         table = charts.table(length_head(machine), list(length_rows(machine)))
@@ -73,7 +74,8 @@ def _section(kind: str, machine: Measured) -> str:
     return f"{''.join(parts)}</section>"
 
 
-def _figure(kind: str, shown: Figure) -> str:
+def framed(kind: str, shown: Figure) -> str:
+    """A chart with its title; `kind` tells it from others of its name on the page."""
     return (
         f'<div class="figure" id="{kind}-{shown.name}"><h3>{escape(shown.title)}</h3>{shown.chart}'
         f'<p class="soft">{escape(shown.about)}</p></div>'
@@ -108,13 +110,14 @@ def save_pictures(machines: dict[str, Measured], folder: Path) -> list[Path]:
         for name, names in PICTURES.items():
             shown = [found[name] for name in names if name in found]
             if shown:
-                body = "".join(_figure(kind, each) for each in shown)
+                body = "".join(framed(kind, each) for each in shown)
                 made.append(folder / f"{kind}-{name}.png")
-                _photograph(_document(f"<main>{body if shown[0].wide else _side_by_side(body)}</main>"), made[-1])
+                _photograph(document(f"<main>{body if shown[0].wide else side_by_side(body)}</main>"), made[-1])
     return made
 
 
-def _side_by_side(content: str) -> str:
+def side_by_side(content: str) -> str:
+    """Narrow charts in rows, as many as there is room for."""
     return f'<div class="pair">{content}</div>'
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import av
@@ -22,13 +23,17 @@ if TYPE_CHECKING:
 
 _HELD = 8  # frames that the stages may hold: smoothing waits for two later ones
 _GRACE = 0.2  # seconds that the last frames of `config.duration` may come late
+_STEP = Fraction(1, 1000)  # seconds: the tick of Matroska
+_STEPS = 3  # times the usual distance of frames that a silence takes at least: a slow camera does not pause
+_POLL = 0.05  # seconds between checks whether the source pauses
 
 
 class LiveDecoder(PyAVDecoder):
     """See `segmentation.stages.decode`. Batches are short where the source is slower than the pipeline.
 
-    pts begin at 0 with the first frame that is handed out. Frames of another size are scaled to the first one's. While
-    the source is lost, its last picture is handed out again where `config.on_loss` says so, a frame a batch.
+    pts begin at 0 with the first frame that is handed out. Frames of another size are scaled to the first one's. Where
+    the source sends nothing for a while, a batch without frames says so, once. While the source is lost, its last
+    picture is handed out again where `config.on_loss` says so, a frame a batch.
     """
 
     def __init__(
@@ -45,6 +50,8 @@ class LiveDecoder(PyAVDecoder):
         self._held = _HELD + 2 * gap  # frames also wait for the next one that is inferred
         self._repeats = Repeats(config.on_loss, info, pix_fmt)
         self._index = self._number = 0  # of the next frame and batch
+        self._soonest = 0  # pts of the next frame
+        self._pausing = True  # no frame has come since the last pause
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -62,8 +69,11 @@ class LiveDecoder(PyAVDecoder):
             most = self._batch_size if self._limit is None else min(self._batch_size, self._limit - count)
             taken = live.take(most, stop, self._patience(deadline), self._held)
             self.damaged = live.damaged
-            if not taken and repeats.wanted and self._goes_on(deadline):
-                if live.lost and begin is not None:
+            if not taken and self._goes_on(deadline):
+                if not self._pausing and live.pausing(_STEPS * repeats.step):
+                    self._pausing = True
+                    yield FrameBatch(frames=(), index=self._index, number=self._number)
+                if repeats.wanted and live.lost and begin is not None:
                     yield from self._repeated(begin)
                 continue
             if taken and begin is None:
@@ -73,6 +83,7 @@ class LiveDecoder(PyAVDecoder):
                 deadline = self._deadline(begin)
             frames = tuple(frame for frame in (self._frame(one, begin or 0.0) for one in taken) if frame is not None)
             if frames:
+                self._pausing = False
                 repeats.keep(frames[-1].planes, taken[-1].shown)
                 count += len(frames)
                 yield self._batch(FrameBatch(frames=frames, index=0))
@@ -88,11 +99,12 @@ class LiveDecoder(PyAVDecoder):
         return batch
 
     def _patience(self, deadline: float | None) -> float | None:
-        """Returns until when to wait for frames: where a loss is to be shown, not longer than from frame to frame."""
-        if not self._repeats.wanted:
-            return deadline
-        soon = self._repeats.patience(time.monotonic())
-        return soon if deadline is None else min(soon, deadline)
+        """Returns until when to wait for frames: not for long where a pause or a loss is to be shown."""
+        now = time.monotonic()
+        moments = [] if deadline is None else [deadline]
+        moments += [] if self._pausing else [now + _POLL]
+        moments += [self._repeats.patience(now)] if self._repeats.wanted else []
+        return min(moments, default=None)
 
     def _goes_on(self, deadline: float | None) -> bool:
         """Returns whether frames may still come."""
@@ -107,7 +119,7 @@ class LiveDecoder(PyAVDecoder):
         if found is None:
             return
         planes, card, shown = found
-        pts = self._timeline.place(round(exact(shown - begin) / self.info.time_base))
+        pts = self._place(shown, begin)
         if not self._timeline.over(pts):
             frame = Frame(planes=planes, pts=pts, duration=0)
             yield self._batch(FrameBatch(frames=(frame,), index=0, repeated=True, card=card))
@@ -117,10 +129,16 @@ class LiveDecoder(PyAVDecoder):
         end = self._timeline.end
         return None if end is None else begin + float(end * self.info.time_base) + _GRACE
 
+    def _place(self, shown: float, begin: float) -> int:
+        """Returns the pts of the next frame, so far behind the last one that Matroska tells them apart."""
+        pts = self._timeline.place(max(round(exact(shown - begin) / self.info.time_base), self._soonest))
+        self._soonest = pts + round(_STEP / self.info.time_base)
+        return pts
+
     def _frame(self, taken: LiveFrame, begin: float) -> Frame | None:
         """The frame with its pts; `None` after the wanted stretch."""
         base = self.info.time_base
-        pts = self._timeline.place(round(exact(taken.shown - begin) / base))
+        pts = self._place(taken.shown, begin)
         if self._timeline.over(pts):
             return None
         picture = taken.picture

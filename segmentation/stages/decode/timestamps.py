@@ -79,7 +79,7 @@ def within_limit(info: VideoInfo, batches: Iterable[FrameBatch]) -> Iterator[Fra
     """Yields the batches. Raises `InputError` at a frame beyond the longest input that is allowed."""
     most = info.access.max_duration
     for batch in batches:
-        if most is not None and batch.frames[-1].pts * info.time_base >= info.start + most:
+        if most is not None and batch.frames and batch.frames[-1].pts * info.time_base >= info.start + most:
             raise too_long(info.path, most)
         yield batch
 

@@ -192,7 +192,7 @@ class MaskReader:
     def __init__(self, info: VideoInfo, config: Config) -> None:
         self._path = str(config.masks)
         self._info = info
-        self.about = _about(self._path)
+        self.about = about_masks(self._path)
         for name in ("width", "height", "rotation"):
             have, wanted = getattr(self.about, name), getattr(info, name)
             if have != wanted:
@@ -205,7 +205,7 @@ class MaskReader:
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
         """Returns one line for the plan: where the masks come from. Raises `InputError` for another kind of file."""
-        about = _about(str(config.masks))
+        about = about_masks(str(config.masks))
         return f"{config.masks}: what {about.model} found of {', '.join(about.classes)} in {about.input}"
 
     def __call__(self, batch: FrameBatch) -> NDArray[np.float32]:
@@ -268,7 +268,7 @@ def ticks(seconds: Fraction) -> int:
     return nearest if seconds >= 0 else -nearest
 
 
-def _about(path: str) -> About:
+def about_masks(path: str) -> About:
     """Returns the description in a file of saved masks. Raises `InputError` for another kind of file."""
     with open_input(path) as container:
         try:

@@ -175,7 +175,7 @@ class TemporalSmoother(Generic[History]):
         return self._take_ready(REACH)
 
     def flush(self) -> list[MaskedBatch]:
-        """Returns the batches that are left, after the last `push`."""
+        """Returns the batches that are left: at the end, or at a pause, after which `push` goes on."""
         return self._take_ready(0)
 
     def _take_ready(self, ahead: int) -> list[MaskedBatch]:
@@ -195,10 +195,13 @@ class TemporalSmoother(Generic[History]):
 
 
 def smooth_masks(
-    found: Iterable[tuple[MaskedBatch, History]], backend: SmoothingBackend[History]
+    found: Iterable[tuple[MaskedBatch, History] | None], backend: SmoothingBackend[History]
 ) -> Iterator[MaskedBatch]:
-    """Yields each batch of `found` with its masks averaged over time; each comes with its history."""
+    """Yields each batch of `found` with its masks averaged over time; each comes with its history.
+
+    At a pause, `None`, the batches before do not wait for later ones.
+    """
     smoother = TemporalSmoother(backend)
-    for batch, history in found:
-        yield from smoother.push(batch, history)
+    for one in found:
+        yield from smoother.flush() if one is None else smoother.push(*one)
     yield from smoother.flush()

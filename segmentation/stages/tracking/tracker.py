@@ -91,7 +91,7 @@ class Tracker:
         self._tracks = [track for track in self._tracks if time - track.seen <= GAP]
         for track in self._tracks:
             track.expect(time, frame, moving=self._moving)
-        shared = {track: track.expected.counts(found.label_map, len(seen)) for track in self._tracks}
+        shared = {track: track.expected.counts(found.label_map, len(found.instances)) for track in self._tracks}
         owners = self._associate(seen, shared, time)
         groups = self._groups(seen, owners, shared)
         _exchange_ids([(group.tracks[0], group.seen[0]) for group in groups if len(group.tracks) == 1], time)

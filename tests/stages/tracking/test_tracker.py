@@ -161,6 +161,18 @@ def test_instances_of_a_network_keep_their_boxes_and_their_label_map() -> None:
     assert [(one.label, one.box, one.id) for one in frame.instances] == [("person", boxes[0], 1), ("dog", boxes[1], 2)]
 
 
+def test_an_instance_whose_box_is_beside_the_picture_hinders_no_other() -> None:
+    tracker = Tracker(moving=True, split=False)
+    one = found(walker(40))
+    beside = Instance(label="person", score=0.9, box=(1.0, 0.2, 1.0, 0.9))
+    other = found(walker(150))
+    tracker.update(one, 0.0)
+    given = FrameInstances(instances=(beside, *other.instances), label_map=other.label_map * 2)
+    frame = tracker.update(given, 1 / RATE)
+    assert [one.id for one in frame.instances] == [0, 0]
+    assert [one.id for one in tracker.update(given, 2 / RATE).instances] == [0, 2]
+
+
 def test_weak_instances_keep_a_track_but_begin_none() -> None:
     def weak(score: float, *figures: Figure) -> FrameInstances:
         return components(mask(*figures) / np.float32(0.9) * np.float32(score), None, ["person"], 0.3)

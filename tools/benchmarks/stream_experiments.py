@@ -1,0 +1,163 @@
+"""How fast many videos go at once, by tracker, interval and networks, and what an interval costs in accuracy.
+
+`streams.py experiments` runs it. The grid is that of NVIDIA's published benchmark of DeepStream, whose figures state no
+accuracy. Videos go as fast as they can, so that a frame rate is what each of so many streams could have.
+"""
+
+import sys
+import tempfile
+import threading
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from benchmark import measured, steady_rate
+from clips import make_clip
+from secondary_networks import pipelines
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "quality"))  # the tools are programs, not a package
+
+from intervals import Areas, agreement, areas
+
+from segmentation import Report, Segmenter
+from segmentation.gpu.discovery import find_gpu
+from segmentation.pipeline.plan import IMPLEMENTATIONS
+
+IMPLEMENTATIONS["encode"]["null"] = "no_encoder:NoEncoder"  # on a GPU only
+ONE, THREE = "people", "people, faces, covers"  # pipelines of `secondary_networks.py`
+TRACKERS = ("none", "fast", "balanced", "accurate")
+RATE = GOP = 30  # frames of the clip in a second, and from keyframe to keyframe
+WARM_UP = 16  # frames of each stream, before what is measured
+Figures = dict[str, Any]
+Marks = list[tuple[int, float]]  # frames done, and when
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is measured at once."""
+
+    networks: str
+    track: str  # "none", or as the program has it
+    interval: int
+    streams: int
+
+
+def add_options(parser: ArgumentParser, results: Path) -> None:
+    """Adds the options of `measure`, with the published grid as defaults."""
+
+    def numbers(text: str) -> list[int]:
+        return [int(one) for one in text.split(",")]
+
+    parser.add_argument("video", help="people in motion; it is repeated where it is too short")
+    parser.add_argument("--streams", type=numbers, default=[16, 25], help="default: 16,25; for a CPU 2,4")
+    parser.add_argument("--intervals", type=numbers, default=[0, 1, 3, 10], help="default: 0,1,3,10")
+    parser.add_argument("--trackers", type=lambda text: text.split(","), default=list(TRACKERS))
+    parser.add_argument("--models", type=Path, help="folder of the two networks of faces; without it, people alone")
+    parser.add_argument("--size", type=lambda text: tuple(map(int, text.split("x"))), default=(1920, 1080))
+    parser.add_argument("--frames", type=int, default=300, help="of each stream, several batches (default: 300)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of the video, for the error (default: 60)")
+    parser.add_argument("--model", default="person")
+    parser.add_argument("--preset", default="ultrafast")
+    parser.add_argument("--encode", help="as the program takes it; null: nothing is encoded, on a GPU")
+    parser.add_argument("--repeats", type=int, default=1, help="rounds, of which the median counts (default: 1)")
+    parser.add_argument("-o", "--output", type=Path, default=results / "stream-experiments.json")
+
+
+def cells(options: Namespace, networks: str) -> Iterator[Cell]:
+    """Yields the grid: all trackers with the first network alone, the one that `--then` implies with three."""
+    trackers = options.trackers if networks == ONE else ["balanced"]
+    for streams, track, interval in product(options.streams, trackers, options.intervals):
+        yield Cell(networks, track, interval, streams)
+
+
+def measure(options: Namespace) -> Figures:
+    """Returns the figures of all cells, which take turns, and the error of each interval."""
+    gpu = find_gpu()
+    found: dict[Cell, list[Figures]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        clip = make_clip(options.video, options.frames + GOP, options.size, folder, rate=RATE, gop=GOP)
+        session = {"model": options.model, "preset": options.preset, "encode": options.encode}
+        for networks in [ONE] if options.models is None else [ONE, THREE]:
+            then = {} if networks == ONE else pipelines(options.models)[THREE]
+            with Segmenter(**session, **then) as segmenter:
+                if networks == ONE:
+                    errors = accuracy(segmenter, options, folder)
+                for _, cell in product(range(options.repeats), cells(options, networks)):
+                    process(segmenter, clip, cell, WARM_UP, folder)
+                    result = run(segmenter, clip, cell, options.frames, folder)
+                    found.setdefault(cell, []).append(result)
+                    print(f"  {cell}: {result['fps']:.1f}", file=sys.stderr)
+    rows = [asdict(cell) | {"fps": median(one["fps"] for one in runs), "runs": runs} for cell, runs in found.items()]
+    return {
+        "gpu": None if gpu is None else str(gpu),
+        "of": {
+            "video": Path(options.video).name,
+            "size": "x".join(map(str, options.size)),
+            "model": Path(options.model).name,
+        },
+        "errors": errors,
+        "rows": rows,
+    }
+
+
+def process(segmenter: Segmenter, clip: Path, cell: Cell, frames: int, folder: Path) -> list[tuple[Report, Marks]]:
+    """Processes all streams of a cell at once, each from another frame on: cameras' keyframes do not coincide."""
+    ready = threading.Barrier(cell.streams)
+    track = {} if cell.track == "none" else {"track": cell.track}
+    options: Figures = {"interval": cell.interval, "max_frames": frames, "overwrite": True, **track}
+
+    def stream(number: int) -> tuple[Report, Marks]:
+        def note(count: int, _: int) -> None:
+            marks.append((count, time.perf_counter()))
+
+        marks: Marks = []
+        ready.wait()
+        start = number * GOP // cell.streams / RATE
+        return segmenter.run(clip, folder / f"{number}.mkv", start=start, progress=note, **options), marks
+
+    with ThreadPoolExecutor(cell.streams) as pool:
+        return list(pool.map(stream, range(cell.streams)))
+
+
+def run(segmenter: Segmenter, clip: Path, cell: Cell, frames: int, folder: Path) -> Figures:
+    """Returns the figures of a cell."""
+    done: list[tuple[Report, Marks]] = []
+
+    def work() -> int:
+        done.extend(process(segmenter, clip, cell, frames, folder))
+        return sum(report.frames for report, _ in done)
+
+    result = measured(work)
+    rates = [steady_rate(marks) for _, marks in done]
+    return {
+        "fps": round(fmean(rates), 2),  # of a stream
+        "least": round(min(rates), 2),
+        "cpu_seconds_per_1000_frames": round(result["cpu"], 2),
+        "peak_memory_mib": round(result["peak"]),
+        "share_inferred": round(sum(report.inferred for report, _ in done) / result["frames"], 3),
+        "plan": done[0][0].plan,
+    }
+
+
+def accuracy(segmenter: Segmenter, options: Namespace, folder: Path) -> dict[str, Figures]:
+    """Returns the agreement of each interval's masks (smoothed, not refined) with those of interval 0.
+
+    Of the video itself, once: how many streams there are, and who is tracked, changes no mask.
+    """
+    truth: Areas = []
+    found: dict[str, Figures] = {}
+    for interval in sorted({0, *options.intervals}):
+        saved = folder / "masks.mkv"
+        asked: Figures = {"interval": interval, "duration": options.seconds, "save_masks": saved, "overwrite": True}
+        report = segmenter.run(options.video, folder / "out.mkv", **asked)
+        masks = areas(saved)
+        truth = truth or masks
+        found[str(interval)] = {"frames": report.frames, "inferred": report.inferred, **agreement(masks, truth)}
+    return found

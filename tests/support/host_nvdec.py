@@ -14,6 +14,7 @@ import av
 import numpy as np
 import torch
 from host_kernels import HostCvCuda, HostGpu, _put_back
+from videos import planes
 
 from segmentation.config import Config
 from segmentation.frames import VideoInfo
@@ -27,10 +28,19 @@ class PacketData:
 
 
 class Surface:
+    """A frame as NVDEC has it: Y above interleaved UV, or above U and V, 10 bits in the high ones, rows with a rest."""
+
     def __init__(self, frame: Any) -> None:
         self.timestamp = frame.pts
-        self._samples = np.ascontiguousarray(frame.to_ndarray(format="nv12"))
-        self.shape, self.strides = self._samples.shape, self._samples.strides
+        y, u, v = planes(frame)
+        below = [u, v] if u.shape == y.shape else [np.stack([u, v], axis=-1).reshape(len(u), -1)]
+        width = max(y.shape[1], below[0].shape[1])  # which differ by one where the width is odd
+        self._samples = np.full((len(y) + sum(map(len, below)), width + 24), 0x55, y.dtype)
+        row = 0
+        for part in (y, *below):
+            self._samples[row : row + len(part), : part.shape[1]] = part << (6 if y.dtype == np.uint16 else 0)
+            row += len(part)
+        self.shape, self.strides = (len(self._samples), y.shape[1]), (self._samples.shape[1],)  # in samples
 
     def GetPtrToPlane(self, index: int) -> int:
         return int(self._samples.ctypes.data)

@@ -1,4 +1,4 @@
-// Makes one frame of a batch of clips from a surface of NVDEC: cropped, scaled, upright, mirrored, as numbers.
+// Makes one frame of a clip from a surface of NVDEC: cropped, scaled, upright, mirrored, as numbers.
 
 // Channel c is the element (3, 256) at the level round(255 * clip(matrix * (Y, U, V, 1), 0, 1)). The matrix makes RGB,
 // or only brings the stream's own numbers to 0..1.
@@ -20,32 +20,33 @@ __device__ float mean(const sample *plane, long long pitch, int step, int shift,
     return sum;
 }
 
-// The surface has Y above interleaved UV, `height` rows below, with `pitch` samples a row. `shift` is 6 for 10 bits,
-// which NVDEC keeps in the high bits, 0 for 8 bits. (width, rows) is the target's size as stored. `bytes` of an element:
-// 1 (uint8), 2 (float16) or 4 (float32). The frame begins at element `first` of the batch; so many elements lie between
-// channels, rows and columns, so that any layout is possible. A thread makes one pixel.
-extern "C" __global__ void clip_sample(const sample *surface, long long pitch, int height, int shift,
+// y, u and v point to the first samples of the window in a surface with `pitch` samples a row; with 4:2:0, u and v are
+// interleaved. `shift` is 6 for 10 bits, which NVDEC keeps in the high bits, 0 for 8 bits. (width, rows) is the target's
+// size as stored. Each pair of tables is an `Axis`. `bytes` of an element: 1 (uint8), 2 (float16) or 4 (float32). The
+// frame (3, upright height, upright width) begins at element `first` of the clip. A thread makes one pixel.
+extern "C" __global__ void clip_sample(const sample *y, const sample *u, const sample *v, long long pitch, int shift,
                                        const float *luma_across, int luma_columns, const float *luma_down,
                                        int luma_rows, const float *chroma_across, int chroma_columns,
                                        const float *chroma_down, int chroma_rows, int width, int rows, int mirrored,
-                                       const ToLevels *levels, const unsigned char *elements, int bytes,
-                                       unsigned char *batch, long long first, long long over_channel,
-                                       long long over_row, long long over_column) {
+                                       ToLevels levels, const unsigned char *elements, int bytes, unsigned char *clip,
+                                       long long first) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     if (column >= width || row >= rows) return;
-    const sample *chroma = surface + height * pitch;
     const Axis across{chroma_across, chroma_columns}, down{chroma_down, chroma_rows};
-    const float y = mean(surface, pitch, 1, shift, {luma_across, luma_columns}, {luma_down, luma_rows}, column, row);
-    const float u = mean(chroma, pitch, 2, shift, across, down, column, row);
-    const float v = mean(chroma + 1, pitch, 2, shift, across, down, column, row);
+    const float luma = mean(y, pitch, 1, shift, {luma_across, luma_columns}, {luma_down, luma_rows}, column, row);
+    const float blue = mean(u, pitch, ACROSS, shift, across, down, column, row);
+    const float red = mean(v, pitch, ACROSS, shift, across, down, column, row);
     const int upright_width = TURNS % 2 ? rows : width;
     const int at = upright(column, row, width, rows);
-    const int to_row = at / upright_width, plain = at % upright_width;
-    const int to_column = mirrored ? upright_width - 1 - plain : plain;
+    const int from_left = at % upright_width;
+    const int place = mirrored ? at - from_left + upright_width - 1 - from_left : at;
     for (int c = 0; c < 3; c++) {
-        const float *m = levels->matrix[c];
-        const int level = (int)(255 * __saturatef(m[0] * y + m[1] * u + m[2] * v + m[3]) + 0.5f);
-        const long long to = first + c * over_channel + to_row * over_row + to_column * over_column;
-        for (int i = 0; i < bytes; i++) batch[to * bytes + i] = elements[(c * 256 + level) * bytes + i];
+        const float *m = levels.matrix[c];
+        const int level = (int)(255 * __saturatef(m[0] * luma + m[1] * blue + m[2] * red + m[3]) + 0.5f);
+        const int from = 256 * c + level;
+        const long long to = first + (long long)c * width * rows + place;
+        if (bytes == 1) clip[to] = elements[from];
+        else if (bytes == 2) ((unsigned short *)clip)[to] = ((const unsigned short *)elements)[from];
+        else ((unsigned *)clip)[to] = ((const unsigned *)elements)[from];
     }
 }

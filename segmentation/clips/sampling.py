@@ -1,8 +1,8 @@
-"""What the kernel of sample.cu needs to make a clip's frames as the CPU path does: tables of weights and of numbers."""
+"""What the kernel of sample.cu needs to make a clip's frames as the CPU path does: places, weights and numbers."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,36 +15,35 @@ from segmentation.stages.preprocess.resampling import Table, bilinear, means, ta
 CLIPS = KernelSource(files=("clips/sample.cu",))
 
 
-class Tables(NamedTuple):
-    """Weights along the axes of a stored picture, see `resampling.Table`."""
+def places(window: Window, pitch: int, height: int, layout: PixelFormat) -> tuple[int, int, int]:
+    """Returns the numbers of the samples in a surface at which Y, U and V of a `window` of the stored picture begin.
 
-    luma_across: Table
-    luma_down: Table
-    chroma_across: Table
-    chroma_down: Table
-
-
-def tables(window: Window, size: tuple[int, int], layout: PixelFormat) -> Tables:
-    """Returns the weights for a `window` of the stored picture that becomes `size` (height, width), both as stored.
-
-    They are those of swscale's area filter: the mean of the covered samples where an axis shrinks, else bilinear. As in
-    FFmpeg's crop, the chroma of a window begins at the sample of its first pixel.
+    The surface has `height` rows of luma of `pitch` samples above interleaved UV (4:2:0), or above U and V (4:4:4).
+    As in FFmpeg's crop, the chroma of a window begins at the sample of its first pixel.
     """
-    across = (
-        _along(window.left, window.width, size[1]),
-        _along(window.left >> layout.shift_x, -(-window.width >> layout.shift_x), size[1]),
-    )
-    down = (
-        _along(window.top, window.height, size[0]),
-        _along(window.top >> layout.shift_y, -(-window.height >> layout.shift_y), size[0]),
-    )
-    return Tables(across[0], down[0], across[1], down[1])
+    luma = window.top * pitch + window.left
+    row, column = window.top >> layout.shift_y, window.left >> layout.shift_x
+    if layout.shift_x:
+        u = (height + row) * pitch + 2 * column
+        return luma, u, u + 1
+    u = (height + row) * pitch + column
+    return luma, u, u + height * pitch
 
 
-def _along(first: int, length: int, after: int) -> Table:
-    made = table(means(length, after) if after < length else bilinear(length, after))
-    made[:, 0] += first
-    return made
+def lengths(window: Window, layout: PixelFormat) -> tuple[int, int, int, int]:
+    """Returns how many samples a window of the stored picture has: luma across and down, chroma across and down."""
+    width, height = window.width, window.height
+    return width, height, -(-width >> layout.shift_x), -(-height >> layout.shift_y)
+
+
+@lru_cache(maxsize=64)
+def weights(length: int, after: int) -> Table:
+    """Returns the weights by which `length` samples along an axis become `after`, see `resampling.Table`.
+
+    They are those of swscale's area filter: the mean of the covered samples where an axis shrinks, else bilinear.
+    Callers don't write to the table, which is kept.
+    """
+    return table(means(length, after) if after < length else bilinear(length, after))
 
 
 def levels(output: Output, color: Color, bits: int) -> NDArray[np.float32]:

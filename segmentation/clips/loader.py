@@ -217,7 +217,7 @@ class ClipLoader:
             if self._on_error == "raise":
                 raise found
             self.damaged[clip] = str(found)
-            log.warning("clip %d is left out: %s", clip, found)
+            log.warning("clip %d is left out: %s", clip, self.damaged[clip])
         if not made and self._on_error == "repeat":
             raise InputError(f"no clip of a batch can be decoded, such as clip {clips[0]}: {self.damaged[clips[0]]}")
         if not made:

@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import av
+import av.error
 import numpy as np
 import torch
 from host_kernels import HostCvCuda, HostGpu, _put_back
@@ -50,12 +51,16 @@ class Surface:
 
 
 class Session:
-    """Overwrites its surfaces at the next call, as NVDEC's may. Counts those that are alive, and all that were made."""
+    """Overwrites its surfaces at the next call, as NVDEC's may. Counts those that are alive, and all that were made.
+
+    It conceals damage, and names it on C's standard output, as NVDEC's library does.
+    """
 
     alive = made = 0
 
     def __init__(self, codec: str) -> None:
         self._decoder: Any = av.CodecContext.create(_CODECS[codec], "r")
+        self._decoder.thread_count = 1  # with more, FFmpeg does not always say that a frame is damaged
         self._surfaces: list[Surface] = []
         Session.alive += 1
         Session.made += 1
@@ -66,13 +71,19 @@ class Session:
     def Decode(self, data: PacketData) -> list[Surface]:
         for surface in self._surfaces:
             surface.overwrite()
-        if not data.bsl:
-            frames = self._decoder.decode(None)
-            self._decoder.flush_buffers()
-        else:
+        packet = None
+        if data.bsl:
             packet = av.Packet(ctypes.string_at(data.bsl_data, data.bsl))
             packet.pts = data.pts
+        try:
             frames = self._decoder.decode(packet)
+        except av.error.InvalidDataError:
+            frames = []
+            ctypes.CDLL(None).printf(b"Decode Error occurred\n")
+        if packet is None:
+            self._decoder.flush_buffers()
+        if any(frame.is_corrupt for frame in frames):
+            ctypes.CDLL(None).printf(b"Decode Error occurred\n")
         self._surfaces = [Surface(frame) for frame in frames]
         return self._surfaces
 

@@ -8,6 +8,7 @@ when all earlier work is over. A batch belongs to the stream of the thread that 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 import math
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from segmentation.clips.decode import decoded, needed, opened
 from segmentation.clips.index import VideoIndex
-from segmentation.clips.maker import IN_PLACE, Clip, Maker, Sample
+from segmentation.clips.maker import REMEDY, ClipInProgress, Maker, Sample
 from segmentation.clips.output import Draw, Output
 from segmentation.clips.sampling import CLIPS, elements, lengths, levels, places, weights
 from segmentation.errors import InputError
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     Packets: TypeAlias = Iterator[VideoPacket]
 
 _LEAST_WORKERS = 2  # a single session leaves its engine idle between frames
+_MOST_COPIES = 16  # outputs of batches that a program may have asked for before its stream has any of them
 
 
 class CudaMaker(Maker[Surface]):
@@ -52,20 +54,10 @@ class CudaMaker(Maker[Surface]):
         self._sessions = NvdecSessionPool()
         self._kernels: dict[tuple[PixelFormat, int], Kernels] = {}  # by layout and quarter turns
         self._weights: dict[tuple[int, int], torch.Tensor] = {}  # see `sampling.weights`
-        damage_log()  # counts from here on
+        self._copies: deque[torch.cuda.Event] = deque()  # of clips into batches, which may not be over
+        damage_log()  # takes over the library's log, which two threads must not do at once
         with ThreadPoolExecutor(1) as pool:  # else the caller's current device would be another one from here on
-            self.gpu, self.outputs = pool.submit(self._on_gpu, outputs, index).result()
-
-    def _on_gpu(self, outputs: Mapping[str, Output], index: int) -> tuple[Gpu, dict[str, tuple[Output, torch.Tensor]]]:
-        """Returns the GPU, and each output with its `sampling.elements`, as bytes."""
-        with gpu_errors():
-            gpu = Gpu(index, priority=-1)  # decoders would wait for the kernels of the training
-            with torch.cuda.stream(gpu.stream):
-                made = {
-                    name: (output, torch.from_numpy(elements(output).view(np.uint8)).to(gpu.device))
-                    for name, output in outputs.items()
-                }
-            return gpu, made
+            self.gpu, self.outputs = pool.submit(_prepared, outputs, index).result()
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -87,7 +79,7 @@ class CudaMaker(Maker[Surface]):
         if damage_log().count() > named:
             _refuse_damage(index, numbers)
 
-    def begin(self, index: VideoIndex, draw: Draw, length: int) -> Clip[Surface]:
+    def begin(self, index: VideoIndex, draw: Draw, length: int) -> ClipInProgress[Surface]:
         return _CudaClip(self, index, draw, length)
 
     def masks(self, masks: NDArray[np.uint8]) -> torch.Tensor:
@@ -108,18 +100,25 @@ class CudaMaker(Maker[Surface]):
             plain = made.permute([axes.index(axis) for axis in range(len(axes))])
             for row, clip in zip(plain, clips, strict=True):
                 row.copy_(clip)
-                self._keep_for(stream, clip)
+            self._keep(clips, stream)
         return made
 
     def _reading_stream(self) -> torch.cuda.Stream:
-        """Returns the current stream of the calling thread, which waits from now on for all that is queued."""
+        """Returns the current stream of the calling thread, which waits from now on for all clips that are made.
+
+        The thread itself waits if it is far ahead of its stream: clips keep their memory until they are copied.
+        """
+        while len(self._copies) >= _MOST_COPIES:
+            self._copies.popleft().synchronize()
         stream = torch.cuda.current_stream(self.gpu.device)
         stream.wait_stream(self.gpu.stream)
         return stream
 
-    def _keep_for(self, stream: torch.cuda.Stream, clip: torch.Tensor) -> None:
-        """Keeps a clip's memory from being used again until what is queued on a stream is over."""
-        clip.record_stream(stream)
+    def _keep(self, clips: Sequence[torch.Tensor], stream: torch.cuda.Stream) -> None:
+        """Keeps the memory of clips from being used again until what is queued on a stream is over."""
+        for clip in clips:
+            clip.record_stream(stream)
+        self._copies.append(stream.record_event(torch.cuda.Event(blocking=True)))
 
     def weights(self, length: int, after: int) -> torch.Tensor:
         """Returns a table of `sampling.weights` on the GPU."""
@@ -142,7 +141,7 @@ class CudaMaker(Maker[Surface]):
         with opened(index, numbers[0]) as (stream, packets):
             about = (index.coding.codec, *index.stored, index.coding.pix_fmt, stream.codec_context.extradata)
             wanted = StreamFormat(self.gpu.index, *about)
-            session = self._sessions.take(wanted) or NvdecSession(wanted, self.gpu, remedy=IN_PLACE)
+            session = self._sessions.take(wanted) or NvdecSession(wanted, self.gpu, remedy=REMEDY)
             session.path = index.path
             try:
                 left = iter(numbers)
@@ -158,6 +157,15 @@ class CudaMaker(Maker[Surface]):
                 session.close()  # it may hold frames of this clip, which would come out as frames of the next
                 raise
             self._sessions.give_back(session)
+
+
+def _prepared(outputs: Mapping[str, Output], index: int) -> tuple[Gpu, dict[str, tuple[Output, torch.Tensor]]]:
+    """Returns a GPU with a stream of its own, and each output with its `sampling.elements` there, as bytes."""
+    with gpu_errors():
+        gpu = Gpu(index, priority=-1)  # decoders wait for their stream, and would wait for the training's kernels
+        with torch.cuda.stream(gpu.stream):
+            numbers = {name: torch.from_numpy(elements(output).view(np.uint8)) for name, output in outputs.items()}
+            return gpu, {name: (output, numbers[name].to(gpu.device)) for name, output in outputs.items()}
 
 
 def _refuse_damage(index: VideoIndex, numbers: Sequence[int]) -> None:
@@ -195,7 +203,7 @@ def _surfaces(
     yield from named(session.decode(nvc.PacketData()))  # an empty packet empties the session
 
 
-class _CudaClip(Clip[Surface]):
+class _CudaClip(ClipInProgress[Surface]):
     def __init__(self, maker: CudaMaker, index: VideoIndex, draw: Draw, length: int) -> None:
         self._parts = {name: _Part(maker, index, draw, length, *made) for name, made in maker.outputs.items()}
         self._count = 0
@@ -242,7 +250,7 @@ class _Part:
         width, height = self._index.stored
         pitch, layout = surface.strides[0], self._layout
         if tuple(surface.shape[:2]) != (height * 3 // 2 if layout.shift_y else height * 3, width):
-            raise InputError(f"{self._index.path}: the picture's size changes on the way; {IN_PLACE}")
+            raise InputError(f"{self._index.path}: the picture's size changes on the way; {REMEDY}")
         first = surface.GetPtrToPlane(0)
         begins = places(self._window, pitch, height, layout)
         planes = [np.uint64(first + begin * layout.dtype().itemsize) for begin in begins]

@@ -25,10 +25,10 @@ from segmentation.stages.decode.nvdec_support import engines_for
 FrameT = TypeVar("FrameT")  # a decoded picture
 Sample = dict[str, Array]  # name of an output to (T, C, H, W); of the masks (T, H, W)
 
-IN_PLACE = 'use device="cpu"'  # what helps where NVDEC can't
+REMEDY = 'use device="cpu"'  # what helps where NVDEC can't
 
 
-class Clip(ABC, Generic[FrameT]):
+class ClipInProgress(ABC, Generic[FrameT]):
     """The arrays of one clip, made frame by frame."""
 
     @abstractmethod
@@ -57,7 +57,7 @@ class Maker(ABC, Generic[FrameT]):
         """
 
     @abstractmethod
-    def begin(self, index: VideoIndex, draw: Draw, length: int) -> Clip[FrameT]:
+    def begin(self, index: VideoIndex, draw: Draw, length: int) -> ClipInProgress[FrameT]:
         """Begins a clip of `length` frames."""
 
     @abstractmethod
@@ -79,7 +79,7 @@ class HostMaker(Maker[VideoFrame]):
     def frames(self, index: VideoIndex, numbers: Sequence[int]) -> Iterator[tuple[int, VideoFrame]]:
         return decoded(index, numbers)
 
-    def begin(self, index: VideoIndex, draw: Draw, length: int) -> Clip[VideoFrame]:
+    def begin(self, index: VideoIndex, draw: Draw, length: int) -> ClipInProgress[VideoFrame]:
         return _HostClip(self._outputs, index, draw)
 
     def masks(self, masks: NDArray[np.uint8]) -> Array:
@@ -90,7 +90,7 @@ class HostMaker(Maker[VideoFrame]):
         return np.stack(arrays) if output is None else output.batch(arrays)
 
 
-class _HostClip(Clip[VideoFrame]):
+class _HostClip(ClipInProgress[VideoFrame]):
     def __init__(self, outputs: Mapping[str, Output], index: VideoIndex, draw: Draw) -> None:
         self._outputs = outputs
         self._chains = {name: Chain(output, draw, index.size, index.rotation) for name, output in outputs.items()}
@@ -133,5 +133,5 @@ def _engines(index: VideoIndex, number: int) -> int:
         if inside:
             raise LacksEngine("NVDEC would show the coded picture from its corner on, and this is within a larger one")
     except LacksEngine as exc:
-        raise LacksEngine(f"{index.path}: {exc}; {IN_PLACE}, or transcode it (segmentation-clips transcode)") from exc
+        raise LacksEngine(f"{index.path}: {exc}; {REMEDY}, or transcode it (segmentation-clips transcode)") from exc
     return engines

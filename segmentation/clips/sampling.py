@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,12 +34,10 @@ def lengths(window: Window, layout: PixelFormat) -> tuple[int, int, int, int]:
     return width, height, -(-width >> layout.shift_x), -(-height >> layout.shift_y)
 
 
-@lru_cache(maxsize=64)
 def weights(length: int, after: int) -> Table:
     """Returns the weights by which `length` samples along an axis become `after`, see `resampling.Table`.
 
     They are those of swscale's area filter: the mean of the covered samples where an axis shrinks, else bilinear.
-    Callers don't write to the table, which is kept.
     """
     return table(means(length, after) if after < length else bilinear(length, after))
 

@@ -5,6 +5,7 @@ Threads, chunks, sessions and times are those of a GPU. Tests marked `gpu` show 
 
 import ctypes
 import sys
+import threading
 from functools import cache
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
@@ -120,6 +121,9 @@ class NvdecGpu(HostGpu):
         target.copy_(source)
 
 
+_importing = threading.Lock()  # `cache` lets threads that come at once all import, with each other's stand-ins
+
+
 @cache
 def _module() -> Any:
     names = (
@@ -143,4 +147,6 @@ def _module() -> Any:
 def host_nvdec(info: VideoInfo, sessions: Any = None, **options: Any) -> Any:
     """Returns a `NvdecDecoder` for 4:2:0 in 8 bits, whose planes are in host memory."""
     config = Config(**{"batch_size": 8, **options})
-    return _module().NvdecDecoder(info, "yuv420p", config, NvdecGpu(), sessions=sessions)
+    with _importing:
+        nvdec = _module()
+    return nvdec.NvdecDecoder(info, "yuv420p", config, NvdecGpu(), sessions=sessions)

@@ -4,6 +4,9 @@ import threading
 from importlib import import_module
 from types import ModuleType
 
+from segmentation.errors import BackendError, one_line
+from segmentation.installation import install
+
 _importing = threading.RLock()  # an import may lead to another one
 
 
@@ -15,3 +18,16 @@ def imported(name: str) -> ModuleType:
     """
     with _importing:
         return import_module(name)
+
+
+def loaded(name: str) -> ModuleType:
+    """Imports a module of this package that may need libraries of the extra `gpu`.
+
+    Raises `BackendError` if one of them is missing or can't be loaded.
+    """
+    try:
+        return imported(name)
+    except ModuleNotFoundError as exc:
+        raise BackendError(f"the package {exc.name} is not installed; {install('gpu')}") from exc
+    except Exception as exc:  # other errors of loading a GPU library have no common class
+        raise BackendError(f"{name} can't be loaded ({one_line(exc)})") from exc

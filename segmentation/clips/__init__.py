@@ -1,4 +1,4 @@
-"""Clips of videos for training: exact frames, in batches of NumPy arrays, in an order that a seed decides.
+"""Clips of videos for training: exact frames, in batches of arrays, in an order that a seed decides.
 
     from segmentation.clips import ClipDataset, ClipLoader, Output
 
@@ -7,7 +7,7 @@
     for batch in loader:
         batch["input"]  # (N, T, C, H, W)
 
-Frames are decoded on the CPU by FFmpeg.
+FFmpeg decodes on the CPU into NumPy arrays, or with `device="cuda"` NVDEC into CUDA tensors.
 """
 
 from segmentation.clips.dataset import Clip, ClipDataset

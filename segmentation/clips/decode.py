@@ -16,9 +16,8 @@ from segmentation.access import Access
 from segmentation.clips.index import VideoIndex
 from segmentation.errors import InputError, one_line
 from segmentation.media.input import decoder_options, open_input
+from segmentation.stages.decode.chunks import is_hidden
 from segmentation.stages.masks.saved import intact
-
-_REORDERED = ("h264", "hevc")  # codecs whose decoders hold frames back until later packets, or the end, arrive
 
 
 def decoded(index: VideoIndex, numbers: Sequence[int], *, checksums: bool = False) -> Iterator[tuple[int, VideoFrame]]:
@@ -30,7 +29,7 @@ def decoded(index: VideoIndex, numbers: Sequence[int], *, checksums: bool = Fals
     wanted = iter(numbers)
     number = next(wanted, None)
     try:
-        with _opened(index, numbers[0]) as (stream, packets):
+        with opened(index, numbers[0]) as (stream, packets):
             for found, frame in _timed(stream, packets, index, numbers, checksums) if index.timed else _counted(stream):
                 if found != number:
                     continue
@@ -56,33 +55,41 @@ def _timed(
     numbers: Sequence[int],
     checksums: bool,
 ) -> Iterator[tuple[int, VideoFrame]]:
-    """Yields the frames of `numbers`, by their times, from packets that begin at the keyframe before them.
-
-    Pictures that are not wanted, and that no other one refers to, are not decoded, nor is what follows the last packet
-    that is wanted.
-    """
+    """Yields the frames of `numbers`, by their times, from packets that begin at the keyframe before them."""
     context = stream.codec_context
     numbered = {int(index.pts[number]): number for number in numbers}
-    left = set(numbered)
 
     def named(frames: list[VideoFrame]) -> Iterator[tuple[int, VideoFrame]]:
         return ((numbered[frame.pts], frame) for frame in frames if frame.pts in numbered)
 
-    for packet in packets:
-        if packet.pts in numbered and not packet.is_discard:
-            if checksums and not intact(bytes(packet)):
-                return
-            left.discard(packet.pts)
-        elif index.spares(packet.pts):
-            continue
+    for packet in needed(packets, index, numbers, context.name):
+        if checksums and packet.pts in numbered and not intact(bytes(packet)):
+            return
         yield from named(context.decode(packet))
-        if not left and context.name in _REORDERED:
-            break
     yield from named(context.decode(None))
 
 
+def needed(
+    packets: Iterator[Packet[VideoStream]], index: VideoIndex, numbers: Sequence[int], codec: str
+) -> Iterator[Packet[VideoStream]]:
+    """Yields those of the packets, from the keyframe before the frames of `numbers` on, that a decoder needs for them.
+
+    Pictures that are not wanted, and to which no other refers, are left out, and so is all behind the last packet that
+    is wanted: a decoder puts out its frames when it is emptied.
+    """
+    left = {int(index.pts[number]) for number in numbers}
+    for packet in packets:
+        if packet.pts in left and not packet.is_discard and not is_hidden(codec, packet):
+            left.discard(packet.pts)
+        elif index.spares(packet.pts):
+            continue
+        yield packet
+        if not left:
+            return
+
+
 @contextmanager
-def _opened(index: VideoIndex, number: int) -> Iterator[tuple[VideoStream, Iterator[Packet[VideoStream]]]]:
+def opened(index: VideoIndex, number: int) -> Iterator[tuple[VideoStream, Iterator[Packet[VideoStream]]]]:
     """Opens a video, with its packets from the keyframe before a frame on; from the beginning where frames are counted.
 
     Raises `InputError` if the keyframe is not there.

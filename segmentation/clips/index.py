@@ -7,9 +7,10 @@ import io
 import logging
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 from zipfile import BadZipFile
 
 import av
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from segmentation.atomic_file import write_atomically
 from segmentation.errors import InputError, one_line
-from segmentation.frames import VideoInfo
+from segmentation.frames import Color, VideoInfo
 from segmentation.media.containers import numbers_of
 from segmentation.media.input import decoder_options, open_input, probe
 from segmentation.stages.decode.packet_index import PacketTimes, by_packets
@@ -29,7 +30,16 @@ from segmentation.stages.decode.packet_index import PacketTimes, by_packets
 log = logging.getLogger(__name__)
 
 _NUMBERED = re.compile(r"(.*?)(\d+)\.png")
-_VERSION = 2  # of the files in the cache
+_VERSION = 3  # of the files in the cache
+
+
+class Coding(NamedTuple):
+    """How the pictures of a video are stored."""
+
+    codec: str  # FFmpeg's name of the decoder
+    pix_fmt: str  # FFmpeg's name of the decoder's format
+    inside: bool  # whether the shown picture begins to the right of the coded one's corner, or below it
+    color: Color
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,7 @@ class VideoIndex:
     keys: NDArray[np.int64]
     seeks: NDArray[np.int64]  # like `keys`: the time by which the container finds this keyframe
     spare: NDArray[np.bool_]  # like `keys`: whether no other picture refers to this one
+    coding: Coding | None = None  # of pictures in files
 
     def __len__(self) -> int:
         return len(self.pts)
@@ -54,6 +65,11 @@ class VideoIndex:
     def timed(self) -> bool:
         """Whether the packets' times tell which frames they hold."""
         return len(self.keys) > 0
+
+    @property
+    def stored(self) -> tuple[int, int]:
+        """Width and height of the pictures as they are stored, which may not be upright."""
+        return self.size if self.rotation % 180 else self.size[::-1]
 
     def spares(self, pts: int | None) -> bool:
         """Returns whether a decoder can do without the picture that is shown at `pts`."""
@@ -110,7 +126,8 @@ def _made(path: str) -> VideoIndex:
     times = by_packets(info) or _by_decoding(info)
     if not len(times.pts):
         raise InputError(f"{path}: holds no frame that can be decoded")
-    return VideoIndex(path, info.stream_index, info.time_base, info.rotation, size, **times._asdict())
+    coding = Coding(info.codec, info.pix_fmt, info.inside, info.color)
+    return VideoIndex(path, info.stream_index, info.time_base, info.rotation, size, **times._asdict(), coding=coding)
 
 
 def interlaced(path: str) -> InputError:
@@ -151,18 +168,22 @@ def _kept(path: str) -> Path | None:
 
 def _load(path: str, kept: Path) -> VideoIndex:
     with np.load(kept) as content:
-        stream, numerator, denominator, rotation, height, width = map(int, content["about"])
+        stream, numerator, denominator, rotation, height, width, inside, *color = map(int, content["about"])
         base = Fraction(numerator, denominator)
         times = PacketTimes(*(content[name] for name in PacketTimes._fields))
-        return VideoIndex(path, stream, base, rotation, (height, width), **times._asdict())
+        codec, pix_fmt = map(str, content["names"])
+        coding = Coding(codec, pix_fmt, bool(inside), Color(*color))
+        return VideoIndex(path, stream, base, rotation, (height, width), **times._asdict(), coding=coding)
 
 
 def _save(index: VideoIndex, kept: Path) -> None:
     """Writes the index, whole or not at all. Without room for it nothing is lost but time."""
-    base = index.time_base
-    about = [index.stream, base.numerator, base.denominator, index.rotation, *index.size]
+    assert index.coding is not None
+    base, (codec, pix_fmt, inside, color) = index.time_base, index.coding
+    about = [index.stream, base.numerator, base.denominator, index.rotation, *index.size, inside, *astuple(color)]
     content = io.BytesIO()
-    np.savez(content, about=np.array(about, np.int64), **{name: getattr(index, name) for name in PacketTimes._fields})
+    times = {name: getattr(index, name) for name in PacketTimes._fields}
+    np.savez(content, about=np.array(about, np.int64), names=np.array([codec, pix_fmt]), **times)
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(kept, content.getvalue())

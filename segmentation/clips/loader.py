@@ -14,19 +14,22 @@ from numpy.typing import NDArray
 
 from segmentation.clips.dataset import ClipDataset
 from segmentation.clips.decode import decoded
+from segmentation.clips.maker import Sample, maker_on
 from segmentation.clips.order import Shuffle, dice, order
 from segmentation.clips.output import Chain, Draw, Output, Window
-from segmentation.cores import core_count
 from segmentation.errors import ConfigError, InputError
+from segmentation.frames import Array
 
 log = logging.getLogger(__name__)
 
 MASKS = "masks"
-Sample = dict[str, NDArray[np.generic]]  # name of an output to (T, C, H, W); of the masks (T, H, W)
 
 
-class Batch(dict[str, NDArray[np.generic]]):
-    """The arrays of a batch by the names of the outputs, and with masks `batch["masks"]`, (N, T, H, W) uint8."""
+class Batch(dict[str, Array]):
+    """The arrays of a batch by the names of the outputs, and with masks `batch["masks"]`, (N, T, H, W) uint8.
+
+    They are NumPy's, or CUDA tensors. All else is on the host.
+    """
 
     clips: NDArray[np.int64]  # (N,): their numbers in the dataset
     video: list[str]  # (N): paths
@@ -66,29 +69,34 @@ class ClipLoader:
         ahead: int = 3,
         workers: int | None = None,
         on_error: Literal["raise", "skip", "repeat"] = "raise",
+        device: str = "cpu",
     ) -> None:
         """`outputs` by name; by default `{"input": Output()}`. Masks are made like the first one.
 
         `shuffle`: "full" draws from all clips, which decodes each from its keyframe on; "pool" draws from clips of
         `window` runs of neighbors, which are decoded together and held; False keeps the dataset's order. `ahead`
-        batches are decoded ahead by `workers` threads, by default one for each core. `rank` gets its part of `world`.
+        batches are decoded ahead by `workers` threads, by default one for each core, or for each engine of the GPU's
+        NVDEC. `rank` gets its part of `world`.
 
         `on_error`: what becomes of a clip that can't be decoded: "skip" leaves it out of its batch, "repeat" takes
         another clip of the batch in its place. Both warn, and count it in `damaged`. Without a whole clip, a batch is
         left out by "skip", and an error for "repeat", since other ranks would wait for it.
 
-        Raises `ConfigError` for values that can't be.
+        `device`: "cpu", or "cuda" or "cuda:N" for NVDEC and CUDA tensors of the same clips. A batch is made on the
+        current stream of the thread that takes it. Masks are decoded on the CPU, and copied.
+
+        Raises `ConfigError` for values that can't be, `BackendError` without the GPU, or for videos not for NVDEC.
         """
         self.dataset, self.batch_size = dataset, batch_size
         self._outputs = dict(outputs or {"input": Output()})
         self._shuffle, self._window, self._seed = shuffle, window, seed
         self._rank, self._world, self._drop_last = rank, world, drop_last
-        self._ahead, self._workers, self._on_error = ahead, workers or core_count(), on_error
+        self._ahead, self._on_error = ahead, on_error
         self._place = _Place()
         self.damaged: dict[int, str] = {}  # clips that could not be decoded, with the reason
         for name, value, least in (
             ("batch_size", batch_size, 1), ("window", window, 1), ("ahead", ahead, 0), ("world", world, 1),
-            ("seed", seed, 0), ("workers", self._workers, 1),
+            ("seed", seed, 0), ("workers", workers or 1, 1),
         ):  # fmt: skip
             if value < least:
                 raise ConfigError(f"{name} {value}: must be at least {least}")
@@ -103,6 +111,8 @@ class ClipLoader:
         if not len(self):
             share = f" for each of {world} ranks" if world > 1 else ""
             raise ConfigError(f"batch_size {batch_size}: an epoch has {len(self._order(0)[0])} clips{share}, no batch")
+        self._maker = maker_on(device, dataset.videos, self._outputs)
+        self._workers = workers or self._maker.workers
         _make_known_to_torch()
 
     def __len__(self) -> int:
@@ -153,26 +163,32 @@ class ClipLoader:
 
     def sample(self, clip: int, epoch: int = 0) -> Sample:
         """Returns one clip as it is in the batches of an epoch. Raises `InputError` if it is damaged."""
-        return _unwrapped(self.samples((clip,), epoch)[clip])
+        with ThreadPoolExecutor(1, "clips") as pool:
+            made = _unwrapped(pool.submit(self.samples, (clip,), epoch).result()[clip])
+        return {name: self._maker.batch([array], None)[0] for name, array in made.items()}
 
     def samples(self, clips: tuple[int, ...], epoch: int) -> dict[int, Sample | InputError]:
         """Decodes clips of one video, their frames once. A clip that is damaged has its error."""
+        with self._maker.working():
+            return self._made(clips, epoch)
+
+    def _made(self, clips: tuple[int, ...], epoch: int) -> dict[int, Sample | InputError]:
         dataset = self.dataset
         index = dataset.videos[dataset.video[clips[0]]]
         numbers = {clip: dataset.numbers(clip) for clip in clips}
-        makers = {clip: _Maker(self._outputs, index.size, index.rotation, self._draw(clip, epoch)) for clip in clips}
+        made = {clip: self._maker.begin(index, self._draw(clip, epoch), dataset.length) for clip in clips}
         wanted = sorted({number for clip in clips for number in numbers[clip]})
         error: InputError | None = None
         try:
-            for number, frame in decoded(index, wanted):
+            for number, frame in self._maker.frames(index, wanted):
                 for clip in clips:
                     if number in numbers[clip]:
-                        makers[clip].add(frame)
+                        made[clip].add(frame)
         except InputError as exc:
-            error = exc
+            error = exc.with_traceback(None)  # which holds this frame, and so the memory of the clips
         if error is not None and len(clips) > 1:  # some of them may be whole
-            return {clip: self.samples((clip,), epoch)[clip] for clip in clips}
-        return {clip: error or self._with_masks(clip, makers[clip].sample(), epoch) for clip in clips}
+            return {clip: self._made((clip,), epoch)[clip] for clip in clips}
+        return {clip: error or self._with_masks(clip, made[clip].sample(), epoch) for clip in clips}
 
     def _with_masks(self, clip: int, sample: Sample, epoch: int) -> Sample | InputError:
         dataset, video = self.dataset, int(self.dataset.video[clip])
@@ -187,8 +203,8 @@ class ClipLoader:
             checksums = saved.path.endswith(".mkv")  # FFmpeg finds damage of PNG files itself
             masks = [chain(frame) for _, frame in decoded(saved, numbers, checksums=checksums)]
         except InputError as exc:
-            return exc
-        return {**sample, MASKS: np.stack(masks)}
+            return exc.with_traceback(None)
+        return {**sample, MASKS: self._maker.masks(np.stack(masks))}
 
     def _batch(self, clips: list[int], samples: _Samples) -> Batch | None:
         """Returns a batch; `None` if all of its clips are damaged."""
@@ -201,7 +217,7 @@ class ClipLoader:
             if self._on_error == "raise":
                 raise found
             self.damaged[clip] = str(found)
-            log.warning("clip %d is left out: %s", clip, found)
+            log.warning("clip %d is left out: %s", clip, self.damaged[clip])
         if not made and self._on_error == "repeat":
             raise InputError(f"no clip of a batch can be decoded, such as clip {clips[0]}: {self.damaged[clips[0]]}")
         if not made:
@@ -211,9 +227,9 @@ class ClipLoader:
             clips = [clip if clip in made else whole[place % len(whole)] for place, clip in enumerate(clips)]
         else:
             clips = list(made)
-        batch = Batch({name: out.batch([made[clip][name] for clip in clips]) for name, out in self._outputs.items()})
-        if self.dataset.masks:
-            batch[MASKS] = np.stack([made[clip][MASKS] for clip in clips])
+        batch = Batch()
+        for name in made[clips[0]]:  # the outputs, and the masks
+            batch[name] = self._maker.batch([made[clip][name] for clip in clips], self._outputs.get(name))
         return self._described(batch, clips, samples.epoch)
 
     def _described(self, batch: Batch, clips: list[int], epoch: int) -> Batch:
@@ -252,22 +268,6 @@ class ClipLoader:
             "world": self._world,
             "drop_last": self._drop_last,
         }
-
-
-class _Maker:
-    """Makes the arrays of one clip, frame by frame."""
-
-    def __init__(self, outputs: dict[str, Output], size: tuple[int, int], rotation: int, draw: Draw) -> None:
-        self._outputs = outputs
-        self._chains = {name: Chain(output, draw, size, rotation) for name, output in outputs.items()}
-        self._frames: dict[str, list[NDArray[np.uint8]]] = {name: [] for name in outputs}
-
-    def add(self, frame: Any) -> None:
-        for name, chain in self._chains.items():
-            self._frames[name].append(chain(frame))
-
-    def sample(self) -> Sample:
-        return {name: output.numbers(self._frames[name]) for name, output in self._outputs.items()}
 
 
 class _Samples:

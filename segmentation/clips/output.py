@@ -122,9 +122,14 @@ class Output:
             made[:, channel] = table[pictures[:, channel]]
         return made
 
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes of a batch, as numbers of those of (N, T, C, H, W)."""
+        return tuple("NTCHW".index(letter) for letter in self.layout)
+
     def batch(self, clips: list[NDArray[np.generic]]) -> NDArray[np.generic]:
         """Returns clips (T, C, H, W) as one array of the output's layout."""
-        return np.ascontiguousarray(np.stack(clips).transpose(["NTCHW".index(letter) for letter in self.layout]))
+        return np.ascontiguousarray(np.stack(clips).transpose(self.axes))
 
 
 class Chain:

@@ -27,12 +27,10 @@ from segmentation.errors import (
     NotProven,
     RefusesNetwork,
     did_you_mean,
-    one_line,
 )
 from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.discovery import device_index, enter_context, find_gpu, require_torch, require_video_libraries
-from segmentation.imports import imported
-from segmentation.installation import install
+from segmentation.imports import loaded
 from segmentation.media.containers import CUTOUTS, codec_for, of_pictures
 from segmentation.media.input import working_format
 from segmentation.models.model import ENGINE, Model
@@ -459,12 +457,7 @@ def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) ->
     if name == "tensorrt":
         choose(find_gpu(device_index(config)), installed())
     module, _, attribute = IMPLEMENTATIONS[stage][name].partition(":")
-    try:
-        implementation: type[Stage] = getattr(imported(module), attribute)
-    except ModuleNotFoundError as exc:
-        raise BackendError(f"the package {exc.name} is not installed; {install('gpu')}") from exc
-    except Exception as exc:  # other errors of loading a GPU library have no common class
-        raise BackendError(f"{module} can't be loaded ({one_line(exc)})") from exc
+    implementation: type[Stage] = getattr(loaded(module), attribute)
     if name in _ON_GPU:
         require_torch()
     return implementation, implementation.describe(config, info)

@@ -22,6 +22,7 @@ from segmentation.clips import decode, index
 from segmentation.clips.decode import decoded
 from segmentation.clips.index import index_of
 from segmentation.errors import InputError
+from segmentation.media.input import probe
 
 OPEN = {"x264-params": "open-gop=1:keyint=12:min-keyint=12:scenecut=0:bframes=3"}
 MADE = {
@@ -161,6 +162,9 @@ def test_an_index_is_kept_until_the_file_changes(tmp_path: Path, cache: Path, mo
         (96, 160), made.time_base, 0,
     )  # fmt: skip
     assert np.array_equal(again.pts, made.pts) and np.array_equal(again.keys, made.keys)
+    info = probe(str(path))
+    assert again.coding == made.coding == ("h264", "yuv420p", False, info.color)
+    assert again.stored == (info.width, info.height)
     numbered(path, 30)
     os.utime(path, (1, 1))
     assert len(index_of(str(path))) == 30

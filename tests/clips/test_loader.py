@@ -14,9 +14,10 @@ from barcode import read
 from numbered import all_frames, damage, numbered
 
 from segmentation.clips import Batch, ClipDataset, ClipLoader, Output, Window
-from segmentation.clips import loader as loader_module
+from segmentation.clips import maker as maker_module
 from segmentation.clips.index import VideoIndex
-from segmentation.errors import ConfigError, InputError
+from segmentation.errors import BackendError, ConfigError, InputError
+from segmentation.gpu.discovery import find_gpu
 
 LENGTH = 4
 SMALL = {"input": Output(size=(48, 48), crop="random", flip=True, dtype="float16"), "whole": Output(dtype="uint8")}
@@ -109,13 +110,13 @@ def test_clips_behind_one_keyframe_are_decoded_together(tmp_path: Path, monkeypa
         numbered(tmp_path / name, 32, codec, options={"g": "16", "bf": "0", "sc_threshold": "0"})
     dataset = ClipDataset([tmp_path / "a.mp4", tmp_path / "b.avi"], length=LENGTH)
     asked: list[tuple[str, list[int]]] = []
-    inner = loader_module.decoded
+    inner = maker_module.decoded
 
     def watched(index: VideoIndex, numbers: list[int], **options: Any) -> Any:
         asked.append((Path(index.path).name, numbers))
         return inner(index, numbers, **options)
 
-    monkeypatch.setattr(loader_module, "decoded", watched)
+    monkeypatch.setattr(maker_module, "decoded", watched)
     assert sorted(clips(ClipLoader(dataset, 4, outputs=SMALL, shuffle="full", ahead=3))) == list(range(16))
     halves = [("a.mp4", list(range(16))), ("a.mp4", list(range(16, 32)))]
     assert sorted(asked) == [*halves, ("b.avi", list(range(32)))]
@@ -273,11 +274,19 @@ def test_masks_of_another_video_are_refused(tmp_path: Path) -> None:
         ({"shuffle": "some"}, "shuffle 'some'"),
         ({"on_error": "ignore"}, "on_error 'ignore'"),
         ({"outputs": {"masks": Output()}}, "can't be called 'masks'"),
+        ({"device": "gpu"}, "device 'gpu': write cpu, cuda or cuda:N"),
     ],
 )
 def test_what_can_not_be_is_one_line(dataset: ClipDataset, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ClipLoader(dataset, **{"batch_size": 2, **options})
+
+
+@pytest.mark.skipif(find_gpu() is not None, reason="there is a GPU")
+def test_without_a_gpu_there_is_one_line(dataset: ClipDataset) -> None:
+    with pytest.raises(BackendError, match=r"there is no NVIDIA driver|the NVIDIA driver shows no GPU") as caught:
+        ClipLoader(dataset, 2, device="cuda")
+    assert "\n" not in str(caught.value)
 
 
 def test_pytorch_takes_the_batches(dataset: ClipDataset) -> None:

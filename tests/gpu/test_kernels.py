@@ -7,6 +7,7 @@ import pytest
 from segmentation.frames import FORMATS
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
+from segmentation.clips.sampling import CLIPS
 from segmentation.gpu.kernels import KernelSource, compiled, signatures
 from segmentation.stages.frame_kernels import FRAMES
 from segmentation.stages.inference.network_kernels import DEPTHWISE, SIDES, STRIDES
@@ -19,9 +20,10 @@ NAMES = {
         *("guide", "shrink", "fit", "gather", "draw"),
     ),
     PROPAGATION: ("downsample", "halve", "search", "match", "weigh_keys", "warp", "blend"),
+    CLIPS: ("clip_sample",),
     DEPTHWISE: tuple(f"depthwise_{side}_{stride}" for side in SIDES for stride in STRIDES),
 }
-IDS = ["frames", "masks", "propagation", "depthwise"]
+IDS = ["frames", "masks", "propagation", "clips", "depthwise"]
 
 
 # The oldest, one of the middle and the newest; the others if they are asked for.

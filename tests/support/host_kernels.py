@@ -125,7 +125,11 @@ class HostGpu:
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         # NaN and noise show where a stage reads memory that it has not written.
-        return torch.full(shape, float("nan")) if dtype.is_floating_point else torch.randint(0, 256, shape).to(dtype)
+        return (
+            torch.full(shape, float("nan"), dtype=dtype)
+            if dtype.is_floating_point
+            else torch.randint(0, 256, shape).to(dtype)
+        )
 
     def empty_planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
         return tuple(torch.zeros(shape, dtype=dtype) for shape in shapes)

@@ -5,15 +5,18 @@ Threads, chunks, sessions and times are those of a GPU. Tests marked `gpu` show 
 
 import ctypes
 import sys
+import threading
 from functools import cache
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import av
+import av.error
 import numpy as np
 import torch
 from host_kernels import HostCvCuda, HostGpu, _put_back
+from videos import planes
 
 from segmentation.config import Config
 from segmentation.frames import VideoInfo
@@ -27,10 +30,19 @@ class PacketData:
 
 
 class Surface:
+    """A frame as NVDEC has it: Y above interleaved UV, or above U and V, 10 bits in the high ones, rows with a rest."""
+
     def __init__(self, frame: Any) -> None:
         self.timestamp = frame.pts
-        self._samples = np.ascontiguousarray(frame.to_ndarray(format="nv12"))
-        self.shape, self.strides = self._samples.shape, self._samples.strides
+        y, u, v = planes(frame)
+        below = [u, v] if u.shape == y.shape else [np.stack([u, v], axis=-1).reshape(len(u), -1)]
+        width = max(y.shape[1], below[0].shape[1])  # which differ by one where the width is odd
+        self._samples = np.full((len(y) + sum(map(len, below)), width + 24), 0x55, y.dtype)
+        row = 0
+        for part in (y, *below):
+            self._samples[row : row + len(part), : part.shape[1]] = part << (6 if y.dtype == np.uint16 else 0)
+            row += len(part)
+        self.shape, self.strides = (len(self._samples), y.shape[1]), (self._samples.shape[1],)  # in samples
 
     def GetPtrToPlane(self, index: int) -> int:
         return int(self._samples.ctypes.data)
@@ -40,12 +52,16 @@ class Surface:
 
 
 class Session:
-    """Overwrites its surfaces at the next call, as NVDEC's may. Counts those that are alive, and all that were made."""
+    """Overwrites its surfaces at the next call, as NVDEC's may. Counts those that are alive, and all that were made.
+
+    It conceals damage, and names it on C's standard output, as NVDEC's library does.
+    """
 
     alive = made = 0
 
     def __init__(self, codec: str) -> None:
         self._decoder: Any = av.CodecContext.create(_CODECS[codec], "r")
+        self._decoder.thread_count = 1  # with more, FFmpeg does not always say that a frame is damaged
         self._surfaces: list[Surface] = []
         Session.alive += 1
         Session.made += 1
@@ -56,13 +72,19 @@ class Session:
     def Decode(self, data: PacketData) -> list[Surface]:
         for surface in self._surfaces:
             surface.overwrite()
-        if not data.bsl:
-            frames = self._decoder.decode(None)
-            self._decoder.flush_buffers()
-        else:
+        packet = None
+        if data.bsl:
             packet = av.Packet(ctypes.string_at(data.bsl_data, data.bsl))
             packet.pts = data.pts
+        try:
             frames = self._decoder.decode(packet)
+        except av.error.InvalidDataError:
+            frames = []
+            ctypes.CDLL(None).printf(b"Decode Error occurred\n")
+        if packet is None:
+            self._decoder.flush_buffers()
+        if any(frame.is_corrupt for frame in frames):
+            ctypes.CDLL(None).printf(b"Decode Error occurred\n")
         self._surfaces = [Surface(frame) for frame in frames]
         return self._surfaces
 
@@ -99,6 +121,9 @@ class NvdecGpu(HostGpu):
         target.copy_(source)
 
 
+_importing = threading.Lock()  # `cache` lets threads that come at once all import, with each other's stand-ins
+
+
 @cache
 def _module() -> Any:
     names = (
@@ -122,4 +147,6 @@ def _module() -> Any:
 def host_nvdec(info: VideoInfo, sessions: Any = None, **options: Any) -> Any:
     """Returns a `NvdecDecoder` for 4:2:0 in 8 bits, whose planes are in host memory."""
     config = Config(**{"batch_size": 8, **options})
-    return _module().NvdecDecoder(info, "yuv420p", config, NvdecGpu(), sessions=sessions)
+    with _importing:
+        nvdec = _module()
+    return nvdec.NvdecDecoder(info, "yuv420p", config, NvdecGpu(), sessions=sessions)

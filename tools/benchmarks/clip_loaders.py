@@ -1,4 +1,4 @@
-"""Measures how many frames of random clips a loader brings, on the CPU: ours, others' and pictures in files.
+"""Measures how many frames of random clips a loader brings: ours, others' on the CPU, and pictures in files.
 
     python tools/benchmarks/clip_loaders.py ../shared/corpus/05_default_juggle.mp4 ../shared/corpus/04_coffee.mp4
 
@@ -11,6 +11,7 @@ seconds, for 1,000 frames, are those of the process with all threads.
 
 import argparse
 import dataclasses
+import importlib
 import json
 import os
 import random
@@ -46,14 +47,19 @@ VIDEOS = {
 Bring = Callable[[list[int]], list[Pictures]]  # clips by their numbers
 
 
-def ours(dataset: ClipDataset, shuffle: Any) -> Bring:
-    """Returns what brings clips in the loader's own order, or single ones as they are asked for."""
-    loader = ClipLoader(dataset, 4, outputs=OUTPUT, shuffle=shuffle, drop_last=False)
+def ours(dataset: ClipDataset, shuffle: Any, device: str) -> Bring:
+    """Returns what brings clips in the loader's own order, on the device, or single ones to the host."""
+    loader = ClipLoader(dataset, 4, outputs=OUTPUT, shuffle=shuffle, drop_last=False, device=device)
 
-    def bring(clips: list[int]) -> list[Pictures]:
+    def bring(clips: list[int]) -> list[Any]:
         if len(clips) < len(dataset):
-            return [loader.sample(clip)["input"].transpose(0, 2, 3, 1) for clip in clips]
-        return [clip for batch in loader for clip in batch["input"]]
+            single = [loader.sample(clip)["input"] for clip in clips]
+            arrays = single if device == "cpu" else [tensor.cpu().numpy() for tensor in single]
+            return [array.transpose(0, 2, 3, 1) for array in arrays]
+        brought = [clip for batch in loader for clip in batch["input"]]
+        if device != "cpu":
+            importlib.import_module("torch").cuda.synchronize()
+        return brought
 
     return bring
 
@@ -131,7 +137,9 @@ def frames_of(video: Path) -> Pictures:
         return np.stack([scaled(frame) for frame in container.decode(video=0)])
 
 
-def measure_all(sources: list[str], frames: int, repeats: int, peers: dict[str, Load]) -> Iterator[tuple[str, Any]]:
+def measure_all(
+    sources: list[str], frames: int, repeats: int, peers: dict[str, Load], device: str
+) -> Iterator[tuple[str, Any]]:
     """Yields the results of each kind of video, and of pictures."""
     for name, (codec, distance) in VIDEOS.items():
         print(name, flush=True)
@@ -141,9 +149,9 @@ def measure_all(sources: list[str], frames: int, repeats: int, peers: dict[str, 
                 for source in sources
             ]
             dataset, true = ClipDataset(videos, length=LENGTH), list(map(frames_of, videos))
-            loaders = {f"ours, {shuffle}": (videos, ours(dataset, shuffle)) for shuffle in ("pool", "full")}
+            loaders = {f"ours, {shuffle}": (videos, ours(dataset, shuffle, device)) for shuffle in ("pool", "full")}
             if dataset.videos[0].spare.any():
-                loaders["ours, full, all pictures"] = videos, ours(without_leaving_out(videos), "full")
+                loaders["ours, full, all pictures"] = videos, ours(without_leaving_out(videos), "full", device)
             loaders |= {peer: (videos, theirs(dataset, videos, load)) for peer, load in peers.items()}
             yield name, measured(loaders, dataset, true, repeats)
             if name.startswith("h264, keyframes"):
@@ -160,14 +168,17 @@ def main() -> None:
     parser.add_argument("videos", nargs="+")
     parser.add_argument("--frames", type=int, default=128, help="of each video")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument(
+        "--device", default="cpu", help="ours: cpu, cuda or cuda:N (%(default)s); others stay on the CPU"
+    )
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "clip-loaders.json")
     options = parser.parse_args()
     peers = of_videos()
     about = circumstances(f"benchmarks/{Path(__file__).name}", sys.argv[1:])
     about["versions"] |= {peer: metadata.version(peer) for peer in ("decord", "torchcodec") if peer in peers}
-    about |= {"clip": [LENGTH, SIDE, SIDE], "frames": options.frames}
+    about |= {"clip": [LENGTH, SIDE, SIDE], "frames": options.frames, "device": options.device}
     results: dict[str, Any] = {}
-    for name, found in measure_all(options.videos, options.frames, options.repeats, peers):
+    for name, found in measure_all(options.videos, options.frames, options.repeats, peers, options.device):
         results[name] = found | {"load": os.getloadavg()[0]}
         options.output.write_text(json.dumps(about | {"results": results}, indent=2) + "\n")
 

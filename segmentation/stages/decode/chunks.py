@@ -199,7 +199,7 @@ def read(
                 for ready in made:
                     begun = begun or begins_stream(info.codec, bytes(ready))
                     keyframes += begun and ready.is_keyframe
-                    if not begun or (keyframes == 1 and _needs_earlier_frames(info.codec, ready)):
+                    if not begun or (keyframes == 1 and needs_earlier_frames(info.codec, ready)):
                         continue
                     if ready.is_keyframe and info.codec in ("h264", "mpeg2video"):
                         _check_keyframe(info, bytes(ready), pictures)
@@ -209,7 +209,7 @@ def read(
             cut_short()
 
 
-def _needs_earlier_frames(codec: str, packet: VideoPacket) -> bool:
+def needs_earlier_frames(codec: str, packet: VideoPacket) -> bool:
     """Returns whether an HEVC picture refers to some before the keyframe that precedes it (RASL).
 
     At the beginning of a stream no decoder shows those. NVDEC would leave out the keyframe too.

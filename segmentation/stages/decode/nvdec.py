@@ -9,14 +9,14 @@ memory that batches ahead of their turn take. So short chunks keep all engines b
 allows.
 """
 
-from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import PyNvVideoCodec as nvc
 from numpy import int64, uint64
@@ -33,21 +33,17 @@ from segmentation.stages.decode.chunks import (
     begins_anew,
     chunks,
     exact_keyframe,
-    is_hidden,
     read,
     size_changes,
     whole,
 )
 from segmentation.stages.decode.nvdec_log import damage_log
-from segmentation.stages.decode.nvdec_session import NvdecSession, Surface
+from segmentation.stages.decode.nvdec_session import NvdecSession, Surface, TimesToCome
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, Share, StreamFormat
 from segmentation.stages.decode.nvdec_support import nvdec_engines
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.decode.timestamps import Timeline, missing
 from segmentation.stages.frame_kernels import FRAMES
-
-if TYPE_CHECKING:
-    from segmentation.stages.decode.chunks import VideoPacket
 
 log = logging.getLogger(__name__)
 
@@ -56,13 +52,6 @@ LEAST_CHUNK = 24  # packets: below, restarting a decoder costs more than another
 # Bytes of decoded frames that may wait for their turn, at most a quarter of the GPU's free memory. Seven decoders in
 # step need as much on chunks of 250 frames of 1080p. With less, long chunks leave engines idle.
 AHEAD = 2_500_000_000
-_IN_ORDER = ("vp8", "vp9")  # codecs whose frames are shown as they are decoded
-
-
-class _PacketTimes(NamedTuple):
-    pts: int | None
-    duration: int
-    hidden: bool  # decoded only because other frames refer to it, by an edit list
 
 
 class _FrameTimes(NamedTuple):
@@ -275,9 +264,9 @@ class NvdecDecoder(Decoder):
         self, session: NvdecSession, chunk: Chunk[_DecodedBatch], before: _ChunkInProgress | None
     ) -> _ChunkInProgress:
         """Feeds a chunk's packets to the session and takes the surfaces, first those of the chunk `before`."""
-        current = _ChunkInProgress(chunk)
+        current = _ChunkInProgress(chunk, TimesToCome(self.info.codec))
         for packet in chunk.packets():
-            before = self._sort(session.decode(current.data(packet, self.info.codec)), before, current)
+            before = self._sort(session.decode(current.times.data(packet)), before, current)
         # A chunk may be too short to push out all frames of the one before.
         if before is not None and self._sort(session.decode(nvc.PacketData()), before, current) is not None:
             self._finish(before)
@@ -306,7 +295,7 @@ class NvdecDecoder(Decoder):
         if self._queue.closed.is_set():
             return
         for surface in surfaces:
-            pts, duration, hidden = current.taken(surface.timestamp, self.info.codec)
+            pts, duration, hidden = current.times.taken(surface.timestamp)
             if hidden or not chunk.shows(pts):
                 continue
             current.latest = latest = current.latest if pts is None else pts
@@ -350,7 +339,7 @@ class _ChunkInProgress:
     """A chunk that is being decoded."""
 
     chunk: Chunk[_DecodedBatch]
-    times: dict[int, _PacketTimes] = field(default_factory=dict)  # of packets whose frame is to come, by timestamp
+    times: TimesToCome
     filling: tuple[DevicePlanes, list[_FrameTimes]] | None = None  # the batch that is not full yet
     latest: int | None = None  # the pts of the last frame that had one
     counted: int = 0  # frames that are known to be lost
@@ -368,26 +357,3 @@ class _ChunkInProgress:
             for times in self.times.values()
         )
         return self.counted - before
-
-    def data(self, packet: VideoPacket, codec: str) -> nvc.PacketData:
-        """Returns a packet for NVDEC, and notes its times for its frame, if that is shown.
-
-        NVDEC takes timestamps that rise in decoding order for decoding times, and gives them to the frames in
-        presentation order. That is right for AVI, which stores no other times.
-        """
-        timestamp = packet.pts if packet.pts is not None else packet.dts or 0
-        if not is_hidden(codec, packet):
-            self.times[timestamp] = _PacketTimes(packet.pts, packet.duration or 0, packet.is_discard)
-        data = nvc.PacketData()
-        data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, timestamp
-        return data
-
-    def taken(self, timestamp: int, codec: str) -> _PacketTimes:
-        """Returns the times of the frame that has come out with this timestamp.
-
-        In VP8 and VP9 frames come out as their packets went in, but NVDEC also uses up the timestamps of packets whose
-        frames it does not show.
-        """
-        if codec in _IN_ORDER:
-            timestamp = next(iter(self.times), timestamp)
-        return self.times.pop(timestamp, _PacketTimes(None, 0, False))

@@ -1,9 +1,9 @@
 """NVDEC sessions: each decodes one stream of packets into surfaces in device memory."""
 
-from __future__ import annotations
+from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 from contextlib import nullcontext
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import PyNvVideoCodec as nvc
 
@@ -11,8 +11,14 @@ from segmentation.errors import InputError
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.context import Gpu
 from segmentation.gpu.errors import translate_gpu_error
+from segmentation.stages.decode.chunks import is_hidden
 from segmentation.stages.decode.nvdec_session_pool import StreamFormat
 from segmentation.stages.decode.nvdec_support import NVDEC_CODECS
+
+if TYPE_CHECKING:
+    from segmentation.stages.decode.chunks import VideoPacket
+
+_IN_ORDER = ("vp8", "vp9")  # codecs whose frames are shown as they are decoded
 
 
 class Surface(Protocol):
@@ -25,12 +31,51 @@ class Surface(Protocol):
     def GetPtrToPlane(self, index: int) -> int: ...  # the library's name
 
 
+class Presentation(NamedTuple):
+    """When the frame of a packet is shown."""
+
+    pts: int | None
+    duration: int
+    hidden: bool  # decoded only because other frames refer to it, by an edit list
+
+
+class TimesToCome(dict[int, Presentation]):
+    """The times of packets that a session got and whose frames are to come, by timestamp, in decoding order."""
+
+    def __init__(self, codec: str) -> None:
+        super().__init__()
+        self._codec = codec
+
+    def data(self, packet: VideoPacket) -> nvc.PacketData:
+        """Returns a packet for NVDEC, and notes its times for its frame, if that is shown.
+
+        NVDEC takes timestamps that rise in decoding order for decoding times, and gives them to the frames in
+        presentation order. That is right for AVI, which stores no other times.
+        """
+        timestamp = packet.pts if packet.pts is not None else packet.dts or 0
+        if not is_hidden(self._codec, packet):
+            self[timestamp] = Presentation(packet.pts, packet.duration or 0, packet.is_discard)
+        data = nvc.PacketData()
+        data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, timestamp
+        return data
+
+    def taken(self, timestamp: int) -> Presentation:
+        """Returns the times of the frame that has come out with this timestamp.
+
+        In VP8 and VP9 frames come out as their packets went in, but NVDEC also uses up the timestamps of packets whose
+        frames it does not show.
+        """
+        if self._codec in _IN_ORDER:
+            timestamp = next(iter(self), timestamp)
+        return self.pop(timestamp, Presentation(None, 0, False))
+
+
 class NvdecSession:
     """One of NVDEC's decoders, bound to a CUDA stream. Creating and destroying it spares running graph captures."""
 
-    def __init__(self, stream_format: StreamFormat, gpu: Gpu) -> None:
-        """Creates a session that copies its surfaces on the stream of `gpu`."""
-        self.format = stream_format
+    def __init__(self, stream_format: StreamFormat, gpu: Gpu, *, remedy: str = "use --decode pyav") -> None:
+        """Creates a session that copies its surfaces on the stream of `gpu`. `remedy` ends its errors."""
+        self.format, self._remedy = stream_format, remedy
         self.path = ""  # of the file that is being decoded, for errors
         self._begun = False  # whether a surface has come: the first packets create the hardware decoder
         with capture_unsafe():
@@ -57,8 +102,8 @@ class NvdecSession:
             reason = " ".join(str(exc).split())
             if "Reconfigure" in reason:
                 what = "the picture's size or depth changes on the way, which NVDEC's frames don't follow"
-                raise InputError(f"{self.path}: {what}; use --decode pyav") from exc
-            raise InputError(f"{self.path}: NVDEC can't decode it ({reason}); use --decode pyav") from exc
+                raise InputError(f"{self.path}: {what}; {self._remedy}") from exc
+            raise InputError(f"{self.path}: NVDEC can't decode it ({reason}); {self._remedy}") from exc
         self._begun = self._begun or bool(surfaces)
         return surfaces
 

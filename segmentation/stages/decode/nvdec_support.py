@@ -90,16 +90,25 @@ def nvdec_engines(config: Config, info: VideoInfo | None) -> int:
     index = device_index(config)
     if info is None:
         return nvdec_caps(index, "H264", "420", 8).engines
-    video = _named(info)
-    caps = _caps_for(info, index, video)
-    _check_size(info, caps, video)
+    engines = engines_for(index, info.codec, info.pix_fmt, (info.width, info.height))
     check_exactness(config, info)
+    return engines
+
+
+def engines_for(index: int, codec: str, pix_fmt: str, size: tuple[int, int]) -> int:
+    """Returns the number of NVDEC engines of GPU `index` that can decode such pictures of `size` (width, height).
+
+    `codec` is FFmpeg's name of the decoder. Raises `LacksEngine` if there are none.
+    """
+    video = _named(codec, pix_fmt, size)
+    caps = _caps_for(index, codec, pix_fmt, video)
+    _check_size(size, caps, video)
     return caps.engines
 
 
 def check_exactness(config: Config, info: VideoInfo) -> None:
     """Raises `LacksEngine` for videos that any NVDEC would decode, but not to the frames that are to be shown."""
-    video = _named(info)
+    video = _named(info.codec, info.pix_fmt, (info.width, info.height))
     if info.interlaced:
         raise LacksEngine(f"NVDEC would mix the fields of interlaced frames, and this is {video}")
     if info.layered:
@@ -116,27 +125,26 @@ def check_exactness(config: Config, info: VideoInfo) -> None:
         raise LacksEngine(f"several decoders find --start by timestamps, and this is {video} without any")
 
 
-def _named(info: VideoInfo) -> str:
-    return f"{info.codec} {info.pix_fmt} of {info.width}x{info.height}"
+def _named(codec: str, pix_fmt: str, size: tuple[int, int]) -> str:
+    return f"{codec} {pix_fmt} of {size[0]}x{size[1]}"
 
 
-def _caps_for(info: VideoInfo, index: int, video: str) -> DecoderCaps:
-    """Returns the capabilities for the video's codec and pixel format. Raises `LacksEngine` if they are not served."""
-    pix_fmt = info.pix_fmt.replace("yuvj", "yuv")
+def _caps_for(index: int, codec: str, pix_fmt: str, video: str) -> DecoderCaps:
+    """Returns the capabilities for a codec and a pixel format. Raises `LacksEngine` if they are not served."""
+    pix_fmt = pix_fmt.replace("yuvj", "yuv")
     bits = FORMATS[pix_fmt].bits if pix_fmt in FORMATS else 0
     chroma = _CHROMA.get(pix_fmt.removesuffix("10le"))
-    if info.codec not in NVDEC_CODECS or chroma is None:
+    if codec not in NVDEC_CODECS or chroma is None:
         raise LacksEngine(f"NVDEC has no decoder for {video}")
-    caps = nvdec_caps(index, NVDEC_CODECS[info.codec], chroma, bits)
+    caps = nvdec_caps(index, NVDEC_CODECS[codec], chroma, bits)
     if not caps.supported:
         raise LacksEngine(f"this GPU's NVDEC has no decoder for {video}")
     return caps
 
 
-def _check_size(info: VideoInfo, caps: DecoderCaps, video: str) -> None:
+def _check_size(size: tuple[int, int], caps: DecoderCaps, video: str) -> None:
     """Raises `LacksEngine` for a size that the engine does not take, or that its frames can't have."""
     least, most = (caps.width_min, caps.height_min), (caps.width_max, caps.height_max)
-    size = (info.width, info.height)
     if any(s < low or s > high for s, low, high in zip(size, least, most, strict=True)):
         raise LacksEngine(f"NVDEC takes {'{}x{} to {}x{}'.format(*least, *most)} pixels of this codec, not {video}")
     if any(s % 2 for s in size):

@@ -44,7 +44,7 @@ def shrinking(shape: tuple[int, int], size: tuple[int, int]) -> tuple[Table, Tab
 def _kept_tables(shape: tuple[int, int], size: tuple[int, int]) -> tuple[Table, Table]:
     steps = shrink_steps(shape, size)
     across, down = (_along(shape[1 - axis], [(kind, after[axis]) for kind, after in steps]) for axis in (0, 1))
-    return _table(across), _table(down)
+    return table(across), table(down)
 
 
 def _along(length: int, steps: list[tuple[str, int]]) -> Matrix:
@@ -54,13 +54,13 @@ def _along(length: int, steps: list[tuple[str, int]]) -> Matrix:
         if kind == "half":
             length, factor = after, 2 * factor
         elif after != length:
-            matrix = _bilinear(length, after) if kind == "linear" else _means(length, after)
+            matrix = bilinear(length, after) if kind == "linear" else means(length, after)
             length = after
     matrix = np.eye(length) if matrix is None else matrix
     return np.repeat(matrix, factor, axis=1) / factor
 
 
-def _means(before: int, after: int) -> Matrix:
+def means(before: int, after: int) -> Matrix:
     """Returns weights by which each place is the mean of the samples that it covers, fully or in part."""
     span = before / after
     begin, sample = np.arange(after)[:, None] * span, np.arange(before)
@@ -69,14 +69,14 @@ def _means(before: int, after: int) -> Matrix:
     return shares
 
 
-def _bilinear(before: int, after: int) -> Matrix:
+def bilinear(before: int, after: int) -> Matrix:
     """Returns weights by which each place is interpolated between the two samples with the nearest centers."""
     at = (np.arange(after)[:, None] + 0.5) * before / after - 0.5
     near: Matrix = np.maximum(1 - np.abs(np.clip(at, 0, before - 1) - np.arange(before)), 0)
     return near
 
 
-def _table(matrix: Matrix) -> Table:
+def table(matrix: Matrix) -> Table:
     """Returns a matrix without most of its zeros."""
     used = matrix > 1e-9
     first, last = used.argmax(axis=1), matrix.shape[1] - used[:, ::-1].argmax(axis=1)

@@ -96,7 +96,7 @@ def test_a_run_that_is_stopped_while_damage_is_counted_ends(clips: list[Path], m
     """NVDEC's library has named some. Other files have the engines meanwhile."""
     pool, stop = NvdecSessionPool(), threading.Event()
     stage = host_nvdec(probe(str(clips[5]), Access(stop=stop)), pool)
-    named, left, counted = iter([1, 1]), [], []
+    named, left, counted = iter([1 << 20] * 2), [], []  # more than other tests have damaged
     log_ = SimpleNamespace(count=lambda: next(named))
     monkeypatch.setitem(type(stage)._counted.__globals__, "damage_log", lambda: log_)
 

@@ -1,0 +1,137 @@
+"""Where a loader's clips are made: decoded, and turned into the arrays of its outputs. On the CPU by FFmpeg."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from segmentation.clips.decode import decoded
+from segmentation.clips.index import VideoIndex
+from segmentation.clips.output import Chain, Draw, Output
+from segmentation.config import Config
+from segmentation.cores import core_count
+from segmentation.errors import LacksEngine
+from segmentation.frames import Array
+from segmentation.gpu.discovery import device_index, require_torch, require_video_libraries
+from segmentation.imports import loaded
+from segmentation.stages.decode.nvdec_support import engines_for
+
+FrameT = TypeVar("FrameT")  # a decoded picture
+Sample = dict[str, Array]  # name of an output to (T, C, H, W); of the masks (T, H, W)
+
+REMEDY = 'use device="cpu"'  # what helps where NVDEC can't
+
+
+class ClipInProgress(ABC, Generic[FrameT]):
+    """The arrays of one clip, made frame by frame."""
+
+    @abstractmethod
+    def add(self, frame: FrameT) -> None:
+        """Makes the next frame of each output from a decoded picture."""
+
+    @abstractmethod
+    def sample(self) -> Sample:
+        """Returns the clip, when all of its frames are made."""
+
+
+class Maker(ABC, Generic[FrameT]):
+    """Makes clips in one kind of memory. Any thread may call, but for `batch`, within `working`."""
+
+    workers: int  # threads that decode at once, unless the loader says so
+
+    def working(self) -> AbstractContextManager[object]:
+        """Returns what is around the work of a thread that makes clips."""
+        return nullcontext()
+
+    @abstractmethod
+    def frames(self, index: VideoIndex, numbers: Sequence[int]) -> Iterator[tuple[int, FrameT]]:
+        """Yields the pictures of these rising `numbers`, each with its number. The next one may overwrite a picture.
+
+        Raises `InputError` if one of them does not come out, or is damaged.
+        """
+
+    @abstractmethod
+    def begin(self, index: VideoIndex, draw: Draw, length: int) -> ClipInProgress[FrameT]:
+        """Begins a clip of `length` frames."""
+
+    @abstractmethod
+    def masks(self, masks: NDArray[np.uint8]) -> Array:
+        """Returns a clip's masks (T, H, W), which come from the host, where clips are."""
+
+    @abstractmethod
+    def batch(self, clips: Sequence[Array], output: Output | None) -> Array:
+        """Returns clips (T, C, H, W) as one array of the output's layout; masks, without an output, as (N, T, H, W)."""
+
+
+class HostMaker(Maker[VideoFrame]):
+    """Makes NumPy arrays: FFmpeg decodes on the CPU, and its filters make the outputs."""
+
+    def __init__(self, outputs: Mapping[str, Output]) -> None:
+        self._outputs = outputs
+        self.workers = core_count()
+
+    def frames(self, index: VideoIndex, numbers: Sequence[int]) -> Iterator[tuple[int, VideoFrame]]:
+        return decoded(index, numbers)
+
+    def begin(self, index: VideoIndex, draw: Draw, length: int) -> ClipInProgress[VideoFrame]:
+        return _HostClip(self._outputs, index, draw)
+
+    def masks(self, masks: NDArray[np.uint8]) -> Array:
+        return masks
+
+    def batch(self, clips: Sequence[Array], output: Output | None) -> Array:
+        arrays = [np.asarray(clip) for clip in clips]
+        return np.stack(arrays) if output is None else output.batch(arrays)
+
+
+class _HostClip(ClipInProgress[VideoFrame]):
+    def __init__(self, outputs: Mapping[str, Output], index: VideoIndex, draw: Draw) -> None:
+        self._outputs = outputs
+        self._chains = {name: Chain(output, draw, index.size, index.rotation) for name, output in outputs.items()}
+        self._frames: dict[str, list[NDArray[np.uint8]]] = {name: [] for name in outputs}
+
+    def add(self, frame: VideoFrame) -> None:
+        for name, chain in self._chains.items():
+            self._frames[name].append(chain(frame))
+
+    def sample(self) -> Sample:
+        return {name: output.numbers(self._frames[name]) for name, output in self._outputs.items()}
+
+
+def maker_on(device: str, videos: Sequence[VideoIndex], outputs: Mapping[str, Output]) -> Maker[Any]:
+    """Returns what makes clips on "cpu", "cuda" or "cuda:N".
+
+    Raises `ConfigError` for other devices, `BackendError` without the GPU or a library of the extra `gpu`, and its
+    `LacksEngine` for a video that the GPU does not decode.
+    """
+    config = Config(device=device)
+    if device == "cpu":
+        return HostMaker(outputs)
+    number = device_index(config)
+    require_video_libraries()
+    engines = min(_engines(index, number) for index in videos)
+    module = loaded("segmentation.clips.cuda")
+    require_torch()
+    maker: Maker[Any] = module.CudaMaker(outputs, number, engines)
+    return maker
+
+
+def _engines(index: VideoIndex, number: int) -> int:
+    """Returns how many of GPU `number`'s engines decode a video. Raises `LacksEngine` if none does so exactly."""
+    assert index.coding is not None
+    codec, pix_fmt, inside, _ = index.coding
+    try:
+        engines = engines_for(number, codec, pix_fmt, index.stored)
+        if not index.timed:
+            raise LacksEngine("its packets don't tell for certain which frames they hold")
+        if inside:
+            raise LacksEngine("NVDEC would show the coded picture from its corner on, and this is within a larger one")
+    except LacksEngine as exc:
+        raise LacksEngine(f"{index.path}: {exc}; {REMEDY}, or transcode it (segmentation-clips transcode)") from exc
+    return engines

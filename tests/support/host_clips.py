@@ -1,0 +1,62 @@
+"""Runs `ClipLoader(device="cuda")` on the CPU: FFmpeg decodes in NVDEC's place, and the kernel runs on the host.
+
+Threads, sessions, packets and memory of clips are those of a GPU, streams are not: tests marked `gpu` show these.
+"""
+
+import sys
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from host_kernels import HostCvCuda, _put_back
+from host_nvdec import ENGINES, NvdecGpu, _Nvc
+
+from segmentation.clips import maker
+from segmentation.errors import LacksEngine
+from segmentation.stages.decode.nvdec_support import NVDEC_CODECS
+
+_MODULE = "segmentation.clips.cuda"
+
+
+@cache
+def _module() -> Any:
+    names = ("segmentation.gpu.context", "segmentation.stages.decode.nvdec_session", _MODULE)
+    fakes: dict[str, ModuleType] = {"cvcuda": HostCvCuda("cvcuda"), "PyNvVideoCodec": _Nvc("PyNvVideoCodec")}
+    kept = {name: sys.modules.pop(name, None) for name in (*fakes, *names)}
+    sys.modules.update(fakes)
+    try:
+        *_, cuda = map(import_module, names)
+    finally:
+        for name, module in kept.items():
+            _put_back(name, module)
+
+    class HostCudaMaker(cuda.CudaMaker):  # type: ignore[misc,name-defined]
+        """Hands its clips over without streams."""
+
+        def _reading_stream(self) -> None: ...
+
+        def _keep(self, clips: list[torch.Tensor], stream: None) -> None: ...
+
+    cuda.Gpu = lambda index, priority: NvdecGpu()
+    cuda.CudaMaker = HostCudaMaker
+    return cuda
+
+
+def _engines_for(index: int, codec: str, pix_fmt: str, size: tuple[int, int]) -> int:
+    if codec not in NVDEC_CODECS or any(side % 2 for side in size) or (pix_fmt == "yuv420p10le" and codec == "h264"):
+        raise LacksEngine(f"NVDEC has no decoder for {codec} {pix_fmt} of {size[0]}x{size[1]}")
+    return ENGINES
+
+
+def stand_in(patch: pytest.MonkeyPatch) -> Any:
+    """Puts the stand-ins in the place of the GPU for loaders to come. Returns their `segmentation.clips.cuda`."""
+    module = _module()
+    patch.setattr(maker, "device_index", lambda config: 0)
+    patch.setattr(maker, "require_video_libraries", lambda: None)
+    patch.setattr(maker, "require_torch", lambda: None)
+    patch.setattr(maker, "engines_for", _engines_for)
+    patch.setattr(maker, "loaded", lambda name: module)
+    return module

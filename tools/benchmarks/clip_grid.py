@@ -1,0 +1,137 @@
+"""Measures what clips add to a training's iteration: sources of several sizes, crops of one, as in NVVL's paper.
+
+    python tools/benchmarks/clip_grid.py ../shared/corpus/05_default_juggle.mp4 --device cuda -o grid.json
+
+Batches of 8 random clips of 3 frames, cut and scaled to 540x960. First the loader runs alone: that is the loading time
+of a batch. Then an iteration also computes for 1.5 times as long, on a GPU with products of matrices, else by waiting.
+The overhead is the mean of such an iteration less that of one whose batch is there already, each from one
+synchronization to the next. CPU seconds are those of the process, for 1,000 frames.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from clips import make_clip
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+
+from circumstances import ROOT, circumstances
+
+from segmentation.clips import Batch, ClipDataset, ClipLoader, Output
+
+LENGTH, BATCH, CROP = 3, 8, (540, 960)
+SOURCES = {540: (960, 540), 720: (1280, 720), 1080: (1920, 1080), 2160: (3840, 2160)}
+Work = Callable[[], object]
+
+
+def batches(dataset: ClipDataset, dtype: str, device: str) -> Iterator[Batch]:
+    """Yields batches for ever."""
+    outputs = {"input": Output(size=CROP, crop="random", flip=True, dtype=dtype)}
+    loader = ClipLoader(dataset, BATCH, outputs=outputs, shuffle="full", device=device)
+    while True:
+        yield from loader
+
+
+def waiter(device: str) -> Work:
+    """Returns what waits until the device has done all that is queued."""
+    if device == "cpu":
+        return lambda: None
+    import torch
+
+    return torch.cuda.synchronize
+
+
+def computing(seconds: float, device: str) -> Work:
+    """Returns what keeps the device busy for so long, more or less."""
+    if device == "cpu":
+        return lambda: time.sleep(seconds)
+    import torch
+
+    factor = torch.zeros((4096, 4096), dtype=torch.float16, device=device)
+    target = torch.empty_like(factor)
+
+    def multiply(times: int) -> None:
+        for _ in range(times):
+            torch.mm(factor, factor, out=target)
+
+    multiply(10)
+    alone = mean(timed(lambda: multiply(20), 3, torch.cuda.synchronize)) / 20
+    return lambda: multiply(max(1, round(seconds / alone)))
+
+
+def timed(iteration: Work, count: int, wait: Work) -> list[float]:
+    """Returns the seconds of so many iterations, each from one synchronization to the next."""
+    found = []
+    for _ in range(count):
+        wait()
+        begin = time.perf_counter()
+        iteration()
+        wait()
+        found.append(time.perf_counter() - begin)
+    return found
+
+
+def measured(dataset: ClipDataset, dtype: str, device: str, iterations: int) -> dict[str, float]:
+    """Returns milliseconds of an iteration, and CPU seconds."""
+    source, wait = batches(dataset, dtype, device), waiter(device)
+    for _ in range(5):  # decoders, kernels and what is decoded ahead
+        next(source)
+    cpu = time.process_time()
+    loading = mean(timed(lambda: next(source), iterations, wait))
+    cpu = time.process_time() - cpu
+    compute = computing(1.5 * loading, device)
+    alone = mean(timed(compute, iterations, wait))
+
+    def train() -> None:
+        next(source)
+        compute()
+
+    both = mean(timed(train, iterations, wait))
+    return {
+        "loading_ms": round(loading * 1000, 2),
+        "computing_ms": round(alone * 1000, 2),
+        "overhead_ms": round((both - alone) * 1000, 2),
+        "frames_per_second": round(LENGTH * BATCH / loading, 1),
+        "cpu_seconds": round(cpu / (iterations * BATCH * LENGTH) * 1000, 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("video")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (%(default)s)")
+    parser.add_argument("--heights", type=int, nargs="+", choices=SOURCES, default=list(SOURCES), help="of the sources")
+    parser.add_argument("--frames", type=int, default=480, help="of a source (%(default)s)")
+    parser.add_argument("--keyframes", type=int, default=30, help="frames from one to the next (%(default)s)")
+    parser.add_argument("--iterations", type=int, default=50, help="(%(default)s)")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "clip-grid.json")
+    options = parser.parse_args()
+    results: dict[str, Any] = {}
+    about = circumstances(f"benchmarks/{Path(__file__).name}", sys.argv[1:]) | {"device": options.device}
+    if options.device != "cpu":
+        import torch
+
+        about["hardware"]["gpu"] = torch.cuda.get_device_name(options.device)
+    for height in options.heights:
+        with tempfile.TemporaryDirectory() as folder:
+            size = SOURCES[height]
+            video = make_clip(options.video, options.frames, size, Path(folder), rate=30, gop=options.keyframes)
+            dataset = ClipDataset(video, length=LENGTH)
+            for dtype in ("float32", "float16"):
+                found = measured(dataset, dtype, options.device, options.iterations)
+                results[f"{height}p, {dtype}"] = found
+                print(
+                    f"{height}p, {dtype}: " + ", ".join(f"{name} {value}" for name, value in found.items()), flush=True
+                )
+                options.output.write_text(json.dumps(about | {"results": results}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -114,8 +114,8 @@ class Config:
     # Model: `models`
 
     model: str | Path | Network = "person"
-    """The built-in model's name, the path of an .onnx or .engine file, or a function that takes pictures, a NumPy
-    array (N, 3, H, W) float32, and returns scores (N, h, w) or (N, C, h, w). Default: `person`, which is built in."""
+    """`person` or `person-hq`, which are built in, the path of an .onnx or .engine file, or a function that takes
+    pictures, a NumPy array (N, 3, H, W) float32, and returns scores (N, h, w) or (N, C, h, w). Default: `person`."""
 
     classes: tuple[str, ...] | None = None
     """Labels to keep, of the model's. Default: `person` if the model has that label, else all but `background`."""

@@ -248,7 +248,11 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
     add = group.add_argument
     add("--masks", metavar="FILE.mkv|FOLDER", help="in place of a model: masks that --save-masks wrote for this input")
-    add("--model", metavar="NAME|FILE.onnx|FILE.engine", help="the network (default: person, which is built in)")
+    add(
+        "--model",
+        metavar="NAME|FILE.onnx|FILE.engine",
+        help="the network; person and person-hq are built in (default: person)",
+    )
     add(
         "--then",
         action="append",

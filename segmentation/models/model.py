@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 ENGINE = ".engine"  # the suffix of TensorRT engines
-BUILT_IN = {"person": Path(__file__).parent / "person.onnx"}
+BUILT_IN = {name: Path(__file__).parent / f"{name}.onnx" for name in ("person", "person-hq")}
 _DEFAULTS: Meaning = {
     "mean": (0.0, 0.0, 0.0),  # values 0..1, not normalized further
     "std": (1.0, 1.0, 1.0),

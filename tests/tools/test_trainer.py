@@ -75,11 +75,22 @@ def drawn_weights(train: ModuleType, blocks: int) -> list[tuple[np.ndarray, np.n
         shapes += [(wide, width, 1, 1)] if expansion > 1 else []
         shapes += [(wide, 1, 3, 3), (channels, wide, 1, 1)]
         width = channels
+    if blocks == len(BLOCKS):  # the whole teacher: of each place, of the mean, of both, of the classes
+        shapes += [(256, width, 1, 1), (256, width, 1, 1), (256, 512, 1, 1), (21, 256, 1, 1)]
     return [
         (random.normal(0, np.prod(shape[1:]) ** -0.5, shape).astype(np.float32),
          random.normal(0, 0.3, shape[0]).astype(np.float32))
         for shape in shapes
     ]  # fmt: skip
+
+
+def new(train: ModuleType, name: str) -> Any:
+    """A network that has learned nothing yet."""
+    from network import BLOCKS
+
+    size = train.SIZES[name]
+    encoder = train.Encoder(size.blocks) if size.blocks else train.DeepLab(drawn_weights(train, len(BLOCKS)))
+    return train.Network(size, encoder)
 
 
 def test_shares_name_groups_that_there_are(train: ModuleType, shared: Path) -> None:
@@ -153,8 +164,8 @@ def test_networks_take_all_their_shapes(train: ModuleType) -> None:
     from train import NETWORKS
 
     assert tuple(train.SIZES) == NETWORKS
-    for size in train.SIZES.values():
-        network = train.Network(size).eval()
+    for name, size in train.SIZES.items():
+        network = new(train, name).eval()
         for height, width in ((16, 16), (48, 80), (112, 16)):  # it takes all multiples of 16
             with train.torch.no_grad():
                 assert network(train.torch.zeros(1, 3, height, width)).shape == (1, 1, height, width)
@@ -166,7 +177,7 @@ def test_the_file_says_what_the_network_does(train: ModuleType, tmp_path: Path) 
     pytest.importorskip("onnx")
     torch, size, target = train.torch, train.SIZES["person"], tmp_path / "person.onnx"
     torch.manual_seed(0)
-    network = train.Network(size).train()
+    network = new(train, "person").train()
     for _ in range(3):
         network(torch.randn(2, 3, 64, 96))  # normalisation that is worth folding
     network.eval().logits.weight.data *= 30  # as sure as one that is trained
@@ -178,7 +189,7 @@ def test_the_file_says_what_the_network_does(train: ModuleType, tmp_path: Path) 
         assert network(shown).equal(logits)  # as it was
     assert target.stat().st_size < 4e6
     session = ort.InferenceSession(str(target), providers=["CPUExecutionProvider"])
-    expected = (logits - train.CAUTION).sigmoid().numpy()
+    expected = (logits - size.caution).sigmoid().numpy()
     assert expected.std() > 0.02
     assert session.run(["mask"], {"input": shown.numpy()})[0] == pytest.approx(expected, abs=1e-4)
     said = session.get_modelmeta().custom_metadata_map
@@ -193,26 +204,27 @@ def test_the_file_says_what_the_network_does(train: ModuleType, tmp_path: Path) 
     assert train.normalised(rgb).numpy() == pytest.approx(as_run, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["person", "person-hq"])
-def test_blocks_begin_with_what_the_teacher_does(train: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+@pytest.mark.parametrize("blocks", [14, 17])
+def test_blocks_begin_with_what_the_teacher_does(
+    train: ModuleType, monkeypatch: pytest.MonkeyPatch, blocks: int
+) -> None:
     shown = train.normalised(train.torch.from_numpy(drawn(96, 160)[0]).permute(2, 0, 1)[None] / 255)
-    size = train.SIZES[name]
-    same_as_teacher(train, size, drawn_weights(train, size.blocks), shown, monkeypatch)
+    same_as_teacher(train, blocks, drawn_weights(train, blocks), shown, monkeypatch)
 
 
 def same_as_teacher(
-    train: ModuleType, size: Any, weights: list[tuple[np.ndarray, np.ndarray]], shown: Any, patch: pytest.MonkeyPatch
+    train: ModuleType, blocks: int, weights: list[tuple[np.ndarray, np.ndarray]], shown: Any, patch: pytest.MonkeyPatch
 ) -> None:
     """The blocks that begin with the teacher's weights put out what it does, had it no ReLU6 either."""
     patch.setattr(train.F, "relu6", train.F.relu)
-    network = train.Network(size).eval()
-    train.begin_with(network, weights, shown)
+    encoder = train.Encoder(blocks).eval()
+    train.begin_with(encoder, weights, shown)
     other = 0.7 * shown.flip(2)  # not the picture that normalisation was set by
     with train.torch.no_grad():
         found = train.Teacher(weights, train.FIRST)(other)
-        for block in network.blocks:
+        for block in encoder.blocks:
             found = block(found)
-        expected = train.Teacher(weights, size.blocks)(other)
+        expected = train.Teacher(weights, blocks)(other)
     assert (found - expected).abs().max() < 1e-3 * expected.abs().max()
 
 
@@ -235,7 +247,7 @@ def test_the_teacher_is_the_network_in_its_file(
     with train.torch.no_grad():
         found = train.Teacher(weights, 17)(shown)[0].permute(1, 2, 0).numpy()
     assert np.corrcoef(found.ravel(), expected.ravel())[0, 1] > 0.98
-    same_as_teacher(train, train.SIZES["person"], weights, shown[..., 100:196, 200:360], monkeypatch)
+    same_as_teacher(train, 14, weights, shown[..., 100:196, 200:360], monkeypatch)
 
 
 def test_doubt_is_left_out_of_the_loss(train: ModuleType) -> None:
@@ -256,13 +268,21 @@ def test_doubt_is_left_out_of_the_loss(train: ModuleType) -> None:
 
 
 def test_all_weights_learn_and_those_of_the_blocks_slower(train: ModuleType) -> None:
-    network = train.Network(train.SIZES["person"])
+    network = new(train, "person")
     classes = train.nn.Conv2d(4, 21, 1)
     blocks, others = train.groups(network, classes, 1.0)
     learned = [id(p) for part in (blocks, others) for p in part["params"]]
     wanted = {id(p) for module in (network, classes) for p in module.parameters()}
     assert len(set(learned)) == len(learned) and set(learned) == wanted
     assert blocks["peak"] < others["peak"] == 1
+
+
+def test_of_the_network_on_the_teacher_only_the_decoder_learns(train: ModuleType) -> None:
+    network = new(train, "person-hq")
+    kept, learned = train.groups(network, train.nn.Conv2d(4, 21, 1), 1.0)
+    assert not kept["params"] and not network.encoder(train.torch.zeros(1, 3, 32, 48))[0].requires_grad
+    decoder = {id(p) for key, p in network.named_parameters() if not key.startswith("encoder.")}
+    assert decoder < {id(p) for p in learned["params"]} and len(learned["params"]) == len(decoder) + 2
 
 
 def test_a_network_is_judged_by_group(train: ModuleType, rows: list[dict[str, Any]]) -> None:
@@ -274,7 +294,7 @@ def test_a_network_is_judged_by_group(train: ModuleType, rows: list[dict[str, An
         def forward(self, x: Any) -> Any:
             return 9 * (x[:, 1:2] - x[:, :1])
 
-    size = train.Size(14, (1, 1, 1, 1), ((96, 128), (128, 96)))
+    size = train.Size(14, (1, 1, 1, 1), ((96, 128), (128, 96)), 0.0)
     scores = train.judged(Green(), size, rows, torch.device("cpu"))
     assert list(scores) == ["nobody nobody-gov", "nobody photos-mdn", "photos-jetson", "portraits-gov", "scenes-gov"]
     assert all(value == 0 if "nobody" in key else value > 0.9 for key, value in scores.items())

@@ -1,8 +1,9 @@
-"""The network that is trained: an encoder that is mostly MobileNetV2's, and a decoder back to half the input's size.
+"""The networks that are trained: an encoder, and a decoder back to half the input's size.
 
-From 1/4 of the input's size on, the encoder is that of Sandler et al., 2018, https://arxiv.org/abs/1801.04381, with
-ReLU for ReLU6 (GPUs do a convolution and a ReLU in one kernel). It begins with the weights of a teacher: DeepLabv3 with
-MobileNetV2. Two dense convolutions, which learn to put out the same, replace the first three blocks.
+The encoder of `person` is mostly MobileNetV2's (Sandler et al., 2018, https://arxiv.org/abs/1801.04381) from 1/4 of the
+input's size on, with ReLU for ReLU6 (GPUs do a convolution and a ReLU in one kernel). It begins with the weights of a
+teacher: DeepLabv3 with MobileNetV2. Two dense convolutions, which learn to put out the same, replace the first three
+blocks. The encoder of `person-hq` is the teacher itself, which stays as it is.
 """
 
 from dataclasses import dataclass
@@ -26,16 +27,19 @@ STEM = 16, 24  # channels at 1/2 and 1/4 of the size
 class Size:
     """What tells one network from another."""
 
-    blocks: int  # of MobileNetV2
+    blocks: int | None  # of MobileNetV2, which are trained; None: the encoder is the teacher
     widths: tuple[int, int, int, int]  # the decoder's channels at 1/16, 1/8, 1/4 and 1/2
     shapes: tuple[tuple[int, int], ...]  # heights and widths that it is trained for; the first is the default
+    caution: float  # taken off the logits in the end, so that little is called person where nobody is
     early: float = 1.0  # of their sides, in the first part of the training: smaller pictures take less time
 
 
 SIZES = {
-    "person": Size(14, (96, 48, 32, 16), ((256, 448), (288, 384), (336, 336), (384, 288), (448, 256))),
+    "person": Size(14, (96, 48, 32, 16), ((256, 448), (288, 384), (336, 336), (384, 288), (448, 256)), 0.4),
     # For those who have a GPU or patience.
-    "person-hq": Size(17, (192, 96, 48, 16), ((352, 640), (416, 544), (480, 480), (544, 416), (640, 352)), early=0.7),
+    "person-hq": Size(
+        None, (128, 64, 48, 16), ((272, 480), (320, 416), (368, 368), (416, 320), (480, 272)), 0.0, early=0.7
+    ),
 }
 
 
@@ -95,39 +99,55 @@ class Join(nn.Module):
         return self.merge(F.relu(F.interpolate(self.coarse(x), scale_factor=2.0, mode="nearest") + self.fine(skip)))
 
 
-class Network(nn.Module):
-    """RGB (N, 3, H, W), normalised by `MEAN` and `STD`, to logits (N, 1, H, W). H and W are multiples of 16."""
+Skips = tuple[Tensor, Tensor, Tensor]  # an encoder's maps of 1/8, 1/4 and 1/2 of the size
 
-    def __init__(self, size: Size) -> None:
+
+class Encoder(nn.Module):
+    """Normalised RGB (N, 3, H, W) to a map of 1/16 of the size, and the finer ones on the way."""
+
+    def __init__(self, count: int) -> None:
         super().__init__()
         self.stem = Stem()
         blocks, width = [], STEM[1]
-        for number, (expansion, channels, stride) in enumerate(BLOCKS[FIRST : size.blocks], FIRST):
+        for number, (expansion, channels, stride) in enumerate(BLOCKS[FIRST:count], FIRST):
             blocks.append(Block(width, channels, expansion, stride, dilation=2 if number >= 14 else 1))
             width = channels
         self.blocks = nn.ModuleList(blocks)
-        deep, *rest = size.widths
-        self.near, self.whole = conv(width, deep, 1, relu=False), nn.Conv2d(width, deep, 1)
-        self.around = conv(deep, deep, 5, groups=deep)
-        fine = BLOCKS[EIGHTH][1], STEM[1], STEM[0]
-        self.joins = nn.ModuleList(map(Join, (deep, *rest), fine, rest))
-        self.logits = nn.Conv2d(rest[-1], 1, 1)
+        self.channels = width, BLOCKS[EIGHTH][1], STEM[1], STEM[0]  # at 1/16, 1/8, 1/4 and 1/2
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.decoded(*self.encoded(x))
-
-    def encoded(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-        """The map of 1/16 of the size, (N, `widths[0]`, H / 16, W / 16), and the encoder's of 1/8, 1/4 and 1/2."""
+    def forward(self, x: Tensor) -> tuple[Tensor, Skips]:
         half, quarter = self.stem(x)
         x = quarter
         for number, block in enumerate(self.blocks, FIRST):
             x = block(x)
             if number == EIGHTH:
                 eighth = x
-        x = F.relu(self.near(x) + self.whole(F.adaptive_avg_pool2d(x, 1)))
-        return self.around(x), (eighth, quarter, half)
+        return x, (eighth, quarter, half)
 
-    def decoded(self, x: Tensor, skips: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+
+class Network(nn.Module):
+    """RGB (N, 3, H, W), normalised by `MEAN` and `STD`, to logits (N, 1, H, W). H and W are multiples of 16."""
+
+    def __init__(self, size: Size, encoder: "Encoder | DeepLab") -> None:
+        super().__init__()
+        self.encoder = encoder
+        width, *fine = encoder.channels
+        deep, *rest = size.widths
+        self.near, self.whole = conv(width, deep, 1, relu=False), nn.Conv2d(width, deep, 1)
+        self.around = conv(deep, deep, 5, groups=deep)
+        self.joins = nn.ModuleList(map(Join, (deep, *rest), fine, rest))
+        self.logits = nn.Conv2d(rest[-1], 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.decoded(*self.encoded(x))
+
+    def encoded(self, x: Tensor) -> tuple[Tensor, Skips]:
+        """The map of 1/16 of the size, (N, `widths[0]`, H / 16, W / 16), and the encoder's of 1/8, 1/4 and 1/2."""
+        x, skips = self.encoder(x)
+        x = F.relu(self.near(x) + self.whole(F.adaptive_avg_pool2d(x, 1)))
+        return self.around(x), skips
+
+    def decoded(self, x: Tensor, skips: Skips) -> Tensor:
         for join, skip in zip(self.joins, skips, strict=True):
             x = join(x, skip)
         # ONNX Runtime computes a convolution, and what follows it, for 16 channels at a time. A mean over the only
@@ -158,6 +178,11 @@ class Teacher(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The last block's result for normalised RGB (N, 3, H, W)."""
+        return self.maps(x)[-1]
+
+    def maps(self, x: Tensor) -> list[Tensor]:
+        """Each block's result for normalised RGB (N, 3, H, W)."""
+        found = []
         layers = iter(self.layers)
         x = F.relu6(strided(next(layers), x, 2))
         for number, (expansion, _, stride) in enumerate(BLOCKS[: self.blocks]):
@@ -168,29 +193,49 @@ class Teacher(nn.Module):
             depthwise.dilation = depthwise.padding = (2, 2) if number >= 14 else (1, 1)
             x = F.relu6(strided(depthwise, x, stride))
             x = next(layers)(x)
-            x = x + before if stride == 1 and x.shape == before.shape else x
-        return x
+            x = x + before if stride == 1 and x.shape[1] == before.shape[1] else x
+            found.append(x)
+        return found
 
 
 class DeepLab(nn.Module):
-    """The teacher whole: logits (N, 21, H / 16, W / 16) of Pascal VOC's classes, for normalised RGB (N, 3, H, W)."""
+    """The teacher whole, for normalised RGB (N, 3, H, W): what it knows at 1/16 of the size, and its finer maps."""
+
+    channels = 256 + BLOCKS[-1][1], BLOCKS[EIGHTH][1], BLOCKS[2][1], BLOCKS[0][1]  # at 1/16, 1/8, 1/4 and 1/2
 
     def __init__(self, weights: list[tuple[np.ndarray, np.ndarray]]) -> None:
         super().__init__()
         self.encoder = Teacher(weights, len(BLOCKS))
         # In the file's order: each place, the mean of all, both together, the classes.
-        self.near, self.whole, self.both, self.classes = (
-            nn.Conv2d(weight.shape[1], len(weight), 1) for weight, _ in weights[-4:]
-        )
-        for layer, (weight, bias) in zip((self.near, self.whole, self.both, self.classes), weights[-4:], strict=True):
-            layer.weight.data, layer.bias.data = torch.from_numpy(weight), torch.from_numpy(bias)
+        near, whole, both, classes = weights[-4:]
+        self.near, self.whole, self.classes = (as_layer(*pair) for pair in (near, whole, classes))
+        # A layer that takes the mean's channels, and after them those of each place, is the sum of two.
+        (weight, bias), means = both, len(whole[0])
+        self.of_whole = as_layer(weight[:, :means], bias)
+        self.of_near = as_layer(weight[:, means:], None)
         self.requires_grad_(False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.encoder(x)
-        whole = F.relu(self.whole(F.adaptive_avg_pool2d(x, 1))).expand(-1, -1, *x.shape[2:])
-        x = torch.cat([whole, F.relu(self.near(x))], 1)
-        return self.classes(F.relu(self.both(x)))
+    def forward(self, x: Tensor) -> tuple[Tensor, Skips]:
+        maps = self.encoder.maps(x)
+        return torch.cat([self.both(maps[-1]), maps[-1]], 1), (maps[EIGHTH], maps[2], maps[0])
+
+    def both(self, x: Tensor) -> Tensor:
+        """Each place of the last block's map together with the mean of all."""
+        whole = F.relu(self.whole(F.adaptive_avg_pool2d(x, 1)))
+        return F.relu(self.of_near(F.relu(self.near(x))) + self.of_whole(whole))
+
+    def named(self, x: Tensor) -> Tensor:
+        """Logits (N, 21, H / 16, W / 16) of Pascal VOC's classes."""
+        return self.classes(self.both(self.encoder(x)))
+
+
+def as_layer(weight: np.ndarray, bias: np.ndarray | None) -> nn.Conv2d:
+    """A convolution of 1x1 with these weights (out, in, 1, 1) and biases (out,), if any."""
+    layer = nn.Conv2d(weight.shape[1], len(weight), 1, bias=bias is not None)
+    layer.weight.data = torch.from_numpy(np.ascontiguousarray(weight))
+    if bias is not None:
+        layer.bias.data = torch.from_numpy(bias)
+    return layer
 
 
 def strided(layer: nn.Conv2d, x: Tensor, stride: int) -> Tensor:
@@ -221,8 +266,8 @@ def teacher_weights(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 @torch.no_grad()
-def begin_with(network: Network, weights: list[tuple[np.ndarray, np.ndarray]], pictures: Tensor) -> None:
-    """Gives the encoder's blocks the weights of the teacher, whose normalisation is folded into them.
+def begin_with(encoder: Encoder, weights: list[tuple[np.ndarray, np.ndarray]], pictures: Tensor) -> None:
+    """Gives an encoder's blocks the weights of the teacher, whose normalisation is folded into them.
 
     Each normalisation is set to what leaves normalised `pictures` (N, 3, H, W) as the teacher makes them: its scale and
     shift undo the mean and deviation that it takes away.
@@ -230,7 +275,7 @@ def begin_with(network: Network, weights: list[tuple[np.ndarray, np.ndarray]], p
     x = Teacher(weights, FIRST).to(pictures.device)(pictures)
     skipped = 1 + sum(2 + (expansion > 1) for expansion, _, _ in BLOCKS[:FIRST])
     left = iter(weights[skipped:])
-    for block in network.blocks:
+    for block in encoder.blocks:
         before = x
         for layers in block.layers:
             weight, bias = (torch.from_numpy(value).to(x.device) for value in next(left))

@@ -2,9 +2,10 @@
 
     python tools/training/train.py --seed 1     # labels, packs, trains, writes segmentation/models/person.onnx
 
-What is there already is not made again: the teachers' labels, the packed pictures, the teacher's weights. Needs a GPU
-to be of use, PyTorch and ONNX; to label, also ONNX Runtime, ai-edge-litert and PyAV. `--seconds` trains for a time
-instead of `--steps`, with the same schedule.
+What is there already is not made again: the teachers' labels, the packed pictures, the teacher's weights. Needs PyTorch
+and ONNX, and for `person` a GPU to be of use. Of `person-hq` only the decoder is trained: two cores do that in an hour.
+To label, also ONNX Runtime, ai-edge-litert and PyAV. `--seconds` trains for a time instead of `--steps`, with the same
+schedule.
 """
 
 import argparse

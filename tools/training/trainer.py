@@ -16,7 +16,20 @@ import torch
 import torch.nn.functional as F
 from augment import Pictures
 from data import CERTAIN, DOUBT, group, read
-from network import FIRST, MEAN, SIZES, STD, DeepLab, Exported, Network, Size, Teacher, begin_with, teacher_weights
+from network import (
+    FIRST,
+    MEAN,
+    SIZES,
+    STD,
+    DeepLab,
+    Encoder,
+    Exported,
+    Network,
+    Size,
+    Teacher,
+    begin_with,
+    teacher_weights,
+)
 from split import split
 from torch import Tensor, nn
 
@@ -30,8 +43,6 @@ AVERAGED = 0.998  # of the weights at each step
 # by a network that also has to name them. Only while it is trained.
 CLASSES = 21, 0.3
 PERSON = 15  # among the classes
-# Taken off the logits in the end, so that at most 1 % of the held-out pictures of nobody is called person.
-CAUTION = 0.4
 
 
 def normalised(rgb: Tensor) -> Tensor:
@@ -53,10 +64,11 @@ def loss(logits: Tensor, wanted: Tensor, known: Tensor) -> Tensor:
 
 def groups(network: Network, classes: nn.Module, rate: float) -> list[dict[str, Any]]:
     """Parameters with their learning rates: what begins with a teacher's weights learns slower."""
-    known = {id(p) for p in network.blocks.parameters()}
-    new = [p for p in [*network.parameters(), *classes.parameters()] if id(p) not in known]
+    known = list(network.encoder.blocks.parameters()) if isinstance(network.encoder, Encoder) else []
+    taught = {id(p) for p in known}
+    new = [p for p in [*network.parameters(), *classes.parameters()] if p.requires_grad and id(p) not in taught]
     return [
-        {"params": list(network.blocks.parameters()), "peak": 0.1 * rate, "weight_decay": 0.02},
+        {"params": known, "peak": 0.1 * rate, "weight_decay": 0.02},
         {"params": new, "peak": rate, "weight_decay": 0.02},
     ]
 
@@ -73,7 +85,7 @@ def judged(network: nn.Module, size: Size, rows: list[dict[str, Any]], device: t
         height, width = min(size.shapes, key=lambda shape: abs(math.log(shape[1] / shape[0]) - ratio))
         small = cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA)
         x = torch.from_numpy(small).to(device).permute(2, 0, 1)[None].float() / 255
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        with torch.autocast(device.type, torch.bfloat16):
             logits = network(normalised(x)).float()
         found = F.interpolate(logits.sigmoid(), target.shape, mode="bilinear")[0, 0].cpu().numpy() > 0.5
         known, wanted = target != DOUBT, (target > CERTAIN / 2) & (target != DOUBT)
@@ -95,13 +107,14 @@ def trained(
     @torch.no_grad()
     def things(rgb: Tensor) -> Tensor:
         """How certain DeepLab is of something that is neither background nor a person."""
-        named = F.interpolate(deeplab(normalised(rgb)), rgb.shape[2:], mode="bilinear").softmax(1)
+        named = F.interpolate(deeplab.named(normalised(rgb)), rgb.shape[2:], mode="bilinear").softmax(1)
         return 1 - named[:, :1] - named[:, PERSON : PERSON + 1]
 
     pictures = Pictures([row for row in rows if row["train"]], device, options.seed, things)
     watched = [row for row in rows if not row["train"] and row["checked"]][:: options.watch]
-    network = Network(size).to(device)
-    begin_with(network, weights, normalised(pictures.batch(32, *size.shapes[0])[0]))
+    network = Network(size, deeplab if size.blocks is None else Encoder(size.blocks)).to(device)
+    if size.blocks is not None:
+        begin_with(network.encoder, weights, normalised(pictures.batch(32, *size.shapes[0])[0]))
     if options.begin:
         _take(network, torch.load(options.begin, weights_only=True))
     network = network.to(memory_format=torch.channels_last)
@@ -120,18 +133,19 @@ def trained(
         rgb, wanted, known = pictures.batch(options.batch, height, width)
         x = normalised(rgb).contiguous(memory_format=torch.channels_last)
         network.train()
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        with torch.autocast(device.type, torch.bfloat16):
             deep, skips = network.encoded(x)
             error = loss(network.decoded(deep, skips).float(), wanted, known)
-            natural = options.batch // 4  # of the first half: onto the rest people are pasted
-            with torch.no_grad():
-                named = deeplab(x[:natural]).float().softmax(1)
-            error = error + CLASSES[1] * F.cross_entropy(classes(deep[:natural]).float(), named)
-            if done < IMITATION and not options.begin:
+            if size.blocks is not None:  # an encoder that learns, also from the teacher
+                natural = options.batch // 4  # of the first half: onto the rest people are pasted
                 with torch.no_grad():
-                    shown = teacher(x)
-                away = (network.stem(x)[1].float() - shown.float()).square().mean() / shown.float().square().mean()
-                error = error + (1 - done / IMITATION) * away
+                    named = deeplab.named(x[:natural]).float().softmax(1)
+                error = error + CLASSES[1] * F.cross_entropy(classes(deep[:natural]).float(), named)
+                if done < IMITATION and not options.begin:
+                    with torch.no_grad():
+                        shown = teacher(x).float()
+                    away = (skips[1].float() - shown).square().mean() / shown.square().mean()
+                    error = error + (1 - done / IMITATION) * away
         optimizer.zero_grad(set_to_none=True)
         error.backward()
         nn.utils.clip_grad_norm_(network.parameters(), 2.0)
@@ -142,7 +156,7 @@ def trained(
         steps += 1
         spent = time.monotonic() - begin
         done = spent / options.seconds if options.seconds else steps / options.steps
-        if steps % 500 == 0:
+        if steps % 100 == 0:
             print(f"{options.network} {steps} steps, {spent:.0f} s, loss {error.item():.3f}", flush=True)
         if options.report and steps % options.report == 0:
             torch.save(averaged.state_dict(), options.output.with_suffix(".part.pt"))
@@ -182,7 +196,7 @@ def export(network: Network, size: Size, name: str, target: Path) -> None:
     import onnx
 
     network = folded(network)
-    network.logits.bias.data -= CAUTION
+    network.logits.bias.data -= size.caution
     height, width = size.shapes[0]
     dynamic = {name: {0: "batch", 2: "height", 3: "width"} for name in ("input", "mask")}
     torch.onnx.export(

@@ -184,7 +184,9 @@ def test_the_suffix_decides_what_a_codec_takes(
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
-def test_a_signal_leaves_a_playable_file(number: int, code: int, suffix: str, long_people: Path, tmp_path: Path) -> None:
+def test_a_signal_leaves_a_playable_file(
+    number: int, code: int, suffix: str, long_people: Path, tmp_path: Path
+) -> None:
     source, target = long_people, tmp_path / f"out{suffix}"
     with running(tmp_path, source, "-o", target, "--quality", "high") as process:
         process.send_signal(number)

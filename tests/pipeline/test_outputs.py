@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from paths import SAMPLE
 from program import TIMEOUT, cli, file_limit, report, running, start
-from videos import Synthetic, packets, pictures, repeated, same_packets, same_times, times
+from videos import Synthetic, packets, pictures, same_packets, same_times, times
 
 from segmentation import ConfigError, DeviceError, OutputError, segment
 from segmentation.cli.jobs import effect_and_file

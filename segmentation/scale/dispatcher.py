@@ -75,7 +75,7 @@ class Dispatcher:
         with self._lock:
             redone = self._queue.redone
             alive = len(self._idle) + len(self._began)
-        return f"{alive} of {self._pool.size} workers" + (f", {redone} pieces redone" if redone else "")
+        return f"{alive} of {len(self._pool.names)} workers" + (f", {redone} pieces redone" if redone else "")
 
     def close(self) -> None:
         """Ends the workers."""

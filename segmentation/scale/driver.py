@@ -71,7 +71,7 @@ class Workers:
         self._lock = threading.Lock()
         self._exact = exact
         pool = _pool(workers, self.config)
-        self.size = pool.size  # workers that there are when all is well
+        self.size = len(pool.names)  # workers that there are when all is well
         self._dispatcher = Dispatcher(pool, exact=exact)
 
     def about(self) -> str:

@@ -8,7 +8,6 @@ import os
 import queue
 import socket
 import tempfile
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,10 @@ from segmentation.atomic_file import write_atomically
 from segmentation.config import Config
 from segmentation.errors import BackendError, OutputError, one_line
 from segmentation.scale.folder import PieceFolder
-from segmentation.scale.worker import Setup, Worker
-from segmentation.scale.workers import Done, Event, Lost, Task, Unable, WorkerPool
+from segmentation.scale.started import CORES, StartedWorkers
+from segmentation.scale.worker import Setup, Shorten, Stop, Worker
+from segmentation.scale.workers import Done, Event, Task
 
-log = logging.getLogger(__name__)
-
-_CORES = 4  # of a worker without a GPU
-_STARTS = 3  # of a worker in a row without a complete piece
 _CONNECT = 10.0  # seconds
 _EVENTS = 1.0  # seconds that a call for events waits in a worker
 
@@ -46,16 +42,11 @@ class _Actor:
     def prepare(self) -> None:
         self._worker.prepare()
 
-    def start(self, task: Task) -> None:
-        self._task = tempfile.mkdtemp(dir=self._folder.name)
-        work = self._worker.begin(replace(task, folder=self._task))
-        threading.Thread(target=work, name="task", daemon=True).start()
-
-    def shorten(self, end: int) -> None:
-        self._worker.shorten(end)
-
-    def stop(self) -> None:
-        self._worker.stop()
+    def take(self, message: Task | Shorten | Stop) -> None:
+        if isinstance(message, Task):
+            self._task = tempfile.mkdtemp(dir=self._folder.name)
+            message = replace(message, folder=self._task)
+        self._worker.take(message)
 
     def events(self) -> list[Reported]:
         """Returns what has happened since the last call."""
@@ -76,10 +67,10 @@ class _Actor:
 _REMOTE = ray.remote(max_restarts=0, concurrency_groups={"orders": 1, "events": 1})(_Actor)
 
 
-class RayWorkers(WorkerPool):
+class RayWorkers(StartedWorkers[Any]):
     """See `WorkerPool`: an actor for each GPU of a cluster, or for a few cores where there is none.
 
-    An actor that dies is made anew. It waits for room in the cluster, and gets no work before it has answered.
+    An actor that is made anew waits for room in the cluster, and gets no work before it has answered.
     """
 
     def __init__(self, address: str | None, config: Config) -> None:
@@ -87,26 +78,19 @@ class RayWorkers(WorkerPool):
 
         Raises `BackendError`.
         """
+        super().__init__(config)
+        self._calls: dict[Any, str] = {}  # for events: reference to worker
+        self._folders: dict[str, str] = {}  # of a worker's task, on this machine
         try:
             _reach(address or "")
             options: dict[str, Any] = {"address": address} if address else {"include_dashboard": False}
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as exc:
             raise BackendError(f"workers ray:{address or ''}: no cluster can be reached ({one_line(exc)})") from exc
-        self.size, cores, gpus = _room([node["Resources"] for node in ray.nodes() if node["Alive"]], config)
+        size, cores, gpus = _room([node["Resources"] for node in ray.nodes() if node["Alive"]], config)
         # The number of cores sets OMP_NUM_THREADS, which Ray would make 1. Inside an actor its GPU is the first one.
         self._resources = {"num_cpus": cores, "num_gpus": gpus}
-        self._config = replace(config, device="cuda:0") if gpus else config
-        self._starts = {f"worker {number + 1}": 0 for number in range(self.size)}
-        self._actors: dict[str, Any] = {}
-        self._calls: dict[Any, str] = {}  # for events: reference to worker
-        self._folders: dict[str, str] = {}  # of a worker's task, on this machine
-        for name in self._starts:
-            self._begin(name)
-
-    @property
-    def left(self) -> int:
-        return len(self._actors)
+        self._begin_all(size, gpus=bool(gpus))
 
     def events(self, timeout: float) -> list[Event]:
         found: list[Event] = []
@@ -116,69 +100,49 @@ class RayWorkers(WorkerPool):
             try:
                 reported: list[Reported] = ray.get(call)  # at once: what a dead node holds is missed late
             except ray.exceptions.RayError as exc:
-                found.append(Lost(name, f"was lost ({one_line(str(exc).splitlines()[0])})"))
-                self._begin_again(name)
+                found.append(self._lost(name, f"was lost ({one_line(str(exc).splitlines()[0])})"))
                 continue
-            self._ask(name)
-            for event, data in reported:
-                self._take(name, event, data)
-                found.append(event)
+            self._ask(name, self._handles[name])
+            found += self._reported(name, [self._received(name, event, data) for event, data in reported])
         return found
 
     def start(self, worker: str, task: Task) -> None:
         self._folders[worker] = task.folder
-        self._order(worker, "start", task)
-
-    def shorten(self, worker: str, end: int) -> None:
-        self._order(worker, "shorten", end)
-
-    def stop(self, worker: str) -> None:
-        self._order(worker, "stop")
+        super().start(worker, task)
 
     def dismiss(self, worker: str) -> None:
-        actor = self._actors.pop(worker, None)
         self._calls = {call: name for call, name in self._calls.items() if name != worker}
-        if actor is not None:
-            ray.kill(actor)
+        super().dismiss(worker)
 
     def close(self) -> None:
-        for worker in list(self._actors):
-            self.dismiss(worker)
+        super().close()
         ray.shutdown()
 
-    def _begin(self, name: str) -> None:
-        self._actors[name] = _REMOTE.options(**self._resources).remote(Setup(name, self._config))
-        self._order(name, "prepare")
-        self._ask(name)
+    def _launch(self, name: str, setup: Setup) -> Any:
+        actor = _REMOTE.options(**self._resources).remote(setup)
+        actor.prepare.options(concurrency_group="orders").remote()
+        self._ask(name, actor)
+        return actor
 
-    def _order(self, name: str, method: str, *arguments: object) -> None:
-        actor = self._actors.get(name)
-        if actor is not None:
-            getattr(actor, method).options(concurrency_group="orders").remote(*arguments)
+    def _send(self, handle: Any, message: Task | Shorten | Stop) -> None:
+        handle.take.options(concurrency_group="orders").remote(message)
 
-    def _ask(self, name: str) -> None:
-        self._calls[self._actors[name].events.options(concurrency_group="events").remote()] = name
+    def _end(self, handle: Any) -> None:
+        ray.kill(handle)
 
-    def _begin_again(self, name: str) -> None:
-        self.dismiss(name)
-        self._starts[name] += 1
-        if self._starts[name] < _STARTS:
-            self._begin(name)
-        else:
-            log.warning("%s was lost %d times without a complete piece, and is not started again", name, _STARTS)
+    def _ask(self, name: str, actor: Any) -> None:
+        self._calls[actor.events.options(concurrency_group="events").remote()] = name
 
-    def _take(self, name: str, event: Event, data: bytes) -> None:
+    def _received(self, name: str, event: Event, data: bytes) -> Event:
         """Puts a piece into its folder. Raises `OutputError`."""
         if isinstance(event, Done):
-            self._starts[name] = 0
             file = PieceFolder(Path(self._folders[name])).file(event.piece)
             try:
                 if file.parent.is_dir():  # else its video is complete or was given up
                     write_atomically(file, data)
             except OSError as exc:
                 raise OutputError(f"{file}: cannot be written ({one_line(exc)})") from exc
-        elif isinstance(event, Unable):
-            self.dismiss(name)
+        return event
 
 
 def _reach(address: str) -> None:
@@ -194,5 +158,5 @@ def _room(nodes: list[dict[str, float]], config: Config) -> tuple[int, int, int]
         cores = min(int(node.get("CPU", 1) // node["GPU"]) for node in with_gpus)
         return sum(int(node["GPU"]) for node in with_gpus), max(1, cores), 1
     counts = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1]
-    cores = min([_CORES, *counts])
+    cores = min([CORES, *counts])
     return max(1, sum(count // cores for count in counts)), cores, 0

@@ -96,8 +96,19 @@ class Worker:
         self._send(Ready(self._name, self._fingerprint))
         return True
 
-    def begin(self, task: Task) -> Callable[[], None]:
-        """Returns the work on a task, to be called on another thread. It ends with the report `Ended`."""
+    def take(self, message: Task | Shorten | Stop) -> None:
+        """Follows a message of the driver. A task has a thread of its own, and ends with the report `Ended`."""
+        match message:
+            case Task() as task:
+                threading.Thread(target=self._begin(task), name="task", daemon=True).start()
+            case Shorten(end):
+                if self._span is not None:
+                    self._span.end = min(self._span.end, end)
+            case Stop():
+                self._stop.set()
+
+    def _begin(self, task: Task) -> Callable[[], None]:
+        """Returns the work on a task."""
         self._stop = threading.Event()
         stop = self._stop
         self._span = None
@@ -117,15 +128,6 @@ class Worker:
             self._send(Ended(self._name, task.video, error, report))
 
         return work
-
-    def shorten(self, end: int) -> None:
-        """Leaves the pieces from `end` on to another worker."""
-        if self._span is not None:
-            self._span.end = min(self._span.end, end)
-
-    def stop(self) -> None:
-        """Ends the task early."""
-        self._stop.set()
 
     def _work(self, task: Task, span: Span | None, stop: threading.Event) -> dict[str, Any] | None:
         counter = _Counter(lambda frames: self._send(Advanced(self._name, task.video, frames)))
@@ -172,13 +174,7 @@ def main(connection: Connection) -> None:
     if not worker.prepare():
         return
     while True:
-        match connection.recv():
-            case Task() as task:
-                threading.Thread(target=worker.begin(task), name="task", daemon=True).start()
-            case Shorten(end):
-                worker.shorten(end)
-            case Stop():
-                worker.stop()
+        worker.take(connection.recv())
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ class Task:
 class WorkerPool(ABC):
     """Workers as the driver sees them. `stop` may be called on any thread, the rest on the driver's."""
 
-    size: int  # workers that it has when all is well
+    names: tuple[str, ...]  # of the workers that it has when all is well
 
     @property
     @abstractmethod

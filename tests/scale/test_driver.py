@@ -22,7 +22,7 @@ class Fakes(WorkerPool):
     """Workers that make pieces when they are given work. `first` changes what the first worker reports."""
 
     def __init__(self, config: Config, names: str, first: Change) -> None:
-        self.size, self.left_over = len(names), list(names)
+        self.names, self.left_over = tuple(names), list(names)
         self._session = PieceSession(config)
         self._first = first
         self._events: list[Event] = [Ready(name, {"kind": "fake"}) for name in names]

@@ -29,6 +29,7 @@ from segmentation.pipeline.report import Report
 from segmentation.pipeline.run import Progress
 from segmentation.pipeline.stream_status import StreamBoard
 from segmentation.pipeline.verify import Verified
+from segmentation.pipeline.workers_status import WorkersStatus
 from segmentation.scale.dispatcher import Dispatcher, Video
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.join import Joiner, NoPieces, for_pieces
@@ -73,6 +74,10 @@ class Workers:
         pool = _pool(workers, self.config)
         self.size = len(pool.names)  # workers that there are when all is well
         self._dispatcher = Dispatcher(pool, exact=exact)
+
+    def status(self) -> WorkersStatus:
+        """Returns the figures of this moment: of each worker, and of the videos under way."""
+        return self._dispatcher.status()
 
     def about(self) -> str:
         """Returns a few words on the workers, for a progress bar."""
@@ -162,7 +167,7 @@ class Workers:
                             joiner.add(piece)
                 joiner.finish()
                 folder.remove()
-                return replace(joiner.report(), workers=video.rates, redone=video.redone)
+                return replace(joiner.report(), workers=video.labor.rates, pieces=len(plan.pieces), redone=video.redone)
         finally:
             folder.leave()
 
@@ -179,7 +184,7 @@ class Workers:
                 if isinstance(event, Ended) and event.report is not None:
                     verified = event.report["verified"]
                     report = event.report | {"verified": None if verified is None else Verified(**verified)}
-                    return Report(**report | {"workers": video.rates, "redone": video.redone})
+                    return Report(**report | {"workers": video.labor.rates, "pieces": 1, "redone": video.redone})
                 if stop.is_set() and not self._dispatcher.stop_workers(video) and video.arrived.empty():
                     raise SegmentationError(f"{source}: stopped; nothing was written")
 

@@ -57,14 +57,14 @@ class WorkersStatus:
 def metrics(status: WorkersStatus) -> Iterator[str]:
     """Yields the lines of Prometheus' text format."""
     each: list[tuple[str, str, str, Callable[[WorkerStatus], float]]] = [
-        ("worker_up", "gauge", "Whether a worker is at work or idle.", lambda one: one.state != "away"),
+        ("worker_up", "gauge", "Whether a worker is at work or idle.", lambda one: int(one.state != "away")),
         ("worker_frames_total", "counter", "Frames that a worker has made.", lambda one: one.frames),
         ("worker_busy_seconds_total", "counter", "Time that a worker was at work.", lambda one: one.seconds),
     ]
     for name, kind, about, value in each:
         yield from head(name, kind, about)
         for one in status.workers:
-            yield f"segmentation_{name}{labels(worker=one.name)} {value(one):g}"
+            yield f"segmentation_{name}{labels(worker=one.name)} {value(one)}"
     for name, kind, about, number in (
         ("pieces_done_total", "counter", "Pieces that were completed.", status.done),
         ("pieces_redone_total", "counter", "Pieces that were begun again.", status.redone),

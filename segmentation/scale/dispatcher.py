@@ -17,6 +17,7 @@ from segmentation.pipeline.workers_status import VideoStatus, WorkersStatus, Wor
 from segmentation.scale.fingerprint import differences
 from segmentation.scale.labor import Labor
 from segmentation.scale.queue import Queue
+from segmentation.scale.share import ShareLost
 from segmentation.scale.workers import Advanced, Done, Ended, Event, Lost, Ready, Task, Unable, WorkerPool
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,10 @@ class Video:
     @property
     def source(self) -> str:
         return self.task.video if self.task.plan is None else self.task.plan.source
+
+    def begin(self, complete: int) -> None:
+        """Begins an attempt, when so many frames are complete already."""
+        self.arrived, self.partial, self.complete = queue.SimpleQueue(), {}, complete
 
     @property
     def done(self) -> int:
@@ -184,7 +189,10 @@ class Dispatcher:
             case Ended(worker, name, error, report):
                 self._end_task(worker)
                 self._idle.add(worker)
-                if error is not None:
+                if isinstance(error, ShareLost) and self._queue.given(worker) == name:
+                    self._videos[name].arrived.put(error)
+                    self._drop(self._videos[name])
+                elif error is not None:
                     self._give_back(worker, name, error, self._queue.failed)
                 elif report is not None and self._queue.done(worker, name, 0):
                     self._done += 1

@@ -56,6 +56,11 @@ class Queue:
         self._waiting = [work for work in self._waiting if work.video != video]
         self._given = {worker: work for worker, work in self._given.items() if work.video != video}
 
+    def given(self, worker: str) -> str | None:
+        """Returns the video that a worker has work of."""
+        work = self._given.get(worker)
+        return None if work is None else work.video
+
     def left(self, video: str) -> int:
         """Returns how many pieces of a video are not complete."""
         return len(self._videos[video].left)

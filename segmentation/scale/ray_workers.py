@@ -19,11 +19,12 @@ import ray.exceptions
 
 from segmentation.atomic_file import write_atomically
 from segmentation.config import Config
-from segmentation.errors import BackendError, OutputError, one_line
+from segmentation.errors import BackendError, OutputError, SegmentationError, one_line
 from segmentation.scale.folder import PieceFolder
+from segmentation.scale.share import ShareLost
 from segmentation.scale.started import CORES, StartedWorkers
 from segmentation.scale.worker import Setup, Shorten, Stop, Worker
-from segmentation.scale.workers import Done, Event, Task
+from segmentation.scale.workers import Done, Ended, Event, Task
 
 _CONNECT = 10.0  # seconds
 _EVENTS = 1.0  # seconds that a call for events waits in a worker
@@ -81,6 +82,7 @@ class RayWorkers(StartedWorkers[Any]):
         super().__init__(config)
         self._calls: dict[Any, str] = {}  # for events: reference to worker
         self._folders: dict[str, str] = {}  # of a worker's task, on this machine
+        self._unwritten: dict[str, SegmentationError] = {}  # why a piece of a worker's task can't be written here
         try:
             _reach(address or "")
             options: dict[str, Any] = {"address": address} if address else {"include_dashboard": False}
@@ -103,7 +105,8 @@ class RayWorkers(StartedWorkers[Any]):
                 found.append(self._lost(name, f"was lost ({one_line(str(exc).splitlines()[0])})"))
                 continue
             self._ask(name, self._handles[name])
-            found += self._reported(name, [self._received(name, event, data) for event, data in reported])
+            received = (self._received(name, event, data) for event, data in reported)
+            found += self._reported(name, filter(None, received))
         return found
 
     def start(self, worker: str, task: Task) -> None:
@@ -119,6 +122,7 @@ class RayWorkers(StartedWorkers[Any]):
         ray.shutdown()
 
     def _launch(self, name: str, setup: Setup) -> Any:
+        self._unwritten.pop(name, None)
         actor = _REMOTE.options(**self._resources).remote(setup)
         actor.prepare.options(concurrency_group="orders").remote()
         self._ask(name, actor)
@@ -133,15 +137,22 @@ class RayWorkers(StartedWorkers[Any]):
     def _ask(self, name: str, actor: Any) -> None:
         self._calls[actor.events.options(concurrency_group="events").remote()] = name
 
-    def _received(self, name: str, event: Event, data: bytes) -> Event:
-        """Puts a piece into its folder. Raises `OutputError`."""
+    def _received(self, name: str, event: Event, data: bytes) -> Event | None:
+        """Puts a piece into its folder. Where that fails, the worker's task ends with the error."""
+        if isinstance(event, Ended) and name in self._unwritten:
+            return replace(event, error=self._unwritten.pop(name))
         if isinstance(event, Done):
+            if name in self._unwritten:
+                return None
             file = PieceFolder(Path(self._folders[name])).file(event.piece)
             try:
-                if file.parent.is_dir():  # else its video is complete or was given up
-                    write_atomically(file, data)
+                write_atomically(file, data)
             except OSError as exc:
-                raise OutputError(f"{file}: cannot be written ({one_line(exc)})") from exc
+                gone = not file.parent.is_dir()
+                error = f"{file.parent if gone else file}: cannot be written ({one_line(exc)})"
+                self._unwritten[name] = ShareLost(error) if gone else OutputError(error)
+                self.stop(name)
+                return None
         return event
 
 

@@ -24,6 +24,7 @@ from segmentation.pipeline.run import Request
 from segmentation.pipeline.session import Segmenter
 from segmentation.scale.fingerprint import fingerprint
 from segmentation.scale.folder import PieceFolder
+from segmentation.scale.share import Share
 from segmentation.scale.span import Span
 from segmentation.scale.span_run import SpanRun
 from segmentation.scale.workers import Advanced, Done, Ended, Event, Ready, Task, Unable
@@ -69,11 +70,12 @@ class PieceSession(Segmenter):
         stop: threading.Event,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Makes the pieces of a span, see `SpanRun.make`. `worker` is the fingerprint."""
+        """Makes the pieces of a span, see `SpanRun.make`. `worker` is the fingerprint. Raises `ShareLost` too."""
         plan = span.plan
         config = replace(plan.config, device=self.config.device)  # that of this process, which may see one GPU alone
         request = Request(plan.source, Path(plan.target), config, stop, progress)
-        SpanRun(self._resources, request, span, folder, worker).make()
+        with Share(plan.source, folder.path).errors_told_apart():
+            SpanRun(self._resources, request, span, folder, worker).make()
 
 
 class Worker:
@@ -136,7 +138,8 @@ class Worker:
                 self._session.make(span, PieceFolder(Path(task.folder)), self._fingerprint, stop=stop, progress=counter)
                 return None
             assert task.run is not None
-            return asdict(self._session.run(**task.run, stop=stop, progress=counter))
+            with task.share.errors_told_apart():
+                return asdict(self._session.run(**task.run, stop=stop, progress=counter))
         finally:
             counter.report()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from segmentation.errors import SegmentationError
 from segmentation.scale.plan import VideoPlan
+from segmentation.scale.share import Share
 
 Fingerprint = dict[str, str]  # what packets depend on, such as the versions of libraries
 
@@ -77,6 +78,14 @@ class Task:
     begin: int = 0
     end: int = 1
     run: dict[str, Any] | None = None
+
+    @property
+    def share(self) -> Share:
+        """Returns what the driver and the worker share."""
+        if self.plan is not None:
+            return Share(self.plan.source, self.folder)
+        assert self.run is not None
+        return Share(self.run["input"], self.run["output"].parent)
 
 
 class WorkerPool(ABC):

@@ -107,6 +107,29 @@ def test_twenty_killed_nodes_do_not_show(cluster: Any, source: Path, expected: M
 
 
 @pytest.mark.slow
+def test_an_outputs_folder_that_is_away_for_a_while_does_not_show(
+    cluster: Any, source: Path, expected: Made, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, elsewhere = tmp_path / "share", tmp_path / "away"
+
+    def take_away(done: int, frames: int) -> None:
+        if done > frames // 3 and not elsewhere.exists() and "goes on when it is back" not in caplog.text:
+            folder.rename(elsewhere)
+
+    def bring_back() -> None:
+        while "goes on when it is back" not in caplog.text:
+            time.sleep(0.01)
+        elsewhere.rename(folder)
+
+    with Workers(f"ray:{cluster.address}", **OPTIONS) as workers, ThreadPoolExecutor(1) as pool:
+        written = files(folder)
+        back = pool.submit(bring_back)
+        workers.run(source, folder / "out.mp4", progress=take_away, **written)  # type: ignore[arg-type]
+        back.result()
+    assert made(folder) == expected and not list(folder.glob(".*"))
+
+
+@pytest.mark.slow
 def test_killed_drivers_do_not_show(cluster: Any, source: Path, expected: Made, tmp_path: Path) -> None:
     dice = random.Random(3)
     went_on = 0

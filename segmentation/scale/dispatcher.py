@@ -43,7 +43,7 @@ class Video:
 
     @property
     def source(self) -> str:
-        return self.task.video if self.task.plan is None else self.task.plan.source
+        return self.task.source
 
     def begin(self, complete: int) -> None:
         """Begins an attempt, when so many frames are complete already."""

@@ -8,6 +8,7 @@ import os
 import queue
 import socket
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,10 @@ Reported = tuple[Event, bytes]  # the bytes of a complete piece: the driver's di
 class _Actor:
     """A worker in the process of an actor. Its pieces lie in a temporary folder until they are fetched."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, folder: str) -> None:
+        """`folder` is the driver's current one, from which names in options lead."""
+        with contextlib.suppress(OSError):  # not on this node
+            os.chdir(folder)
         self._events: queue.SimpleQueue[Reported] = queue.SimpleQueue()
         self._folder = tempfile.TemporaryDirectory(prefix="segmentation-")
         self._worker = Worker(setup, self._send)
@@ -85,8 +89,9 @@ class RayWorkers(StartedWorkers[Any]):
         self._unwritten: dict[str, SegmentationError] = {}  # why a piece of a worker's task can't be written here
         try:
             _reach(address or "")
-            options: dict[str, Any] = {"address": address} if address else {"include_dashboard": False}
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+            # "local": without an address Ray would join a cluster that somebody has begun here.
+            options: dict[str, Any] = {} if address else {"include_dashboard": False}
+            ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as exc:
             raise BackendError(f"workers ray:{address or ''}: no cluster can be reached ({one_line(exc)})") from exc
         size, cores, gpus = _room([node["Resources"] for node in ray.nodes() if node["Alive"]], config)
@@ -95,8 +100,11 @@ class RayWorkers(StartedWorkers[Any]):
         self._begin_all(size, gpus=bool(gpus))
 
     def events(self, timeout: float) -> list[Event]:
+        if not self._calls:  # no actor is left
+            time.sleep(timeout)
+            return []
         found: list[Event] = []
-        ready, _ = ray.wait(list(self._calls), num_returns=1, timeout=timeout) if self._calls else ([], [])
+        ready, _ = ray.wait(list(self._calls), num_returns=1, timeout=timeout)
         for call in ready:
             name = self._calls.pop(call)
             try:
@@ -123,7 +131,7 @@ class RayWorkers(StartedWorkers[Any]):
 
     def _launch(self, name: str, setup: Setup) -> Any:
         self._unwritten.pop(name, None)
-        actor = _REMOTE.options(**self._resources).remote(setup)
+        actor = _REMOTE.options(**self._resources).remote(setup, os.getcwd())
         actor.prepare.options(concurrency_group="orders").remote()
         self._ask(name, actor)
         return actor

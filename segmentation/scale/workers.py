@@ -80,12 +80,17 @@ class Task:
     run: dict[str, Any] | None = None
 
     @property
+    def source(self) -> str:
+        """Returns the input."""
+        if self.plan is not None:
+            return self.plan.source
+        assert self.run is not None
+        return str(self.run["input"])
+
+    @property
     def share(self) -> Share:
         """Returns what the driver and the worker share."""
-        if self.plan is not None:
-            return Share(self.plan.source, self.folder)
-        assert self.run is not None
-        return Share(self.run["input"], self.run["output"].parent)
+        return Share(self.source, self.folder if self.run is None else self.run["output"].parent)
 
 
 class WorkerPool(ABC):

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -127,6 +128,17 @@ def test_an_outputs_folder_that_is_away_for_a_while_does_not_show(
         workers.run(source, folder / "out.mp4", progress=take_away, **written)  # type: ignore[arg-type]
         back.result()
     assert made(folder) == expected and not list(folder.glob(".*"))
+
+
+@pytest.mark.slow
+def test_names_lead_from_the_drivers_folder(
+    cluster: Any, source: Path, expected: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(OPTIONS["model"], tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with Workers(f"ray:{cluster.address}", **OPTIONS | {"model": OPTIONS["model"].name}) as workers:
+        workers.run(source, "out.mp4", **files(Path()))  # type: ignore[arg-type]
+    assert made(tmp_path) == expected
 
 
 @pytest.mark.slow

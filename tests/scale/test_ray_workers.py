@@ -118,7 +118,8 @@ def test_an_outputs_folder_that_is_away_for_a_while_does_not_show(
             folder.rename(elsewhere)
 
     def bring_back() -> None:
-        while "goes on when it is back" not in caplog.text:
+        deadline = time.monotonic() + 120
+        while "goes on when it is back" not in caplog.text and time.monotonic() < deadline:
             time.sleep(0.01)
         elsewhere.rename(folder)
 

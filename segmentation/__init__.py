@@ -5,6 +5,7 @@ The public names:
 - `segment`: processes one video.
 - `Segmenter`: processes many videos and pictures with one network, as a context manager.
 - `Workers`: runs videos on several processes, cut into pieces, as a context manager.
+- `WorkersStatus`: the figures of these processes, from `Workers.status`.
 - `Streams`: runs cameras and streams that come and go, on one `Segmenter`, as a context manager.
 - `StreamStatus`: the figures of one of them, from `Streams.status`.
 - `StreamEvent`: a change of one of them, from `Streams.events`.
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from segmentation.pipeline.session import Segmenter
     from segmentation.pipeline.stream_status import StreamStatus
     from segmentation.pipeline.streams import StreamEvent, Streams
+    from segmentation.pipeline.workers_status import WorkersStatus
     from segmentation.scale.driver import Workers
 
 # ONNX Runtime from 1.29 on writes an identifier to the home folder and looks up a host, unless this is set before its
@@ -71,6 +73,7 @@ __all__ = [
     "StreamStatus",
     "Streams",
     "Workers",
+    "WorkersStatus",
     "segment",
 ]
 
@@ -84,6 +87,7 @@ _MODULES = {
     "StreamStatus": "pipeline.stream_status",
     "Streams": "pipeline.streams",
     "Workers": "scale.driver",
+    "WorkersStatus": "pipeline.workers_status",
     "segment": "pipeline.segment",
 }  # the others are errors
 

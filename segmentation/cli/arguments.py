@@ -209,7 +209,7 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
     add(
         "--status",
         metavar="[HOST]:PORT",
-        help="serve figures, small pictures and metrics over HTTP, for this machine alone without HOST (default: no)",
+        help="serve figures of streams and workers over HTTP, for this machine alone without HOST (default: no)",
     )
 
 

@@ -146,6 +146,7 @@ def _status(options: argparse.Namespace, config: Config, batch: Batch) -> Abstra
     """Returns the server of `--status`, which adds and removes live sources too. Raises `ConfigError`."""
     if options.status is None:
         return nullcontext()
+    segmenter = batch.segmenter
 
     def add(name: str, address: str) -> None:
         source = named(name, address)
@@ -153,7 +154,10 @@ def _status(options: argparse.Namespace, config: Config, batch: Batch) -> Abstra
             raise ConfigError(f"output {hide_secrets(options.output)}: of several streams; write {NAME} in it")
         batch.add(make_jobs([Source(source)], options.output, config)[0])
 
-    server = StatusServer(options.status, batch.segmenter.streams, Control(add, batch.remove))
+    if isinstance(segmenter, Segmenter):
+        server = StatusServer(options.status, segmenter.streams, Control(add, batch.remove))
+    else:
+        server = StatusServer(options.status, segmenter.streams, workers=segmenter.status)
     if not options.quiet:
         say(f"segmentation: status on {server.url}")
     return server

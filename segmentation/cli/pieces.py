@@ -103,7 +103,8 @@ def _make(options: argparse.Namespace) -> int:
     number, count = options.task
     total = len(plan.pieces)
     share = range(number * total // count, (number + 1) * total // count)
-    left = [piece for piece in share if piece not in folder.done(plan, share)]
+    done = folder.done(plan, share)
+    left = [piece for piece in share if piece not in done]
     with PieceSession(plan.config) as session:
         worker = session.prepare()
         for _, group in groupby(enumerate(left), lambda one: one[1] - one[0]):  # neighbors

@@ -242,14 +242,18 @@ class Muxer:
 
         The rest ends at `end` seconds on the source's clock; `None` is the source's end.
         """
-        self._copy_until(end, _LATENESS)
-        self._copy_sound(end)
+        self.copy_rest(end)
         try:
             self.container.close()
             self._commit(fragment=fragment)
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
         self._finished = True
+
+    def copy_rest(self, end: Fraction | None) -> None:
+        """Copies the rest of the other streams, as `finish` does."""
+        self._copy_until(end, _LATENESS)
+        self._copy_sound(end)
 
     def _copy_until(self, seconds: Fraction | None, lateness: Fraction = Fraction(0)) -> None:
         """Muxes the other streams' packets with dts before `seconds` on the source's clock; `None`: all of them.

@@ -28,5 +28,6 @@ class Report:
     plan: dict[str, str]  # stage to implementation
     stages: dict[str, float]  # seconds that a stage's threads were busy, or the GPU with the work that the stage queued
     workers: dict[str, float] = field(default_factory=dict)  # with `--workers`: frames a second of each
+    pieces: int = 0  # that the video was cut into, with `--workers`
     redone: int = 0  # pieces that were begun again by another worker
     verified: Verified | None = None  # the main output, with `Config.verify`

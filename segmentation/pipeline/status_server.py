@@ -1,4 +1,4 @@
-"""Serves the figures and small pictures of live streams over HTTP: a page for people, metrics for Prometheus."""
+"""Serves the figures of live streams and of workers over HTTP: a page for people, metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from urllib.parse import unquote, urlsplit
 from segmentation.errors import ConfigError, SegmentationError, one_line
 from segmentation.latency import BOUNDS
 from segmentation.media.live_address import is_file
+from segmentation.pipeline import workers_status
+from segmentation.pipeline.prometheus import CONTENT_TYPE, head, labels
 from segmentation.pipeline.stream_status import StreamBoard, StreamMonitor, StreamStatus
+from segmentation.pipeline.workers_status import WorkersStatus
 
 log = logging.getLogger(__name__)
 
@@ -60,12 +63,26 @@ class StatusServer:
     | `GET /readyz` | 200 if all streams are up, else 503 with the names of the others |
     | `POST /streams` | adds the stream `{"name": ..., "address": ...}`; needs the token |
     | `DELETE /streams/NAME` | ends a stream with complete files; needs the token |
+
+    With `workers`:
+
+    | request | answer |
+    |---|---|
+    | `GET /`, `GET /workers` | `WorkersStatus`, as JSON |
+    | `GET /metrics`, `GET /healthz` | as above |
+    | `GET /readyz` | 200 if a worker is ready, else 503 with the names of all |
     """
 
-    def __init__(self, address: str, board: StreamBoard, control: Control | None = None) -> None:
-        """Binds the address. Raises `ConfigError`."""
+    def __init__(
+        self,
+        address: str,
+        board: StreamBoard,
+        control: Control | None = None,
+        workers: Callable[[], WorkersStatus] | None = None,
+    ) -> None:
+        """Binds the address. `workers` tells of workers, in the place of streams. Raises `ConfigError`."""
         host, port = _split(address)
-        self._board, self._control = board, control
+        self._board, self._control, self._workers = board, control, workers
         self._token = os.environ.get(TOKEN, "")
         try:
             self._server = _Server((host, port), partial(_Handler, self))
@@ -89,6 +106,21 @@ class StatusServer:
 
     def get(self, path: str) -> _Answer:
         """Returns the answer to a GET."""
+        if path == "/healthz":
+            return _json({"alive": True})
+        return self._get_streams(path) if self._workers is None else self._get_workers(path, self._workers())
+
+    def _get_workers(self, path: str, status: WorkersStatus) -> _Answer:
+        match path:
+            case "/" | "/workers":
+                return _json(asdict(status))
+            case "/metrics":
+                return _metrics(workers_status.metrics(status))
+            case "/readyz":
+                return _ready(status.away, ready=status.alive > 0)
+        return _missing(path)
+
+    def _get_streams(self, path: str) -> _Answer:
         monitors = self._board.monitors
         match path:
             case "/":
@@ -96,12 +128,10 @@ class StatusServer:
             case "/streams":
                 return _json([asdict(monitor.status()) for monitor in monitors])
             case "/metrics":
-                return _Answer(metrics(monitors).encode(), "text/plain; version=0.0.4; charset=utf-8")
-            case "/healthz":
-                return _json({"alive": True})
+                return _metrics(metrics(monitors))
             case "/readyz":
                 missing = [monitor.name for monitor in monitors if monitor.status().state != "up"]
-                return _json({"missing": missing}, HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK)
+                return _ready(missing, ready=not missing)
         name = _name(path, ".jpg")
         monitor = self._board.get(name) if name is not None else None
         picture = monitor.jpeg(_PATIENCE) if monitor is not None else None
@@ -221,12 +251,9 @@ class _Handler(BaseHTTPRequestHandler):
         log.debug("status: %s", one_line(format % values))
 
 
-def metrics(monitors: list[StreamMonitor]) -> str:
-    """Returns the figures of all streams in Prometheus' text format, version 0.0.4."""
-    return "".join(f"{line}\n" for line in _metrics([(monitor, monitor.status()) for monitor in monitors]))
-
-
-def _metrics(streams: list[tuple[StreamMonitor, StreamStatus]]) -> Iterator[str]:
+def metrics(monitors: list[StreamMonitor]) -> Iterator[str]:
+    """Yields the figures of all streams as the lines of Prometheus' text format."""
+    streams = [(monitor, monitor.status()) for monitor in monitors]
     singles: list[tuple[str, str, str, Callable[[StreamStatus], int]]] = [
         ("up", "gauge", "Whether the source is connected and sends.", lambda one: int(one.state == "up")),
         ("frames_received_total", "counter", "Frames that arrived.", lambda one: one.received),
@@ -237,32 +264,28 @@ def _metrics(streams: list[tuple[StreamMonitor, StreamStatus]]) -> Iterator[str]
         ("frames_repeated_total", "counter", "Frames shown while the source was lost.", lambda one: one.repeated),
     ]
     for name, kind, about, value in singles:
-        yield from _head(name, kind, about)
+        yield from head(name, kind, about)
         for _, one in streams:
-            yield f"segmentation_{name}{_labels(stream=one.name)} {value(one)}"
-    yield from _head("frames_dropped_total", "counter", "Frames that were dropped, by cause.")
+            yield f"segmentation_{name}{labels(stream=one.name)} {value(one)}"
+    yield from head("frames_dropped_total", "counter", "Frames that were dropped, by cause.")
     for _, one in streams:
         for cause, count in one.dropped.items():
-            yield f"segmentation_frames_dropped_total{_labels(stream=one.name, cause=cause)} {count}"
-    yield from _head("latency_seconds", "histogram", "From when a frame was read until it has gone through all stages.")
+            yield f"segmentation_frames_dropped_total{labels(stream=one.name, cause=cause)} {count}"
+    yield from head("latency_seconds", "histogram", "From when a frame was read until it has gone through all stages.")
     for monitor, one in streams:
         late = monitor.late
         for bound, count in zip((*map(str, BOUNDS), "+Inf"), (*late.up_to, late.number), strict=True):
-            yield f"segmentation_latency_seconds_bucket{_labels(stream=one.name, le=bound)} {count}"
-        yield f"segmentation_latency_seconds_sum{_labels(stream=one.name)} {late.total:.6f}"
-        yield f"segmentation_latency_seconds_count{_labels(stream=one.name)} {late.number}"
+            yield f"segmentation_latency_seconds_bucket{labels(stream=one.name, le=bound)} {count}"
+        yield f"segmentation_latency_seconds_sum{labels(stream=one.name)} {late.total:.6f}"
+        yield f"segmentation_latency_seconds_count{labels(stream=one.name)} {late.number}"
 
 
-def _head(name: str, kind: str, about: str) -> Iterator[str]:
-    yield f"# HELP segmentation_{name} {about}"
-    yield f"# TYPE segmentation_{name} {kind}"
+def _metrics(lines: Iterator[str]) -> _Answer:
+    return _Answer("".join(f"{line}\n" for line in lines).encode(), CONTENT_TYPE)
 
 
-def _labels(**labels: str) -> str:
-    escaped = {
-        name: value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"") for name, value in labels.items()
-    }
-    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped.items()) + "}"
+def _ready(missing: list[str], *, ready: bool) -> _Answer:
+    return _json({"missing": missing}, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def page() -> bytes:
@@ -287,7 +310,7 @@ def _error(status: HTTPStatus, message: str) -> _Answer:
 
 
 def _missing(path: str) -> _Answer:
-    return _error(HTTPStatus.NOT_FOUND, "there is nothing here; see /, /streams, /metrics, /healthz, /readyz")
+    return _error(HTTPStatus.NOT_FOUND, "there is nothing here; see /, /metrics, /healthz, /readyz")
 
 
 def _name(path: str, suffix: str) -> str | None:

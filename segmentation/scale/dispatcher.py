@@ -7,17 +7,22 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from segmentation.errors import BackendError, ConfigError, SegmentationError
+from segmentation.pipeline.workers_status import VideoStatus, WorkersStatus, WorkerStatus
 from segmentation.scale.fingerprint import differences
+from segmentation.scale.labor import Labor
 from segmentation.scale.queue import Queue
+from segmentation.scale.share import ShareLost
 from segmentation.scale.workers import Advanced, Done, Ended, Event, Lost, Ready, Task, Unable, WorkerPool
 
 log = logging.getLogger(__name__)
+
+Failed = Callable[[str, str], str | None]  # of the queue: takes worker and reason
 
 _POLL = 0.1  # seconds
 _WAIT = 30  # seconds without a ready worker, after which a line says so
@@ -33,22 +38,20 @@ class Video:
     arrived: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)  # Done, Ended, or an exception
     complete: int = 0  # frames of pieces that are complete
     partial: dict[str, int] = field(default_factory=dict)  # frames since, by worker
-    made: dict[str, int] = field(default_factory=dict)  # frames by worker, also of pieces that were lost
-    spent: dict[str, float] = field(default_factory=dict)  # seconds at work by worker
+    labor: Labor = field(default_factory=Labor)
     redone: int = 0
 
     @property
     def source(self) -> str:
-        return self.task.video if self.task.plan is None else self.task.plan.source
+        return self.task.source
+
+    def begin(self, complete: int) -> None:
+        """Begins an attempt, when so many frames are complete already."""
+        self.arrived, self.partial, self.complete = queue.SimpleQueue(), {}, complete
 
     @property
     def done(self) -> int:
         return self.complete + sum(self.partial.values())
-
-    @property
-    def rates(self) -> dict[str, float]:
-        """Frames a second of each worker, while it was at work."""
-        return {name: round(frames / max(self.spent.get(name, 0.0), 1e-3), 2) for name, frames in self.made.items()}
 
 
 class Dispatcher:
@@ -60,7 +63,9 @@ class Dispatcher:
         self._queue = Queue()
         self._videos: dict[str, Video] = {}
         self._idle: set[str] = set()
-        self._began: dict[str, tuple[str, float]] = {}  # of workers at work: video, and since when
+        self._at: dict[str, str] = {}  # of workers at work: video
+        self._labor = Labor()
+        self._done = 0  # pieces
         self._seen = time.monotonic()  # when a worker was there for the last time
         self._reference: dict[str, str] | None = None  # fingerprint of the first worker
         self._failure: SegmentationError | None = None  # of the last worker
@@ -74,8 +79,45 @@ class Dispatcher:
         """Returns a few words on the workers, for a progress bar."""
         with self._lock:
             redone = self._queue.redone
-            alive = len(self._idle) + len(self._began)
-        return f"{alive} of {self._pool.size} workers" + (f", {redone} pieces redone" if redone else "")
+            alive = len(self._idle) + len(self._at)
+        return f"{alive} of {len(self._pool.names)} workers" + (f", {redone} pieces redone" if redone else "")
+
+    def status(self) -> WorkersStatus:
+        """Returns the figures of this moment."""
+        with self._lock:
+            workers = tuple(self._worker_status(name) for name in self._pool.names)
+            videos = tuple(
+                VideoStatus(
+                    input=video.source,
+                    output=name,
+                    frames=video.done,
+                    expected=video.frames,
+                    pieces=len(video.pieces),
+                    left=self._queue.left(name),
+                    redone=video.redone,
+                )
+                for name, video in self._videos.items()
+            )
+            return WorkersStatus(
+                workers=workers,
+                videos=videos,
+                alive=len(self._idle) + len(self._at),
+                frames=sum(worker.frames for worker in workers),
+                done=self._done,
+                left=sum(video.left for video in videos),
+                redone=self._queue.redone,
+            )
+
+    def _worker_status(self, name: str) -> WorkerStatus:
+        video = self._videos.get(self._at.get(name, ""))
+        return WorkerStatus(
+            name=name,
+            state="at work" if name in self._at else "idle" if name in self._idle else "away",
+            video="" if video is None else video.source,
+            frames=self._labor.frames(name),
+            seconds=round(self._labor.seconds(name), 3),
+            fps=self._labor.fps(name),
+        )
 
     def close(self) -> None:
         """Ends the workers."""
@@ -103,11 +145,12 @@ class Dispatcher:
             self.stop_workers(video)
             self._queue.drop(video.task.video)
             self._videos.pop(video.task.video, None)
+            video.labor.end_all()
 
     def stop_workers(self, video: Video) -> bool:
         """Asks the workers that are at work on a video to end. Returns whether there are any."""
         with self._lock:
-            workers = [worker for worker, (name, _) in self._began.items() if name == video.task.video]
+            workers = [worker for worker, name in self._at.items() if name == video.task.video]
             for worker in workers:
                 self._pool.stop(worker)
             return bool(workers)
@@ -137,25 +180,29 @@ class Dispatcher:
                 log.warning("%s can't serve: %s", worker, error)
                 self._failure = error
             case Advanced(worker, name, frames):
+                self._labor.advance(worker, frames)
                 if (video := self._videos.get(name)) is not None:
                     video.partial[worker] = video.partial.get(worker, 0) + frames
-                    video.made[worker] = video.made.get(worker, 0) + frames
+                    video.labor.advance(worker, frames)
             case Done(worker, name, piece):
                 self._take(event, self._queue.done(worker, name, piece))
             case Ended(worker, name, error, report):
-                self._end_task(worker, failed=error is not None)
+                self._end_task(worker)
                 self._idle.add(worker)
-                if error is not None:
-                    self._fail(self._queue.failed(worker, str(error)), error)
+                if isinstance(error, ShareLost) and self._queue.given(worker) == name:
+                    self._videos[name].arrived.put(error)
+                    self._drop(self._videos[name])
+                elif error is not None:
+                    self._give_back(worker, name, error, self._queue.failed)
                 elif report is not None and self._queue.done(worker, name, 0):
+                    self._done += 1
                     self._videos[name].arrived.put(event)
             case Lost(worker, reason):
                 log.warning("%s %s", worker, reason)
-                self._end_task(worker, failed=True)
+                name = self._end_task(worker)
                 self._idle.discard(worker)
-                error = SegmentationError(f"{worker} {reason}")
-                self._failure = error
-                self._fail(self._queue.lost(worker, str(error)), error)
+                self._failure = SegmentationError(f"{worker} {reason}")
+                self._give_back(worker, name, self._failure, self._queue.lost)
 
     def _fits(self, worker: str, fingerprint: dict[str, str]) -> bool:
         """Compares a worker with the first one. Returns whether it may serve."""
@@ -171,23 +218,34 @@ class Dispatcher:
     def _take(self, event: Done, first: bool) -> None:
         video = self._videos.get(event.video)
         if video is not None:
+            frames = video.pieces[event.piece]
             video.partial.pop(event.worker, None)
+            for labor in (self._labor, video.labor):
+                labor.complete(event.worker, frames)
             if first:
-                video.complete += video.pieces[event.piece]
+                self._done += 1
+                video.complete += frames
                 video.arrived.put(event)
 
-    def _end_task(self, worker: str, *, failed: bool) -> None:
-        """Notes that a worker is not at work any more."""
-        name, since = self._began.pop(worker, ("", 0.0))
+    def _end_task(self, worker: str) -> str:
+        """Notes that a worker is not at work any more. Returns the video that it was at work on, or an empty string."""
+        name = self._at.pop(worker, "")
+        self._labor.end(worker)
         if (video := self._videos.get(name)) is not None:
             video.partial.pop(worker, None)
-            video.redone += failed
-            video.spent[worker] = video.spent.get(worker, 0.0) + time.monotonic() - since
+            video.labor.end(worker)
+        return name
 
-    def _fail(self, failed: tuple[str, str] | None, error: SegmentationError) -> None:
-        """Ends a video that has failed for good."""
-        if failed is not None and (video := self._videos.get(failed[0])) is not None:
-            video.arrived.put(type(error)(f"{video.source}: {failed[1]}"))
+    def _give_back(self, worker: str, name: str, error: SegmentationError, give_back: Failed) -> None:
+        """Gives back the pieces of a worker that has failed. Ends a video that has failed for good."""
+        before = self._queue.redone
+        reason = give_back(worker, str(error))
+        video = self._videos.get(name)
+        if video is None:
+            return
+        video.redone += self._queue.redone - before
+        if reason is not None:
+            video.arrived.put(type(error)(f"{video.source}: {reason}"))
             self._drop(video)
 
     def _fail_all(self, error: Exception) -> None:
@@ -199,7 +257,7 @@ class Dispatcher:
     def _say_if_none_is_ready(self) -> None:
         """Says once that videos wait because no worker is ready, such as for room in a cluster."""
         now = time.monotonic()
-        if self._idle or self._began or not self._videos:
+        if self._idle or self._at or not self._videos:
             self._seen = now
         elif now - self._seen > _WAIT:
             log.warning("no worker has been ready for %d s; waiting", _WAIT)
@@ -218,5 +276,7 @@ class Dispatcher:
                 self._pool.shorten(*shortened)
             video = self._videos[work.video]
             self._pool.start(worker, replace(video.task, begin=work.begin, end=work.end))
-            self._began[worker] = work.video, time.monotonic()
+            self._at[worker] = work.video
+            for labor in (self._labor, video.labor):
+                labor.begin(worker)
             self._idle.discard(worker)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import re
 import threading
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from segmentation.access import access_of
 from segmentation.atomic_file import PendingFile
@@ -19,7 +22,7 @@ from segmentation.config import Config
 from segmentation.errors import BackendError, ConfigError, SegmentationError
 from segmentation.installation import install
 from segmentation.media.containers import is_sequence
-from segmentation.media.input import probe
+from segmentation.media.input import is_url, probe
 from segmentation.media.live_address import is_live, source_label
 from segmentation.models.model import load_model
 from segmentation.options import Options, RunOptions
@@ -29,17 +32,21 @@ from segmentation.pipeline.report import Report
 from segmentation.pipeline.run import Progress
 from segmentation.pipeline.stream_status import StreamBoard
 from segmentation.pipeline.verify import Verified
+from segmentation.pipeline.workers_status import WorkersStatus
 from segmentation.scale.dispatcher import Dispatcher, Video
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.join import Joiner, NoPieces, for_pieces
 from segmentation.scale.local import LocalWorkers
 from segmentation.scale.piece_file import PieceFile
 from segmentation.scale.plan import VideoPlan, plan_video
+from segmentation.scale.share import ShareLost
 from segmentation.scale.workers import Done, Ended, Task, WorkerPool
 
 log = logging.getLogger(__name__)
 
 _POLL = 0.1  # seconds
+
+Result = TypeVar("Result")
 
 
 class Workers:
@@ -71,8 +78,12 @@ class Workers:
         self._lock = threading.Lock()
         self._exact = exact
         pool = _pool(workers, self.config)
-        self.size = pool.size  # workers that there are when all is well
+        self.size = len(pool.names)  # workers that there are when all is well
         self._dispatcher = Dispatcher(pool, exact=exact)
+
+    def status(self) -> WorkersStatus:
+        """Returns the figures of this moment: of each worker, and of the videos under way."""
+        return self._dispatcher.status()
 
     def about(self) -> str:
         """Returns a few words on the workers, for a progress bar."""
@@ -146,42 +157,67 @@ class Workers:
         folder = PieceFolder.beside(target)
         try:
             plan = folder.begin(plan)
-            done = folder.done(plan)
-            if done:
-                log.warning("%s: goes on with %d of %d pieces that are there", plan.source, len(done), len(plan.pieces))
             frames = {number: piece.frames for number, piece in enumerate(plan.pieces)}
             task = Task(video=str(target.absolute()), plan=plan, folder=str(folder.path))
-            video = Video(task, plan.frames, frames, complete=sum(frames[number] for number in done))
-            with Joiner(plan, target, overwrite=config.overwrite, exact=self._exact) as joiner:
-                with self._dispatcher.under_way(video, done):
-                    for number in range(len(plan.pieces)):
-                        while number not in done:
-                            event = self._next(video, stop, progress)
-                            done |= {event.piece} if isinstance(event, Done) else set()
-                        with PieceFile(folder.file(number)) as piece:
-                            joiner.add(piece)
-                joiner.finish()
+            video = Video(task, plan.frames, frames)
+
+            def attempt() -> Joiner:
+                folder.lock()
+                joiner = Joiner(plan, target, overwrite=config.overwrite, exact=self._exact)
+                with ExitStack() as opening:
+                    opening.enter_context(joiner)
+                    self._join(video, folder, joiner, stop, progress)
+                    finished.push(opening.pop_all())
+                return joiner
+
+            with ExitStack() as finished:
+                joiner = _patiently(video, stop, attempt)
                 folder.remove()
-                return replace(joiner.report(), workers=video.rates, redone=video.redone)
+                return replace(joiner.report(), workers=video.labor.rates, pieces=len(plan.pieces), redone=video.redone)
         finally:
             folder.leave()
+
+    def _join(
+        self, video: Video, folder: PieceFolder, joiner: Joiner, stop: threading.Event, progress: Progress | None
+    ) -> None:
+        """Joins the pieces that are there, and the others as workers make them."""
+        plan = video.task.plan
+        assert plan is not None
+        done = folder.done(plan)
+        if done:
+            log.warning("%s: goes on with %d of %d pieces that are there", plan.source, len(done), len(plan.pieces))
+        video.begin(sum(video.pieces[number] for number in done))
+        with self._dispatcher.under_way(video, done):
+            for number in range(len(plan.pieces)):
+                while number not in done:
+                    event = self._next(video, stop, progress)
+                    done |= {event.piece} if isinstance(event, Done) else set()
+                with PieceFile(folder.file(number)) as piece:
+                    joiner.add(piece)
+        joiner.finish()
 
     def _run_whole(
         self, source: str, target: Path, options: RunOptions, stop: threading.Event, progress: Progress | None
     ) -> Report:
         """Has one worker make an ordinary run."""
-        arguments = {"input": source, "output": target.absolute(), **options}
+        place = source if is_url(source) else os.path.abspath(source)  # a worker may be in another folder
+        arguments = {"input": place, "output": target.absolute(), **options}
         task = Task(video=str(target.absolute()), run=arguments)
         video = Video(task, 0, {0: 0})
+        return _patiently(video, stop, lambda: self._whole(video, stop, progress))
+
+    def _whole(self, video: Video, stop: threading.Event, progress: Progress | None) -> Report:
+        """Makes an attempt at an ordinary run."""
+        video.begin(0)
         with self._dispatcher.under_way(video, set()):
             while True:
                 event = self._next(video, None, progress)
                 if isinstance(event, Ended) and event.report is not None:
                     verified = event.report["verified"]
                     report = event.report | {"verified": None if verified is None else Verified(**verified)}
-                    return Report(**report | {"workers": video.rates, "redone": video.redone})
+                    return Report(**report | {"workers": video.labor.rates, "pieces": 1, "redone": video.redone})
                 if stop.is_set() and not self._dispatcher.stop_workers(video) and video.arrived.empty():
-                    raise SegmentationError(f"{source}: stopped; nothing was written")
+                    raise SegmentationError(f"{video.source}: stopped; nothing was written")
 
     def _next(self, video: Video, stop: threading.Event | None, progress: Progress | None) -> Any:
         """Returns what has arrived of a video, `None` if nothing has for a while. Raises the error of its failure."""
@@ -197,6 +233,18 @@ class Workers:
         if progress is not None:
             progress(video.done, video.frames)
         return event
+
+
+def _patiently(video: Video, stop: threading.Event, attempt: Callable[[], Result]) -> Result:
+    """Returns what an attempt returns. When a share is lost meanwhile, there is another one once it is back."""
+    share = video.task.share
+    while True:
+        try:
+            with share.errors_told_apart():
+                return attempt()
+        except ShareLost as exc:
+            log.warning("%s; goes on when it is back", exc)
+        share.wait(stop)
 
 
 def _pool(workers: str, config: Config) -> WorkerPool:

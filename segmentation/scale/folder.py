@@ -10,7 +10,7 @@ from pathlib import Path
 
 from segmentation.atomic_file import write_atomically
 from segmentation.errors import InputError, OutputError, one_line
-from segmentation.scale.piece_file import PieceFile
+from segmentation.scale.piece_file import DamagedPiece, PieceFile
 from segmentation.scale.plan import VideoPlan
 
 _PLAN = "plan.json"
@@ -48,7 +48,10 @@ class PieceFolder:
 
     def plan(self) -> VideoPlan:
         """Returns the plan. Raises `InputError` where there is none."""
-        known = self._known()
+        try:
+            known = self._known()
+        except OSError as exc:
+            raise InputError(f"{self.path}: can't be read ({one_line(exc)})") from exc
         if known is None:
             raise InputError(f"{self.path}: holds no plan of this version; make it with segmentation-pieces plan")
         return known
@@ -60,17 +63,21 @@ class PieceFolder:
     def done(self, plan: VideoPlan, numbers: range | None = None) -> set[int]:
         """Returns the numbers of the pieces that are there, of all or of some. Removes damaged ones."""
         found = set()
-        for number in numbers or range(len(plan.pieces)):
+        for number in range(len(plan.pieces)) if numbers is None else numbers:
             if self.file(number).exists():
                 try:
                     with PieceFile(self.file(number)):
                         found.add(number)
-                except OutputError:
+                except DamagedPiece:
                     self.file(number).unlink()
         return found
 
     def lock(self) -> None:
-        """Keeps other drivers out. Raises `OutputError` if one is at work."""
+        """Keeps other drivers out, if it does not so far. Raises `OutputError` if one is at work, and `OSError`."""
+        with suppress(OSError):  # of a share that was lost
+            if self._lock is not None and os.path.samestat(os.fstat(self._lock), self.path.stat()):
+                return
+        self.release()
         self._lock = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,16 +89,17 @@ class PieceFolder:
 
     def release(self) -> None:
         """Leaves the folder for the next command."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            with suppress(OSError):  # of a share that was lost
+                os.close(lock)
 
     def leave(self) -> None:
-        """Leaves the folder for the next command, if there is a piece in it to go on with."""
-        if self._lock is None or any(self.path.glob("*.piece")):
-            self.release()
-        else:
-            self.remove()
+        """Leaves the folder for the next command, if there may be a piece in it to go on with."""
+        with suppress(OSError):  # a folder that can't be reached may hold pieces
+            if self._lock is not None and not any(name.endswith(".piece") for name in os.listdir(self.path)):
+                self.remove()
+        self.release()
 
     def remove(self) -> None:
         """Removes the folder, when the output is complete."""
@@ -100,7 +108,8 @@ class PieceFolder:
         self.release()
 
     def _known(self) -> VideoPlan | None:
+        """Returns the plan, if there is one of this version. Raises `OSError`."""
         try:
             return VideoPlan.from_json((self.path / _PLAN).read_text(encoding="utf-8"))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None

@@ -32,6 +32,7 @@ from segmentation.pipeline.verify import OutputVerifier
 from segmentation.scale.fingerprint import differences
 from segmentation.scale.piece_file import PieceFile, PieceIndex
 from segmentation.scale.plan import VideoPlan
+from segmentation.scale.share import Share, ShareLost
 from segmentation.stages.encode.segments import JoinedStream
 from segmentation.stages.masks.saved import MaskWriter
 
@@ -117,6 +118,10 @@ class Joiner:
         self._end = end_of(info, config)
         if self._frames == config.max_frames:
             self._end = sum(self._last) * info.time_base
+        for output in self._outputs:
+            output.muxer.copy_rest(self._end)
+        if any(output.muxer.cut_short for output in self._outputs) and (fault := Share(self._plan.source).fault()):
+            raise ShareLost(fault)
         for output in self._outputs:
             output.muxer.finish(self._end)
         for record in self._records:

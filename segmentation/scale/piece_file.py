@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -106,23 +106,28 @@ class PieceWriter:
         return OutputError(f"{self._target}: cannot be written ({one_line(exc)})")
 
 
+class DamagedPiece(OutputError):
+    """The file of a piece is damaged."""
+
+
 class PieceFile:
-    """Reads the file of a piece, as a context manager. Raises `OutputError` if the file is missing or damaged."""
+    """Reads the file of a piece, as a context manager.
+
+    Raises `OutputError` if the file can't be read, and `DamagedPiece`.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            self._file = path.open("rb")
-        except OSError as exc:
-            raise OutputError(f"{path}: can't be read ({one_line(exc)}); run the same command again") from exc
-        try:
-            self._check()
-            self.index = self._read_index()
-        except (OSError, ValueError, TypeError, KeyError) as exc:
-            self._file.close()
-            raise OutputError(
-                f"{path}: is damaged ({one_line(exc)}); remove it, and run the same command again"
-            ) from exc
+        with ExitStack() as opening:
+            try:
+                self._file = opening.enter_context(path.open("rb"))
+                self._check()
+                self.index = self._read_index()
+            except OSError as exc:
+                raise self._unreadable(exc) from exc
+            except (ValueError, TypeError, KeyError) as exc:
+                raise self._damaged(one_line(exc)) from exc
+            opening.pop_all()
 
     def __enter__(self) -> PieceFile:
         return self
@@ -132,11 +137,20 @@ class PieceFile:
 
     def blob(self, place: Place) -> bytes:
         """Returns a blob."""
-        self._file.seek(place[0])
-        data = self._file.read(place[1])
+        try:
+            self._file.seek(place[0])
+            data = self._file.read(place[1])
+        except OSError as exc:
+            raise self._unreadable(exc) from exc
         if len(data) != place[1]:
-            raise OutputError(f"{self.path}: is cut off; remove it, and run the same command again")
+            raise self._damaged("it is cut off")
         return data
+
+    def _unreadable(self, exc: OSError) -> OutputError:
+        return OutputError(f"{self.path}: can't be read ({one_line(exc)}); run the same command again")
+
+    def _damaged(self, how: str) -> DamagedPiece:
+        return DamagedPiece(f"{self.path}: is damaged ({how}); remove it, and run the same command again")
 
     def _check(self) -> None:
         left = os.fstat(self._file.fileno()).st_size - _DIGEST

@@ -50,14 +50,20 @@ class Queue:
         self._videos[video] = _Video(left)
         self._waiting += _runs(video, left)
 
-    def drop(self, video: str) -> list[str]:
-        """Forgets a video. Returns the workers that are at work on it."""
+    def drop(self, video: str) -> None:
+        """Forgets a video."""
         self._videos.pop(video, None)
         self._waiting = [work for work in self._waiting if work.video != video]
-        at_work = [worker for worker, work in self._given.items() if work.video == video]
-        for worker in at_work:
-            del self._given[worker]
-        return at_work
+        self._given = {worker: work for worker, work in self._given.items() if work.video != video}
+
+    def given(self, worker: str) -> str | None:
+        """Returns the video that a worker has work of."""
+        work = self._given.get(worker)
+        return None if work is None else work.video
+
+    def left(self, video: str) -> int:
+        """Returns how many pieces of a video are not complete."""
+        return len(self._videos[video].left)
 
     def next(self, worker: str) -> tuple[Work | None, tuple[str, int] | None]:
         """Returns the work for an idle worker, if there is any.
@@ -88,10 +94,10 @@ class Queue:
         known.left.remove(piece)
         return True
 
-    def failed(self, worker: str, reason: str) -> tuple[str, str] | None:
+    def failed(self, worker: str, reason: str) -> str | None:
         """Takes the failure of a worker at its piece. The rest of the worker's pieces go to the front of the queue.
 
-        Returns the video and the reason if the video has failed for good.
+        Returns the reason if the video has failed for good.
         """
         work = self._given.pop(worker, None)
         known = self._videos.get(work.video) if work is not None else None
@@ -107,10 +113,10 @@ class Queue:
         self._waiting[:0] = [*_runs(work.video, {left[0]}), *_runs(work.video, set(left[1:]))]
         witnesses = {name for name, _ in failures}
         if len(failures) >= ATTEMPTS and len(witnesses) >= min(WITNESSES, len(self.workers | witnesses)):
-            return work.video, f"piece {left[0]} failed {len(failures)} times: {reason}"
+            return f"piece {left[0]} failed {len(failures)} times: {reason}"
         return None
 
-    def lost(self, worker: str, reason: str) -> tuple[str, str] | None:
+    def lost(self, worker: str, reason: str) -> str | None:
         """Takes the end of a worker; the rest as `failed`."""
         failed = self.failed(worker, reason)
         self.workers.discard(worker)

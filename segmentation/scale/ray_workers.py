@@ -8,7 +8,7 @@ import os
 import queue
 import socket
 import tempfile
-import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,13 @@ import ray.exceptions
 
 from segmentation.atomic_file import write_atomically
 from segmentation.config import Config
-from segmentation.errors import BackendError, OutputError, one_line
+from segmentation.errors import BackendError, OutputError, SegmentationError, one_line
 from segmentation.scale.folder import PieceFolder
-from segmentation.scale.worker import Setup, Worker
-from segmentation.scale.workers import Done, Event, Lost, Task, Unable, WorkerPool
+from segmentation.scale.share import ShareLost
+from segmentation.scale.started import CORES, StartedWorkers
+from segmentation.scale.worker import Setup, Shorten, Stop, Worker
+from segmentation.scale.workers import Done, Ended, Event, Task
 
-log = logging.getLogger(__name__)
-
-_CORES = 4  # of a worker without a GPU
-_STARTS = 3  # of a worker in a row without a complete piece
 _CONNECT = 10.0  # seconds
 _EVENTS = 1.0  # seconds that a call for events waits in a worker
 
@@ -38,7 +36,10 @@ Reported = tuple[Event, bytes]  # the bytes of a complete piece: the driver's di
 class _Actor:
     """A worker in the process of an actor. Its pieces lie in a temporary folder until they are fetched."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, folder: str) -> None:
+        """`folder` is the driver's current one, from which names in options lead."""
+        with contextlib.suppress(OSError):  # not on this node
+            os.chdir(folder)
         self._events: queue.SimpleQueue[Reported] = queue.SimpleQueue()
         self._folder = tempfile.TemporaryDirectory(prefix="segmentation-")
         self._worker = Worker(setup, self._send)
@@ -46,16 +47,11 @@ class _Actor:
     def prepare(self) -> None:
         self._worker.prepare()
 
-    def start(self, task: Task) -> None:
-        self._task = tempfile.mkdtemp(dir=self._folder.name)
-        work = self._worker.begin(replace(task, folder=self._task))
-        threading.Thread(target=work, name="task", daemon=True).start()
-
-    def shorten(self, end: int) -> None:
-        self._worker.shorten(end)
-
-    def stop(self) -> None:
-        self._worker.stop()
+    def take(self, message: Task | Shorten | Stop) -> None:
+        if isinstance(message, Task):
+            self._task = tempfile.mkdtemp(dir=self._folder.name)
+            message = replace(message, folder=self._task)
+        self._worker.take(message)
 
     def events(self) -> list[Reported]:
         """Returns what has happened since the last call."""
@@ -76,10 +72,10 @@ class _Actor:
 _REMOTE = ray.remote(max_restarts=0, concurrency_groups={"orders": 1, "events": 1})(_Actor)
 
 
-class RayWorkers(WorkerPool):
+class RayWorkers(StartedWorkers[Any]):
     """See `WorkerPool`: an actor for each GPU of a cluster, or for a few cores where there is none.
 
-    An actor that dies is made anew. It waits for room in the cluster, and gets no work before it has answered.
+    An actor that is made anew waits for room in the cluster, and gets no work before it has answered.
     """
 
     def __init__(self, address: str | None, config: Config) -> None:
@@ -87,98 +83,85 @@ class RayWorkers(WorkerPool):
 
         Raises `BackendError`.
         """
-        try:
-            _reach(address or "")
-            options: dict[str, Any] = {"address": address} if address else {"include_dashboard": False}
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
-        except (ConnectionError, RuntimeError, ValueError, OSError) as exc:
-            raise BackendError(f"workers ray:{address or ''}: no cluster can be reached ({one_line(exc)})") from exc
-        self.size, cores, gpus = _room([node["Resources"] for node in ray.nodes() if node["Alive"]], config)
-        # The number of cores sets OMP_NUM_THREADS, which Ray would make 1. Inside an actor its GPU is the first one.
-        self._resources = {"num_cpus": cores, "num_gpus": gpus}
-        self._config = replace(config, device="cuda:0") if gpus else config
-        self._starts = {f"worker {number + 1}": 0 for number in range(self.size)}
-        self._actors: dict[str, Any] = {}
+        super().__init__(config)
         self._calls: dict[Any, str] = {}  # for events: reference to worker
         self._folders: dict[str, str] = {}  # of a worker's task, on this machine
-        for name in self._starts:
-            self._begin(name)
-
-    @property
-    def left(self) -> int:
-        return len(self._actors)
+        self._unwritten: dict[str, SegmentationError] = {}  # why a piece of a worker's task can't be written here
+        try:
+            _reach(address or "")
+            # "local": without an address Ray would join a cluster that somebody has begun here.
+            options: dict[str, Any] = {} if address else {"include_dashboard": False}
+            ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **options)
+        except (ConnectionError, RuntimeError, ValueError, OSError) as exc:
+            raise BackendError(f"workers ray:{address or ''}: no cluster can be reached ({one_line(exc)})") from exc
+        size, cores, gpus = _room([node["Resources"] for node in ray.nodes() if node["Alive"]], config)
+        # The number of cores sets OMP_NUM_THREADS, which Ray would make 1. Inside an actor its GPU is the first one.
+        self._resources = {"num_cpus": cores, "num_gpus": gpus}
+        self._begin_all(size, gpus=bool(gpus))
 
     def events(self, timeout: float) -> list[Event]:
+        if not self._calls:  # no actor is left
+            time.sleep(timeout)
+            return []
         found: list[Event] = []
-        ready, _ = ray.wait(list(self._calls), num_returns=1, timeout=timeout) if self._calls else ([], [])
+        ready, _ = ray.wait(list(self._calls), num_returns=1, timeout=timeout)
         for call in ready:
             name = self._calls.pop(call)
             try:
                 reported: list[Reported] = ray.get(call)  # at once: what a dead node holds is missed late
             except ray.exceptions.RayError as exc:
-                found.append(Lost(name, f"was lost ({one_line(str(exc).splitlines()[0])})"))
-                self._begin_again(name)
+                found.append(self._lost(name, f"was lost ({one_line(str(exc).splitlines()[0])})"))
                 continue
-            self._ask(name)
-            for event, data in reported:
-                self._take(name, event, data)
-                found.append(event)
+            self._ask(name, self._handles[name])
+            received = (self._received(name, event, data) for event, data in reported)
+            found += self._reported(name, filter(None, received))
         return found
 
     def start(self, worker: str, task: Task) -> None:
         self._folders[worker] = task.folder
-        self._order(worker, "start", task)
-
-    def shorten(self, worker: str, end: int) -> None:
-        self._order(worker, "shorten", end)
-
-    def stop(self, worker: str) -> None:
-        self._order(worker, "stop")
+        super().start(worker, task)
 
     def dismiss(self, worker: str) -> None:
-        actor = self._actors.pop(worker, None)
         self._calls = {call: name for call, name in self._calls.items() if name != worker}
-        if actor is not None:
-            ray.kill(actor)
+        super().dismiss(worker)
 
     def close(self) -> None:
-        for worker in list(self._actors):
-            self.dismiss(worker)
+        super().close()
         ray.shutdown()
 
-    def _begin(self, name: str) -> None:
-        self._actors[name] = _REMOTE.options(**self._resources).remote(Setup(name, self._config))
-        self._order(name, "prepare")
-        self._ask(name)
+    def _launch(self, name: str, setup: Setup) -> Any:
+        self._unwritten.pop(name, None)
+        actor = _REMOTE.options(**self._resources).remote(setup, os.getcwd())
+        actor.prepare.options(concurrency_group="orders").remote()
+        self._ask(name, actor)
+        return actor
 
-    def _order(self, name: str, method: str, *arguments: object) -> None:
-        actor = self._actors.get(name)
-        if actor is not None:
-            getattr(actor, method).options(concurrency_group="orders").remote(*arguments)
+    def _send(self, handle: Any, message: Task | Shorten | Stop) -> None:
+        handle.take.options(concurrency_group="orders").remote(message)
 
-    def _ask(self, name: str) -> None:
-        self._calls[self._actors[name].events.options(concurrency_group="events").remote()] = name
+    def _end(self, handle: Any) -> None:
+        ray.kill(handle)
 
-    def _begin_again(self, name: str) -> None:
-        self.dismiss(name)
-        self._starts[name] += 1
-        if self._starts[name] < _STARTS:
-            self._begin(name)
-        else:
-            log.warning("%s was lost %d times without a complete piece, and is not started again", name, _STARTS)
+    def _ask(self, name: str, actor: Any) -> None:
+        self._calls[actor.events.options(concurrency_group="events").remote()] = name
 
-    def _take(self, name: str, event: Event, data: bytes) -> None:
-        """Puts a piece into its folder. Raises `OutputError`."""
+    def _received(self, name: str, event: Event, data: bytes) -> Event | None:
+        """Puts a piece into its folder. Where that fails, the worker's task ends with the error."""
+        if isinstance(event, Ended) and name in self._unwritten:
+            return replace(event, error=self._unwritten.pop(name))
         if isinstance(event, Done):
-            self._starts[name] = 0
+            if name in self._unwritten:
+                return None
             file = PieceFolder(Path(self._folders[name])).file(event.piece)
             try:
-                if file.parent.is_dir():  # else its video is complete or was given up
-                    write_atomically(file, data)
+                write_atomically(file, data)
             except OSError as exc:
-                raise OutputError(f"{file}: cannot be written ({one_line(exc)})") from exc
-        elif isinstance(event, Unable):
-            self.dismiss(name)
+                gone = not file.parent.is_dir()
+                error = f"{file.parent if gone else file}: cannot be written ({one_line(exc)})"
+                self._unwritten[name] = ShareLost(error) if gone else OutputError(error)
+                self.stop(name)
+                return None
+        return event
 
 
 def _reach(address: str) -> None:
@@ -194,5 +177,5 @@ def _room(nodes: list[dict[str, float]], config: Config) -> tuple[int, int, int]
         cores = min(int(node.get("CPU", 1) // node["GPU"]) for node in with_gpus)
         return sum(int(node["GPU"]) for node in with_gpus), max(1, cores), 1
     counts = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1]
-    cores = min([_CORES, *counts])
+    cores = min([CORES, *counts])
     return max(1, sum(count // cores for count in counts)), cores, 0

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import count, groupby
 
 from segmentation.config import Config, exact
+from segmentation.errors import InputError
 from segmentation.frames import FrameBatch, MaskedBatch, VideoInfo
 from segmentation.media.muxer import Muxer
 from segmentation.output_stream import Target
@@ -19,6 +20,7 @@ from segmentation.pipeline.run import Request, Run
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.piece_file import CodedStream, PieceIndex
 from segmentation.scale.piece_sink import PieceMuxer, PieceSink
+from segmentation.scale.share import Share
 from segmentation.scale.span import Span
 from segmentation.sinks import Sink
 from segmentation.stages.decode.timestamps import within_limit
@@ -109,8 +111,12 @@ class SpanRun(Run):
         return (batch for batch in made if batch is not None)
 
     def _measure(self, index: PieceIndex) -> None:
-        """Fills in the figures of a piece that is complete."""
-        planned = self._span.plan.pieces[index.number].frames
+        """Fills in the figures of a piece that is complete. Raises `InputError` if reading has failed in it."""
+        plan = self._span.plan
+        planned = plan.pieces[index.number].frames
+        # All packets of planned frames could be read when the plan was made. Others may end early in the file, too.
+        if self._decoder.cut_short and (len(index.frames) < planned or Share(plan.source).fault()):
+            raise InputError(f"{plan.source}: reading ended early at piece {index.number}; run the same command again")
         index.damaged = max(0, planned - len(index.frames)) if planned else self._decoder.damaged
         index.cut_short = self._decoder.cut_short
         spent, inferred = self._clock.totals(), self._masks.inferred

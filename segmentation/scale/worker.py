@@ -24,6 +24,7 @@ from segmentation.pipeline.run import Request
 from segmentation.pipeline.session import Segmenter
 from segmentation.scale.fingerprint import fingerprint
 from segmentation.scale.folder import PieceFolder
+from segmentation.scale.share import Share
 from segmentation.scale.span import Span
 from segmentation.scale.span_run import SpanRun
 from segmentation.scale.workers import Advanced, Done, Ended, Event, Ready, Task, Unable
@@ -69,11 +70,12 @@ class PieceSession(Segmenter):
         stop: threading.Event,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Makes the pieces of a span, see `SpanRun.make`. `worker` is the fingerprint."""
+        """Makes the pieces of a span, see `SpanRun.make`. `worker` is the fingerprint. Raises `ShareLost` too."""
         plan = span.plan
         config = replace(plan.config, device=self.config.device)  # that of this process, which may see one GPU alone
         request = Request(plan.source, Path(plan.target), config, stop, progress)
-        SpanRun(self._resources, request, span, folder, worker).make()
+        with Share(plan.source, folder.path).errors_told_apart():
+            SpanRun(self._resources, request, span, folder, worker).make()
 
 
 class Worker:
@@ -96,8 +98,19 @@ class Worker:
         self._send(Ready(self._name, self._fingerprint))
         return True
 
-    def begin(self, task: Task) -> Callable[[], None]:
-        """Returns the work on a task, to be called on another thread. It ends with the report `Ended`."""
+    def take(self, message: Task | Shorten | Stop) -> None:
+        """Follows a message of the driver. A task has a thread of its own, and ends with the report `Ended`."""
+        match message:
+            case Task() as task:
+                threading.Thread(target=self._begin(task), name="task", daemon=True).start()
+            case Shorten(end):
+                if self._span is not None:
+                    self._span.end = min(self._span.end, end)
+            case Stop():
+                self._stop.set()
+
+    def _begin(self, task: Task) -> Callable[[], None]:
+        """Returns the work on a task."""
         self._stop = threading.Event()
         stop = self._stop
         self._span = None
@@ -118,15 +131,6 @@ class Worker:
 
         return work
 
-    def shorten(self, end: int) -> None:
-        """Leaves the pieces from `end` on to another worker."""
-        if self._span is not None:
-            self._span.end = min(self._span.end, end)
-
-    def stop(self) -> None:
-        """Ends the task early."""
-        self._stop.set()
-
     def _work(self, task: Task, span: Span | None, stop: threading.Event) -> dict[str, Any] | None:
         counter = _Counter(lambda frames: self._send(Advanced(self._name, task.video, frames)))
         try:
@@ -134,7 +138,8 @@ class Worker:
                 self._session.make(span, PieceFolder(Path(task.folder)), self._fingerprint, stop=stop, progress=counter)
                 return None
             assert task.run is not None
-            return asdict(self._session.run(**task.run, stop=stop, progress=counter))
+            with task.share.errors_told_apart():
+                return asdict(self._session.run(**task.run, stop=stop, progress=counter))
         finally:
             counter.report()
 
@@ -172,13 +177,7 @@ def main(connection: Connection) -> None:
     if not worker.prepare():
         return
     while True:
-        match connection.recv():
-            case Task() as task:
-                threading.Thread(target=worker.begin(task), name="task", daemon=True).start()
-            case Shorten(end):
-                worker.shorten(end)
-            case Stop():
-                worker.stop()
+        worker.take(connection.recv())
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Any
 
 from segmentation.errors import SegmentationError
 from segmentation.scale.plan import VideoPlan
+from segmentation.scale.share import Share
 
 Fingerprint = dict[str, str]  # what packets depend on, such as the versions of libraries
 
@@ -78,11 +79,24 @@ class Task:
     end: int = 1
     run: dict[str, Any] | None = None
 
+    @property
+    def source(self) -> str:
+        """Returns the input."""
+        if self.plan is not None:
+            return self.plan.source
+        assert self.run is not None
+        return str(self.run["input"])
+
+    @property
+    def share(self) -> Share:
+        """Returns what the driver and the worker share."""
+        return Share(self.source, self.folder if self.run is None else self.run["output"].parent)
+
 
 class WorkerPool(ABC):
     """Workers as the driver sees them. `stop` may be called on any thread, the rest on the driver's."""
 
-    size: int  # workers that it has when all is well
+    names: tuple[str, ...]  # of the workers that it has when all is well
 
     @property
     @abstractmethod

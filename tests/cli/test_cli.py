@@ -22,7 +22,7 @@ from segmentation.cli.main import main
 
 REPORT = (
     "input output also frames damaged inferred received dropped reconnects repeated unsent latency counts complete "
-    "seconds fps plan stages workers redone verified"
+    "seconds fps plan stages workers pieces redone verified"
 ).split()
 
 

@@ -1,14 +1,17 @@
-"""`--status` of the command: figures of its streams, and streams that come and go while it runs."""
+"""`--status` of the command: figures of its streams and workers, and streams that come and go while it runs."""
 
 import json
+import signal
 import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from pieced import OPTIONS, long_video
 from program import Program, cli, start
 from rtsp_server import RtspServer
 
@@ -25,6 +28,13 @@ def ask(port: int, path: str, body: object = None, method: str | None = None) ->
     request = Request(f"http://127.0.0.1:{port}/{path}", data, {"Authorization": "Bearer sesame"}, method=method)
     with urlopen(request, timeout=TIMEOUT) as answer:
         return json.loads(answer.read())
+
+
+def ready(port: int) -> bool:
+    try:
+        return bool(ask(port, "readyz")["missing"] != ["worker 1", "worker 2"])
+    except OSError:  # also status 503
+        return False
 
 
 def states(port: int) -> dict[str, str]:
@@ -63,6 +73,28 @@ def test_streams_come_and_go_while_the_command_runs(tmp_path: Path, monkeypatch:
     for name, report in reports.items():
         assert report["output"] == str(tmp_path / f"{name}.mkv") and report["frames"] > 0
     assert "2 done, 1 failed" in err and "exists already" in err
+
+
+def test_workers_show_their_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEGMENTATION_STATUS_TOKEN", "sesame")
+    source = long_video(tmp_path / "in.mp4", frames=1620)
+    port = free_port()
+    options = ("--device", "cpu", "--model", OPTIONS["model"], "--workers", "local:2", "--status", f":{port}")
+    with start(source, "-o", tmp_path / "out.mp4", *options) as process:
+        until(process, lambda: ready(port))
+        until(process, lambda: ask(port, "workers")["done"] > 0)
+        told = ask(port, "")
+        (video,) = told["videos"]
+        assert (video["input"], video["output"]) == (str(source), str(tmp_path / "out.mp4"))
+        assert video["pieces"] == video["left"] + told["done"] and video["left"] == told["left"]
+        assert 0 < video["frames"] <= video["expected"] == 1620 and told["alive"] <= len(told["workers"]) == 2
+        busy = max(told["workers"], key=lambda worker: worker["frames"])
+        assert busy["state"] == "at work" and busy["video"] == str(source) and busy["fps"] > 0
+        with pytest.raises(HTTPError, match="404"):  # streams can't come and go here
+            ask(port, "streams", {"name": "a", "address": "rtsp://127.0.0.1/a"})
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 130 and not (tmp_path / "out.mp4").exists()
 
 
 def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:

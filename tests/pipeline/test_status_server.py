@@ -210,9 +210,8 @@ def test_metrics_are_what_prometheus_reads() -> None:
     for seconds in (0.02, 0.15, 0.15, 9.0):
         latencies.add(seconds)
     strange = 'a"b\\c\nd{e},f=1'
-    text = metrics(
-        [monitor("hall", 12_345_678, {"late": 5, "end": 2}, latencies), monitor(strange, 0, {}, Latencies())]
-    )
+    monitors = [monitor("hall", 12_345_678, {"late": 5, "end": 2}, latencies), monitor(strange, 0, {}, Latencies())]
+    text = "".join(f"{line}\n" for line in metrics(monitors))
     families = {family.name: family for family in text_string_to_metric_families(text)}
     assert all(family.documentation and family.type != "unknown" for family in families.values())
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -104,6 +105,41 @@ def test_twenty_killed_nodes_do_not_show(cluster: Any, source: Path, expected: M
 
     with Workers(f"ray:{cluster.address}", **OPTIONS) as workers:
         assert runs(20, workers, source, expected, tmp_path, kill)
+
+
+@pytest.mark.slow
+def test_an_outputs_folder_that_is_away_for_a_while_does_not_show(
+    cluster: Any, source: Path, expected: Made, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, elsewhere = tmp_path / "share", tmp_path / "away"
+
+    def take_away(done: int, frames: int) -> None:
+        if done > frames // 3 and not elsewhere.exists() and "goes on when it is back" not in caplog.text:
+            folder.rename(elsewhere)
+
+    def bring_back() -> None:
+        deadline = time.monotonic() + 120
+        while "goes on when it is back" not in caplog.text and time.monotonic() < deadline:
+            time.sleep(0.01)
+        elsewhere.rename(folder)
+
+    with Workers(f"ray:{cluster.address}", **OPTIONS) as workers, ThreadPoolExecutor(1) as pool:
+        written = files(folder)
+        back = pool.submit(bring_back)
+        workers.run(source, folder / "out.mp4", progress=take_away, **written)  # type: ignore[arg-type]
+        back.result()
+    assert made(folder) == expected and not list(folder.glob(".*"))
+
+
+@pytest.mark.slow
+def test_names_lead_from_the_drivers_folder(
+    cluster: Any, source: Path, expected: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(OPTIONS["model"], tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with Workers(f"ray:{cluster.address}", **OPTIONS | {"model": OPTIONS["model"].name}) as workers:
+        workers.run(source, "out.mp4", **files(Path()))  # type: ignore[arg-type]
+    assert made(tmp_path) == expected
 
 
 @pytest.mark.slow

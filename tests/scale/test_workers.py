@@ -16,10 +16,12 @@ import pytest
 from paths import ROOT
 from pieced import FRAMES, OPTIONS, PIECES, Made, at_work, files, long_video, made, workers_of
 from program import cli, file_limit, report, start
+from prometheus_client.parser import text_string_to_metric_families
 from videos import Synthetic
 
 from segmentation import Config, ConfigError, InputError, ModelError, OutputError, SegmentationError, Workers
 from segmentation.pipeline.report import Report
+from segmentation.pipeline.workers_status import metrics
 
 WORK = ("--device", "cpu", "--model", str(OPTIONS["model"]))
 LONGEST_RUN = 1.5  # seconds from the first piece on, within which somebody is killed
@@ -54,6 +56,7 @@ def test_the_number_of_workers_does_not_show(number: int, source: Path, expected
     told = report(result)
     assert made(tmp_path) == expected and not pieces_left(tmp_path)
     assert told["frames"] == FRAMES and told["verified"]["frames"] == FRAMES and told["redone"] == 0
+    assert told["pieces"] == PIECES
     assert 1 <= len(told["workers"]) <= number and all(rate > 0 for rate in told["workers"].values())
 
 
@@ -158,6 +161,27 @@ def check_one_error(result: subprocess.CompletedProcess[str], *parts: str) -> No
     assert result.returncode == 1 and not result.stdout and "Traceback" not in result.stderr
     errors = [line for line in result.stderr.splitlines() if line.startswith("segmentation: error: ")]
     assert len(errors) == 1 and all(part in errors[0] for part in parts), result.stderr
+
+
+def test_figures_of_workers_are_those_of_their_runs(two: Workers, source: Path, expected: Made, tmp_path: Path) -> None:
+    before, seen = two.status(), []
+    two.run(source, tmp_path / "out.mp4", progress=lambda done, frames: seen.append(two.status()))
+    after = two.status()
+    assert after.done == before.done + PIECES and after.left == 0 and not after.videos
+    assert after.frames >= before.frames + FRAMES and after.frames == sum(one.frames for one in after.workers)
+    for one in seen:
+        (video,) = one.videos
+        assert (video.input, video.output) == (str(source), str(tmp_path / "out.mp4"))
+        assert one.done - before.done == PIECES - video.left and video.expected == FRAMES
+    assert any(worker.state == "at work" and worker.fps > 0 for one in seen for worker in one.workers)
+    families = {
+        family.name: family
+        for family in text_string_to_metric_families("".join(f"{line}\n" for line in metrics(after)))
+    }
+    assert all(family.documentation and family.type != "unknown" for family in families.values())
+    made = {sample.labels["worker"]: sample.value for sample in families["segmentation_worker_frames"].samples}
+    assert made == {worker.name: worker.frames for worker in after.workers}
+    assert families["segmentation_pieces_done"].samples[0].value == after.done
 
 
 def test_a_piece_that_always_fails_is_one_error(source: Path, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_tables_in_the_documents_are_current() -> None:
         text = document.read_text(encoding="utf-8")
         assert report.current(document) == text, f"tools/report/report.py --documents brings {document} up to date"
         marked += re.findall("<!-- /([a-z-]+) -->", text)
-    assert {"models-cpu", "ladder-cpu", "busy-cpu", "lengths-cpu", "compared-cpu"} <= set(marked)
+    assert {"models-cpu", "ladder-cpu", "busy-cpu", "lengths-cpu", "compared-cpu", "workers"} <= set(marked)
 
 
 def test_documents_show_pictures_that_are_there() -> None:

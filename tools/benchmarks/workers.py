@@ -1,54 +1,84 @@
-"""Measures what pieces and workers cost on one machine: an ordinary run, one worker, two, and two with one killed.
+"""Measures what pieces and workers cost on one machine, beside others' ways to spread a video over processes.
 
     python tools/benchmarks/workers.py VIDEO -o tools/results/workers.json
 
-Every run is a command of its own. All kinds take turns, after one run of each that is not counted. On a machine that
-others use too, CPU seconds say more than frames a second. For Linux.
+Ours are an ordinary run, one worker, several, and several with one killed; the others are those of `worker_peers.py`
+that are installed. Every run is a command of its own. All take turns, after one run of each that is not counted. The
+pictures of the last turn are compared with those of the ordinary run. On a machine that others use too, CPU seconds
+say more than frames a second. For Linux.
 """
 
 import argparse
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from math import log10
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
-from benchmark import measured, spread
+import av
+import numpy as np
+from benchmark import spread
 from clips import make_clip
+from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
 
 from circumstances import ROOT, circumstances
+from cpu_time import CpuTime
 
-KINDS = {
-    "ordinary": [],
-    "local:1": ["--workers", "local:1"],
-    "local:2": ["--workers", "local:2"],
-    "local:2, one killed": ["--workers", "local:2"],
-}
+SAME = 60.0  # dB of PSNR, for pictures that are the same
+KILLED = ", one killed"
 
 
-def run(clip: Path, kind: str, options: list[str], kill_after: float) -> dict[str, Any]:
-    """Runs one kind; returns its report with wall seconds and CPU seconds, of all its processes."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "segmentation", str(clip), "-o", f"{folder}/out.mp4", "--json", "-q"]
-        report: dict[str, Any] = {}
+def commands(workers: int, options: list[str]) -> dict[str, list[str]]:
+    """What each kind adds to the interpreter's command line, before the input and the output."""
+    ours = ["-m", "segmentation", *options, "--json", "-q"]
+    several = [*ours, "--workers", f"local:{workers}"]
+    kinds = {"ordinary": ours, "local:1": [*ours, "--workers", "local:1"], f"local:{workers}": several}
+    kinds[f"local:{workers}{KILLED}"] = several
+    peers = [str(Path(__file__).with_name("worker_peers.py")), "--workers", str(workers), *options]
+    if shutil.which("ffmpeg") is None:
+        print("the peers are left out: they need the program ffmpeg", flush=True)
+        return kinds
+    kinds[f"FFmpeg segment farm, {workers} at a time"] = [*peers, "farm"]
+    if find_spec("ray") is None or find_spec("pyarrow") is None:
+        print("Ray Data is left out: pip install 'ray[data]'", flush=True)
+        return kinds
+    return kinds | {f"Ray Data, {workers} actors": [*peers, "ray-data"]}
 
-        def work() -> int:
-            with subprocess.Popen([*command, *KINDS[kind], *options], stdout=subprocess.PIPE, text=True) as process:
-                if kind.endswith("killed"):
-                    threading.Timer(kill_after, kill_worker, [process.pid]).start()
-                report.update(json.loads(process.communicate()[0]))
-            return int(report["frames"])
 
-        figures = measured(work)
-    return figures | {"redone": report["redone"], "stages": report["stages"], "inferred": report["inferred"]}
+def run(clip: Path, target: Path, command: list[str], kill_after: float | None) -> dict[str, Any]:
+    """Runs one kind; returns its figures, with those of the report if it makes one."""
+    output = ["-o", str(target)] if "segmentation" in command else [str(target)]
+    begin = time.perf_counter()
+    with CpuTime() as cpu, tempfile.TemporaryFile("w+") as errors:
+        everything = [sys.executable, *command, str(clip), *output]
+        with subprocess.Popen(
+            everything, env=cpu.environment, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process:
+            if kill_after is not None:
+                threading.Timer(kill_after, kill_worker, [process.pid]).start()
+            printed = process.communicate()[0]
+        seconds = time.perf_counter() - begin
+        if process.returncode:
+            errors.seek(0)
+            sys.exit(f"{' '.join(everything)}\n{errors.read()}")
+    report = json.loads(printed) if output[0] == "-o" else {}
+    with av.open(str(target)) as container:
+        frames = sum(bool(packet.size) for packet in container.demux(container.streams.video[0]))
+    figures = {"frames": frames, "seconds": seconds, "fps": frames / seconds, "cpu": 1000 * cpu.seconds / frames}
+    return figures | {name: report[name] for name in ("inferred", "redone", "stages") if name in report}
 
 
 def kill_worker(driver: int) -> None:
@@ -60,31 +90,57 @@ def kill_worker(driver: int) -> None:
                 return
 
 
-def measure(clip: Path, options: list[str], repeats: int) -> dict[str, Any]:
+def pictures(path: Path) -> Iterator[NDArray[np.uint8]]:
+    """All planes of each frame."""
+    with av.open(str(path)) as container:
+        for frame in container.decode(video=0):
+            yield frame.to_ndarray(format="yuv420p")  # type: ignore[misc]
+
+
+def likeness(ours: Path, theirs: Path) -> dict[str, Any]:
+    """How alike two outputs are, frame by frame. Raises `ValueError` if one has more frames."""
+    ratios = []
+    for one, other in zip(pictures(ours), pictures(theirs), strict=True):
+        error = float(np.square(one.astype(np.float32) - other).mean())
+        ratios.append(min(SAME, 10 * log10(255**2 / error)) if error else SAME)
+    return {
+        "psnr_mean": round(mean(ratios), 2),
+        "psnr_min": round(min(ratios), 2),
+        "frames_that_differ": sum(ratio < SAME for ratio in ratios),
+    }
+
+
+def measure(clip: Path, kinds: dict[str, list[str]], repeats: int, folder: Path) -> dict[str, Any]:
     """All kinds, taking turns; the first turn warms up."""
-    runs: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
+    targets = {kind: folder / f"{number}.mp4" for number, kind in enumerate(kinds)}
+    runs: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
     for turn in range(repeats + 1):
-        for kind in KINDS:
-            known = [one["seconds"] for one in runs["local:2"]]
-            figures = run(clip, kind, options, kill_after=0.6 * (median(known) if known else 20.0))
+        for kind, command in kinds.items():
+            targets[kind].unlink(missing_ok=True)
+            known = [one["seconds"] for one in runs.get(kind.removesuffix(KILLED), [])]
+            figures = run(clip, targets[kind], command, 0.6 * median(known) if kind.endswith(KILLED) else None)
             print(f"turn {turn}, {kind}: {figures['seconds']:.1f} s, {figures['cpu']:.1f} CPU s per 1,000", flush=True)
-            if turn:
-                runs[kind].append(figures)
-            elif kind == "local:2":
-                runs[kind].append(figures)  # for the moment of the kill in this turn
-        if not turn:
-            runs["local:2"].clear()
+            runs[kind].append(figures)
     return {
         kind: {
             "frames": several[0]["frames"],
-            "seconds": spread(one["seconds"] for one in several),
-            "cpu_seconds_per_1000_frames": spread(one["cpu"] for one in several),
-            "inferred": several[-1]["inferred"],
-            "redone": [one["redone"] for one in several],
-            "stage_busy_seconds": several[-1]["stages"],
+            "seconds": spread(one["seconds"] for one in several[1:]),
+            "fps": spread(one["fps"] for one in several[1:]),
+            "cpu_seconds_per_1000_frames": spread(one["cpu"] for one in several[1:]),
+            "compared_with_ordinary": likeness(targets["ordinary"], targets[kind]),
         }
+        | {name: [one[name] for one in several[1:]] for name in ("inferred", "redone") if name in several[0]}
+        | ({"stage_busy_seconds": several[-1]["stages"]} if "stages" in several[-1] else {})
         for kind, several in runs.items()
     }
+
+
+def version_of_ffmpeg() -> dict[str, str]:
+    """The version of the program, if there is one."""
+    if shutil.which("ffmpeg") is None:
+        return {}
+    about = subprocess.run(["ffmpeg", "-version"], capture_output=True, text=True, check=True).stdout
+    return {"ffmpeg_program": re.findall(r"version (\S+)", about)[0]}
 
 
 def main() -> None:
@@ -93,17 +149,22 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=1500, help="(%(default)s)")
     parser.add_argument("--size", default="1280x720", help="(%(default)s)")
     parser.add_argument("--gop", type=int, default=30, help="frames of a group of pictures (%(default)s)")
+    parser.add_argument("--workers", type=int, default=2, help="(%(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="(%(default)s)")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "workers.json")
     parser.add_argument("--device", default="cpu", help="(%(default)s)")
     options = parser.parse_args()
     width, height = map(int, options.size.split("x"))
-    with tempfile.TemporaryDirectory() as folder:
-        clip = make_clip(options.video, options.frames, (width, height), Path(folder), gop=options.gop, encode=600)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        clip = make_clip(options.video, options.frames, (width, height), folder, gop=options.gop, encode=600)
         begin = time.perf_counter()
-        kinds = measure(clip, ["--device", options.device], options.repeats)
+        kinds = measure(clip, commands(options.workers, ["--device", options.device]), options.repeats, folder)
     head = circumstances("benchmarks/workers.py", sys.argv[1:])
+    head["versions"] |= version_of_ffmpeg()
     load = {
+        "size": options.size,
+        "repeats": options.repeats,
         "load_average": [round(one, 1) for one in os.getloadavg()],
         "took_seconds": round(time.perf_counter() - begin),
     }

@@ -1,6 +1,7 @@
 """Compares engines in FP16 with FP32: masks, sizes and build times, as the table in docs/engines.md has them.
 
-    python tools/quality/compare_fp16.py person person-hq ../shared/models/prisma-portrait.onnx --frames samples/astronaut.mp4
+    python tools/quality/compare_fp16.py person person-hq ../shared/models/prisma-portrait.onnx \\
+        --frames samples/astronaut.mp4
 
 Writes tools/results/engines.json and prints the rows of the table. Masks are those of the graph with every value
 rounded as FP16 holds it (see segmentation/models/fp16.py), against the FP32 graph, in ONNX Runtime. What stays in FP32

@@ -1,7 +1,7 @@
 """Makes one page of what `ladder.py` has measured and tools/results keeps, and what documents show of it.
 
     python tools/report/report.py -o report.html
-    python tools/report/report.py --documents         # the tables in docs/performance.md
+    python tools/report/report.py --documents         # the tables in docs/performance.md and docs/scale-out.md
     python tools/report/report.py --pictures docs     # figures as PNG; needs Chromium
 
 The page needs neither network nor scripts, and follows the reader's choice of light or dark.
@@ -22,13 +22,14 @@ import cv2
 import numpy as np
 from ladder_results import Measured, blocks, filled_in, ladder_head, ladder_rows, length_head, length_rows, load, where
 from report_figures import Figure, figures, headline
+from worker_results import worker_blocks
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
 
 from circumstances import ROOT
 
 RESULTS = ROOT / "tools" / "results"
-DOCUMENTS = (ROOT / "docs" / "performance.md",)
+DOCUMENTS = (ROOT / "docs" / "performance.md", ROOT / "docs" / "scale-out.md")
 PICTURES = {  # of which figures
     "ladder": ("ladder",),
     "lengths": ("time", "memory"),
@@ -99,7 +100,7 @@ def _circumstances(machine: Measured) -> Iterator[str]:
 
 def current(document: Path) -> str:
     """The document with the tables and pictures of what is stored now."""
-    return filled_in(document.read_text(encoding="utf-8"), blocks(RESULTS))
+    return filled_in(document.read_text(encoding="utf-8"), blocks(RESULTS) | worker_blocks(RESULTS))
 
 
 def save_pictures(machines: dict[str, Measured], folder: Path) -> list[Path]:

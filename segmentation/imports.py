@@ -3,6 +3,7 @@
 import threading
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from segmentation.errors import BackendError, one_line
 from segmentation.installation import install
@@ -20,13 +21,13 @@ def imported(name: str) -> ModuleType:
         return import_module(name)
 
 
-def loaded(name: str) -> ModuleType:
-    """Imports a module of this package that may need libraries of the extra `gpu`.
+def loaded(name: str, attribute: str) -> Any:
+    """Returns an attribute of a module of this package that may need libraries of the extra `gpu`.
 
     Raises `BackendError` if one of them is missing or can't be loaded.
     """
     try:
-        return imported(name)
+        return getattr(imported(name), attribute)
     except ModuleNotFoundError as exc:
         raise BackendError(f"the package {exc.name} is not installed; {install('gpu')}") from exc
     except Exception as exc:  # other errors of loading a GPU library have no common class

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, TypeVar
 
@@ -116,10 +116,9 @@ def maker_on(device: str, videos: Sequence[VideoIndex], outputs: Mapping[str, Ou
     number = device_index(config)
     require_video_libraries()
     engines = min(_engines(index, number) for index in videos)
-    module = loaded("segmentation.clips.cuda")
+    on_gpu: Callable[..., Maker[Any]] = loaded("segmentation.clips.cuda", "CudaMaker")
     require_torch()
-    maker: Maker[Any] = module.CudaMaker(outputs, number, engines)
-    return maker
+    return on_gpu(outputs, number, engines)
 
 
 def _engines(index: VideoIndex, number: int) -> int:

@@ -457,7 +457,7 @@ def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) ->
     if name == "tensorrt":
         choose(find_gpu(device_index(config)), installed())
     module, _, attribute = IMPLEMENTATIONS[stage][name].partition(":")
-    implementation: type[Stage] = getattr(loaded(module), attribute)
+    implementation: type[Stage] = loaded(module, attribute)
     if name in _ON_GPU:
         require_torch()
     return implementation, implementation.describe(config, info)

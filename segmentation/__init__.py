@@ -30,8 +30,6 @@ from typing import TYPE_CHECKING
 from segmentation._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from segmentation.config import Config
-    from segmentation.effect import Effect
     from segmentation.errors import (
         BackendError,
         ConfigError,
@@ -42,6 +40,8 @@ if TYPE_CHECKING:
         OutputError,
         SegmentationError,
     )
+    from segmentation.options.config import Config
+    from segmentation.options.effect import Effect
     from segmentation.pipeline.frame_iterator import MaskedFrame
     from segmentation.pipeline.report import Report
     from segmentation.pipeline.segment import segment
@@ -78,8 +78,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Config": "config",
-    "Effect": "effect",
+    "Config": "options.config",
+    "Effect": "options.effect",
     "MaskedFrame": "pipeline.frame_iterator",
     "Report": "pipeline.report",
     "Segmenter": "pipeline.session",

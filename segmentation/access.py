@@ -4,8 +4,11 @@ import threading
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from segmentation.config import MAX_DELAY, MAX_PIXELS, STALL, Config, exact
 from segmentation.errors import InputError
+
+MAX_PIXELS = 16384 * 8192  # of a frame; 8K has a quarter of that, so larger claims are damage or an attack
+MAX_DELAY = 0.5  # seconds, of a live source's frames
+STALL = 5.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +28,6 @@ class Access:
 
     def __reduce__(self) -> tuple[object, ...]:  # for the encoders' process: events can't be pickled
         return Access, (self.playlists, self.private, self.max_pixels, self.max_duration)
-
-
-def access_of(config: Config, stop: threading.Event | None = None) -> Access:
-    """Returns the limits that `config` states. Setting `stop` ends reads that wait for data."""
-    return Access(
-        playlists="playlists" in config.allow,
-        private="private" in config.allow,
-        max_pixels=config.max_pixels,
-        max_duration=None if config.max_duration is None else exact(config.max_duration),
-        max_delay=config.max_delay,
-        stall=config.stall,
-        reconnect=config.pauses,
-        stop=stop or threading.Event(),
-    )
 
 
 def check_size(width: int, height: int, path: str, most: int) -> None:

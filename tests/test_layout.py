@@ -27,6 +27,7 @@ ORDER = (
     ("stages",),
     ("tensorrt",),
     ("models", "media", "gpu"),
+    ("options",),
     ("base",),
 )
 RANKS = {folder: rank for rank, row in enumerate(ORDER) for folder in row}

@@ -5,13 +5,14 @@ import threading
 from collections.abc import Sequence
 from typing import cast, get_args
 
+from segmentation.access import MAX_DELAY, MAX_PIXELS, STALL
 from segmentation.cli.jobs import JOBS_ON_GPU, effect_and_file
 from segmentation.cli.parser import Parser, new_parser, parse_all
-from segmentation.config import ACTIVATIONS, CODECS, MAX_DELAY, MAX_PIXELS, STAGES, STALL, Config, seconds
-from segmentation.effect import CHOICES
 from segmentation.errors import ConfigError
-from segmentation.model_types import SEGMENTATION, TASKS, TYPES
-from segmentation.options import Format, Interval, OnLoss, Options, Quality, ResultsFormat, Track
+from segmentation.options.config import ACTIVATIONS, CODECS, STAGES, Config, seconds
+from segmentation.options.effect import CHOICES
+from segmentation.options.keywords import Format, Interval, OnLoss, Options, Quality, ResultsFormat, Track
+from segmentation.options.model_types import SEGMENTATION, TASKS, TYPES
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 
 _EXAMPLES = (

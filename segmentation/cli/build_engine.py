@@ -14,11 +14,11 @@ from segmentation.cli.arguments import add_meaning, name_list, options_from
 from segmentation.cli.console import ConsoleHandler, say
 from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.cli.signals import interrupt_on_signals
-from segmentation.config import Config
 from segmentation.errors import BackendError, ConfigError, SegmentationError, printable
 from segmentation.gpu.discovery import find_gpu
 from segmentation.installation import install
 from segmentation.models.model import BUILT_IN, load_model
+from segmentation.options.config import Config
 from segmentation.tensorrt.variant import TITLES, choose, installed
 
 TORCHVISION = (

@@ -4,10 +4,10 @@ import argparse
 import re
 from collections.abc import Sequence
 
-from segmentation.config import PRESETS, STAGES
-from segmentation.effect import KINDS
 from segmentation.errors import BackendError
 from segmentation.installation import install
+from segmentation.options.config import PRESETS, STAGES
+from segmentation.options.effect import KINDS
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 
 SHELLS = ("bash", "zsh", "fish")

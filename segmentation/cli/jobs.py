@@ -10,13 +10,13 @@ from pathlib import Path
 from segmentation.byte_source import is_fifo
 from segmentation.cli.find_inputs import VIDEO_SUFFIXES, Source
 from segmentation.cli.standard_streams import STANDARD
-from segmentation.config import Config
-from segmentation.effect import Effect
 from segmentation.errors import ConfigError, hide_secrets
 from segmentation.media.containers import CUTOUTS, PICTURES
 from segmentation.media.input import is_url
-from segmentation.options import RunOptions
-from segmentation.output_stream import is_output_address
+from segmentation.media.output_stream import is_output_address
+from segmentation.options.config import Config
+from segmentation.options.effect import Effect
+from segmentation.options.keywords import RunOptions
 from segmentation.pipeline.output_paths import NAME, default_output, fill_name, live_name
 from segmentation.pipeline.plan import may_use_gpu
 

@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
-from segmentation.access import access_of
 from segmentation.atomic_file import discard_all
 from segmentation.cli.arguments import config_from, parse
 from segmentation.cli.batch import Batch
@@ -25,19 +24,20 @@ from segmentation.cli.jobs import Job, jobs_at_a_time, longest_first, make_jobs
 from segmentation.cli.signals import finish_on_signals
 from segmentation.cli.standard_streams import check_stdout
 from segmentation.cli.workers import stuck
-from segmentation.config import Config
 from segmentation.errors import ConfigError, SegmentationError, hide_secrets
 from segmentation.media.live import probe_any
 from segmentation.media.live_address import is_live, named
 from segmentation.models.model import load_model
 from segmentation.models.secondary import SecondaryNetwork
+from segmentation.options.access import access_of
+from segmentation.options.config import Config
+from segmentation.options.then import networks_on
 from segmentation.pipeline.machine import machine
 from segmentation.pipeline.output_paths import NAME, check_live
 from segmentation.pipeline.plan import make_plan
 from segmentation.pipeline.session import Segmenter
 from segmentation.pipeline.status_server import Control, StatusServer
 from segmentation.stages.masks.saved import about_masks
-from segmentation.then_option import networks_on
 
 if TYPE_CHECKING:
     from segmentation.scale.driver import Workers

@@ -12,7 +12,6 @@ from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 
-from segmentation.access import access_of
 from segmentation.cli.arguments import config_from, parse
 from segmentation.cli.batch import INCOMPLETE
 from segmentation.cli.console import ConsoleHandler, say
@@ -21,6 +20,7 @@ from segmentation.cli.signals import interrupt_on_signals
 from segmentation.errors import ConfigError, OutputError, SegmentationError
 from segmentation.media.input import probe
 from segmentation.models.model import load_model
+from segmentation.options.access import access_of
 from segmentation.pipeline.output_paths import check_names
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.join import NoPieces, for_pieces, join

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from segmentation.cli.console import Stdout
-from segmentation.config import Config
 from segmentation.errors import ConfigError, InputError
-from segmentation.output_stream import OutputStream
+from segmentation.media.output_stream import OutputStream
+from segmentation.options.config import Config
 
 STANDARD = "-"
 _STDIN = "/dev/stdin"

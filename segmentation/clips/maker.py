@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from segmentation.clips.decode import decoded
 from segmentation.clips.index import VideoIndex
 from segmentation.clips.output import Chain, Draw, Output
-from segmentation.config import Config
 from segmentation.cores import core_count
 from segmentation.errors import LacksEngine
 from segmentation.frames import Array
 from segmentation.gpu.discovery import device_index, require_torch, require_video_libraries
 from segmentation.imports import loaded
+from segmentation.options.config import Config
 from segmentation.stages.decode.nvdec_support import engines_for
 
 FrameT = TypeVar("FrameT")  # a decoded picture

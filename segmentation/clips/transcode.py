@@ -20,10 +20,10 @@ from segmentation.access import Access
 from segmentation.atomic_file import PendingFile
 from segmentation.clips.index import interlaced
 from segmentation.clips.output import TURNS, colored
-from segmentation.config import Config
 from segmentation.errors import ConfigError, InputError, OutputError, one_line
 from segmentation.frames import VideoInfo
 from segmentation.media.input import decoder_options, open_input, probe
+from segmentation.options.config import Config
 from segmentation.stages.decode.timestamps import Timeline
 from segmentation.stages.encode.codec_settings import describe_context
 

@@ -8,8 +8,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from segmentation.config import Config
 from segmentation.errors import BackendError
+from segmentation.options.config import Config
 
 logging.getLogger("PyNvVideoCodec").propagate = False  # each import logs a version; warnings still show
 

@@ -3,11 +3,11 @@
 import re
 from pathlib import Path
 
-from segmentation.config import QUALITY, UNCOMPRESSED, Config
-from segmentation.effect import Effect
 from segmentation.errors import ConfigError, OutputError
 from segmentation.frames import VideoInfo
-from segmentation.output_stream import OutputStream, Target
+from segmentation.media.output_stream import OutputStream, Target
+from segmentation.options.config import QUALITY, UNCOMPRESSED, Config
+from segmentation.options.effect import Effect
 
 CUTOUTS = {".mov": "prores", ".webm": "vp9", ".mkv": "ffv1", ".png": "png"}  # codecs with alpha
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")  # one picture a file

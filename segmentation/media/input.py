@@ -20,9 +20,8 @@ from av.stream import Disposition
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from segmentation.access import Access, check_size
+from segmentation.access import MAX_PIXELS, Access, check_size
 from segmentation.byte_source import ByteSource, source_name
-from segmentation.config import MAX_PIXELS
 from segmentation.errors import InputError, one_line
 from segmentation.frames import FORMATS, FULL, Color, VideoInfo
 from segmentation.media.bitstream import (

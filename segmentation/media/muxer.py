@@ -19,7 +19,6 @@ from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
 from segmentation.atomic_file import PendingFile
-from segmentation.config import Config, exact
 from segmentation.cuts import Cuts
 from segmentation.errors import OutputError, ReaderGone, one_line
 from segmentation.frames import VideoInfo
@@ -27,8 +26,9 @@ from segmentation.live_sound import LiveSound
 from segmentation.media.containers import EXACT, codec_for, format_options
 from segmentation.media.download import InterruptedDownload
 from segmentation.media.input import open_input
+from segmentation.media.output_stream import Target
 from segmentation.media.sound_copy import SoundCopy
-from segmentation.output_stream import Target
+from segmentation.options.config import Config, exact
 
 if TYPE_CHECKING:
     from av.container.core import Chapter

@@ -16,11 +16,11 @@ from av.container import OutputContainer
 from av.packet import Packet
 from av.stream import Stream
 
-from segmentation.config import Config, exact
 from segmentation.errors import OutputError, one_line
 from segmentation.frames import VideoInfo
 from segmentation.media.containers import format_options
 from segmentation.media.muxer import Muxer
+from segmentation.options.config import Config, exact
 
 if TYPE_CHECKING:
     from av.video.stream import VideoStream

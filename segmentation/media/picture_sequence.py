@@ -8,15 +8,15 @@ from av.container import OutputContainer
 from av.stream import Stream
 
 from segmentation.atomic_file import PendingFile
-from segmentation.config import Config
 from segmentation.errors import OutputError
 from segmentation.frames import VideoInfo
 from segmentation.media.containers import NUMBER, PICTURES, name_pattern
 from segmentation.media.muxer import Muxer
+from segmentation.media.output_stream import OutputAddress, OutputStream, Target
 from segmentation.media.parts_muxer import PartsMuxer
 from segmentation.media.push_muxer import PushMuxer
 from segmentation.media.stream_muxer import StreamMuxer
-from segmentation.output_stream import OutputAddress, OutputStream, Target
+from segmentation.options.config import Config
 
 
 def open_output(target: Target, info: VideoInfo, config: Config, option: str = "-o") -> Muxer:

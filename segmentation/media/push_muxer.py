@@ -19,9 +19,9 @@ from av.stream import Stream
 from segmentation.errors import OutputError, one_line
 from segmentation.media.containers import format_options
 from segmentation.media.live_address import look_up
+from segmentation.media.output_stream import OutputAddress
 from segmentation.media.reconnection import Reconnection
 from segmentation.media.stream_muxer import STREAM_OPTIONS, StreamMuxer
-from segmentation.output_stream import OutputAddress
 
 if TYPE_CHECKING:
     from av.video.stream import VideoStream

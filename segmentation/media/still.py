@@ -18,8 +18,8 @@ from segmentation.access import Access
 from segmentation.errors import InputError, OutputError, one_line
 from segmentation.media.containers import is_sequence
 from segmentation.media.input import is_url, open_input, video_stream
-from segmentation.options import Quality
-from segmentation.rate_factor import RateFactor
+from segmentation.options.keywords import Quality
+from segmentation.options.rate_factor import RateFactor
 
 Pixels = NDArray[np.uint8]  # (H, W, 3) RGB, or (H, W, 4) with straight alpha
 

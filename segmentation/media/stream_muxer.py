@@ -10,12 +10,12 @@ import av
 from av.container import OutputContainer
 from av.stream import Stream
 
-from segmentation.config import UNCOMPRESSED, Config
 from segmentation.errors import OutputError
 from segmentation.frames import VideoInfo
 from segmentation.media.containers import format_options
 from segmentation.media.muxer import Muxer
-from segmentation.output_stream import OutputStream
+from segmentation.media.output_stream import OutputStream
+from segmentation.options.config import UNCOMPRESSED, Config
 
 log = logging.getLogger(__name__)
 

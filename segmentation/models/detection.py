@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from segmentation.errors import ModelError
-from segmentation.model_types import Tensor
 from segmentation.models.tensor_form import FLOATS, INTEGERS
+from segmentation.options.model_types import Tensor
 
 # By task: the names of the outputs that are read, where they are settled; otherwise the outputs are read in order.
 # `MASKS` may be missing, as in networks that find boxes alone.

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from segmentation.errors import ModelError
 from segmentation.host_array import on_host
-from segmentation.options import Network
+from segmentation.options.keywords import Network
 
 
 class FunctionNetwork:

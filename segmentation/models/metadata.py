@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from segmentation.config import Config
 from segmentation.errors import ConfigError, ModelError, one_line
-from segmentation.model_types import Meaning
-from segmentation.options import Options
+from segmentation.options.config import Config
+from segmentation.options.keywords import Options
+from segmentation.options.model_types import Meaning
 
 KEYS = (
     *("labels", "mean", "std", "channel_order", "activation", "task"),  # options of the same names check these

@@ -19,10 +19,8 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from segmentation.config import Config
 from segmentation.errors import ModelError, did_you_mean, one_line
 from segmentation.frames import VideoInfo
-from segmentation.model_types import BACKGROUNDS, SEGMENTATION, TASKS, TYPES, VOC, Meaning, recognized
 from segmentation.models.detection import Detection, Place, named_outputs, place_in, task_of
 from segmentation.models.detector import OutputReader, class_count
 from segmentation.models.function import FunctionNetwork
@@ -41,7 +39,9 @@ from segmentation.models.tensor_form import (
     is_picture,
     to_scores,
 )
-from segmentation.options import Network
+from segmentation.options.config import Config
+from segmentation.options.keywords import Network
+from segmentation.options.model_types import BACKGROUNDS, SEGMENTATION, TASKS, TYPES, VOC, Meaning, recognized
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -11,9 +11,9 @@ from pathlib import Path
 import onnxruntime as ort
 
 from segmentation.errors import ModelError, did_you_mean, one_line
-from segmentation.model_types import Meaning
 from segmentation.models.metadata import KEYS, checked, load_json, parse
 from segmentation.models.tensor_form import FLOATS, INTEGERS, Extra, extra_of, state_sources
+from segmentation.options.model_types import Meaning
 
 _TEXTS = ("channel_order", "activation", "model_output", "task", "fit", "boxes")
 _YOLO_TASKS = {"segment": "yolo-seg", "detect": "yolo", "classify": "classifier"}

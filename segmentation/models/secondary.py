@@ -9,15 +9,15 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from segmentation.config import Config
 from segmentation.cores import core_count
 from segmentation.errors import ConfigError
 from segmentation.instances import Box
-from segmentation.model_types import BACKGROUNDS
 from segmentation.models.detection import Place
 from segmentation.models.detector import Detector, OutputReader
 from segmentation.models.model import Model, load_model, open_session
-from segmentation.then_option import Then
+from segmentation.options.config import Config
+from segmentation.options.model_types import BACKGROUNDS
+from segmentation.options.then import Then
 
 log = logging.getLogger(__name__)
 

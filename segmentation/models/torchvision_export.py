@@ -8,7 +8,7 @@ import onnx
 import torch
 
 from segmentation.errors import ModelError, one_line
-from segmentation.model_types import Meaning
+from segmentation.options.model_types import Meaning
 
 log = logging.getLogger(__name__)
 

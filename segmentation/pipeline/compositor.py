@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from segmentation.config import Config
-from segmentation.effect import Effect
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory, Transfer, VideoInfo
+from segmentation.options.config import Config
+from segmentation.options.effect import Effect
 from segmentation.pipeline.selected_masks import with_selected_masks
 from segmentation.stages.masks.refinement import Refiner
 from segmentation.stages.postprocess import Postprocessor

@@ -2,9 +2,9 @@
 
 from fractions import Fraction
 
-from segmentation.config import Config
 from segmentation.frames import VideoInfo
-from segmentation.instance_options import Place
+from segmentation.options.config import Config
+from segmentation.options.instances import Place
 from segmentation.sinks import FinishedBatch, Sink
 from segmentation.stages.masks.refinement import upright_size
 from segmentation.stages.tracking.counting import Counter, Counts

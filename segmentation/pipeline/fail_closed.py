@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from segmentation.config import Config
 from segmentation.frames import Array, MaskedBatch, Transfer
+from segmentation.options.config import Config
 
 
 def covered(batch: MaskedBatch, config: Config, transfer: Transfer) -> MaskedBatch:

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from segmentation.access import access_of
 from segmentation.byte_source import Input, opened_source
-from segmentation.config import Config
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, MaskedBatch, Planes, VideoInfo
 from segmentation.gpu.errors import gpu_errors
@@ -20,6 +18,8 @@ from segmentation.instances import FrameInstances
 from segmentation.media.input import working_format
 from segmentation.media.live import probe_any
 from segmentation.media.planes import rgb_of
+from segmentation.options.access import access_of
+from segmentation.options.config import Config
 from segmentation.pipeline.instance_steps import make_instance_steps
 from segmentation.pipeline.mask_stages import MaskStages
 from segmentation.pipeline.output_paths import check_live

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
-from segmentation.config import Config
 from segmentation.frames import Transfer, VideoInfo
-from segmentation.instance_options import Keep
+from segmentation.options.config import Config
+from segmentation.options.instances import Keep
 from segmentation.pipeline.mask_source import MaskStep
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
 from segmentation.frames import Array, FrameBatch
-from segmentation.options import Interval
+from segmentation.options.keywords import Interval
 from segmentation.stages.masks.propagation import Found
 
 CUT = 0.1  # mean change of luma from one frame to the next, above which a new scene begins

@@ -1,6 +1,5 @@
 """The lines about this machine that `--plan` prints."""
 
-from segmentation.config import Config
 from segmentation.errors import BackendError
 from segmentation.gpu.discovery import (
     device_index,
@@ -9,6 +8,7 @@ from segmentation.gpu.discovery import (
     library_versions,
     require_video_libraries,
 )
+from segmentation.options.config import Config
 from segmentation.stages.decode.nvdec_support import nvdec_engines, nvdec_formats
 
 

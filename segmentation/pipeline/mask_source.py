@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from segmentation.config import Config
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory, Transfer
 from segmentation.models.model import Model
+from segmentation.options.config import Config
 from segmentation.pipeline.threads import Overlap, Turn
 from segmentation.pipeline.timing import StageClock
 from segmentation.stages.inference import InferenceResult

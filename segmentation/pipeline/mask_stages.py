@@ -6,11 +6,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from segmentation.config import Config
 from segmentation.errors import ConfigError, RefusesNetwork
 from segmentation.frames import FORMATS, HostTransfer, MaskedBatch, Transfer, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.models.model import Model
+from segmentation.options.config import Config
 from segmentation.pipeline.compositor import make_refiner
 from segmentation.pipeline.model_loader import ModelPreloader
 from segmentation.pipeline.plan import Plan, with_next_network

@@ -2,8 +2,8 @@
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from segmentation.config import Config
 from segmentation.models.model import Model
+from segmentation.options.config import Config
 from segmentation.stages.inference import Inference
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from segmentation.byte_source import ByteSource, is_fifo
-from segmentation.config import Config
-from segmentation.effect import Effect
 from segmentation.errors import ConfigError
 from segmentation.media.containers import NUMBER, PICTURE_SUFFIXES, PICTURES, is_sequence
 from segmentation.media.live_address import is_live, split_name
+from segmentation.media.output_stream import OutputAddress, OutputStream, Target
 from segmentation.media.webp import is_animated_webp
-from segmentation.output_stream import OutputAddress, OutputStream, Target
+from segmentation.options.config import Config
+from segmentation.options.effect import Effect
 
 T = TypeVar("T")
 

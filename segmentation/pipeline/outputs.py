@@ -14,12 +14,12 @@ from fractions import Fraction
 from functools import partial
 from types import TracebackType
 
-from segmentation.config import Config
-from segmentation.effect import Effect, effect_on
 from segmentation.frames import FrameBatch, Transfer, VideoInfo
 from segmentation.media.muxer import Muxer
+from segmentation.media.output_stream import Target
 from segmentation.media.picture_sequence import open_output
-from segmentation.output_stream import Target
+from segmentation.options.config import Config
+from segmentation.options.effect import Effect, effect_on
 from segmentation.pipeline.plan import OutputPlan, Plan
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.timing import StageClock

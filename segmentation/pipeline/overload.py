@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from segmentation.config import Config
 from segmentation.frames import Array, Memory
 from segmentation.live_frames import LiveFrames
 from segmentation.models.model import Model
+from segmentation.options.config import Config
 from segmentation.stages.inference import Inference, InferenceResult
 from segmentation.stages.inference.shared_network import SharedNetwork
 from segmentation.stages.masks.propagation import FrameBetween, HostPropagation

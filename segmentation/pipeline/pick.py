@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from segmentation.byte_source import ByteSource
-from segmentation.config import Config
 from segmentation.errors import ConfigError, InputError
-from segmentation.instance_options import Pick
 from segmentation.media.live_address import is_live, source_label
+from segmentation.options.config import Config
+from segmentation.options.instances import Pick
 from segmentation.pipeline.frame_iterator import MaskedFrame, masked_frames
 from segmentation.pipeline.mask_stages import without_outputs
 from segmentation.pipeline.resources import Resources

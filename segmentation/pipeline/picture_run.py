@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from segmentation.access import Access
 from segmentation.atomic_file import PendingFile
-from segmentation.config import Config
-from segmentation.effect import Effect
 from segmentation.errors import ConfigError, InputError, OutputError, hide_secrets, one_line
 from segmentation.media.containers import PICTURES
 from segmentation.media.still import Pixels, Still, encode_still, read_still
-from segmentation.options import PictureOptions, Quality
+from segmentation.options.config import Config
+from segmentation.options.effect import Effect
+from segmentation.options.keywords import PictureOptions, Quality
 from segmentation.pipeline.pictures import Applied, Pictures
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.results import Results

@@ -14,16 +14,16 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.access import check_size
-from segmentation.config import MAX_PIXELS, Config
-from segmentation.effect import effect_on
+from segmentation.access import MAX_PIXELS, check_size
 from segmentation.errors import ConfigError, InputError
 from segmentation.frames import FULL, Color, Frame, FrameBatch, MaskedBatch, Plane, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.host_array import on_host
 from segmentation.media.input import SMPTE170M
 from segmentation.models.model import Model
-from segmentation.options import PictureOptions
+from segmentation.options.config import Config
+from segmentation.options.effect import effect_on
+from segmentation.options.keywords import PictureOptions
 from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.mask_stages import MaskStages, without_outputs
 from segmentation.pipeline.plan import Plan, make_plan

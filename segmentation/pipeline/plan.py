@@ -18,8 +18,6 @@ from typing import Any, Generic, TypeVar
 
 from av import VideoFormat
 
-from segmentation.config import STAGES, UNCOMPRESSED, Config
-from segmentation.effect import Effect
 from segmentation.errors import (
     BackendError,
     ConfigError,
@@ -33,9 +31,11 @@ from segmentation.gpu.discovery import device_index, enter_context, find_gpu, re
 from segmentation.imports import loaded
 from segmentation.media.containers import CUTOUTS, codec_for, of_pictures
 from segmentation.media.input import working_format
+from segmentation.media.output_stream import OutputStream, Target, as_target
 from segmentation.models.model import ENGINE, Model
 from segmentation.models.secondary import SecondaryNetwork
-from segmentation.output_stream import OutputStream, Target, as_target
+from segmentation.options.config import STAGES, UNCOMPRESSED, Config
+from segmentation.options.effect import Effect
 from segmentation.pipeline.planned_steps import PlannedStep, planned_steps
 from segmentation.stages import Stage
 from segmentation.stages.decode import Decoder

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import onnxruntime as ort
 
-from segmentation.config import Config
 from segmentation.errors import ConfigError
 from segmentation.frames import Memory
 from segmentation.models.model import Model
+from segmentation.options.config import Config
 from segmentation.pipeline.key_frames import longest_gap
 from segmentation.pipeline.overload import may_rise
 

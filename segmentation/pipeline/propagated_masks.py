@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
-from segmentation.config import Config
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory
 from segmentation.live_frames import LiveFrames
 from segmentation.models.model import Model
-from segmentation.options import Interval
+from segmentation.options.config import Config
+from segmentation.options.keywords import Interval
 from segmentation.pipeline.key_frames import Key, Round, Seen, longest_gap, rounds
 from segmentation.pipeline.mask_source import NetworkMasks, Parts, make_smoothing
 from segmentation.pipeline.overload import IntervalGovernor, governor

@@ -9,13 +9,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from segmentation.config import Config
 from segmentation.errors import RefusesNetwork
 from segmentation.frames import VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.discovery import device_index
 from segmentation.models.model import Model, load_model
 from segmentation.models.secondary import SecondaryNetwork
+from segmentation.options.config import Config
+from segmentation.options.then import networks_on
 from segmentation.pipeline.model_loader import ModelPreloader
 from segmentation.pipeline.plan import Choice
 from segmentation.pipeline.stream_status import StreamBoard
@@ -23,7 +24,6 @@ from segmentation.pipeline.threads import Turn
 from segmentation.stages.encode.worker_process import EncoderService
 from segmentation.stages.inference import GPU_BATCH, Inference, keys_at_once, wants_class_map
 from segmentation.stages.inference.shared_network import SharedNetwork
-from segmentation.then_option import networks_on
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu

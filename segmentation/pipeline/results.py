@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 
 from segmentation.atomic_file import PendingFile
 from segmentation.byte_source import is_fifo, name_of
-from segmentation.config import Config
-from segmentation.effect import Effect
 from segmentation.errors import OutputError, ReaderGone, one_line
 from segmentation.frames import VideoInfo
+from segmentation.options.config import Config
+from segmentation.options.effect import Effect
 from segmentation.pipeline.counts import CountSink
 from segmentation.pipeline.instance_results import Coco, Mot, in_line
 from segmentation.pipeline.run_lengths import rle

@@ -6,9 +6,9 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from segmentation.config import Config
 from segmentation.errors import DeviceMemoryError
 from segmentation.models.model import load_model
+from segmentation.options.config import Config
 from segmentation.pipeline.resources import Resources, release_cached_memory
 
 _PACKAGE = str(Path(__file__).parents[1])

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.access import access_of
 from segmentation.byte_source import ByteSource, source_name
-from segmentation.config import Config, exact
-from segmentation.effect import Effect
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError
 from segmentation.frames import Array, Frame, FrameBatch, MaskedBatch, Memory, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.media.card import with_card
 from segmentation.media.live import probe_any
 from segmentation.media.live_address import source_label
+from segmentation.media.output_stream import Target
 from segmentation.models.model import Model
-from segmentation.output_stream import Target
+from segmentation.options.access import access_of
+from segmentation.options.config import Config, exact
+from segmentation.options.effect import Effect
 from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.counts import CountSink
 from segmentation.pipeline.fail_closed import covered

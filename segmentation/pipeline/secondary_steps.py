@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from segmentation.config import Config
 from segmentation.frames import FORMATS, FrameBatch, MaskedBatch, Transfer, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.instances import MOST, Box, FrameInstances, Instance
 from segmentation.models.detections import box_pixels
 from segmentation.models.input_size import shape_shown
 from segmentation.models.secondary import Finding, SecondaryNetwork
+from segmentation.options.config import Config
 from segmentation.stages.preprocess.crops import crop
 from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 from segmentation.stages.tracking.motion import box_iou

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Unpack
 
 from segmentation.byte_source import Input
-from segmentation.config import Config
-from segmentation.options import Options
-from segmentation.output_stream import Output
+from segmentation.media.output_stream import Output
+from segmentation.options.config import Config
+from segmentation.options.keywords import Options
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.run import Progress
 from segmentation.pipeline.session import Segmenter

@@ -7,8 +7,8 @@ from dataclasses import replace
 import cv2
 import numpy as np
 
-from segmentation.effect import Effect
 from segmentation.frames import MaskedBatch, Memory, Transfer
+from segmentation.options.effect import Effect
 from segmentation.stages.tracking.choice import selection, within
 
 _FRINGE = 7  # pixels a side of the square around a pixel whose values below the threshold go with it

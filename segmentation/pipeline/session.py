@@ -9,16 +9,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack, overload
 
-from segmentation.access import access_of
 from segmentation.byte_source import ByteSource, Input, opened_source, source_name
-from segmentation.config import Config
 from segmentation.errors import ConfigError, DeviceMemoryError
 from segmentation.heap import trim_heap
 from segmentation.media.containers import PICTURES
 from segmentation.media.live_address import is_live, source_label
+from segmentation.media.output_stream import Output, OutputStream, as_target
 from segmentation.media.still import is_still
-from segmentation.options import FrameOptions, Options, PictureOptions, RunOptions
-from segmentation.output_stream import Output, OutputStream, as_target
+from segmentation.options.access import access_of
+from segmentation.options.config import Config
+from segmentation.options.keywords import FrameOptions, Options, PictureOptions, RunOptions
 from segmentation.pipeline.frame_iterator import MaskedFrame, masked_frames
 from segmentation.pipeline.mask_stages import without_outputs
 from segmentation.pipeline.output_paths import check_names, check_streams, default_output, fill_name, with_name

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Unpack
 
-from segmentation.config import Config
 from segmentation.errors import ConfigError, SegmentationError, one_line
 from segmentation.media.live_address import named
-from segmentation.options import Options, RunOptions
-from segmentation.output_stream import Output
+from segmentation.media.output_stream import Output
+from segmentation.options.config import Config
+from segmentation.options.keywords import Options, RunOptions
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.session import Segmenter
 from segmentation.pipeline.status_server import Control, StatusServer

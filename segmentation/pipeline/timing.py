@@ -9,9 +9,9 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from segmentation.config import STAGES
 from segmentation.frames import FrameBatch, Memory
 from segmentation.gpu.errors import gpu_errors
+from segmentation.options.config import STAGES
 from segmentation.pipeline.trace import DeviceClock, Label, Trace, label
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
 from segmentation.atomic_file import PendingFile
-from segmentation.config import Config
 from segmentation.errors import OutputError, one_line
 from segmentation.frames import FrameBatch
 from segmentation.media.live_address import source_label
+from segmentation.options.config import Config
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu

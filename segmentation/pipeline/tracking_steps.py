@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.config import Config
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Plane, Transfer, VideoInfo
-from segmentation.instance_options import Keep
 from segmentation.instances import FrameInstances
+from segmentation.options.config import Config
+from segmentation.options.instances import Keep
 from segmentation.stages.tracking.appearance import Colors, color_bins
 from segmentation.stages.tracking.choice import Keeper
 from segmentation.stages.tracking.components import components

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from segmentation.access import Access
 from segmentation.byte_source import ByteSource
-from segmentation.config import Config
-from segmentation.effect import Effect
 from segmentation.errors import InputError, OutputError
 from segmentation.frames import FORMATS, LIMITED, Color, Frame, Planes, VideoInfo
 from segmentation.media.input import is_url, open_input, probe
 from segmentation.media.muxer import Muxer
-from segmentation.options import Quality
+from segmentation.options.config import Config
+from segmentation.options.effect import Effect
+from segmentation.options.keywords import Quality
 from segmentation.pipeline.thumbnails import thumbnail
 from segmentation.sinks import FinishedBatch, Sink
 from segmentation.stages.decode.pyav import PyAVDecoder

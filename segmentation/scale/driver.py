@@ -15,18 +15,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
-from segmentation.access import access_of
 from segmentation.atomic_file import PendingFile
 from segmentation.byte_source import Input, is_fifo
-from segmentation.config import Config
 from segmentation.errors import BackendError, ConfigError, SegmentationError
 from segmentation.installation import install
 from segmentation.media.containers import is_sequence
 from segmentation.media.input import is_url, probe
 from segmentation.media.live_address import is_live, source_label
+from segmentation.media.output_stream import Output, OutputStream, as_target
 from segmentation.models.model import load_model
-from segmentation.options import Options, RunOptions
-from segmentation.output_stream import Output, OutputStream, as_target
+from segmentation.options.access import access_of
+from segmentation.options.config import Config
+from segmentation.options.keywords import Options, RunOptions
 from segmentation.pipeline.output_paths import check_names, check_streams, default_output
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.run import Progress

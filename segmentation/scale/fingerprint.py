@@ -10,9 +10,9 @@ import av
 import cv2
 
 from segmentation._version import __version__
-from segmentation.config import Config
 from segmentation.errors import BackendError
 from segmentation.gpu.discovery import device_index, driver_version, find_gpu, library_versions
+from segmentation.options.config import Config
 from segmentation.pipeline.plan import may_use_gpu
 
 

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from av.packet import Packet
 
-from segmentation.access import access_of
 from segmentation.atomic_file import PendingFile
-from segmentation.config import Config
-from segmentation.effect import Effect
 from segmentation.errors import ConfigError, InputError, OutputError
 from segmentation.frames import VideoInfo
 from segmentation.media.containers import of_pictures
 from segmentation.media.input import probe
 from segmentation.media.muxer import Muxer
 from segmentation.media.picture_sequence import open_output
+from segmentation.options.access import access_of
+from segmentation.options.config import Config
+from segmentation.options.effect import Effect
 from segmentation.pipeline.plan import OutputPlan, plan_outputs
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.results import Results

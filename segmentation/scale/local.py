@@ -14,10 +14,10 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import IO
 
-from segmentation.config import Config
 from segmentation.cores import core_count
 from segmentation.errors import BackendError, one_line
 from segmentation.gpu.discovery import find_gpu
+from segmentation.options.config import Config
 from segmentation.scale.started import CORES, StartedWorkers
 from segmentation.scale.worker import Setup, Shorten, Stop
 from segmentation.scale.workers import Event, Task

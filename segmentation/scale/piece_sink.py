@@ -12,13 +12,13 @@ import av
 import av.error
 from av.container import OutputContainer
 
-from segmentation.config import Config
 from segmentation.cuts import Cuts
 from segmentation.errors import OutputError
 from segmentation.frames import VideoInfo
 from segmentation.media.containers import format_options
 from segmentation.media.muxer import Muxer
-from segmentation.output_stream import Target
+from segmentation.media.output_stream import Target
+from segmentation.options.config import Config
 from segmentation.pipeline.results import ResultLines
 from segmentation.pipeline.verify import KeptPixels, rounded
 from segmentation.scale.folder import PieceFolder

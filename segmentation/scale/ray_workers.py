@@ -19,8 +19,8 @@ import ray
 import ray.exceptions
 
 from segmentation.atomic_file import write_atomically
-from segmentation.config import Config
 from segmentation.errors import BackendError, OutputError, SegmentationError, one_line
+from segmentation.options.config import Config
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.share import ShareLost
 from segmentation.scale.started import CORES, StartedWorkers

@@ -9,11 +9,11 @@ from fractions import Fraction
 from functools import partial
 from itertools import count, groupby
 
-from segmentation.config import Config, exact
 from segmentation.errors import InputError
 from segmentation.frames import FrameBatch, MaskedBatch, VideoInfo
 from segmentation.media.muxer import Muxer
-from segmentation.output_stream import Target
+from segmentation.media.output_stream import Target
+from segmentation.options.config import Config, exact
 from segmentation.pipeline.outputs import EncodingBatch, Outputs
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.run import Request, Run

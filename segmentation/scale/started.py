@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from segmentation.config import Config
+from segmentation.options.config import Config
 from segmentation.scale.worker import Setup, Shorten, Stop
 from segmentation.scale.workers import Done, Event, Lost, Task, Unable, WorkerPool
 

@@ -17,9 +17,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from segmentation.config import Config
 from segmentation.errors import SegmentationError, one_line
 from segmentation.models.model import load_model
+from segmentation.options.config import Config
 from segmentation.pipeline.run import Request
 from segmentation.pipeline.session import Segmenter
 from segmentation.scale.fingerprint import fingerprint

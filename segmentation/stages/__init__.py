@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:  # the encoders' own process imports this package, and needs neither
-    from segmentation.config import Config
     from segmentation.frames import Memory, VideoInfo
+    from segmentation.options.config import Config
 
 
 class Stage(ABC):

@@ -13,7 +13,7 @@ pytest.importorskip("shtab", reason="shtab, which writes the scripts, is not ins
 from segmentation.cli.arguments import make_parser
 from segmentation.cli.build_engine import make_parser as make_build_parser
 from segmentation.cli.completion import SHELLS, script
-from segmentation.effect import KINDS
+from segmentation.options.effect import KINDS
 
 # What is typed, and the words that are proposed for its end, in a folder with two files.
 TYPED = [

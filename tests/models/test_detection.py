@@ -8,11 +8,11 @@ import pytest
 from detectors import Arrays, make_detector
 from networks import make_model, model_of
 
-from segmentation.config import Config
 from segmentation.errors import ConfigError, ModelError
-from segmentation.model_types import COCO80, COCO91, TASKS
 from segmentation.models.detection import OUTPUTS, Place, place_in
 from segmentation.models.model import load_model
+from segmentation.options.config import Config
+from segmentation.options.model_types import COCO80, COCO91, TASKS
 
 CELLS = 84  # of a picture of 64x64, at strides of 8, 16 and 32
 

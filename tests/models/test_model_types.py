@@ -15,11 +15,11 @@ from program import cli
 
 from segmentation import Config, ConfigError, ModelError
 from segmentation.frames import Color
-from segmentation.model_types import TYPES
 from segmentation.models.input_size import sizes_of
 from segmentation.models.metadata import KEYS
 from segmentation.models.model import VOC, Model, load_model
 from segmentation.models.scores import probabilities
+from segmentation.options.model_types import TYPES
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

@@ -11,7 +11,7 @@ from paths import SHARED
 from segmentation.errors import ConfigError, ModelError
 from segmentation.models.detection import Place
 from segmentation.models.secondary import CROP_SIZE, SecondaryNetwork
-from segmentation.then_option import Then
+from segmentation.options.then import Then
 
 WHOLE = Place(0, 0, 32, 32)
 

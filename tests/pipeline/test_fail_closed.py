@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from videos import Synthetic
 
 from segmentation import Config, Segmenter
-from segmentation.effect import Effect
 from segmentation.frames import Frame, FrameBatch, HostTransfer, MaskedBatch
 from segmentation.instances import FrameInstances
+from segmentation.options.effect import Effect
 from segmentation.pipeline.fail_closed import covered
 from segmentation.pipeline.selected_masks import with_selected_masks
 from segmentation.stages.tracking.components import components

@@ -12,7 +12,7 @@ from program import run_tool
 from videos import Synthetic, packets, pictures, same_packets, times
 
 from segmentation import ConfigError, InputError, Segmenter, segment
-from segmentation.options import Format
+from segmentation.options.keywords import Format
 
 
 def pixels(path: Path) -> list[bytes]:

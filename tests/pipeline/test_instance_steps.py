@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pycocotools.coco import COCO
 
 from segmentation import ConfigError, InputError, Segmenter
-from segmentation.options import RunOptions
+from segmentation.options.keywords import RunOptions
 
 WIDTH, HEIGHT, FRAMES = 320, 180, 50
 RATE = 25

@@ -21,9 +21,9 @@ from segmentation import Config, ConfigError, Segmenter, segment
 from segmentation.frames import FULL, Color, HostTransfer, MaskedBatch
 from segmentation.instances import Box, FrameInstances, Instance
 from segmentation.models.secondary import SecondaryNetwork
+from segmentation.options.then import Then
 from segmentation.pipeline.secondary_steps import FORGET, FRESH, GROWTH, LEAST, Within
 from segmentation.stages.tracking.choice import selection
-from segmentation.then_option import Then
 
 COLOR = Color(matrix=6, range=FULL)
 PERSON: Box = (0.25, 0.25, 0.75, 0.75)

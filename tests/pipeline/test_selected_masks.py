@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from segmentation.effect import Effect
 from segmentation.frames import Frame, FrameBatch, HostTransfer, MaskedBatch
 from segmentation.instances import FrameInstances, Instance
+from segmentation.options.effect import Effect
 from segmentation.pipeline.selected_masks import with_selected_masks
 
 PLANE = np.zeros((4, 4), np.uint8)

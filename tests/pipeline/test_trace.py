@@ -18,8 +18,8 @@ from program import TIMEOUT, cli, start
 from videos import Synthetic, times
 
 from segmentation import OutputError, segment
-from segmentation.config import STAGES
 from segmentation.frames import FrameBatch
+from segmentation.options.config import STAGES
 from segmentation.pipeline.threads import Overlap
 from segmentation.pipeline.timing import StageClock
 from segmentation.pipeline.trace import DeviceClock, Trace

@@ -10,10 +10,10 @@ from paths import ROOT, SAMPLE
 from stages import GPU_SIDES, gpu_stages, postprocess, preprocess
 from videos import pictures
 
-from segmentation.config import Config
 from segmentation.frames import FORMATS, FULL, LIMITED, Color
 from segmentation.media.input import probe
 from segmentation.models.model import load_model
+from segmentation.options.config import Config
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
 BEHIND = ROOT / "docs" / "demo.png"

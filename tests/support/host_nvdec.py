@@ -18,8 +18,8 @@ import torch
 from host_kernels import HostCvCuda, HostGpu, _put_back
 from videos import planes
 
-from segmentation.config import Config
 from segmentation.frames import VideoInfo
+from segmentation.options.config import Config
 
 ENGINES = 4
 _CODECS = {"H264": "h264", "HEVC": "hevc", "VP8": "vp8", "VP9": "vp9", "MPEG2": "mpeg2video", "MPEG4": "mpeg4"}

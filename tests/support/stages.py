@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from numpy.typing import NDArray
 
-from segmentation.config import Config
-from segmentation.effect import effect_on
 from segmentation.frames import FORMATS, FrameBatch, MaskedBatch, VideoInfo
 from segmentation.models.model import Model
+from segmentation.options.config import Config
+from segmentation.options.effect import effect_on
 from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
 from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 

@@ -14,8 +14,8 @@ sys.path.insert(0, str(ROOT / "tools" / "training"))  # the tools are programs, 
 
 import evaluate
 
-from segmentation.config import Config
 from segmentation.models.model import BUILT_IN, load_model
+from segmentation.options.config import Config
 from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 
 SHAPE = (300, 400)  # 0.8 % of the diagonal of 500: 4 pixels

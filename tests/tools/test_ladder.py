@@ -12,7 +12,7 @@ from paths import ROOT, SAMPLE
 from program import run_tool
 
 from segmentation import Config
-from segmentation.config import STAGES
+from segmentation.options.config import STAGES
 from segmentation.pipeline.plan import BASELINE, OPTIMIZED, SUBSTITUTES
 
 sys.path[:0] = [str(ROOT / "tools" / folder) for folder in ("benchmarks", "support")]  # programs, not a package

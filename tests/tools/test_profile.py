@@ -13,7 +13,7 @@ import pytest
 from paths import ROOT
 from videos import Synthetic
 
-from segmentation.config import STAGES
+from segmentation.options.config import STAGES
 
 SCRIPT = ROOT / "tools" / "benchmarks" / "profile.sh"
 sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))  # the tools are programs, not a package

@@ -20,8 +20,8 @@ sys.path.insert(0, str(ROOT / "tools" / "training"))  # the tools are programs, 
 import data
 import label
 
-from segmentation.config import Config
 from segmentation.models.model import load_model
+from segmentation.options.config import Config
 
 
 @pytest.fixture(scope="module")

@@ -31,11 +31,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the 
 from circumstances import ROOT, circumstances
 
 from segmentation import Config, Effect, ModelError, segment
-from segmentation.config import STAGES
 from segmentation.frames import HostTransfer, MaskedBatch
 from segmentation.media.input import probe, working_format
 from segmentation.media.muxer import Muxer
 from segmentation.models.model import load_model
+from segmentation.options.config import STAGES
 from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.plan import make_plan
 

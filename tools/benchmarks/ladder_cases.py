@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from segmentation.config import STAGES
+from segmentation.options.config import STAGES
 from segmentation.stages.inference import GPU_BATCH
 
 PARTS = ("ladder", "lengths", "codecs", "sizes", "batches", "alone", "trace")

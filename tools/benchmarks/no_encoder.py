@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal
 
 from av.packet import Packet
 
-from segmentation.config import Config
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.gpu.driver import Event
 from segmentation.gpu.transfer import GpuTransfer
 from segmentation.media.muxer import Muxer
+from segmentation.options.config import Config
 from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.pyav import PyAVEncoder
 

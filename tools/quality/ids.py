@@ -33,10 +33,10 @@ from contact_sheet import pictures
 from crossings import write
 from numpy.typing import NDArray
 
-from segmentation.config import Config
 from segmentation.frames import HostTransfer, MaskedBatch, VideoInfo
 from segmentation.instances import FrameInstances
 from segmentation.media.input import probe, working_format
+from segmentation.options.config import Config
 from segmentation.pipeline.mask_stages import MaskStages
 from segmentation.pipeline.plan import make_plan
 from segmentation.pipeline.resources import Resources

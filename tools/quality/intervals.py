@@ -27,7 +27,7 @@ from circumstances import ROOT, circumstances
 from measures import boundary_f
 
 from segmentation import Segmenter
-from segmentation.options import Interval
+from segmentation.options.keywords import Interval
 
 CLIPS = (
     "corpus/05_default_juggle.mp4",

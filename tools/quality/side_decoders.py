@@ -14,10 +14,10 @@ from av.container import InputContainer
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from segmentation.config import Config
 from segmentation.errors import LacksEngine
 from segmentation.frames import Frame, VideoInfo
 from segmentation.media.input import decoder_options
+from segmentation.options.config import Config
 from segmentation.stages.decode.chunk_queue import ChunkQueue
 from segmentation.stages.decode.chunks import (
     Chunk,

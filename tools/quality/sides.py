@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation import Config, SegmentationError
-from segmentation.access import access_of
 from segmentation.errors import BackendError
 from segmentation.frames import FORMATS, Planes, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.media.input import probe, working_format
+from segmentation.options.access import access_of
 from segmentation.pipeline.frame_iterator import masked_frames
 from segmentation.pipeline.mask_stages import make_transfer
 from segmentation.pipeline.plan import IMPLEMENTATIONS, Plan, make_plan, with_stage

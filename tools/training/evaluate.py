@@ -45,12 +45,12 @@ from label import TEACHERS, cached, pictures
 from split import split
 from truth import HERE, KINDS, PERSON, THRESHOLD, UNSURE, read_table, vote
 
-from segmentation.config import Config
 from segmentation.frames import LIMITED, Color, Frame, FrameBatch, VideoInfo
 from segmentation.media.planes import EXACT, plane_view
 from segmentation.models.input_size import nearest_size, sizes_of
 from segmentation.models.model import BUILT_IN, Model, load_model, open_session
 from segmentation.models.tensor_form import Runner
+from segmentation.options.config import Config
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.stages.masks.refinement import Refiner
 from segmentation.stages.preprocess.opencv import OpenCVPreprocessor

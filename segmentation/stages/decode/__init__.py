@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from segmentation.stages import Stage
 
 if TYPE_CHECKING:
-    from segmentation.config import Config
     from segmentation.frames import FrameBatch, VideoInfo
     from segmentation.gpu.context import Gpu
+    from segmentation.options.config import Config
     from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import av
 
-from segmentation.config import Config, exact
 from segmentation.errors import BackendError
 from segmentation.frames import Frame, FrameBatch, VideoInfo
 from segmentation.live_frames import LiveFrame
+from segmentation.options.config import Config, exact
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.decode.repeats import Repeats
 

@@ -21,11 +21,11 @@ from typing import ClassVar, NamedTuple
 import PyNvVideoCodec as nvc
 from numpy import int64, uint64
 
-from segmentation.config import Config
 from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, Memory, VideoInfo
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.driver import Event
 from segmentation.gpu.plane_pool import DevicePlanes, PlanePool
+from segmentation.options.config import Config
 from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.chunk_queue import ChunkQueue
 from segmentation.stages.decode.chunks import (

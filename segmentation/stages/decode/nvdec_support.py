@@ -3,10 +3,10 @@
 import ctypes
 from functools import cache
 
-from segmentation.config import Config
 from segmentation.errors import BackendError, LacksEngine
 from segmentation.frames import FORMATS, VideoInfo
 from segmentation.gpu.discovery import NVCUVID, device_index, enter_context
+from segmentation.options.config import Config
 
 NVDEC_CODECS = {  # FFmpeg's name of a decoder: PyNvVideoCodec's name of the codec
     "h264": "H264",

@@ -15,13 +15,13 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from segmentation.config import Config
 from segmentation.errors import one_line
 from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, Plane, VideoInfo
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import decoder_options, open_input
 from segmentation.media.planes import plane_view
 from segmentation.media.whole_packets import whole_packets
+from segmentation.options.config import Config
 from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.timestamps import Reorder, Timeline, missing
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from segmentation.frames import Planes, VideoInfo
 from segmentation.media.card import lost_card
-from segmentation.options import OnLoss
+from segmentation.options.keywords import OnLoss
 
 _STEPS = (1 / 60, 1.0)  # seconds: the least and the greatest distance of two frames
 _RECENT = 30  # frames of the source from which the distance is taken: the rate that a stream claims is often none

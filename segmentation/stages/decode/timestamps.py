@@ -4,9 +4,9 @@ import heapq
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from segmentation.config import Config, exact
 from segmentation.frames import FrameBatch, VideoInfo
 from segmentation.media.input import too_long
+from segmentation.options.config import Config, exact
 
 
 class Timeline:

@@ -11,10 +11,10 @@ if TYPE_CHECKING:  # the encoders' own process imports this package, and needs n
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-    from segmentation.config import Config
     from segmentation.frames import FrameBatch, VideoInfo
     from segmentation.gpu.context import Gpu
     from segmentation.media.muxer import Muxer
+    from segmentation.options.config import Config
     from segmentation.shared_memory import BlockPool
     from segmentation.stages.encode.worker_process import EncoderService
 

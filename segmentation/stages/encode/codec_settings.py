@@ -18,10 +18,10 @@ from av.video.frame import PictureType, VideoFrame
 from segmentation.errors import OutputError, one_line
 from segmentation.frames import FORMATS, Plane, VideoInfo
 from segmentation.media.planes import plane_view
-from segmentation.rate_factor import RateFactor
+from segmentation.options.rate_factor import RateFactor
 
 if TYPE_CHECKING:
-    from segmentation.config import Config
+    from segmentation.options.config import Config
 
 
 os.environ.setdefault("SVT_LOG", "0")  # SVT-AV1 prints to stderr by default, although its errors are raised as well

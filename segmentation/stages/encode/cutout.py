@@ -15,13 +15,13 @@ import numpy as np
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
-from segmentation.config import Config
 from segmentation.errors import ConfigError, OutputError, one_line
 from segmentation.frames import FORMATS, FULL, LIMITED, Frame, FrameBatch, Memory, PixelFormat, Plane, VideoInfo
 from segmentation.media.containers import CUTOUTS
 from segmentation.media.muxer import Muxer
 from segmentation.media.planes import EXACT, plane_view
-from segmentation.rate_factor import RateFactor
+from segmentation.options.config import Config
+from segmentation.options.rate_factor import RateFactor
 from segmentation.stages.encode import Encoder, VideoPacket
 from segmentation.stages.encode.pyav import describe_stream
 

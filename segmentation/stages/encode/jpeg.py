@@ -14,12 +14,12 @@ from av.packet import Packet
 from numpy.typing import NDArray
 from torchvision.io import encode_jpeg
 
-from segmentation.config import Config
 from segmentation.errors import BackendError, OutputError, one_line
 from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, VideoInfo
 from segmentation.gpu.errors import translate_gpu_error
 from segmentation.media.muxer import Muxer
-from segmentation.rate_factor import RateFactor
+from segmentation.options.config import Config
+from segmentation.options.rate_factor import RateFactor
 from segmentation.stages.encode import Encoder, VideoPacket
 from segmentation.stages.encode.pyav import describe_stream
 from segmentation.stages.frame_kernels import FRAMES

@@ -20,10 +20,10 @@ import av.error
 import torch
 from av.video.frame import CudaContext, VideoFrame
 
-from segmentation.config import Config
 from segmentation.errors import DeviceError, OutputError, one_line
 from segmentation.frames import FORMATS, Frame, FrameBatch, Memory, VideoInfo
 from segmentation.media.muxer import Muxer
+from segmentation.options.config import Config
 from segmentation.stages.encode import Encoder, VideoPacket
 from segmentation.stages.encode.codec_settings import LiveKeyframes
 from segmentation.stages.encode.nvenc_support import ALWAYS, FULL, LOW_DELAY, QUALITY, extras, nvenc_engine

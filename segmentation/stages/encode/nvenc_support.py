@@ -15,11 +15,11 @@ from av.video.codeccontext import VideoCodecContext
 
 from segmentation.atomic_file import write_atomically
 from segmentation.cache import engine_folder
-from segmentation.config import NVENC_PRESETS, Config
 from segmentation.errors import BackendError, LacksEngine, one_line
 from segmentation.frames import VideoInfo
 from segmentation.gpu.discovery import enter_context, find_gpu
-from segmentation.rate_factor import RateFactor
+from segmentation.options.config import NVENC_PRESETS, Config
+from segmentation.options.rate_factor import RateFactor
 
 # NVENC's own scale, near that of x264 and x265: a guess, since no measurement leads from one to the other.
 QUALITY = {"h264": RateFactor(26, 19), "hevc": RateFactor(30, 23), "av1": RateFactor(32, 22)}

@@ -16,13 +16,13 @@ from av.filter import Graph
 from av.packet import Packet
 from av.video.frame import VideoFrame
 
-from segmentation.config import Config
 from segmentation.errors import OutputError, one_line
 from segmentation.frames import FORMATS, FrameBatch, Memory, VideoInfo
 from segmentation.media.muxer import Muxer
 from segmentation.media.picture_sequence import PictureSequence
 from segmentation.media.planes import rgb_of
 from segmentation.media.still import QUALITY, encode_still
+from segmentation.options.config import Config
 from segmentation.stages.encode import Encoder, VideoPacket
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import av.error
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 
-from segmentation.config import Config
 from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, FrameBatch, Memory, VideoInfo
 from segmentation.media.muxer import Muxer
+from segmentation.options.config import Config
 from segmentation.stages.encode import Encoder, VideoPacket
 from segmentation.stages.encode.codec_settings import (
     CODECS,

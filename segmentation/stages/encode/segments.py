@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from av.packet import Packet
 
-from segmentation.config import Config
 from segmentation.cores import core_count
 from segmentation.cuts import Cuts, Cutter
 from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.media.muxer import Muxer
+from segmentation.options.config import Config
 from segmentation.shared_memory import Block, SharedPlanes, planes_size
 from segmentation.stages.decode.timestamps import expected
 from segmentation.stages.encode import VideoPacket

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from segmentation.stages import Stage
 
 if TYPE_CHECKING:
-    from segmentation.config import Config
     from segmentation.frames import Array
     from segmentation.gpu.context import Gpu
     from segmentation.instances import FrameInstances
     from segmentation.models.model import Model
+    from segmentation.options.config import Config
 
 
 GPU_BATCH = 16  # frames at a time: fewer leave the GPU waiting for the host, more only take memory

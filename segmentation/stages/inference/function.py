@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
-from segmentation.config import Config
 from segmentation.errors import BackendError, ModelError
 from segmentation.frames import Memory, VideoInfo
 from segmentation.models.model import Model
 from segmentation.models.scores import likeliest, probabilities
+from segmentation.options.config import Config
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
 
 if TYPE_CHECKING:

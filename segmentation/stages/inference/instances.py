@@ -8,7 +8,6 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from segmentation.config import Config
 from segmentation.errors import BackendError
 from segmentation.frames import Memory, VideoInfo
 from segmentation.instances import FrameInstances, Instance
@@ -16,6 +15,7 @@ from segmentation.models.detection import Place
 from segmentation.models.detections import Detections, Floats, Size, box_pixels
 from segmentation.models.detector import Detector
 from segmentation.models.model import Model, open_session
+from segmentation.options.config import Config
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
 from segmentation.stages.inference.onnxruntime import frame_a_thread
 

@@ -9,12 +9,12 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from segmentation.config import Config
 from segmentation.cores import core_count
 from segmentation.frames import Memory, VideoInfo
 from segmentation.models.model import Model, open_session
 from segmentation.models.scores import likeliest, probabilities
 from segmentation.models.tensor_form import Runner
+from segmentation.options.config import Config
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
 
 if TYPE_CHECKING:

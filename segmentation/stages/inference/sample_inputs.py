@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.config import Config
 from segmentation.frames import FORMATS
 from segmentation.media.input import probe, working_format
 from segmentation.models.model import Model
+from segmentation.options.config import Config
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from segmentation.config import Config
 from segmentation.errors import BackendError, EngineError, NotProven
 from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.discovery import GpuInfo, find_gpu
 from segmentation.models.model import ENGINE, Model
 from segmentation.models.sidecar import load_plan
+from segmentation.options.config import Config
 from segmentation.stages.inference import Inference, InferenceResult, asked_for, wants_class_map
 from segmentation.stages.inference.onnx_to_torch import likeliest, probabilities
 from segmentation.stages.inference.torch_fp16 import TorchFp16Inference

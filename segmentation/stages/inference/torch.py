@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch.fx import GraphModule
 
-from segmentation.config import Config
 from segmentation.errors import BackendError
 from segmentation.frames import Memory, VideoInfo
 from segmentation.models.model import Model
+from segmentation.options.config import Config
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
 from segmentation.stages.inference.onnx_to_torch import (
     cached_network,

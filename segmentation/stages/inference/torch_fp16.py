@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch.fx import GraphModule
 
-from segmentation.config import Config
 from segmentation.errors import ModelError, one_line
 from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.capture_lock import capturing
 from segmentation.gpu.discovery import device_index
 from segmentation.models.fp16_cache import fp16_graph
 from segmentation.models.model import ENGINE, Model
+from segmentation.options.config import Config
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
 from segmentation.stages.inference.conv_fusion import fuse
 from segmentation.stages.inference.onnx_to_torch import cached_network, convert, likeliest, probabilities

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.cache import locked
-from segmentation.config import Config
 from segmentation.errors import DeviceMemoryError, NotProven, SegmentationError, one_line
 from segmentation.gpu.errors import translate_gpu_error
 from segmentation.models.fp16 import MIN_IOU, compare
 from segmentation.models.model import Model
 from segmentation.models.sample_picture import picture_inputs
+from segmentation.options.config import Config
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.tensorrt.build import obtain
 from segmentation.tensorrt.spec import EngineSpec

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from segmentation.config import Config
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.models.model import Model
+from segmentation.options.config import Config
 from segmentation.stages.masks import refinement, smoothing
 from segmentation.stages.masks.mask_kernels import MASKS
 from segmentation.stages.masks.quantize import VALUES

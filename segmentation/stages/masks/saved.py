@@ -28,11 +28,11 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from segmentation.atomic_file import PendingFile
-from segmentation.config import Config
 from segmentation.cores import core_count
 from segmentation.errors import ConfigError, InputError, OutputError, one_line
 from segmentation.frames import FULL, FrameBatch, Memory, VideoInfo
 from segmentation.media.input import open_input
+from segmentation.options.config import Config
 from segmentation.sinks import FinishedBatch, Sink
 from segmentation.stages.masks.quantize import VALUES
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from segmentation.stages import Stage
 
 if TYPE_CHECKING:
-    from segmentation.config import Config
-    from segmentation.effect import Effect
     from segmentation.frames import FrameBatch, MaskedBatch, VideoInfo
     from segmentation.gpu.context import Gpu
+    from segmentation.options.config import Config
+    from segmentation.options.effect import Effect
 
 
 class Postprocessor(Stage):

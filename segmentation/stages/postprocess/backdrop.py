@@ -19,14 +19,14 @@ from av.container import InputContainer
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from segmentation.access import Access
-from segmentation.config import MAX_PIXELS, Config, exact
+from segmentation.access import MAX_PIXELS, Access
 from segmentation.cores import core_count
-from segmentation.effect import Effect
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, PixelFormat, Plane, Planes, VideoInfo
 from segmentation.media.input import decoder_options, open_input, probe
 from segmentation.media.planes import EXACT, plane_view
+from segmentation.options.config import Config, exact
+from segmentation.options.effect import Effect
 
 MOST_WORKERS = core_count()  # threads that work on frames at once
 _MOST_PICTURES = 64  # decoded, in memory

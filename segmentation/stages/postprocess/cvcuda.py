@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from segmentation.config import Config
-from segmentation.effect import Effect
 from segmentation.frames import FORMATS, FrameBatch, MaskedBatch, Memory, VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.kernels import THREADS
 from segmentation.gpu.plane_pool import PlanePool
 from segmentation.gpu.transfer import GpuTransfer
+from segmentation.options.config import Config
+from segmentation.options.effect import Effect
 from segmentation.stages.frame_kernels import COMPOSITE_ROWS, FRAMES
 from segmentation.stages.postprocess import Postprocessor
 from segmentation.stages.postprocess.backdrop import Backdrop, check_backdrop

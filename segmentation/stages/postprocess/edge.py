@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.config import Config
+from segmentation.options.config import Config
 from segmentation.stages.postprocess.blur import blur_scale
 
 RAMP = 0.25  # of the mask's range on either side of the threshold, less where the range ends before

@@ -8,9 +8,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.effect import Effect
 from segmentation.frames import FORMATS, FULL, LIMITED, Color, Plane, Planes, VideoInfo
 from segmentation.media.planes import EXACT, plane_view
+from segmentation.options.effect import Effect
 from segmentation.stages.postprocess.backdrop import subsampled
 
 Rgb = tuple[int, int, int]

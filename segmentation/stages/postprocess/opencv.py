@@ -11,8 +11,6 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.config import Config
-from segmentation.effect import Effect
 from segmentation.frames import (
     FORMATS,
     CutOut,
@@ -25,6 +23,8 @@ from segmentation.frames import (
     Planes,
     VideoInfo,
 )
+from segmentation.options.config import Config
+from segmentation.options.effect import Effect
 from segmentation.stages.postprocess import Postprocessor
 from segmentation.stages.postprocess.backdrop import MOST_WORKERS, Backdrop, check_backdrop
 from segmentation.stages.postprocess.blur import OLD_BACKGROUND, block_side, blur_scale, gaussian_side

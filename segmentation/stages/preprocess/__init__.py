@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from segmentation.stages import Stage
 
 if TYPE_CHECKING:
-    from segmentation.config import Config
     from segmentation.frames import Array, FrameBatch, VideoInfo
     from segmentation.gpu.context import Gpu
     from segmentation.models.model import Model
+    from segmentation.options.config import Config
 
 
 class Preprocessor(Stage):

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from segmentation.config import Config
 from segmentation.frames import FORMATS, FrameBatch, Memory, VideoInfo
 from segmentation.gpu.context import Gpu
 from segmentation.models.model import Model
+from segmentation.options.config import Config
 from segmentation.stages.frame_kernels import FRAMES
 from segmentation.stages.preprocess import Preprocessor
 from segmentation.stages.preprocess.resampling import shrinking

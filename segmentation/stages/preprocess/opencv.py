@@ -8,11 +8,11 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.config import Config
 from segmentation.frames import FORMATS, Frame, FrameBatch, Halvings, Memory, Plane, VideoInfo
 from segmentation.models.detection import Place
 from segmentation.models.input_size import shape_shown
 from segmentation.models.model import Model
+from segmentation.options.config import Config
 from segmentation.stages.preprocess import Preprocessor
 from segmentation.stages.preprocess.resampling import shrink_steps
 

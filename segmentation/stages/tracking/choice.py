@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.instance_options import Keep
 from segmentation.instances import FrameInstances, Instance
+from segmentation.options.instances import Keep
 
 _LEAD = {"largest": 1.3, "nearest": 1.05}  # how many times as much another must have to be chosen in place of the last
 _PATIENCE = 1.0  # seconds that the last one may be out of sight before another is chosen

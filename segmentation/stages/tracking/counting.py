@@ -12,8 +12,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.instance_options import Place, Point
 from segmentation.instances import FrameInstances, Instance
+from segmentation.options.instances import Place, Point
 
 _CLEAR = 0.03  # share of an instance's height that its feet must be beyond a line: who stands on it crosses it once
 

@@ -13,10 +13,10 @@ from seams import SEAMS
 from stages import gpu
 from videos import Synthetic
 
-from segmentation.config import Config
 from segmentation.errors import LacksEngine
 from segmentation.frames import FORMATS, VideoInfo
 from segmentation.media.input import probe, working_format
+from segmentation.options.config import Config
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 from segmentation.stages.decode.pyav import PyAVDecoder
 

@@ -11,8 +11,8 @@ import pytest
 from videos import Synthetic
 
 from segmentation.access import Access
-from segmentation.config import Config
 from segmentation.media.input import probe
+from segmentation.options.config import Config
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 from segmentation.stages.decode.pyav import PyAVDecoder
 

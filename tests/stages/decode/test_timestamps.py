@@ -8,9 +8,9 @@ from paths import SAMPLE
 from videos import video_info
 
 from segmentation import Config, InputError
-from segmentation.access import access_of
-from segmentation.config import exact, seconds
 from segmentation.media.input import probe
+from segmentation.options.access import access_of
+from segmentation.options.config import exact, seconds
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.decode.timestamps import Timeline, within_limit
 

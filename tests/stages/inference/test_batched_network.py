@@ -15,9 +15,9 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from mask_sides import SIDES, gpu_of  # noqa: E402
 
-from segmentation.config import Config  # noqa: E402
 from segmentation.frames import Memory  # noqa: E402
 from segmentation.models.model import load_model  # noqa: E402
+from segmentation.options.config import Config  # noqa: E402
 from segmentation.stages.inference import Inference, InferenceResult  # noqa: E402
 from segmentation.stages.inference.batched_network import BatchedNetwork  # noqa: E402
 

@@ -12,9 +12,9 @@ from mask_sides import SIDES, gpu_of
 from numpy.typing import NDArray
 from videos import pictures
 
-from segmentation.config import Config
 from segmentation.frames import FORMATS, Color, FrameBatch, MaskedBatch
 from segmentation.models.model import load_model
+from segmentation.options.config import Config
 from segmentation.stages.masks.refinement import Refiner
 from segmentation.stages.masks.smoothing import HostSmoothing, smooth_masks
 

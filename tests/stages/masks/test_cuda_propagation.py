@@ -11,8 +11,8 @@ from drawn import smooth_rgb
 from mask_sides import SIDES, gpu_of
 from numpy.typing import NDArray
 
-from segmentation.config import Config
 from segmentation.models.model import Model, load_model
+from segmentation.options.config import Config
 from segmentation.stages.masks.propagation import Doubt, Found, FrameBetween, HostPropagation, Propagation
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from segmentation.config import Config
 from segmentation.models.model import load_model
+from segmentation.options.config import Config
 from segmentation.stages.masks.propagation import (
     Found,
     FrameBetween,

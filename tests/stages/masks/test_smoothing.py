@@ -13,9 +13,9 @@ from program import cli
 from videos import Synthetic, times
 
 from segmentation import segment
-from segmentation.config import Config
 from segmentation.frames import FrameBatch, MaskedBatch
 from segmentation.models.model import load_model
+from segmentation.options.config import Config
 from segmentation.stages.masks.smoothing import (
     REACH,
     HostSmoothing,

@@ -16,10 +16,10 @@ from paths import SAMPLE
 from program import cli, report
 from videos import Synthetic, pictures, video_info
 
-from segmentation.config import Config
-from segmentation.effect import Effect
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, Color
+from segmentation.options.config import Config
+from segmentation.options.effect import Effect
 from segmentation.stages.postprocess.backdrop import Backdrop
 
 RED, BLUE, WHITE = (200, 30, 40), (20, 40, 210), (255, 255, 255)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from segmentation.instance_options import Keep
 from segmentation.instances import FrameInstances, Instance
+from segmentation.options.instances import Keep
 from segmentation.stages.tracking.choice import Keeper, selection
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from segmentation.instance_options import Place
 from segmentation.instances import FrameInstances, Instance
+from segmentation.options.instances import Place
 from segmentation.stages.tracking.counting import Counter
 
 SIZE = (1000, 500)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from segmentation.effect import number
 from segmentation.errors import ConfigError, did_you_mean
-from segmentation.times import seconds
+from segmentation.options.effect import number
+from segmentation.options.times import seconds
 
 CRITERIA = ("largest", "nearest", "first")
 _PLACES = {"line": "line:X1,Y1,X2,Y2", "zone": "zone:X1,Y1,X2,Y2,X3,Y3,..."}

@@ -6,12 +6,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TextIO, get_args
 
-from segmentation.effect import Effect, number
+from segmentation.access import MAX_DELAY, MAX_PIXELS, STALL
 from segmentation.errors import ConfigError, did_you_mean
-from segmentation.instance_options import Keep, Pick, Place
-from segmentation.model_types import SEGMENTATION, TASKS, TYPES
-from segmentation.option_types import fitted, option_type
-from segmentation.options import (
+from segmentation.options.effect import Effect, number
+from segmentation.options.instances import Keep, Pick, Place
+from segmentation.options.keywords import (
     Activation,
     Allowed,
     ChannelOrder,
@@ -25,17 +24,16 @@ from segmentation.options import (
     ResultsFormat,
     Track,
 )
-from segmentation.then_option import parse_all
-from segmentation.times import exact as exact
-from segmentation.times import seconds as seconds
+from segmentation.options.model_types import SEGMENTATION, TASKS, TYPES
+from segmentation.options.then import parse_all
+from segmentation.options.times import exact as exact
+from segmentation.options.times import seconds as seconds
+from segmentation.options.value_types import fitted, option_type
 
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
 DEFAULT_SMOOTH = 0.5
 LONGEST_INTERVAL = 30  # frames that wait in memory, and masks are poor long before
-MAX_PIXELS = 16384 * 8192  # of a frame; 8K has a quarter of that, so larger claims are damage or an attack
 _FARTHEST = 1e6  # of means and deviations: beyond, pictures would overflow float16 or float32
-MAX_DELAY = 0.5  # seconds, of a live source's frames
-STALL = 5.0  # seconds
 _LONGEST_WAIT = 86_400  # seconds: a day
 _LONGEST = 1_000_000_000  # seconds, 30 years: times beyond overflow the clocks of containers
 # By codec, best to worst: constant rate factors, but for mjpeg JPEG's own quality.
@@ -55,7 +53,7 @@ class Config:
 
     The options are grouped by their owner: effect and mask, model, stretch of the input, codec, outputs, stages and
     device. Times are in seconds, sizes of effects in pixels of a picture whose shorter side has 1080. `None` lets the
-    program choose. `segmentation.options` has the same names and types for keyword arguments.
+    program choose. `segmentation.options.keywords` has the same names and types for keyword arguments.
 
     Raises `ConfigError` if a value is of another type, out of range, or contradicts another.
     """

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from segmentation.options import Quality
+from segmentation.options.keywords import Quality
 
 
 @dataclass(frozen=True, slots=True)

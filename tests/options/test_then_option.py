@@ -3,7 +3,7 @@
 import pytest
 
 from segmentation import Config, ConfigError
-from segmentation.then_option import Then, parse_all
+from segmentation.options.then import Then, parse_all
 
 
 def test_a_network_has_a_name_a_file_and_a_label() -> None:

@@ -1,6 +1,6 @@
 """The options as types of keyword arguments, so that a type checker finds a misspelt one.
 
-`segmentation.config.Config` has the same names and types, with the defaults and the checks.
+`segmentation.options.config.Config` has the same names and types, with the defaults and the checks.
 """
 
 from collections.abc import Callable, Sequence

@@ -3,9 +3,9 @@
 import pytest
 
 from segmentation import ConfigError
-from segmentation.config import Config
-from segmentation.effect import Effect
-from segmentation.instance_options import Keep, Pick, Place
+from segmentation.options.config import Config
+from segmentation.options.effect import Effect
+from segmentation.options.instances import Keep, Pick, Place
 
 
 def test_they_are_read() -> None:

@@ -8,9 +8,9 @@ from typing import BinaryIO, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 from segmentation.byte_source import is_fifo, name_of
-from segmentation.config import Config
 from segmentation.errors import ConfigError, hide_secrets
-from segmentation.options import Format
+from segmentation.options.config import Config
+from segmentation.options.keywords import Format
 
 Output: TypeAlias = str | Path | BinaryIO
 

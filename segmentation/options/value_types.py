@@ -12,7 +12,7 @@ from typing import NamedTuple, TextIO
 import numpy as np
 
 from segmentation.errors import ConfigError
-from segmentation.options import Interval, Network, Quality
+from segmentation.options.keywords import Interval, Network, Quality
 
 Read = Callable[[object], object]  # raises TypeError, ValueError or OverflowError for a value of another kind
 

@@ -2,8 +2,8 @@
 
 from fractions import Fraction
 
-from segmentation.effect import number
 from segmentation.errors import ConfigError
+from segmentation.options.effect import number
 
 
 def exact(value: float) -> Fraction:

@@ -83,7 +83,7 @@ def check(side: str, frames: list[VideoFrame], output: Output, draw: Draw, rotat
     none = np.empty(0, np.int64)
     coding = Coding("hevc", frame.format.name, False, color_of(frame))
     index = VideoIndex("a.mp4", 0, frame.time_base, rotation, size, none, none, none, none.astype(bool), coding)
-    maker = maker_module.loaded("segmentation.clips.cuda").CudaMaker({"a": output}, 0, 1)
+    maker = maker_module.loaded("segmentation.clips.cuda", "CudaMaker")({"a": output}, 0, 1)
     surfaces = [(Surface if side == "host" else DeviceSurface)(one) for one in frames]
     with maker.working():
         clips = [maker.begin(index, draw, 3) for _ in range(2)]

@@ -58,5 +58,5 @@ def stand_in(patch: pytest.MonkeyPatch) -> Any:
     patch.setattr(maker, "require_video_libraries", lambda: None)
     patch.setattr(maker, "require_torch", lambda: None)
     patch.setattr(maker, "engines_for", _engines_for)
-    patch.setattr(maker, "loaded", lambda name: module)
+    patch.setattr(maker, "loaded", lambda name, attribute: getattr(module, attribute))
     return module

@@ -3,16 +3,12 @@
 Threads, sessions, packets and memory of clips are those of a GPU, streams are not: tests marked `gpu` show these.
 """
 
-import sys
 from functools import cache
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-from host_kernels import HostCvCuda, _put_back
-from host_nvdec import ENGINES, NvdecGpu, _Nvc
+from host_nvdec import ENGINES, NvdecGpu, imported_anew
 
 from segmentation.clips import maker
 from segmentation.errors import LacksEngine
@@ -23,15 +19,7 @@ _MODULE = "segmentation.clips.cuda"
 
 @cache
 def _module() -> Any:
-    names = ("segmentation.gpu.context", "segmentation.stages.decode.nvdec_session", _MODULE)
-    fakes: dict[str, ModuleType] = {"cvcuda": HostCvCuda("cvcuda"), "PyNvVideoCodec": _Nvc("PyNvVideoCodec")}
-    kept = {name: sys.modules.pop(name, None) for name in (*fakes, *names)}
-    sys.modules.update(fakes)
-    try:
-        *_, cuda = map(import_module, names)
-    finally:
-        for name, module in kept.items():
-            _put_back(name, module)
+    cuda = imported_anew("segmentation.gpu.context", "segmentation.stages.decode.nvdec_session", _MODULE)
 
     class HostCudaMaker(cuda.CudaMaker):  # type: ignore[misc,name-defined]
         """Hands its clips over without streams."""

@@ -124,22 +124,27 @@ class NvdecGpu(HostGpu):
 _importing = threading.Lock()  # `cache` lets threads that come at once all import, with each other's stand-ins
 
 
+def imported_anew(*names: str) -> Any:
+    """Imports modules with stand-ins for CV-CUDA and PyNvVideoCodec, as copies of their own. Returns the last."""
+    fakes: dict[str, ModuleType] = {"cvcuda": HostCvCuda("cvcuda"), "PyNvVideoCodec": _Nvc("PyNvVideoCodec")}
+    kept = {name: sys.modules.pop(name, None) for name in (*fakes, *names)}
+    sys.modules.update(fakes)
+    try:
+        *_, last = map(import_module, names)
+    finally:
+        for name, module in kept.items():
+            _put_back(name, module)
+    return last
+
+
 @cache
 def _module() -> Any:
-    names = (
+    nvdec = imported_anew(
         "segmentation.gpu.context",
         "segmentation.gpu.plane_pool",
         "segmentation.stages.decode.nvdec_session",
         "segmentation.stages.decode.nvdec",
     )
-    fakes: dict[str, ModuleType] = {"cvcuda": HostCvCuda("cvcuda"), "PyNvVideoCodec": _Nvc("PyNvVideoCodec")}
-    kept = {name: sys.modules.pop(name, None) for name in (*fakes, *names)}
-    sys.modules.update(fakes)
-    try:
-        *_, nvdec = map(import_module, names)
-    finally:
-        for name, module in kept.items():
-            _put_back(name, module)
     nvdec.__dict__["nvdec_engines"] = lambda config, info: ENGINES
     return nvdec
 

@@ -9,10 +9,11 @@ from segmentation.access import MAX_DELAY, MAX_PIXELS, STALL
 from segmentation.cli.jobs import JOBS_ON_GPU, effect_and_file
 from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.errors import ConfigError
-from segmentation.options.config import ACTIVATIONS, CODECS, STAGES, Config, seconds
+from segmentation.options.config import ACTIVATIONS, CODECS, STAGES, Config
 from segmentation.options.effect import CHOICES
 from segmentation.options.keywords import Format, Interval, OnLoss, Options, Quality, ResultsFormat, Track
 from segmentation.options.model_types import SEGMENTATION, TASKS, TYPES
+from segmentation.options.times import seconds
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 
 _EXAMPLES = (

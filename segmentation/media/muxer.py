@@ -28,7 +28,8 @@ from segmentation.media.download import InterruptedDownload
 from segmentation.media.input import open_input
 from segmentation.media.output_stream import Target
 from segmentation.media.sound_copy import SoundCopy
-from segmentation.options.config import Config, exact
+from segmentation.options.config import Config
+from segmentation.options.times import exact
 
 if TYPE_CHECKING:
     from av.container.core import Chapter

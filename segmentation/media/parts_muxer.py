@@ -20,7 +20,8 @@ from segmentation.errors import OutputError, one_line
 from segmentation.frames import VideoInfo
 from segmentation.media.containers import format_options
 from segmentation.media.muxer import Muxer
-from segmentation.options.config import Config, exact
+from segmentation.options.config import Config
+from segmentation.options.times import exact
 
 if TYPE_CHECKING:
     from av.video.stream import VideoStream

@@ -26,8 +26,6 @@ from segmentation.options.keywords import (
 )
 from segmentation.options.model_types import SEGMENTATION, TASKS, TYPES
 from segmentation.options.then import parse_all
-from segmentation.options.times import exact as exact
-from segmentation.options.times import seconds as seconds
 from segmentation.options.value_types import fitted, option_type
 
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")

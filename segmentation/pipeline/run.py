@@ -25,8 +25,9 @@ from segmentation.media.live_address import source_label
 from segmentation.media.output_stream import Target
 from segmentation.models.model import Model
 from segmentation.options.access import access_of
-from segmentation.options.config import Config, exact
+from segmentation.options.config import Config
 from segmentation.options.effect import Effect
+from segmentation.options.times import exact
 from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.counts import CountSink
 from segmentation.pipeline.fail_closed import covered

@@ -13,7 +13,8 @@ from segmentation.errors import InputError
 from segmentation.frames import FrameBatch, MaskedBatch, VideoInfo
 from segmentation.media.muxer import Muxer
 from segmentation.media.output_stream import Target
-from segmentation.options.config import Config, exact
+from segmentation.options.config import Config
+from segmentation.options.times import exact
 from segmentation.pipeline.outputs import EncodingBatch, Outputs
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.run import Request, Run

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from segmentation import Config, ConfigError, Effect
-from segmentation.options.config import seconds
+from segmentation.options.times import seconds
 
 
 class Named(str, Enum):  # noqa: UP042  # whose members `str` names otherwise than StrEnum's

@@ -13,7 +13,8 @@ import av
 from segmentation.errors import BackendError
 from segmentation.frames import Frame, FrameBatch, VideoInfo
 from segmentation.live_frames import LiveFrame
-from segmentation.options.config import Config, exact
+from segmentation.options.config import Config
+from segmentation.options.times import exact
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.decode.repeats import Repeats
 

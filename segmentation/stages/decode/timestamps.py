@@ -6,7 +6,8 @@ from fractions import Fraction
 
 from segmentation.frames import FrameBatch, VideoInfo
 from segmentation.media.input import too_long
-from segmentation.options.config import Config, exact
+from segmentation.options.config import Config
+from segmentation.options.times import exact
 
 
 class Timeline:

@@ -25,8 +25,9 @@ from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, PixelFormat, Plane, Planes, VideoInfo
 from segmentation.media.input import decoder_options, open_input, probe
 from segmentation.media.planes import EXACT, plane_view
-from segmentation.options.config import Config, exact
+from segmentation.options.config import Config
 from segmentation.options.effect import Effect
+from segmentation.options.times import exact
 
 MOST_WORKERS = core_count()  # threads that work on frames at once
 _MOST_PICTURES = 64  # decoded, in memory

@@ -10,7 +10,7 @@ from videos import video_info
 from segmentation import Config, InputError
 from segmentation.media.input import probe
 from segmentation.options.access import access_of
-from segmentation.options.config import exact, seconds
+from segmentation.options.times import exact, seconds
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.decode.timestamps import Timeline, within_limit
 

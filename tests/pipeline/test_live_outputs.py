@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from pipes import ENVIRONMENT, has_port
 from typing import Any
@@ -54,13 +55,16 @@ def test_files_are_cut_at_keyframes_and_lack_nothing(segmenter: Segmenter, tmp_p
     year = time.strftime("%Y")
     assert report.input == "hall" and report.output == str(tmp_path / "%Y" / "hall-%Y%m%d.mkv")
     parts = sorted((tmp_path / year).iterdir(), key=lambda path: (len(path.name), path.name))
-    assert [re.sub(r"\d{8}", "DATE", path.name) for path in parts] == ["hall-DATE.mkv", "hall-DATE-2.mkv"]
+    names = ["hall-DATE.mkv", *[f"hall-DATE-{number}.mkv" for number in range(2, len(parts) + 1)]]
+    assert len(parts) > 1 and [re.sub(r"\d{8}", "DATE", path.name) for path in parts] == names
     found = [frames_of(part) for part in parts]
-    assert [part[0][1] for part in found] == [0, 0]
-    assert 2.0 <= (found[1][0][0] - found[0][0][0]) / 30 < 2.2 and found[0][-1][1] < 2.1
+    assert all(part[0][1] == 0 for part in found)
+    for part, (after, *_) in pairwise(found):  # a slow camera leaves pictures out, so that there are more parts
+        number, last = part[-1]
+        assert last < 2.1 and last + (after[0] - number) / 30 > 1.9
     numbers = [number for part in found for number, _ in part]
     assert len(numbers) == report.frames == 75 and numbers == sorted(set(numbers))
-    assert len(list(tmp_path.glob("hall-mask*.mkv"))) == 2
+    assert len(list(tmp_path.glob("hall-mask*.mkv"))) == len(parts)
 
 
 def test_no_part_replaces_a_file(segmenter: Segmenter, tmp_path: Path) -> None:

@@ -25,5 +25,5 @@ def both_ways(pictures: np.ndarray) -> np.ndarray:
 video = sys.argv[1] if len(sys.argv) > 1 else str(Path(__file__).parent / "astronaut.mp4")
 target = sys.argv[2] if len(sys.argv) > 2 else "astronaut.segmented.mp4"
 normalized = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}  # what `pictures` are, from RGB in 0..1
-report = segmentation.segment(video, target, model=both_ways, input_size=(256, 448), overwrite=True, **normalized)
+report = segmentation.segment(video, target, model=both_ways, input_size=(192, 336), overwrite=True, **normalized)
 print(f"{report.output}: {report.frames} frames, {report.plan['infer']}")

@@ -10,7 +10,7 @@ pytest.importorskip("cuda.core", reason="cuda-core is not installed")
 from segmentation.clips.sampling import CLIPS
 from segmentation.gpu.kernels import KernelSource, compiled, signatures
 from segmentation.stages.frame_kernels import FRAMES
-from segmentation.stages.inference.network_kernels import DEPTHWISE, SIDES, STRIDES
+from segmentation.stages.inference.network_kernels import DEPTHWISE, FORMS
 from segmentation.stages.masks.mask_kernels import MASKS, PROPAGATION
 
 NAMES = {
@@ -21,7 +21,7 @@ NAMES = {
     ),
     PROPAGATION: ("downsample", "halve", "search", "match", "weigh_keys", "warp", "blend"),
     CLIPS: ("clip_sample",),
-    DEPTHWISE: tuple(f"depthwise_{side}_{stride}" for side in SIDES for stride in STRIDES),
+    DEPTHWISE: tuple(f"depthwise_{side}_{stride}_{dilation}" for side, stride, dilation in sorted(FORMS)),
 }
 IDS = ["frames", "masks", "propagation", "clips", "depthwise"]
 

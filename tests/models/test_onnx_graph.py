@@ -251,7 +251,7 @@ def test_sample_inputs_are_what_preprocess_makes() -> None:
     """Of a video by the real preprocess, of the picture by the same formula; it is the sample's first frame."""
     model = model_of("person")
     built_in, video = picture_inputs(model), frame_inputs(model, SAMPLE)
-    assert built_in.shape == (4, 3, 256, 448) and video.shape == (5, 3, 256, 448)
+    assert built_in.shape == (4, 3, 192, 336) and video.shape == (5, 3, 192, 336)
     assert built_in.dtype == video.dtype == np.float32
     assert np.abs(built_in[0] - video[0]).mean() < 0.025  # of values in -1..1; a JPEG and another way to shrink
     bgr = picture_inputs(model_of("person", channel_order="bgr"))

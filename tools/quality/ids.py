@@ -48,7 +48,7 @@ from circumstances import circumstances
 
 TRACKERS = ("fast", "balanced", "accurate")
 INTERVALS = (0, 3)
-MASK_SIZE = (256, 448)  # height, width, the built-in network's for such pictures
+MASK_SIZE = (192, 336)  # height, width, the built-in network's for such pictures
 IGNORED = 0.5  # share of an instance in people who are seen too little, above which it counts for nothing
 MATCH = 0.5  # mask IoU
 

@@ -3,7 +3,7 @@
     python tools/training/train.py --seed 1     # labels, packs, trains, writes segmentation/models/person.onnx
 
 What is there already is not made again: the teachers' labels, the packed pictures, the teacher's weights. Needs PyTorch
-and ONNX, and for `person` a GPU to be of use. Of `person-hq` only the decoder is trained: two cores do that in an hour.
+and ONNX; only the decoder is trained, which two cores do in an hour.
 To label, also ONNX Runtime, ai-edge-litert and PyAV. `--seconds` trains for a time instead of `--steps`, with the same
 schedule.
 """
@@ -17,19 +17,12 @@ NETWORKS = ("person", "person-hq")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", choices=NETWORKS, default="person")
-    parser.add_argument(
-        "--trains-on",
-        choices=("train", "held"),
-        default="held",
-        help="held: also on what is held out, but for the reserve",
-    )
     parser.add_argument("--steps", type=int, default=14_000)
     parser.add_argument("--seconds", type=float, help="instead of --steps")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--rate", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--report", type=int, help="judge the network every so many steps")
-    parser.add_argument("--begin", type=Path, help="a .pt of another network, whose weights are taken where they fit")
     parser.add_argument("--watch", type=int, default=1, help="every how manyth held-out picture is judged")
     parser.add_argument("--shared", type=Path, default=Path("../shared"))
     parser.add_argument("--pictures", type=Path, default=Path(".train/pictures.npz"))

@@ -16,20 +16,7 @@ import torch
 import torch.nn.functional as F
 from augment import Pictures
 from data import CERTAIN, DOUBT, group, read
-from network import (
-    FIRST,
-    MEAN,
-    SIZES,
-    STD,
-    DeepLab,
-    Encoder,
-    Exported,
-    Network,
-    Size,
-    Teacher,
-    begin_with,
-    teacher_weights,
-)
+from network import MEAN, SIZES, STD, DeepLab, Exported, Network, Size, teacher_weights
 from split import split
 from torch import Tensor, nn
 
@@ -37,12 +24,8 @@ HERE = Path(__file__).parent
 SHAPE_SHARES = (0.46, 0.16, 0.16, 0.1, 0.12)  # how often a batch has each of the network's shapes
 WARM_UP = 0.03  # part of the training in which the learning rate rises
 EARLY = 0.65  # part of it in which pictures may be smaller, see `network.Size`
-IMITATION = 0.12  # part of it in which the stem also learns to put out what the teacher's does
 AVERAGED = 0.998  # of the weights at each step
-# How much the classes count that DeepLab sees in the picture: animals, chairs and bottles are told from people better
-# by a network that also has to name them. Only while it is trained.
-CLASSES = 21, 0.3
-PERSON = 15  # among the classes
+PERSON = 15  # among the teacher's classes
 
 
 def normalised(rgb: Tensor) -> Tensor:
@@ -60,17 +43,6 @@ def loss(logits: Tensor, wanted: Tensor, known: Tensor) -> Tensor:
     both, either = (found * wanted).sum((1, 2, 3)), (found + wanted - found * wanted).sum((1, 2, 3))
     somebody = (wanted.sum((1, 2, 3)) > 40).float()
     return total + 0.4 * ((1 - (both + 1) / (either + 1)) * somebody).sum() / len(logits)
-
-
-def groups(network: Network, classes: nn.Module, rate: float) -> list[dict[str, Any]]:
-    """Parameters with their learning rates: what begins with a teacher's weights learns slower."""
-    known = list(network.encoder.blocks.parameters()) if isinstance(network.encoder, Encoder) else []
-    taught = {id(p) for p in known}
-    new = [p for p in [*network.parameters(), *classes.parameters()] if p.requires_grad and id(p) not in taught]
-    return [
-        {"params": known, "peak": 0.1 * rate, "weight_decay": 0.02},
-        {"params": new, "peak": rate, "weight_decay": 0.02},
-    ]
 
 
 @torch.no_grad()
@@ -112,21 +84,16 @@ def trained(
 
     pictures = Pictures([row for row in rows if row["train"]], device, options.seed, things)
     watched = [row for row in rows if not row["train"] and row["checked"]][:: options.watch]
-    network = Network(size, deeplab if size.blocks is None else Encoder(size.blocks)).to(device)
-    if size.blocks is not None:
-        begin_with(network.encoder, weights, normalised(pictures.batch(32, *size.shapes[0])[0]))
-    if options.begin:
-        _take(network, torch.load(options.begin, weights_only=True))
-    network = network.to(memory_format=torch.channels_last)
-    teacher = Teacher(weights, FIRST).to(device).to(memory_format=torch.channels_last)
-    classes = nn.Conv2d(size.widths[0], CLASSES[0], 1).to(device)
+    network = Network(size, deeplab).to(device).to(memory_format=torch.channels_last)
     averaged = copy.deepcopy(network)
-    optimizer = torch.optim.AdamW(groups(network, classes, options.rate), lr=options.rate, fused=device.type == "cuda")
+    learning = [p for p in network.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(learning, lr=options.rate, weight_decay=0.02, fused=device.type == "cuda")
     random = np.random.default_rng(options.seed)
     begin, steps, done = time.monotonic(), 0, 0.0
     while done < 1:
+        rate = options.rate * min(1, done / WARM_UP + 0.01) * (0.5 + 0.5 * math.cos(math.pi * done) + 0.002)
         for part in optimizer.param_groups:
-            part["lr"] = part["peak"] * min(1, done / WARM_UP + 0.01) * (0.5 + 0.5 * math.cos(math.pi * done) + 0.002)
+            part["lr"] = rate
         height, width = size.shapes[random.choice(len(size.shapes), p=SHAPE_SHARES)]
         if done < EARLY:
             height, width = (round(side * size.early / 16) * 16 for side in (height, width))
@@ -134,21 +101,10 @@ def trained(
         x = normalised(rgb).contiguous(memory_format=torch.channels_last)
         network.train()
         with torch.autocast(device.type, torch.bfloat16):
-            deep, skips = network.encoded(x)
-            error = loss(network.decoded(deep, skips).float(), wanted, known)
-            if size.blocks is not None:  # an encoder that learns, also from the teacher
-                natural = options.batch // 4  # of the first half: onto the rest people are pasted
-                with torch.no_grad():
-                    named = deeplab.named(x[:natural]).float().softmax(1)
-                error = error + CLASSES[1] * F.cross_entropy(classes(deep[:natural]).float(), named)
-                if done < IMITATION and not options.begin:
-                    with torch.no_grad():
-                        shown = teacher(x).float()
-                    away = (skips[1].float() - shown).square().mean() / shown.square().mean()
-                    error = error + (1 - done / IMITATION) * away
+            error = loss(network(x).float(), wanted, known)
         optimizer.zero_grad(set_to_none=True)
         error.backward()
-        nn.utils.clip_grad_norm_(network.parameters(), 2.0)
+        nn.utils.clip_grad_norm_(learning, 2.0)
         optimizer.step()
         with torch.no_grad():
             keep = min(AVERAGED, (1 + steps) / (10 + steps))
@@ -173,14 +129,6 @@ def _values(network: nn.Module) -> list[Tensor]:
     return [value for value in (*network.parameters(), *network.buffers()) if value.is_floating_point()]
 
 
-def _take(network: Network, state: dict[str, Tensor]) -> None:
-    """Gives a network the weights of another wherever the two are alike."""
-    own = network.state_dict()
-    alike = {key: value for key, value in state.items() if key in own and own[key].shape == value.shape}
-    network.load_state_dict(own | alike)
-    print(f"{len(alike)} of {len(own)} tensors are another network's")
-
-
 def folded(network: Network) -> Network:
     """The same network without normalisation: folded into the convolutions."""
     network = copy.deepcopy(network)
@@ -196,7 +144,6 @@ def export(network: Network, size: Size, name: str, target: Path) -> None:
     import onnx
 
     network = folded(network)
-    network.logits.bias.data -= size.caution
     height, width = size.shapes[0]
     dynamic = {name: {0: "batch", 2: "height", 3: "width"} for name in ("input", "mask")}
     torch.onnx.export(
@@ -231,8 +178,7 @@ def prepare(options: argparse.Namespace) -> None:
 def train(options: argparse.Namespace) -> None:
     """Makes all that is missing, trains a network by the arguments of `train.py`, and writes its file."""
     prepare(options)
-    allowed = {"train": ("train",), "held": ("train", "held")}[options.trains_on]
-    rows = [row | {"train": split(row["name"]) in allowed} for row in read(options.pictures)]
+    rows = [row | {"train": split(row["name"]) == "train"} for row in read(options.pictures)]
     with np.load(options.teacher) as content:
         count = len(content.files) // 2
         weights = [(content[f"w{i:02d}"], content[f"b{i:02d}"]) for i in range(count)]

@@ -3,16 +3,18 @@
 It is cuDNN's, and our own for convolutions of each channel by itself.
 """
 
+import math
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
-from segmentation.stages.inference.depthwise import depthwise, taps_of
-from segmentation.stages.inference.network_kernels import EIGHT, SIDES, STRIDES
+from segmentation.stages.inference.depthwise import UNBOUNDED, Bounds, depthwise, taps_of
+from segmentation.stages.inference.network_kernels import EIGHT, FORMS
 
 _CONVOLUTION = torch.ops.aten.conv2d.default
 _RELU = torch.ops.aten.relu.default
+_CLIP = torch.ops.aten.hardtanh.default
 _SUM = torch.ops.aten.add.Tensor
 
 Pair = tuple[int, int]  # in y and x
@@ -78,26 +80,36 @@ def _replace(net: GraphModule, relu: Node, convolution: Node, total: Node | None
 
 
 def _replace_depthwise(net: GraphModule, convolution: Node) -> None:
-    """Replaces a convolution of each channel by itself, and the ReLU behind it, if any, by a call of our kernel."""
-    x, kept, bias, stride, padding, *_ = _arguments(convolution)
+    """Replaces a convolution of each channel by itself, and the ReLU or the clip behind it, if any, by our kernel."""
+    x, kept, bias, stride, padding, dilation, _ = _arguments(convolution)
     weight = getattr(net, str(kept.target))
     name = f"{convolution.name}_taps"
     net.register_buffer(name, taps_of(weight))
     followers = list(convolution.users)
-    relu = followers[0] if len(followers) == 1 and followers[0].target is _RELU else None
+    bounds = _bounds(followers[0]) if len(followers) == 1 else None
+    behind = followers[0] if bounds else None
     with net.graph.inserting_before(convolution):
         taps = net.graph.get_attr(name)
         if bias is None:
             net.register_buffer(f"{name}_bias", weight.new_zeros(len(weight)))
             bias = net.graph.get_attr(f"{name}_bias")
-    how = weight.shape[-1], stride[0], padding[0], relu is not None
-    last = relu or convolution
+    form = weight.shape[-1], stride[0], dilation[0]
+    last = behind or convolution
     with net.graph.inserting_after(last):
-        call = net.graph.call_function(depthwise, (x, taps, bias, *how))
+        call = net.graph.call_function(depthwise, (x, taps, bias, form, padding[0], bounds or UNBOUNDED))
     last.replace_all_uses_with(call)
-    for node in (relu, convolution):
+    for node in (behind, convolution):
         if node is not None:
             net.graph.erase_node(node)
+
+
+def _bounds(node: Node) -> Bounds | None:
+    """Returns what a node brings the values within that it is given, `None` if it does something else."""
+    if node.target is _RELU:
+        return 0.0, math.inf
+    if node.target is _CLIP and len(node.args) == 3 and not node.kwargs:
+        return float(node.args[1]), float(node.args[2])
+    return None
 
 
 def _is_depthwise(net: GraphModule, node: Node) -> bool:
@@ -114,12 +126,15 @@ def _is_depthwise(net: GraphModule, node: Node) -> bool:
         and per_group == 1
         and count == groups
         and count % EIGHT == 0
-        and height == width in SIDES
-        and stride[0] == stride[-1] in STRIDES
         and not isinstance(padding, str)
-        and padding[0] == padding[-1]
-        and set(dilation) == {1}
+        and all(first == last for first, last in ((height, width), *map(_ends, (stride, padding, dilation))))
+        and (height, stride[0], dilation[0]) in FORMS
     )
+
+
+def _ends(pair: Pair) -> Pair:
+    """Returns the values in y and x, also of a list that has one for both."""
+    return pair[0], pair[-1]
 
 
 def _is_fusible(net: GraphModule, node: Node) -> bool:

@@ -1,4 +1,4 @@
-// Convolutions of each channel by itself, with bias and ReLU, in FP16 and channels-last order: x is (N, height, width,
+// Convolutions of each channel by itself, with bias and bounds, in FP16 and channels-last order: x is (N, height, width,
 // channels), `taps` are (side, side, channels), `out` is (N, rows, columns, channels). Channels are a multiple of EIGHT.
 // network_kernels.py has the constants.
 // cuDNN takes 0.2 s to choose a kernel for each shape of these, and is three times slower than memory allows.
@@ -28,20 +28,20 @@ __device__ void read(const half *from, float to[EIGHT], bool there = true) {
         to[i] = widened((half)(all[i / 2] >> i % 2 * 16));
 }
 
-__device__ void write(const float from[EIGHT], half *to, int rectify) {
+__device__ void write(const float from[EIGHT], half *to, float least, float most) {
     unsigned all[4];
 #pragma unroll
     for (int i = 0; i < EIGHT; i++) {
-        unsigned bits = narrowed(rectify && from[i] < 0 ? 0 : from[i]);
+        unsigned bits = narrowed(from[i] < least ? least : from[i] > most ? most : from[i]);
         all[i / 2] = i % 2 ? all[i / 2] | bits << 16 : bits;
     }
     *reinterpret_cast<uint4 *>(to) = uint4{all[0], all[1], all[2], all[3]};
 }
 
 // A thread makes `WIDE` places of one row in eight channels. Neighbouring threads have neighbouring channels.
-template <int SIDE, int STRIDE>
+template <int SIDE, int STRIDE, int DILATION>
 __device__ void depthwise(const half *x, const half *taps, const half *bias, half *out, int channels, int width,
-                          int height, int columns, int rows, int padding, int rectify) {
+                          int height, int columns, int rows, int padding, float least, float most) {
     int index = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     int eights = channels / EIGHT, channel = index % eights * EIGHT, first = index / eights * WIDE;
     if (first >= columns || row >= rows)
@@ -52,21 +52,21 @@ __device__ void depthwise(const half *x, const half *taps, const half *bias, hal
         read(bias + channel, sums[i]);
 #pragma unroll
     for (int down = 0; down < SIDE; down++) {
-        int y = row * STRIDE + down - padding;
+        int y = row * STRIDE + down * DILATION - padding;
         float weights[SIDE][EIGHT];
 #pragma unroll
         for (int across = 0; across < SIDE; across++)
             read(taps + (down * SIDE + across) * channels + channel, weights[across]);
         const half *line = x + ((long long)blockIdx.z * height + y) * width * channels + channel;
 #pragma unroll
-        for (int i = 0; i < (WIDE - 1) * STRIDE + SIDE; i++) {
+        for (int i = 0; i < (WIDE - 1) * STRIDE + (SIDE - 1) * DILATION + 1; i++) {
             int column = first * STRIDE + i - padding;
             float values[EIGHT];
             read(line + (long long)column * channels, values, y >= 0 && y < height && column >= 0 && column < width);
 #pragma unroll
             for (int j = 0; j < WIDE; j++) {
-                int across = i - j * STRIDE;
-                if (across >= 0 && across < SIDE)
+                int away = i - j * STRIDE, across = away / DILATION;
+                if (away >= 0 && away % DILATION == 0 && across < SIDE)
 #pragma unroll
                     for (int k = 0; k < EIGHT; k++)
                         sums[j][k] += weights[across][k] * values[k];
@@ -77,25 +77,35 @@ __device__ void depthwise(const half *x, const half *taps, const half *bias, hal
 #pragma unroll
     for (int i = 0; i < WIDE; i++)
         if (first + i < columns)
-            write(sums[i], to + (long long)i * channels, rectify);
+            write(sums[i], to + (long long)i * channels, least, most);
 }
 
-extern "C" __global__ void depthwise_3_1(const half *x, const half *taps, const half *bias, half *out, int channels,
-                                         int width, int height, int columns, int rows, int padding, int rectify) {
-    depthwise<3, 1>(x, taps, bias, out, channels, width, height, columns, rows, padding, rectify);
+extern "C" __global__ void depthwise_3_1_1(const half *x, const half *taps, const half *bias, half *out, int channels,
+                                           int width, int height, int columns, int rows, int padding, float least,
+                                           float most) {
+    depthwise<3, 1, 1>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most);
 }
 
-extern "C" __global__ void depthwise_3_2(const half *x, const half *taps, const half *bias, half *out, int channels,
-                                         int width, int height, int columns, int rows, int padding, int rectify) {
-    depthwise<3, 2>(x, taps, bias, out, channels, width, height, columns, rows, padding, rectify);
+extern "C" __global__ void depthwise_3_2_1(const half *x, const half *taps, const half *bias, half *out, int channels,
+                                           int width, int height, int columns, int rows, int padding, float least,
+                                           float most) {
+    depthwise<3, 2, 1>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most);
 }
 
-extern "C" __global__ void depthwise_5_1(const half *x, const half *taps, const half *bias, half *out, int channels,
-                                         int width, int height, int columns, int rows, int padding, int rectify) {
-    depthwise<5, 1>(x, taps, bias, out, channels, width, height, columns, rows, padding, rectify);
+extern "C" __global__ void depthwise_3_1_2(const half *x, const half *taps, const half *bias, half *out, int channels,
+                                           int width, int height, int columns, int rows, int padding, float least,
+                                           float most) {
+    depthwise<3, 1, 2>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most);
 }
 
-extern "C" __global__ void depthwise_5_2(const half *x, const half *taps, const half *bias, half *out, int channels,
-                                         int width, int height, int columns, int rows, int padding, int rectify) {
-    depthwise<5, 2>(x, taps, bias, out, channels, width, height, columns, rows, padding, rectify);
+extern "C" __global__ void depthwise_5_1_1(const half *x, const half *taps, const half *bias, half *out, int channels,
+                                           int width, int height, int columns, int rows, int padding, float least,
+                                           float most) {
+    depthwise<5, 1, 1>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most);
+}
+
+extern "C" __global__ void depthwise_5_2_1(const half *x, const half *taps, const half *bias, half *out, int channels,
+                                           int width, int height, int columns, int rows, int padding, float least,
+                                           float most) {
+    depthwise<5, 2, 1>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most);
 }

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import torch
 from cuda.core import Device
 
 from segmentation.frames import FORMATS
 from segmentation.gpu.kernels import Kernels, compiled, signatures
 from segmentation.stages.inference.network_kernels import DEPTHWISE, EIGHT, WIDE
+
+Form = tuple[int, int, int]  # side, stride and dilation
+Bounds = tuple[float, float]  # least and most
+UNBOUNDED = -math.inf, math.inf
 
 _LAYOUT = FORMATS["yuv420p"]  # all programs are compiled for frames of some layout
 
@@ -18,16 +25,17 @@ def taps_of(weight: torch.Tensor) -> torch.Tensor:
 
 
 def depthwise(
-    x: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor, side: int, stride: int, padding: int, rectify: bool
+    x: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor, form: Form, padding: int, bounds: Bounds
 ) -> torch.Tensor:
-    """Returns the convolution of x (N, C, H, W), float16, with a ReLU behind it if `rectify`, channels last.
+    """Returns the convolution of x (N, C, H, W), float16, brought within `bounds`, channels last.
 
-    `taps` are those of `taps_of`, `bias` is (C,), both float16. C is a multiple of `EIGHT`. Sums are in FP32.
+    `taps` are those of `taps_of`, `bias` is (C,), both float16. C is a multiple of `EIGHT`, `form` one of `FORMS`. Sums
+    are in FP32.
     """
     stream = torch.cuda.current_stream(x.device).cuda_stream
     program = compiled(Device(x.device.index).arch, DEPTHWISE, _LAYOUT, 0)
     kernels = Kernels(stream, program, signatures(DEPTHWISE, _LAYOUT))
-    return launched(kernels, x, taps, bias, side, stride, padding, rectify)
+    return launched(kernels, x, taps, bias, form, padding, bounds)
 
 
 def launched(
@@ -35,17 +43,17 @@ def launched(
     x: torch.Tensor,
     taps: torch.Tensor,
     bias: torch.Tensor,
-    side: int,
-    stride: int,
+    form: Form,
     padding: int,
-    rectify: bool,
+    bounds: Bounds,
 ) -> torch.Tensor:
     """Queues the kernel; see `depthwise`."""
+    side, stride, dilation = form
     count, channels, height, width = x.shape
-    rows, columns = ((size + 2 * padding - side) // stride + 1 for size in (height, width))
+    rows, columns = ((size + 2 * padding - dilation * (side - 1) - 1) // stride + 1 for size in (height, width))
     given = x.permute(0, 2, 3, 1).contiguous()  # no copy of what is channels last already
     out = torch.empty((count, rows, columns, channels), dtype=x.dtype, device=x.device)
     size = (channels // EIGHT * -(-columns // WIDE), rows, count)
-    shape = channels, width, height, columns, rows, padding, int(rectify)
-    kernels(f"depthwise_{side}_{stride}", size, given, taps, bias, out, *shape)
+    shape = channels, width, height, columns, rows, padding
+    kernels(f"depthwise_{side}_{stride}_{dilation}", size, given, taps, bias, out, *shape, *map(np.float32, bounds))
     return out.permute(0, 3, 1, 2)

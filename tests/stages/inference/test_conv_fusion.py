@@ -32,6 +32,8 @@ NETWORKS = {
     "product": ([CONVOLVED, "Mul(c, x) -> s", "Relu(s) -> out"], 0),
     "result that others see": ([CONVOLVED, "Relu(c) -> r", "Add(r, c) -> out"], 0),
     "each channel by itself": (["Grouped(x) -> c", "Relu(c) -> out"], 1),
+    "each channel by itself, a clip behind": (["Grouped(x) -> c", "Clip(c, low, most) -> out"], 1),
+    "each channel by itself, further apart": (["Wide(x) -> c", "Clip(c, least, most) -> out"], 1),
     "each channel by itself, what others see": (["Grouped(x) -> c", "Relu(c) -> r", "Add(r, c) -> out"], 1),
     "each channel by itself, nothing behind": (["Grouped(x) -> c", "Mul(c, x) -> out"], 1),
     "each channel by itself, without a bias": (["Plain(x) -> c", "Relu(c) -> out"], 1),
@@ -43,17 +45,20 @@ def network(steps: list[str], path: Path) -> Path:
     """An ONNX file of FP16 that does the steps, with weights at random."""
     random = np.random.default_rng(1)
     constants = {"one": np.full((1, 8, 1, 1), 0.5, np.float16)}
+    constants |= {"least": np.float16(0), "low": np.float16(-0.25), "most": np.float16(0.5)}
     nodes = []
     for number, step in enumerate(steps):
         call, result = step.split(" -> ")
         kind, given = call.rstrip(")").split("(")
         inputs, how = given.split(", "), {}
-        if kind in ("Conv", "Grouped", "Plain"):
+        if kind in ("Conv", "Grouped", "Plain", "Wide"):
             groups = 1 if kind == "Conv" else 8
             constants[f"w{number}"] = (random.normal(size=(8, 8 // groups, 3, 3)) / 5).astype(np.float16)
             constants[f"b{number}"] = random.normal(size=8).astype(np.float16)
             parameters = [f"w{number}"] if kind == "Plain" else [f"w{number}", f"b{number}"]
-            kind, inputs, how = "Conv", [*inputs, *parameters], {"pads": [1] * 4, "group": groups}
+            apart = 2 if kind == "Wide" else 1
+            how = {"pads": [apart] * 4, "dilations": [apart] * 2, "group": groups}
+            kind, inputs = "Conv", [*inputs, *parameters]
         elif kind == "Cast":
             how = {"to": TensorProto.FLOAT}
         nodes.append(helper.make_node(kind, inputs, [result], **how))

@@ -15,7 +15,7 @@ from videos import Synthetic, pictures
 from segmentation import ConfigError, ModelError, Segmenter, segment
 
 PERSON = ROOT / "segmentation" / "models" / "person.onnx"
-NORMALIZED = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "input_size": (256, 448)}
+NORMALIZED = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "input_size": (192, 336)}
 Pictures = NDArray[np.float32]
 
 

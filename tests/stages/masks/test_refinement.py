@@ -118,9 +118,9 @@ def test_frames_of_every_kind_guide_upright_masks(pix_fmt: str, turn: int) -> No
     [
         ((1920, 1080), (256, 256), (270, LONGER_SIDE)),
         ((1080, 1920), (256, 256), (LONGER_SIDE, 270)),
-        ((1920, 1080), (256, 448), (270, LONGER_SIDE)),  # the built-in network's sizes
-        ((1080, 1920), (448, 256), (LONGER_SIDE, 270)),
-        ((1080, 1080), (336, 336), (LONGER_SIDE, LONGER_SIDE)),
+        ((1920, 1080), (192, 336), (270, LONGER_SIDE)),  # the built-in network's sizes
+        ((1080, 1920), (336, 192), (LONGER_SIDE, 270)),
+        ((1080, 1080), (256, 256), (LONGER_SIDE, LONGER_SIDE)),
         ((1920, 1080), (448, 256), (448, LONGER_SIDE)),  # an engine for the other kind of video
         ((320, 180), (128, 128), (180, 320)),
         ((1920, 1080), (512, 512), (512, 512)),

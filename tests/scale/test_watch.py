@@ -16,15 +16,17 @@ from typing import Self
 import pytest
 from paths import ROOT
 from pieced import OPTIONS, Made, at_work, children, files, long_video, made, workers_of
+from program import Program
 
 from segmentation import Config, Workers
+from segmentation.pipeline.report import Report
 from segmentation.scale import local, watch
 from segmentation.scale.local import LocalWorkers
 from segmentation.scale.workers import Event, Lost, Ready, Task
 
 SILENCE = 2.0  # seconds, in the place of a minute
 RUN = 1.5  # seconds from the first piece on, within which somebody is stopped
-TIMEOUT = 60.0  # seconds: far more than anything here takes
+TIMEOUT = 15.0  # seconds: far more than anything here takes
 SILENT = f"has given no sign of life for {SILENCE:g} s"
 
 
@@ -49,7 +51,7 @@ def two(short_silence: None) -> Iterator[Workers]:
 @pytest.fixture(scope="module")
 def expected(two: Workers, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("expected")
-    two.run(source, folder / "out.mp4", **files(folder))  # type: ignore[arg-type]
+    run(two, source, folder)
     return made(folder)
 
 
@@ -64,9 +66,19 @@ def is_there(process: int) -> bool:
     return os.path.exists(f"/proc/{process}")
 
 
+def run(workers: Workers, source: Path, folder: Path) -> Report:
+    """Runs, and fails if the run waits for ever."""
+    stop = threading.Event()
+    limit = threading.Timer(TIMEOUT, stop.set)
+    limit.start()
+    try:
+        return workers.run(source, folder / "out.mp4", stop=stop, **files(folder))  # type: ignore[arg-type]
+    finally:
+        limit.cancel()
+
+
 def stopped_once(workers: Workers, source: Path, folder: Path, dice: random.Random) -> int:
     """Stops a worker at some moment of a run. Returns how many pieces were begun again."""
-    folder.mkdir(exist_ok=True)
     stopped = []
 
     def stop() -> None:
@@ -79,7 +91,7 @@ def stopped_once(workers: Workers, source: Path, folder: Path, dice: random.Rand
     stopper = threading.Thread(target=stop)
     stopper.start()
     try:
-        report = workers.run(source, folder / "out.mp4", **files(folder))  # type: ignore[arg-type]
+        report = run(workers, source, folder)
     finally:
         stopper.join()
     until(lambda: not is_there(stopped[0]))  # though it may have stopped when it had nothing more to do
@@ -112,7 +124,7 @@ def test_workers_that_stand_still_before_they_get_work_do_not_show(
     stopped = workers_of(os.getpid())
     for worker in stopped:
         os.kill(worker, signal.SIGSTOP)
-    report = two.run(source, tmp_path / "out.mp4", **files(tmp_path))  # type: ignore[arg-type]
+    report = run(two, source, tmp_path)
     assert made(tmp_path) == expected and report.redone == 2
     assert len(stopped) == 2 and not any(map(is_there, stopped))
 
@@ -128,12 +140,12 @@ def test_a_worker_whose_work_stands_still_does_not_show(
     """Its signs of life go on, since its encoders' process alone is stopped."""
     monkeypatch.setattr(watch, "NO_FRAME", 4.0)
     with ThreadPoolExecutor(1) as pool:
-        run = pool.submit(two.run, source, tmp_path / "out.mp4", **files(tmp_path))  # type: ignore[arg-type]
+        report = pool.submit(run, two, source, tmp_path)
         worker = at_work(os.getpid())[0]
         encoder = children(worker)[0]
         os.kill(encoder, signal.SIGSTOP)
         try:
-            assert run.result(TIMEOUT).redone
+            assert report.result().redone
         finally:
             os.kill(encoder, signal.SIGKILL)
     assert made(tmp_path) == expected and not is_there(worker)
@@ -158,7 +170,7 @@ def test_a_driver_that_was_stopped_takes_no_worker_for_lost(
     """With the workers it is as if a container had been frozen. They wake later than the driver."""
     arguments = [SILENCE, OPTIONS["model"], source, tmp_path / "out.mp4", *files(tmp_path).values()]
     command = [sys.executable, "-c", DRIVER, *map(str, arguments)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as driver:
+    with Program(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as driver:
         at_work(driver.pid)
         others = workers_of(driver.pid) if also_workers else []
         for process in (driver.pid, *others):
@@ -205,6 +217,14 @@ def test_a_worker_without_a_first_sign_of_life_is_started_again(monkeypatch: pyt
         pool.next(Ready)
 
 
+def test_an_idle_worker_is_not_lost() -> None:
+    with One() as pool:
+        pool.next(Ready)
+        end = time.monotonic() + 1.5 * SILENCE
+        while time.monotonic() < end:
+            assert pool.events(0.1) == []
+
+
 def test_a_long_message_to_a_worker_that_stands_still_does_not_keep_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_GRACE", 0.5)
     long = Task(video="long", run={"input": "x" * 10_000_000})
@@ -222,17 +242,19 @@ def test_a_long_message_to_a_worker_that_stands_still_does_not_keep_the_driver(m
 
 def test_half_a_message_of_a_worker_does_not_keep_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_GRACE", 0.5)
-    with One() as pool:
+    with One() as pool, ThreadPoolExecutor(1) as threads:
         pool.next(Ready)
-        handle = pool._handles["worker 1"]
         os.kill(pool.process, signal.SIGSTOP)
-        ours, theirs = Pipe()
-        local._limit_waits(ours)
+        handle = pool._handles["worker 1"]
         handle.connection.close()
-        handle.connection = ours
+        handle.connection, theirs = Pipe()
+        local._limit_waits(handle.connection)
         os.write(theirs.fileno(), b"\0\0\0\x64half")  # of 100 bytes
-        assert pool.next(Lost) == Lost("worker 1", "stands still amid a message")
-        theirs.close()
+        try:
+            lost = threads.submit(pool.next, Lost).result(TIMEOUT)
+        finally:
+            theirs.close()
+        assert lost == Lost("worker 1", "stands still amid a message")
 
 
 TRACER = """

@@ -116,8 +116,11 @@ def test_stopped_actors_do_not_show(
 
     with Workers(f"ray:{cluster.address}", **OPTIONS) as workers:
         assert runs(5, workers, source, expected, tmp_path, stop)
-    assert "has given no sign of life for 4 s" in caplog.text and stopped
-    assert not any(os.path.exists(f"/proc/{actor}") for actor in stopped)
+    assert "has given no sign of life for 4 s" in caplog.text
+    deadline = time.monotonic() + 60
+    while any(os.path.exists(f"/proc/{actor}") for actor in stopped):  # Ray asks before it kills
+        assert time.monotonic() < deadline, "actors that were stopped stay"
+        time.sleep(0.1)
 
 
 @pytest.mark.slow

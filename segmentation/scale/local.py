@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -19,10 +21,10 @@ from segmentation.errors import BackendError, one_line
 from segmentation.gpu.discovery import find_gpu
 from segmentation.options.config import Config
 from segmentation.scale.started import CORES, StartedWorkers
-from segmentation.scale.worker import Setup, Shorten, Stop
+from segmentation.scale.worker import Setup, Shorten, Sign, Stop
 from segmentation.scale.workers import Event, Task
 
-_GRACE = 5.0  # seconds for a process to end
+_GRACE = 5.0  # seconds for a process to end, or to go on amid a message
 
 
 @dataclass(slots=True)
@@ -44,21 +46,26 @@ class LocalWorkers(StartedWorkers[_Process]):
         self._gpus = _gpus(config)
         self._begin_all(number or len(self._gpus) or max(1, core_count() // CORES), gpus=bool(self._gpus))
 
-    def events(self, timeout: float) -> list[Event]:
+    def _receive(self, timeout: float) -> list[Event]:
         by_connection = {process.connection: name for name, process in self._handles.items()}
         found: list[Event] = []
         for connection in wait(list(by_connection), timeout):
             assert isinstance(connection, Connection)
             name = by_connection[connection]
             try:
-                found += self._reported(name, [connection.recv()])
+                message = connection.recv()
             except (EOFError, OSError):
                 found.append(self._lost(name, _last_words(self._handles[name])))
+                continue
+            self._watch.sign(name)
+            if not isinstance(message, Sign):
+                found += self._reported(name, [message])
         return found
 
     def _launch(self, name: str, setup: Setup) -> _Process:
         place = self.names.index(name)
         ours, theirs = Pipe()
+        _limit_waits(ours)
         stderr = tempfile.TemporaryFile()  # noqa: SIM115
         # -P as for the encoders' process: no module of the current folder is imported.
         command = [sys.executable, "-P", "-m", "segmentation.scale.worker", str(theirs.fileno())]
@@ -77,22 +84,35 @@ class LocalWorkers(StartedWorkers[_Process]):
             raise BackendError(f"workers: no process can be started ({one_line(exc)})") from exc
         process = _Process(popen, ours, stderr)
         self._send(process, setup)
+        self._watch.start(name)
         return process
 
     def _send(self, handle: _Process, message: Setup | Task | Shorten | Stop) -> None:
-        with suppress(OSError):  # it is gone, as `events` will say
+        try:
             handle.connection.send(message)
+        except OSError:  # it is gone, as `events` will say, or stands still with a part of the message
+            handle.popen.kill()
 
     def _end(self, handle: _Process) -> None:
         handle.connection.close()
         handle.popen.kill()
-        handle.popen.wait()
+        with suppress(subprocess.TimeoutExpired):  # a driver of the system that hangs may keep it
+            handle.popen.wait(_GRACE)
         handle.stderr.close()
 
     def _environment(self, place: int) -> dict[str, str]:
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         gpu = {"CUDA_VISIBLE_DEVICES": self._gpus[place % len(self._gpus)]} if self._gpus else {}
         return {**os.environ, "PYTHONPATH": path, **gpu}
+
+
+def _limit_waits(connection: Connection) -> None:
+    """Lets reading and writing fail with `OSError` when a process stands still amid a message."""
+    seconds, rest = divmod(_GRACE, 1)
+    limit = struct.pack("ll", int(seconds), int(rest * 1e6))  # a `timeval`
+    with socket.socket(fileno=os.dup(connection.fileno())) as same:
+        same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
 
 def _last_words(process: _Process) -> str:
@@ -103,7 +123,9 @@ def _last_words(process: _Process) -> str:
     lines = process.stderr.read().decode(errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     code = process.popen.poll()
-    how = f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with code {code}"
+    if code is None:
+        return "stands still amid a message"
+    how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
     return f"{how}{f' ({one_line(last)})' if last else ''}"
 
 

@@ -75,7 +75,8 @@ _REMOTE = ray.remote(max_restarts=0, concurrency_groups={"orders": 1, "events": 
 class RayWorkers(StartedWorkers[Any]):
     """See `WorkerPool`: an actor for each GPU of a cluster, or for a few cores where there is none.
 
-    An actor that is made anew waits for room in the cluster, and gets no work before it has answered.
+    An actor that is made anew waits for room in the cluster, and gets no work before it has answered. From then on each
+    answer to a call for events, also an empty one, is a sign of life.
     """
 
     def __init__(self, address: str | None, config: Config) -> None:
@@ -99,12 +100,13 @@ class RayWorkers(StartedWorkers[Any]):
         self._resources = {"num_cpus": cores, "num_gpus": gpus}
         self._begin_all(size, gpus=bool(gpus))
 
-    def events(self, timeout: float) -> list[Event]:
+    def _receive(self, timeout: float) -> list[Event]:
         if not self._calls:  # no actor is left
             time.sleep(timeout)
             return []
         found: list[Event] = []
-        ready, _ = ray.wait(list(self._calls), num_returns=1, timeout=timeout)
+        ray.wait(list(self._calls), num_returns=1, timeout=timeout)
+        ready, _ = ray.wait(list(self._calls), num_returns=len(self._calls), timeout=0)  # all, lest one seem silent
         for call in ready:
             name = self._calls.pop(call)
             try:
@@ -112,6 +114,7 @@ class RayWorkers(StartedWorkers[Any]):
             except ray.exceptions.RayError as exc:
                 found.append(self._lost(name, f"was lost ({one_line(str(exc).splitlines()[0])})"))
                 continue
+            self._watch.sign(name)
             self._ask(name, self._handles[name])
             received = (self._received(name, event, data) for event, data in reported)
             found += self._reported(name, filter(None, received))

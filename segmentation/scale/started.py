@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 from segmentation.options.config import Config
+from segmentation.scale import watch
 from segmentation.scale.worker import Setup, Shorten, Stop
-from segmentation.scale.workers import Done, Event, Lost, Task, Unable, WorkerPool
+from segmentation.scale.workers import Advanced, Done, Ended, Event, Lost, Task, Unable, WorkerPool
 
 log = logging.getLogger(__name__)
 
@@ -21,12 +22,13 @@ Handle = TypeVar("Handle")  # of one worker, such as its process
 
 
 class StartedWorkers(WorkerPool, Generic[Handle]):
-    """See `WorkerPool`. A worker that dies is started again."""
+    """See `WorkerPool`. A worker that dies is started again. So is one that stands still, after it was ended."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._handles: dict[str, Handle] = {}
         self._starts: dict[str, int] = {}  # in a row without a complete piece
+        self._watch = watch.Watch()
 
     def _begin_all(self, number: int, *, gpus: bool) -> None:
         """Starts so many workers. With `gpus` each of them sees one GPU, its first."""
@@ -38,11 +40,15 @@ class StartedWorkers(WorkerPool, Generic[Handle]):
             self._begin(name)
 
     def _begin(self, name: str) -> None:
-        self._handles[name] = self._launch(name, Setup(name, self._config))
+        self._handles[name] = self._launch(name, Setup(name, self._config, watch.SILENCE / watch.SIGNS))
 
     @abstractmethod
     def _launch(self, name: str, setup: Setup) -> Handle:
         """Starts a worker."""
+
+    @abstractmethod
+    def _receive(self, timeout: float) -> list[Event]:
+        """Returns what has happened as `events` does, and gives the signs of life to the watch."""
 
     @abstractmethod
     def _send(self, handle: Handle, message: Task | Shorten | Stop) -> None:
@@ -50,13 +56,19 @@ class StartedWorkers(WorkerPool, Generic[Handle]):
 
     @abstractmethod
     def _end(self, handle: Handle) -> None:
-        """Ends a worker."""
+        """Ends a worker, also one that stands still."""
 
     @property
     def left(self) -> int:
         return len(self._handles)
 
+    def events(self, timeout: float) -> list[Event]:
+        found = self._receive(timeout)
+        return found + [self._lost(name, reason) for name, reason in self._watch.overdue().items()]
+
     def start(self, worker: str, task: Task) -> None:
+        if task.plan is not None:
+            self._watch.begin(worker)
         self._tell(worker, task)
 
     def shorten(self, worker: str, end: int) -> None:
@@ -66,6 +78,7 @@ class StartedWorkers(WorkerPool, Generic[Handle]):
         self._tell(worker, Stop())
 
     def dismiss(self, worker: str) -> None:
+        self._watch.forget(worker)
         handle = self._handles.pop(worker, None)
         if handle is not None:
             self._end(handle)
@@ -83,10 +96,15 @@ class StartedWorkers(WorkerPool, Generic[Handle]):
         """Returns what a worker has reported, after its consequences for the worker itself."""
         found = list(events)
         for event in found:
-            if isinstance(event, Done):
-                self._starts[name] = 0
-            elif isinstance(event, Unable):
-                self.dismiss(name)
+            match event:
+                case Advanced(frames=frames) if frames:
+                    self._watch.frame(name)
+                case Done():
+                    self._starts[name] = 0
+                case Ended():
+                    self._watch.end(name)
+                case Unable():
+                    self.dismiss(name)
         return found
 
     def _lost(self, name: str, reason: str) -> Lost:

@@ -38,6 +38,12 @@ class Setup:
 
     name: str
     config: Config
+    sign: float  # seconds between two signs of life
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """From a worker: a sign of life."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +175,17 @@ def main(connection: Connection) -> None:
     setup = connection.recv()
     sending = threading.Lock()
 
-    def send(event: Event) -> None:
+    def send(message: Event | Sign) -> None:
         with sending:
-            connection.send(event)
+            connection.send(message)
 
+    def live() -> None:
+        with suppress(OSError):  # the driver has ended
+            while True:
+                send(Sign())
+                time.sleep(setup.sign)
+
+    threading.Thread(target=live, name="signs of life", daemon=True).start()
     worker = Worker(setup, send)
     if not worker.prepare():
         return

@@ -16,6 +16,7 @@ from pieced import OPTIONS, Made, at_work, files, long_video, made, workers_of
 from program import cli, start
 
 from segmentation import BackendError, Workers
+from segmentation.scale import watch
 
 RUN = 2.0  # seconds from the first piece on, within which somebody is killed
 
@@ -91,6 +92,35 @@ def test_twenty_killed_actors_do_not_show(cluster: Any, source: Path, expected: 
     with Workers(f"ray:{cluster.address}", **OPTIONS) as workers:
         assert workers.size == 2
         assert runs(20, workers, source, expected, tmp_path, kill)
+
+
+@pytest.mark.slow
+def test_stopped_actors_do_not_show(
+    cluster: Any,
+    source: Path,
+    expected: Made,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(watch, "SILENCE", 4.0)  # calls for events wait a second
+    dice = random.Random(4)
+    stopped: list[int] = []
+
+    def stop() -> None:
+        at_work(os.getpid())
+        time.sleep(dice.random() * RUN)
+        if found := workers_of(os.getpid()):
+            stopped.append(dice.choice(found))
+            os.kill(stopped[-1], signal.SIGSTOP)
+
+    with Workers(f"ray:{cluster.address}", **OPTIONS) as workers:
+        assert runs(5, workers, source, expected, tmp_path, stop)
+    assert "has given no sign of life for 4 s" in caplog.text
+    deadline = time.monotonic() + 60
+    while any(os.path.exists(f"/proc/{actor}") for actor in stopped):  # Ray asks before it kills
+        assert time.monotonic() < deadline, "actors that were stopped stay"
+        time.sleep(0.1)
 
 
 @pytest.mark.slow

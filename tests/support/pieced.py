@@ -1,9 +1,8 @@
 """Videos that are cut into pieces, what was made of them, and the processes that make it."""
 
 import hashlib
-import os
 import time
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +69,7 @@ def _sha256(path: Path) -> str:
 def workers_of(process: int) -> list[int]:
     """Returns the ids of the workers that a process or its children have started: processes, or actors of Ray."""
     found = []
-    for child in _children(process):
+    for child in children(process):
         try:
             command = Path(f"/proc/{child}/cmdline").read_text()
         except OSError:  # it has just ended
@@ -86,16 +85,17 @@ def at_work(process: int) -> list[int]:
     """Waits for workers that make pieces: they have started their encoders. Returns the ids of those workers."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        busy = [worker for worker in workers_of(process) if list(_children(worker))]
+        busy = [worker for worker in workers_of(process) if children(worker)]
         if busy:
             return busy
         time.sleep(0.01)
     raise AssertionError("no worker is at work")
 
 
-def _children(process: int) -> Iterator[int]:
-    try:
-        for task in os.listdir(f"/proc/{process}/task"):
-            yield from map(int, Path(f"/proc/{process}/task/{task}/children").read_text().split())
-    except OSError:  # it has ended
-        return
+def children(process: int) -> list[int]:
+    """Returns the ids of the processes that a process has started."""
+    found: list[int] = []
+    for file in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended
+            found += map(int, file.read_text().split())
+    return found

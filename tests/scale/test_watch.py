@@ -25,7 +25,7 @@ from segmentation.scale import local, watch
 from segmentation.scale.local import LocalWorkers
 from segmentation.scale.workers import Event, Lost, Ready, Task
 
-SILENCE = 2.0  # seconds, in the place of a minute
+SILENCE = 3.0  # seconds, in the place of a minute
 RUN = 1.5  # seconds from the first piece on, within which somebody is stopped
 TIMEOUT = 60.0  # seconds: far more than anything here takes
 SILENT = f"has given no sign of life for {SILENCE:g} s"

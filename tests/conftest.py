@@ -63,6 +63,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
+def priority_as_before() -> Iterator[None]:
+    """A thread that became a real-time thread, as by an encoder, takes the cores from all that begins later."""
+    before = os.sched_getscheduler(0)
+    yield
+    assert os.sched_getscheduler(0) == before
+
+
+@pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
     """The command sets the level and the handlers of the process's log, which later tests read."""
     root = logging.getLogger()

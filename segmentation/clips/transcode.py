@@ -20,6 +20,7 @@ from segmentation.access import Access
 from segmentation.atomic_file import PendingFile
 from segmentation.clips.index import interlaced
 from segmentation.clips.output import TURNS, colored
+from segmentation.cores import kept_scheduling
 from segmentation.errors import ConfigError, InputError, OutputError, one_line
 from segmentation.frames import VideoInfo
 from segmentation.media.input import decoder_options, open_input, probe
@@ -207,6 +208,8 @@ def _encode(info: VideoInfo, path: Path, recipe: Recipe, comment: str, threads: 
         describe_context(context, made, codec.tag)
         stream.time_base = made.time_base
         context.width, context.height, context.pix_fmt, context.thread_count = width, height, "yuv420p", threads
+        with kept_scheduling():
+            context.open()
         for picture in _pictures(info, (height, width), recipe.rate):
             picture.pict_type = PictureType.NONE  # else the encoder takes over where the source has its keyframes
             container.mux(stream.encode(picture))

@@ -12,6 +12,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
+from segmentation.cores import kept_scheduling
 from segmentation.frames import LIMITED, Color, VideoInfo
 from segmentation.media.input import open_input
 
@@ -145,6 +146,7 @@ class Synthetic:
     format: str | None = None
     container_options: dict[str, str] = field(default_factory=dict)
 
+    @kept_scheduling()
     def write(self, path: Path) -> Path:
         """Makes the file."""
         with av.open(str(path), "w", format=self.format, container_options=self.container_options) as container:

@@ -13,6 +13,8 @@ import av
 from av.packet import Packet
 from av.video.frame import VideoFrame
 
+from segmentation.cores import kept_scheduling
+
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "astronaut.mp4"
 RATE = 25
 SOUND = 48_000  # samples a second
@@ -41,6 +43,7 @@ class Clip:
     clock: Fraction = Fraction(0)  # seconds at which the stream begins
     sound: bool = False
 
+    @kept_scheduling()
     def write(self, path: Path) -> Path:
         """Makes the file."""
         with av.open(str(path), "w", format=self.format, container_options={**_EXACT, **self.muxing}) as container:

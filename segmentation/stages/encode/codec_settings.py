@@ -15,6 +15,7 @@ from av.codec.context import Flags
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import PictureType, VideoFrame
 
+from segmentation.cores import kept_scheduling
 from segmentation.errors import OutputError, one_line
 from segmentation.frames import FORMATS, Plane, VideoInfo
 from segmentation.media.planes import plane_view
@@ -95,7 +96,8 @@ class CodecSettings:
         context.width, context.height, context.pix_fmt = self.width, self.height, self.pix_fmt
         context.thread_count = self.threads
         try:
-            context.open()
+            with kept_scheduling():
+                context.open()
         except (av.error.FFmpegError, ValueError) as exc:
             raise self.error(exc) from exc
 

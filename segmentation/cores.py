@@ -1,4 +1,4 @@
-"""The processor's cores: how many there are to work with, and that encoders do not take them from others."""
+"""Processor cores: how many there are to work with, and the priority of encoders on them."""
 
 import os
 import threading
@@ -16,10 +16,10 @@ def core_count() -> int:
 
 @contextmanager
 def kept_scheduling() -> Iterator[None]:
-    """Opens an encoder without a change of priorities: this thread's stays, and threads that begin meanwhile get it.
+    """Keeps the scheduling policy and priority of this thread while an encoder is opened. The encoder's threads get it.
 
-    Where it may, as for root, SVT-AV1 4.1 makes its own threads and the one that opens it real-time threads of the
-    highest priority, which all later threads and processes inherit. On few cores everything else then stands still.
+    For root, SVT-AV1 4.1 gives SCHED_FIFO with priority 99 to its own threads and to the thread that opens it. Threads
+    and processes that this thread starts later would inherit that, and leave no core to others.
     """
     if not hasattr(os, "sched_getscheduler"):  # macOS
         yield
@@ -28,7 +28,7 @@ def kept_scheduling() -> Iterator[None]:
     try:
         yield
     finally:
-        if os.sched_getscheduler(0) != policy:
+        if (os.sched_getscheduler(0), os.sched_getparam(0)) != (policy, parameters):
             for thread in (_threads() - before) | {threading.get_native_id()}:
                 with suppress(ProcessLookupError):  # it has just ended
                     os.sched_setscheduler(thread, policy, parameters)

@@ -22,14 +22,15 @@ PART = 8  # seconds
 FFMPEG = ["ffmpeg", "-nostdin", "-v", "error"]
 
 
-def farm(video: Path, output: Path, workers: int, device: str, folder: Path) -> None:
+def farm(video: Path, output: Path, workers: int, given: dict[str, str], folder: Path) -> None:
     """FFmpeg cuts at keyframes, and each part is a command of its own, some of them at a time."""
     cut = ["-f", "segment", "-segment_time", str(PART), "-reset_timestamps", "1", f"{folder}/in%04d.mp4"]
     subprocess.run([*FFMPEG, "-i", video, "-map", "0", "-c", "copy", *cut], check=True)
 
     def make(part: Path) -> Path:
         target = part.with_name(part.name.replace("in", "out"))
-        command = [sys.executable, "-m", "segmentation", part, "-o", target, "-q", "--device", device]
+        command = [sys.executable, "-m", "segmentation", part, "-o", target, "-q"]
+        command += [word for name, value in given.items() for word in (f"--{name}", value)]
         subprocess.run(command, check=True)
         return target
 
@@ -40,10 +41,10 @@ def farm(video: Path, output: Path, workers: int, device: str, folder: Path) -> 
 class Part:
     """Makes parts of a video in an actor, whose network stays loaded."""
 
-    def __init__(self, video: Path, device: str) -> None:
+    def __init__(self, video: Path, given: dict[str, str]) -> None:
         from segmentation import Segmenter
 
-        self._video, self._segmenter = video, Segmenter(device=device)  # type: ignore[arg-type]
+        self._video, self._segmenter = video, Segmenter(**given)  # type: ignore[arg-type]
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         for begin, target in zip(batch["begin"], batch["target"], strict=True):
@@ -51,7 +52,7 @@ class Part:
         return batch
 
 
-def ray_data(video: Path, output: Path, workers: int, device: str, folder: Path) -> None:
+def ray_data(video: Path, output: Path, workers: int, given: dict[str, str], folder: Path) -> None:
     """A row for each part goes through map_batches. Frames stay in the actors, and parts on the disk."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # before the import, else Ray reports to its makers
     import ray
@@ -62,7 +63,7 @@ def ray_data(video: Path, output: Path, workers: int, device: str, folder: Path)
     rows = [{"begin": number * PART, "target": f"{folder}/{number:04}.mp4"} for number in range(parts)]
     ray.data.from_items(rows, override_num_blocks=parts).map_batches(
         Part,
-        fn_constructor_args=(video.absolute(), device),
+        fn_constructor_args=(video.absolute(), given),
         batch_size=1,
         concurrency=workers,
         num_cpus=max(1, len(os.sched_getaffinity(0)) // workers),
@@ -89,9 +90,11 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--workers", type=int, default=2, help="(%(default)s)")
     parser.add_argument("--device", default="cpu", help="(%(default)s)")
+    parser.add_argument("--preset", default="superfast", help="of x264 (%(default)s)")
     options = parser.parse_args()
+    given = {"device": options.device, "preset": options.preset}
     with tempfile.TemporaryDirectory() as folder:
-        PEERS[options.peer](options.video, options.output, options.workers, options.device, Path(folder))
+        PEERS[options.peer](options.video, options.output, options.workers, given, Path(folder))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """Measures what pieces and workers cost on one machine, beside others' ways to spread a video over processes.
 
     python tools/benchmarks/workers.py VIDEO -o tools/results/workers.json
+    python tools/benchmarks/workers.py VIDEO --device cuda --frames 28800 --size 1920x1080 --cores 16     # on two GPUs
 
 Ours are an ordinary run, one worker, several, and several with one killed; the others are those of `worker_peers.py`
-that are installed. Every run is a command of its own. All take turns, after one run of each that is not counted. The
-pictures of the last turn are compared with those of the ordinary run. On a machine that others use too, CPU seconds
-say more than frames a second. For Linux.
+that are installed. Every run is a command of its own. All take turns, after two of each with a clip of 10 seconds, of
+which the second shows what a start takes. The pictures of the last turn are compared with those of the ordinary run.
+With `--cores`, runs by one process have so many of the machine's cores, and the first GPU. On a machine that others use
+too, CPU seconds say more than frames a second. For Linux.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import threading
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import islice, product
 from math import log10
 from pathlib import Path
 from statistics import mean, median
@@ -39,15 +42,18 @@ from cpu_time import CpuTime
 
 SAME = 60.0  # dB of PSNR, for pictures that are the same
 KILLED = ", one killed"
+SHORT = 300  # frames of the clip that warms up
 
 
-def commands(workers: int, options: list[str]) -> dict[str, list[str]]:
-    """What each kind adds to the interpreter's command line, before the input and the output."""
-    ours = ["-m", "segmentation", *options, "--json", "-q"]
+def commands(workers: int, options: list[str], cores: int | None) -> dict[str, list[str]]:
+    """The command line of each kind, before the input and the output."""
+    alone = [] if cores is None else ["taskset", "-c", f"0-{cores - 1}", "env", "CUDA_VISIBLE_DEVICES=0"]
+    ours = [sys.executable, "-m", "segmentation", *options, "--json", "-q"]
     several = [*ours, "--workers", f"local:{workers}"]
-    kinds = {"ordinary": ours, "local:1": [*ours, "--workers", "local:1"], f"local:{workers}": several}
-    kinds[f"local:{workers}{KILLED}"] = several
-    peers = [str(Path(__file__).with_name("worker_peers.py")), "--workers", str(workers), *options]
+    kinds = {"ordinary": [*alone, *ours], "local:1": [*alone, *ours, "--workers", "local:1"]}
+    kinds |= {f"local:{workers}": several, f"local:{workers}{KILLED}": several}
+    program = str(Path(__file__).with_name("worker_peers.py"))
+    peers = [sys.executable, program, "--workers", str(workers), *options]
     if shutil.which("ffmpeg") is None:
         print("the peers are left out: they need the program ffmpeg", flush=True)
         return kinds
@@ -63,7 +69,7 @@ def run(clip: Path, target: Path, command: list[str], kill_after: float | None) 
     output = ["-o", str(target)] if "segmentation" in command else [str(target)]
     begin = time.perf_counter()
     with CpuTime() as cpu, tempfile.TemporaryFile("w+") as errors:
-        everything = [sys.executable, *command, str(clip), *output]
+        everything = [*command, str(clip), *output]
         with subprocess.Popen(
             everything, env=cpu.environment, stdout=subprocess.PIPE, stderr=errors, text=True
         ) as process:
@@ -97,24 +103,33 @@ def pictures(path: Path) -> Iterator[NDArray[np.uint8]]:
             yield frame.to_ndarray(format="yuv420p")  # type: ignore[misc]
 
 
-def likeness(ours: Path, theirs: Path) -> dict[str, Any]:
-    """How alike two outputs are, frame by frame. Raises `ValueError` if one has more frames."""
+def likeness(ours: Path, theirs: Path, limit: int) -> dict[str, Any]:
+    """How alike the first frames of two outputs are. Raises `ValueError` if one has fewer of these."""
     ratios = []
-    for one, other in zip(pictures(ours), pictures(theirs), strict=True):
+    for one, other in zip(*(islice(pictures(path), limit) for path in (ours, theirs)), strict=True):
         error = float(np.square(one.astype(np.float32) - other).mean())
         ratios.append(min(SAME, 10 * log10(255**2 / error)) if error else SAME)
     return {
+        "frames": len(ratios),
         "psnr_mean": round(mean(ratios), 2),
         "psnr_min": round(min(ratios), 2),
         "frames_that_differ": sum(ratio < SAME for ratio in ratios),
     }
 
 
-def measure(clip: Path, kinds: dict[str, list[str]], repeats: int, folder: Path) -> dict[str, Any]:
-    """All kinds, taking turns; the first turn warms up."""
+def measure(clips: list[Path], kinds: dict[str, list[str]], repeats: int, compare: int, folder: Path) -> dict[str, Any]:
+    """All kinds, taking turns, with the short clip of two and then with the other."""
     targets = {kind: folder / f"{number}.mp4" for number, kind in enumerate(kinds)}
+    short = {}
+    for turn, (kind, command) in product(range(2), kinds.items()):
+        if kind.endswith(KILLED):
+            continue
+        targets[kind].unlink(missing_ok=True)
+        short[kind] = run(clips[0], targets[kind], command, None)["seconds"]
+        print(f"{SHORT} frames, turn {turn}, {kind}: {short[kind]:.1f} s", flush=True)
+    clip = clips[1]
     runs: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
-    for turn in range(repeats + 1):
+    for turn in range(repeats):
         for kind, command in kinds.items():
             targets[kind].unlink(missing_ok=True)
             known = [one["seconds"] for one in runs.get(kind.removesuffix(KILLED), [])]
@@ -124,12 +139,13 @@ def measure(clip: Path, kinds: dict[str, list[str]], repeats: int, folder: Path)
     return {
         kind: {
             "frames": several[0]["frames"],
-            "seconds": spread(one["seconds"] for one in several[1:]),
-            "fps": spread(one["fps"] for one in several[1:]),
-            "cpu_seconds_per_1000_frames": spread(one["cpu"] for one in several[1:]),
-            "compared_with_ordinary": likeness(targets["ordinary"], targets[kind]),
+            "seconds": spread(one["seconds"] for one in several),
+            "fps": spread(one["fps"] for one in several),
+            "cpu_seconds_per_1000_frames": spread(one["cpu"] for one in several),
+            f"seconds_for_{SHORT}_frames": round(short[kind.removesuffix(KILLED)], 2),
+            "compared_with_ordinary": likeness(targets["ordinary"], targets[kind], compare),
         }
-        | {name: [one[name] for one in several[1:]] for name in ("inferred", "redone") if name in several[0]}
+        | {name: [one[name] for one in several] for name in ("inferred", "redone") if name in several[0]}
         | ({"stage_busy_seconds": several[-1]["stages"]} if "stages" in several[-1] else {})
         for kind, several in runs.items()
     }
@@ -150,16 +166,25 @@ def main() -> None:
     parser.add_argument("--size", default="1280x720", help="(%(default)s)")
     parser.add_argument("--gop", type=int, default=30, help="frames of a group of pictures (%(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="(%(default)s)")
+    parser.add_argument("--cores", type=int, help="of runs by one process (default: all)")
     parser.add_argument("--repeats", type=int, default=3, help="(%(default)s)")
+    parser.add_argument("--compare", type=int, default=1500, help="frames of each output (%(default)s)")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "workers.json")
     parser.add_argument("--device", default="cpu", help="(%(default)s)")
+    parser.add_argument("--preset", default="superfast", help="of x264 (%(default)s)")
     options = parser.parse_args()
     width, height = map(int, options.size.split("x"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        clip = make_clip(options.video, options.frames, (width, height), folder, gop=options.gop, encode=600)
+        clips = [
+            make_clip(options.video, frames, (width, height), folder, gop=options.gop, encode=600)
+            for frames in (SHORT, options.frames)
+        ]
         begin = time.perf_counter()
-        kinds = measure(clip, commands(options.workers, ["--device", options.device]), options.repeats, folder)
+        given = ["--device", options.device, "--preset", options.preset]
+        kinds = measure(
+            clips, commands(options.workers, given, options.cores), options.repeats, options.compare, folder
+        )
     head = circumstances("benchmarks/workers.py", sys.argv[1:])
     head["versions"] |= version_of_ffmpeg()
     load = {

@@ -177,6 +177,8 @@ def main() -> None:
     about = circumstances(f"benchmarks/{Path(__file__).name}", sys.argv[1:])
     about["versions"] |= {peer: metadata.version(peer) for peer in ("decord", "torchcodec") if peer in peers}
     about |= {"clip": [LENGTH, SIDE, SIDE], "frames": options.frames, "device": options.device}
+    if options.device != "cpu":
+        about["hardware"]["gpu"] = importlib.import_module("torch").cuda.get_device_name(options.device)
     results: dict[str, Any] = {}
     for name, found in measure_all(options.videos, options.frames, options.repeats, peers, options.device):
         results[name] = found | {"load": os.getloadavg()[0]}

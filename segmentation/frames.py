@@ -186,6 +186,12 @@ class Frame:
     halvings: tuple[Halvings, ...] = field(init=False, default_factory=lambda: ({}, {}, {}), compare=False, repr=False)
 
 
+class _Rows(tuple):  # type: ignore[type-arg]  # of CUDA tensors
+    """Views of a batch's planes. They hold on to the planes, whose memory goes back to a pool without them."""
+
+    whole: object
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameBatch:
     """Successive frames of one stream, all of one size and format, in presentation order.
@@ -210,6 +216,14 @@ class FrameBatch:
 
     def __len__(self) -> int:
         return len(self.frames)
+
+    def part(self, begin: int, end: int) -> FrameBatch:
+        """Frames `begin` to `end` of the batch, which share its memory."""
+        if (begin, end) == (0, len(self)):
+            return self
+        rows = _Rows(plane[begin:end] for plane in self.planes)
+        rows.whole = self.planes
+        return replace(self, frames=self.frames[begin:end], index=self.index + begin, planes=rows)
 
     def without_pictures(self) -> FrameBatch:
         """The frames' times alone: what is still asked for when the pictures are encoded, and their memory free."""

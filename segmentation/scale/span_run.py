@@ -75,7 +75,7 @@ class SpanRun(Run):
             for (_, needed), frames in groupby(batch.frames, lambda f: (span.piece(f.pts), span.needs(f.pts))):
                 end = begin + len(list(frames))
                 if needed:
-                    yield _part(batch, begin, end)
+                    yield batch.part(begin, end)
                 begin = end
 
     def _make_outputs(self) -> Outputs:
@@ -127,11 +127,3 @@ class SpanRun(Run):
         for output, stream in zip(self._outputs, index.outputs, strict=True):
             context = output.muxer.container.streams.video[0].codec_context
             stream.extradata = (context.extradata or b"").hex()
-
-
-def _part(batch: FrameBatch, begin: int, end: int) -> FrameBatch:
-    """Returns some frames of a batch, which share its memory."""
-    if (begin, end) == (0, len(batch)):
-        return batch
-    planes = tuple(plane[begin:end] for plane in batch.planes)
-    return replace(batch, frames=batch.frames[begin:end], index=batch.index + begin, planes=planes)

@@ -20,6 +20,7 @@ from typing import Any
 from segmentation.errors import SegmentationError, one_line
 from segmentation.models.model import load_model
 from segmentation.options.config import Config
+from segmentation.pipeline.plan import make_plan
 from segmentation.pipeline.run import Request
 from segmentation.pipeline.session import Segmenter
 from segmentation.scale.fingerprint import fingerprint
@@ -63,9 +64,15 @@ class PieceSession(Segmenter):
 
     def prepare(self) -> dict[str, str]:
         """Loads what shows early whether this process can serve. Returns its fingerprint. Raises as `segment` does."""
+        threading.Thread(target=self._warm_up, name="warm-up", daemon=True).start()
         if self.config.masks is None:
             load_model(self.config)
         return fingerprint(self.config)
+
+    def _warm_up(self) -> None:
+        """Imports libraries and makes the GPU's context while the driver plans."""
+        with suppress(SegmentationError):  # which a run will report
+            make_plan(self.config)
 
     def make(
         self,

@@ -46,7 +46,7 @@ def test_instances_are_those_of_the_cpu(tmp_path: Path, options: dict[str, Any])
     for ours, theirs in zip(found["optimized"], found["baseline"], strict=True):
         assert [(one["id"], one["label"]) for one in ours] == [(one["id"], one["label"]) for one in theirs]
         for a, b in zip(ours, theirs, strict=True):
-            assert a["box"] == pytest.approx(b["box"], abs=12)  # pixels of 640x360
+            assert a["box"] == pytest.approx(b["box"], abs=20)  # pixels of 640x360, and of its mask's 336x192
     sides = (pictures(tmp_path / f"{mode}.mkv") for mode in ("optimized", "baseline"))
     for one, other in zip(*sides, strict=True):
         assert np.abs(one.planes[0].astype(int) - other.planes[0]).mean() < 1

@@ -126,7 +126,7 @@ def check_exactness(config: Config, info: VideoInfo) -> None:
 
 
 def _named(codec: str, pix_fmt: str, size: tuple[int, int]) -> str:
-    return f"{codec} {pix_fmt} of {size[0]}x{size[1]}"
+    return f"{'av1' if codec == 'libdav1d' else codec} {pix_fmt} of {size[0]}x{size[1]}"
 
 
 def _caps_for(index: int, codec: str, pix_fmt: str, video: str) -> DecoderCaps:

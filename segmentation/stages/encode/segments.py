@@ -80,10 +80,11 @@ class Layout:
         """Returns the layout for segments that are cut elsewhere. Threads, and so packets, don't depend on `cores`.
 
         For large pictures, of which the segments of four encoders don't fit in `_MEMORY`, encoders get more threads.
+        Encoders begin one after the other, so that on average half of each one's frames wait.
         """
         fit = max(1, _MEMORY // frame_bytes)
         threads = min(_MOST_THREADS, -(-4 * frames // fit))
-        encoders = max(1, min(-(-cores // threads), fit // frames))
+        encoders = max(1, min(-(-cores // threads), 2 * fit // frames))
         return Layout(encoders, threads, frames, min(fit, encoders * frames))
 
 

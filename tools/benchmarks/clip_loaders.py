@@ -92,7 +92,7 @@ def checked(bring: Bring, dataset: ClipDataset, true: list[Pictures]) -> dict[st
         frames = true[dataset.video[clip]]
         for number, picture in zip(dataset.numbers(clip), bring([clip])[0], strict=True):
             distances = abs(frames[:, ::4, ::4].astype(int) - picture[::4, ::4]).mean((1, 2, 3))
-            right.append(distances[number] == distances.min())  # longer videos repeat the source's frames
+            right.append(bool(distances[number] == distances.min()))  # longer videos repeat the source's frames
             errors.append(float(abs(frames[number].astype(int) - picture).mean()))
     return {"right_frames": round(statistics.mean(right), 3), "difference": round(statistics.mean(errors), 2)}
 

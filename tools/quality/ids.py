@@ -3,8 +3,8 @@
     python tools/quality/ids.py --json tools/results/ids.json
 
 Needs `pip install trackeval`, the judge: HOTA, IDF1 and id switches on the IoU of masks. Retention is the share of
-people seen in two successive frames whose id is the same in both. Masks come from the clips' truth or from the
-built-in network, at `--interval` 0 and 3. Times are of the CPU, per frame: of the tracker's step, and of all that makes
+people seen in two successive frames whose id is the same in both. Masks come from the clips' truth or from a
+network, at `--interval` 0 and 3. Times are of the CPU, per frame: of the tracker's step, and of all that makes
 the masks, which is decoding, the network and smoothing.
 
 The trackers' constants were chosen on clips 0 to 9.
@@ -192,7 +192,9 @@ def measured(seed: int, masks: str, interval: int, *, crowded: bool) -> dict[str
         path = Path(folder) / "clip.mkv"
         ids, hardly = write(seed, path, crowded=crowded)
         config = Config(interval=interval)
-        if masks == "truth":
+        if masks != "truth":
+            config = replace(config, model=masks)
+        else:
             network = TrueMasks(path, ids)
             config = replace(config, model=network, input_size=MASK_SIZE, labels=("person",), activation="none")
         info, classes, batches, mask_time = found(path, config)
@@ -206,11 +208,11 @@ def measured(seed: int, masks: str, interval: int, *, crowded: bool) -> dict[str
     return results
 
 
-def of_clip(seed: int, *, crowded: bool) -> dict[tuple[str, int, str], dict[str, Any]]:
+def of_clip(seed: int, *, sources: Sequence[str], crowded: bool) -> dict[tuple[str, int, str], dict[str, Any]]:
     """Returns the same for all masks and intervals."""
     results = {}
     with redirect_stdout(StringIO()):  # TrackEval prints
-        for masks, interval in product(("truth", "person"), INTERVALS):
+        for masks, interval in product(sources, INTERVALS):
             made = measured(seed, masks, interval, crowded=crowded)
             results |= {(masks, interval, tracker): sums for tracker, sums in made.items()}
     return results
@@ -221,14 +223,16 @@ def main() -> None:
     add = parser.add_argument
     add("--first", type=int, default=100, metavar="SEED", help="of the first clip (default: 100)")
     add("--clips", type=int, default=8, metavar="N", help="number of clips (default: 8)")
+    add("--masks", default="truth,person", help="truth, and built-in networks or files (default: truth,person)")
     add("--crowded", action="store_true", help="people may be together from the first frame on")
     add("--workers", type=int, default=2, metavar="N", help="clips at a time (default: 2)")
     add("--json", type=Path, required=True, help="the results")
     options = parser.parse_args()
     results: dict[tuple[str, int, str], dict[str, Any]] = {}
     seeds = range(options.first, options.first + options.clips)
+    measure = partial(of_clip, sources=options.masks.split(","), crowded=options.crowded)
     with ProcessPoolExecutor(options.workers) as workers:
-        for seed, made in zip(seeds, workers.map(partial(of_clip, crowded=options.crowded), seeds), strict=True):
+        for seed, made in zip(seeds, workers.map(measure, seeds), strict=True):
             for key, sums in made.items():
                 results.setdefault(key, {})[str(seed)] = sums
             print(f"clip {seed} done", flush=True)

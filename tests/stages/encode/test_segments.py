@@ -161,8 +161,9 @@ def test_quality_at_the_seams(tmp_path: Path, corpus: Path) -> None:
 def test_codecs_that_fill_the_cores_themselves_are_not_cut(codec: Literal["av1", "ffv1"], tmp_path: Path) -> None:
     info = video_info()
     frames = moving(25, info)
+    before = set(children())
     with open_encoder(tmp_path / "out.mkv", info, Config(codec=codec)) as (muxer, encoder):
-        assert not children()
+        assert set(children()) <= before
         for packets in (*map(encoder.encode, batches(frames)), encoder.flush()):
             muxer.write(packets)
         muxer.finish(None)

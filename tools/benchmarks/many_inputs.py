@@ -2,6 +2,7 @@
 
     python tools/benchmarks/many_inputs.py VIDEO
     python tools/benchmarks/many_inputs.py VIDEO --size 1920x1080 --encode null --jobs 1,4      # on a GPU
+    python tools/benchmarks/many_inputs.py VIDEO --size 1920x1080 --encode jpeg --workers local:1,local:2   # on two
 
 Every command is a process of its own, in which a clip goes first, unmeasured. All kinds take turns. On a machine that
 others use too, CPU seconds say more than frames a second. For Linux.
@@ -53,6 +54,9 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Result]:
         shutil.copy(clip, clips / f"{number:03}{clip.suffix}")
     kinds = {"one file": (long, [])}
     kinds |= {f"{options.clips} clips, --jobs {jobs}": (clips, ["--jobs", jobs]) for jobs in options.jobs}
+    kinds |= {
+        f"{options.clips} clips, --workers {workers}": (clips, ["--workers", workers]) for workers in options.workers
+    }
     results: dict[str, list[Result]] = {name: [] for name in kinds}
     for _ in range(options.repeats):
         for name, (inputs, given) in kinds.items():
@@ -72,6 +76,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=90, help="of each clip (default: 90)")
     parser.add_argument("--size", type=lambda text: tuple(map(int, text.split("x"))), default=(640, 360), metavar="WxH")
     parser.add_argument("--jobs", type=lambda text: text.split(","), default=["1", "2"], help="default: 1,2")
+    parser.add_argument("--workers", type=lambda text: text.split(","), default=[], help="default: none")
     parser.add_argument("--preset", default="superfast")
     parser.add_argument("--encode", help="as the program takes it; null: nothing is encoded, on a GPU")
     parser.add_argument("--repeats", type=int, default=3)

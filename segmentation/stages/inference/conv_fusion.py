@@ -1,23 +1,34 @@
-"""Fuses convolutions with the sum and the ReLU that follow: one kernel, where PyTorch queues up to four.
+"""Convolutions that do what follows them in the same kernel: bias, sum, ReLU or clip.
 
-It is cuDNN's, and our own for convolutions of each channel by itself.
+Small tensors take a GPU as long as its launches do, and large ones as long as they are read and written. So a kernel
+less is time less, whatever it computes.
 """
 
+from __future__ import annotations
+
 import math
-from typing import Any
+from typing import cast
 
 import torch
 from torch.fx import GraphModule, Node
 
+from segmentation.stages.inference.biases import carry_biases
 from segmentation.stages.inference.depthwise import UNBOUNDED, Bounds, depthwise, taps_of
+from segmentation.stages.inference.fx_nodes import (
+    CLIPS,
+    CONVERSION,
+    CONVOLUTION,
+    MEAN,
+    RELU,
+    SUM,
+    Convolution,
+    Pair,
+    add_constant,
+    convolution,
+    is_product,
+)
 from segmentation.stages.inference.network_kernels import EIGHT, FORMS
-
-_CONVOLUTION = torch.ops.aten.conv2d.default
-_RELU = torch.ops.aten.relu.default
-_CLIP = torch.ops.aten.hardtanh.default
-_SUM = torch.ops.aten.add.Tensor
-
-Pair = tuple[int, int]  # in y and x
+from segmentation.stages.inference.pointwise import pointwise, pointwise_into
 
 
 def convolution_relu(
@@ -34,10 +45,12 @@ def convolution_relu(
     how = bias, stride, padding, dilation, groups
     if added is None:
         return torch.cudnn_convolution_relu(x, weight, *how)
-    if tuple(added.shape) != result_shape(x, weight, stride, padding, dilation):
-        # cuDNN reads `added` as if it had the result's shape, and checks nothing.
+    shape = result_shape(x, weight, stride, padding, dilation)
+    if torch.broadcast_shapes(added.shape, shape) != shape:
         return torch.relu(torch.conv2d(x, weight, *how) + added)
-    return torch.cudnn_convolution_add_relu(x, weight, added, 1.0, *how)
+    # cuDNN reads `added` as if it had the result's shape, and checks nothing.
+    whole = added.expand(shape).contiguous(memory_format=torch.channels_last)
+    return torch.cudnn_convolution_add_relu(x, weight, whole, 1.0, *how)
 
 
 def result_shape(x: torch.Tensor, weight: torch.Tensor, stride: Pair, padding: Pair, dilation: Pair) -> tuple[int, ...]:
@@ -46,110 +59,153 @@ def result_shape(x: torch.Tensor, weight: torch.Tensor, stride: Pair, padding: P
     return len(x), len(weight), *((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes)
 
 
-def fuse(net: GraphModule) -> None:
-    """Replaces FP16 convolutions of a recorded network, see `recorded.py`, that a ReLU or a sum and a ReLU follow.
+# They return memory of their own, or that of a sum that nobody reads any more.
+_OURS = CONVOLUTION, SUM, depthwise, convolution_relu, pointwise, pointwise_into
 
-    Likewise those of each channel by itself, whatever follows. The network then runs on a GPU only.
+
+def fuse(net: GraphModule) -> None:
+    """Replaces the FP16 convolutions of a recorded network, see `recorded.py`, by kernels that do more.
+
+    Those of each channel by itself bring what they are given and what they return within bounds. Others rectify, also
+    their sum with something else, or are matrix products with bias and sum. The network then runs on a GPU only.
     """
-    for node in list(net.graph.nodes):
-        if _is_depthwise(net, node):
-            _replace_depthwise(net, node)
-    for relu in list(net.graph.nodes):
-        if relu.target is not _RELU:
-            continue
-        (before,) = relu.all_input_nodes
-        if _is_fusible(net, before):
-            _replace(net, relu, before)
-        elif before.target is _SUM and not before.kwargs and len(before.users) == 1:
-            terms = before.all_input_nodes
-            own = next((node for node in terms if _is_fusible(net, node)), None)
-            if own is not None and len(terms) == 2:
-                _replace(net, relu, own, before)
+    carry_biases(net)
+    for step in (
+        _reorder_input,
+        _drop_mean,
+        _replace_depthwise,
+        _clip_when_read,
+        _replace_relu,
+        _replace_sum,
+        _replace_pointwise,
+    ):
+        for node in list(net.graph.nodes):
+            step(net, node)
     net.recompile()
 
 
-def _replace(net: GraphModule, relu: Node, convolution: Node, total: Node | None = None) -> None:
-    """Replaces a convolution, the sum `total` behind it, if any, and the ReLU by one call."""
-    added = () if total is None else tuple(node for node in total.all_input_nodes if node is not convolution)
-    with net.graph.inserting_after(relu):
-        fused = net.graph.call_function(convolution_relu, (*_arguments(convolution), *added))
-    relu.replace_all_uses_with(fused)
-    for node in (relu, total, convolution):
-        if node is not None:
+def _reorder_input(net: GraphModule, node: Node) -> None:
+    """Lets the conversion of the input to FP16 also make it channels last, which else the first convolution does."""
+    from_input = node.target is CONVERSION and [source.op for source in node.all_input_nodes] == ["placeholder"]
+    if from_input and not node.kwargs and all(user.target is CONVOLUTION for user in node.users):
+        node.kwargs = {"memory_format": torch.channels_last}
+
+
+def _drop_mean(net: GraphModule, node: Node) -> None:
+    """Drops the mean over a convolution's only channel, which on a CPU saves time."""
+    if node.target is MEAN and node.args[1:] == ([1], True):
+        found = convolution(net, node.all_input_nodes[0])
+        if found is not None and len(found[1]) == 1:
+            node.replace_all_uses_with(node.all_input_nodes[0])
             net.graph.erase_node(node)
 
 
-def _replace_depthwise(net: GraphModule, convolution: Node) -> None:
+def _replace_depthwise(net: GraphModule, node: Node) -> None:
     """Replaces a convolution of each channel by itself, and the ReLU or the clip behind it, if any, by our kernel."""
-    x, kept, bias, stride, padding, dilation, _ = _arguments(convolution)
-    weight = getattr(net, str(kept.target))
-    name = f"{convolution.name}_taps"
-    net.register_buffer(name, taps_of(weight))
-    followers = list(convolution.users)
+    found = convolution(net, node)
+    if found is None or not _is_depthwise(*found):
+        return
+    how, weight = found
+    followers = list(node.users)
     bounds = _bounds(followers[0]) if len(followers) == 1 else None
-    behind = followers[0] if bounds else None
-    with net.graph.inserting_before(convolution):
-        taps = net.graph.get_attr(name)
-        if bias is None:
-            net.register_buffer(f"{name}_bias", weight.new_zeros(len(weight)))
-            bias = net.graph.get_attr(f"{name}_bias")
-    form = weight.shape[-1], stride[0], dilation[0]
-    last = behind or convolution
+    last = followers[0] if bounds else node
+    with net.graph.inserting_before(node):
+        taps = add_constant(net, f"{node.name}_taps", taps_of(weight))
+        bias = how.bias or add_constant(net, f"{node.name}_no_bias", weight.new_zeros(len(weight)))
+    form = weight.shape[-1], how.stride[0], how.dilation[0]
+    _replace(net, last, depthwise, (how.x, taps, bias, form, how.padding[0], bounds or UNBOUNDED), node)
+
+
+def _clip_when_read(net: GraphModule, node: Node) -> None:
+    """Makes a clip to 0 and more a ReLU, which a convolution can do, if our kernel alone reads it and can clip."""
+    bounds = _bounds(node)
+    if node.target in CLIPS and bounds and bounds[0] == 0 and all(user.target is depthwise for user in node.users):
+        for user in list(node.users):
+            user.args = *user.args[:6], bounds[1]
+        node.target, node.args = RELU, node.args[:1]
+
+
+def _replace_relu(net: GraphModule, node: Node) -> None:
+    """Replaces a ReLU, and the convolution or the sum with one before it, by one call."""
+    if node.target is not RELU:
+        return
+    (before,) = node.all_input_nodes
+    if (found := _only_read_here(net, before)) is not None:
+        how, weight = found
+        if is_product(how, weight) and how.bias is not None:
+            _replace(net, node, pointwise, (how.x, how.weight, how.bias, True), before)
+        else:
+            _replace(net, node, convolution_relu, how, before)
+    elif len(before.users) == 1:
+        for own, added in _terms(before):
+            if (found := _only_read_here(net, own)) is not None:
+                _replace(net, node, convolution_relu, (*found[0], added), before, own)
+                return
+
+
+def _replace_sum(net: GraphModule, node: Node) -> None:
+    """Replaces a sum with a matrix product that has no bias, if it may be written over the other term."""
+    for own, added in _terms(node):
+        found = _only_read_here(net, own)
+        earlier = (user.target in _OURS and user < node for user in added.users if user is not node)
+        if found and is_product(*found) and found[0].bias is None and added.target in _OURS and all(earlier):
+            _replace(net, node, pointwise_into, (found[0].x, found[0].weight, added), own)
+            return
+
+
+def _replace_pointwise(net: GraphModule, node: Node) -> None:
+    """Replaces a convolution by a matrix product."""
+    found = convolution(net, node)
+    if found is not None and is_product(*found):
+        node.target, node.args = pointwise, found[0][:3]
+
+
+def _replace(net: GraphModule, last: Node, call: object, arguments: tuple[object, ...], *before: Node) -> None:
+    """Puts a call in the place of `last`, and drops the nodes `before` it, which nothing else reads, in that order."""
     with net.graph.inserting_after(last):
-        call = net.graph.call_function(depthwise, (x, taps, bias, form, padding[0], bounds or UNBOUNDED))
-    last.replace_all_uses_with(call)
-    for node in (behind, convolution):
-        if node is not None:
-            net.graph.erase_node(node)
+        new = net.graph.call_function(call, arguments)
+    last.replace_all_uses_with(new)
+    for node in dict.fromkeys((last, *before)):
+        net.graph.erase_node(node)
+
+
+def _terms(node: Node) -> tuple[tuple[Node, Node], ...]:
+    """Returns the two terms of a sum in both orders, nothing for other nodes."""
+    terms = node.all_input_nodes
+    if node.target is not SUM or node.kwargs or len(terms) != 2:
+        return ()
+    return (terms[0], terms[1]), (terms[1], terms[0])
 
 
 def _bounds(node: Node) -> Bounds | None:
     """Returns what a node brings the values within that it is given, `None` if it does something else."""
-    if node.target is _RELU:
+    if node.target is RELU:
         return 0.0, math.inf
-    if node.target is _CLIP and len(node.args) == 3 and not node.kwargs:
-        return float(node.args[1]), float(node.args[2])
+    if node.target in CLIPS and len(node.args) == 3 and not node.kwargs and None not in node.args:
+        low, high = cast("Bounds", node.args[1:])
+        return float(low), float(high)
     return None
 
 
-def _is_depthwise(net: GraphModule, node: Node) -> bool:
-    """Returns whether a node is an FP16 convolution of each channel by itself that our kernel can do."""
-    if node.target is not _CONVOLUTION:
-        return False
-    _, kept, _, stride, padding, dilation, groups = _arguments(node)
-    if not (isinstance(kept, Node) and kept.op == "get_attr"):
-        return False
-    weight = getattr(net, str(kept.target))
+def _is_depthwise(how: Convolution, weight: torch.Tensor) -> bool:
+    """Returns whether a convolution is one of each channel by itself, in FP16, that our kernel can do."""
     count, per_group, height, width = weight.shape
     return (
         weight.dtype is torch.float16
         and per_group == 1
-        and count == groups
+        and count == how.groups
         and count % EIGHT == 0
-        and not isinstance(padding, str)
-        and all(first == last for first, last in ((height, width), *map(_ends, (stride, padding, dilation))))
-        and (height, stride[0], dilation[0]) in FORMS
+        and not isinstance(how.padding, str)
+        and all(pair[0] == pair[-1] for pair in ((height, width), how.stride, how.padding, how.dilation))
+        and (height, how.stride[0], how.dilation[0]) in FORMS
     )
 
 
-def _ends(pair: Pair) -> Pair:
-    """Returns the values in y and x, also of a list that has one for both."""
-    return pair[0], pair[-1]
-
-
-def _is_fusible(net: GraphModule, node: Node) -> bool:
-    """Returns whether a node is an FP16 convolution without groups, whose result only the next node reads.
+def _only_read_here(net: GraphModule, node: Node) -> tuple[Convolution, torch.Tensor] | None:
+    """Returns an FP16 convolution without groups, see `convolution`, that one node reads; `None` for other nodes.
 
     Convolutions in groups are slower when fused.
     """
-    if node.target is not _CONVOLUTION or len(node.users) != 1:
-        return False
-    weight, groups = _arguments(node)[1], _arguments(node)[-1]
-    constant = isinstance(weight, Node) and weight.op == "get_attr"
-    return constant and groups == 1 and getattr(net, str(weight.target)).dtype is torch.float16
-
-
-def _arguments(convolution: Node) -> tuple[Any, ...]:
-    """Returns the arguments of a convolution up to its groups, with the defaults of those that are left out."""
-    defaults = (None, None, None, (1, 1), (0, 0), (1, 1), 1)
-    return *convolution.args, *defaults[len(convolution.args) :]
+    found = convolution(net, node)
+    fits = found is not None and len(node.users) == 1 and found[0].groups == 1 and found[1].dtype is torch.float16
+    return found if fits else None

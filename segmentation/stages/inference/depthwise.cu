@@ -1,6 +1,6 @@
 // Convolutions of each channel by itself, with bias and bounds, in FP16 and channels-last order: x is (N, height, width,
-// channels), `taps` are (side, side, channels), `out` is (N, rows, columns, channels). Channels are a multiple of EIGHT.
-// network_kernels.py has the constants.
+// channels), at most `limit`, `taps` are (side, side, channels), `out` is (N, rows, columns, channels). Channels are a
+// multiple of EIGHT. network_kernels.py has the constants.
 // cuDNN takes 0.2 s to choose a kernel for each shape of these, and is three times slower than memory allows.
 
 using half = unsigned short;  // the bits: without headers, the compiler knows no FP16
@@ -41,7 +41,7 @@ __device__ void write(const float from[EIGHT], half *to, float least, float most
 // A thread makes `WIDE` places of one row in eight channels. Neighbouring threads have neighbouring channels.
 template <int SIDE, int STRIDE, int DILATION>
 __device__ void depthwise(const half *x, const half *taps, const half *bias, half *out, int channels, int width,
-                          int height, int columns, int rows, int padding, float least, float most) {
+                          int height, int columns, int rows, int padding, float least, float most, float limit) {
     int index = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     int eights = channels / EIGHT, channel = index % eights * EIGHT, first = index / eights * WIDE;
     if (first >= columns || row >= rows)
@@ -64,6 +64,9 @@ __device__ void depthwise(const half *x, const half *taps, const half *bias, hal
             float values[EIGHT];
             read(line + (long long)column * channels, values, y >= 0 && y < height && column >= 0 && column < width);
 #pragma unroll
+            for (int k = 0; k < EIGHT; k++)
+                values[k] = values[k] > limit ? limit : values[k];
+#pragma unroll
             for (int j = 0; j < WIDE; j++) {
                 int away = i - j * STRIDE, across = away / DILATION;
                 if (away >= 0 && away % DILATION == 0 && across < SIDE)
@@ -82,30 +85,30 @@ __device__ void depthwise(const half *x, const half *taps, const half *bias, hal
 
 extern "C" __global__ void depthwise_3_1_1(const half *x, const half *taps, const half *bias, half *out, int channels,
                                            int width, int height, int columns, int rows, int padding, float least,
-                                           float most) {
-    depthwise<3, 1, 1>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most);
+                                           float most, float limit) {
+    depthwise<3, 1, 1>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most, limit);
 }
 
 extern "C" __global__ void depthwise_3_2_1(const half *x, const half *taps, const half *bias, half *out, int channels,
                                            int width, int height, int columns, int rows, int padding, float least,
-                                           float most) {
-    depthwise<3, 2, 1>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most);
+                                           float most, float limit) {
+    depthwise<3, 2, 1>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most, limit);
 }
 
 extern "C" __global__ void depthwise_3_1_2(const half *x, const half *taps, const half *bias, half *out, int channels,
                                            int width, int height, int columns, int rows, int padding, float least,
-                                           float most) {
-    depthwise<3, 1, 2>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most);
+                                           float most, float limit) {
+    depthwise<3, 1, 2>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most, limit);
 }
 
 extern "C" __global__ void depthwise_5_1_1(const half *x, const half *taps, const half *bias, half *out, int channels,
                                            int width, int height, int columns, int rows, int padding, float least,
-                                           float most) {
-    depthwise<5, 1, 1>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most);
+                                           float most, float limit) {
+    depthwise<5, 1, 1>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most, limit);
 }
 
 extern "C" __global__ void depthwise_5_2_1(const half *x, const half *taps, const half *bias, half *out, int channels,
                                            int width, int height, int columns, int rows, int padding, float least,
-                                           float most) {
-    depthwise<5, 2, 1>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most);
+                                           float most, float limit) {
+    depthwise<5, 2, 1>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most, limit);
 }

@@ -25,17 +25,23 @@ def taps_of(weight: torch.Tensor) -> torch.Tensor:
 
 
 def depthwise(
-    x: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor, form: Form, padding: int, bounds: Bounds
+    x: torch.Tensor,
+    taps: torch.Tensor,
+    bias: torch.Tensor,
+    form: Form,
+    padding: int,
+    bounds: Bounds,
+    limit: float = math.inf,
 ) -> torch.Tensor:
     """Returns the convolution of x (N, C, H, W), float16, brought within `bounds`, channels last.
 
-    `taps` are those of `taps_of`, `bias` is (C,), both float16. C is a multiple of `EIGHT`, `form` one of `FORMS`. Sums
-    are in FP32.
+    Values of x above `limit` count as `limit`. `taps` are those of `taps_of`, `bias` is (C,), both float16. C is a
+    multiple of `EIGHT`, `form` one of `FORMS`. Sums are in FP32.
     """
     stream = torch.cuda.current_stream(x.device).cuda_stream
     program = compiled(Device(x.device.index).arch, DEPTHWISE, _LAYOUT, 0)
     kernels = Kernels(stream, program, signatures(DEPTHWISE, _LAYOUT))
-    return launched(kernels, x, taps, bias, form, padding, bounds)
+    return launched(kernels, x, taps, bias, form, padding, bounds, limit)
 
 
 def launched(
@@ -46,6 +52,7 @@ def launched(
     form: Form,
     padding: int,
     bounds: Bounds,
+    limit: float = math.inf,
 ) -> torch.Tensor:
     """Queues the kernel; see `depthwise`."""
     side, stride, dilation = form
@@ -55,5 +62,14 @@ def launched(
     out = torch.empty((count, rows, columns, channels), dtype=x.dtype, device=x.device)
     size = (channels // EIGHT * -(-columns // WIDE), rows, count)
     shape = channels, width, height, columns, rows, padding
-    kernels(f"depthwise_{side}_{stride}_{dilation}", size, given, taps, bias, out, *shape, *map(np.float32, bounds))
+    kernels(
+        f"depthwise_{side}_{stride}_{dilation}",
+        size,
+        given,
+        taps,
+        bias,
+        out,
+        *shape,
+        *map(np.float32, (*bounds, limit)),
+    )
     return out.permute(0, 3, 1, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
@@ -105,8 +106,9 @@ def probabilities(scores: Scores, model: Model) -> torch.Tensor:
         scores = scores.softmax(dim=1)
     elif model.activation == "sigmoid":
         scores = scores.sigmoid()
-    kept = torch.stack([scores[:, k] for k in model.keep])  # a list as index would be copied from the host each time
-    chosen = kept.sum(dim=0) if model.activation in ("none", "softmax") else kept.amax(dim=0)
+    first, *others = (scores[:, k] for k in model.keep)  # a list as index would be copied from the host each time
+    both = torch.add if model.activation in ("none", "softmax") else torch.maximum
+    chosen = functools.reduce(both, others, first)
     if model.activation == "minmax":
         least, most = chosen.amin(dim=(1, 2), keepdim=True), chosen.amax(dim=(1, 2), keepdim=True)
         chosen = (chosen - least) / (most - least).clamp(min=float(LEAST_SPAN))

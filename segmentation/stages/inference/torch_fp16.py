@@ -24,6 +24,7 @@ from segmentation.options.config import Config
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
 from segmentation.stages.inference.conv_fusion import fuse
 from segmentation.stages.inference.onnx_to_torch import cached_network, convert, likeliest, probabilities
+from segmentation.stages.inference.pointwise import pointwise
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu  # imports libraries that loading a network does not need
@@ -44,9 +45,10 @@ class Preloaded(NamedTuple):
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
 def _wake_libraries(device: torch.device) -> None:
-    """Runs a convolution, so that cuDNN is loaded on this thread while another one loads the network."""
+    """Runs a convolution and a product, so that cuDNN and cuBLAS are loaded while another thread loads the network."""
     picture, weights = (torch.zeros((8, 8, side, side), dtype=torch.float16, device=device) for side in (8, 1))
     torch.nn.functional.conv2d(picture.to(memory_format=torch.channels_last), weights)
+    pointwise(picture, weights, None)
 
 
 class TorchFp16Inference(Inference):

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from segmentation.clips.dataset import ClipDataset
 from segmentation.clips.decode import decoded
-from segmentation.clips.maker import Sample, maker_on
-from segmentation.clips.order import Shuffle, dice, order
+from segmentation.clips.maker import ClipInProgress, Sample, maker_on
+from segmentation.clips.order import Shuffle, draw, order
 from segmentation.clips.output import Chain, Draw, Output, Window
 from segmentation.errors import ConfigError, InputError
 from segmentation.frames import Array
@@ -175,15 +175,16 @@ class ClipLoader:
     def _made(self, clips: tuple[int, ...], epoch: int) -> dict[int, Sample | InputError]:
         dataset = self.dataset
         index = dataset.videos[dataset.video[clips[0]]]
-        numbers = {clip: dataset.numbers(clip) for clip in clips}
         made = {clip: self._maker.begin(index, self._draw(clip, epoch), dataset.length) for clip in clips}
-        wanted = sorted({number for clip in clips for number in numbers[clip]})
+        wanting: dict[int, list[ClipInProgress[Any]]] = {}  # by the number of the frame
+        for clip in clips:
+            for number in dataset.numbers(clip):
+                wanting.setdefault(number, []).append(made[clip])
         error: InputError | None = None
         try:
-            for number, frame in self._maker.frames(index, wanted):
-                for clip in clips:
-                    if number in numbers[clip]:
-                        made[clip].add(frame)
+            for number, frame in self._maker.frames(index, sorted(wanting)):
+                for clip_in_progress in wanting[number]:
+                    clip_in_progress.add(frame)
         except InputError as exc:
             error = exc.with_traceback(None)  # which holds this frame, and so the memory of the clips
         if error is not None and len(clips) > 1:  # some of them may be whole
@@ -250,8 +251,7 @@ class ClipLoader:
         return batch
 
     def _draw(self, clip: int, epoch: int) -> Draw:
-        across, down, flip = dice(self._seed, "draw", epoch, clip).random(3)
-        return Draw(across, down, flip < 0.5)
+        return draw(self._seed, epoch, clip)
 
     def _order(self, epoch: int) -> tuple[list[int], list[tuple[int, ...]]]:
         return order(self.dataset, self._shuffle, self._window, self._seed, epoch, self._rank, self._world)

@@ -115,12 +115,22 @@ def _packets(
     container: InputContainer, stream: VideoStream, index: VideoIndex, number: int, *, seek: bool
 ) -> Iterator[Packet[VideoStream]] | None:
     """Returns the packets from the keyframe before a frame on; `None` if none of them is that keyframe."""
-    key = index.keys[number]
-    if seek:
+    key, place = int(index.keys[number]), int(index.seeks[number])
+    if not seek:
+        return _since(container, stream, key)
+    # FFmpeg looks for pts in MP4, and would go on to the keyframe before for a dts. What it finds in TS are dts.
+    for time in (key, place) if "mp4" in container.format.name else (place,):
         try:
-            container.seek(int(index.seeks[number]), stream=stream)
+            container.seek(time, stream=stream)
         except av.error.FFmpegError:
-            return None
+            continue
+        if (packets := _since(container, stream, key)) is not None:
+            return packets
+    return None
+
+
+def _since(container: InputContainer, stream: VideoStream, key: int) -> Iterator[Packet[VideoStream]] | None:
+    """Returns the packets that are left from the keyframe with the pts `key` on; `None` if it does not come."""
     packets = (packet for packet in container.demux(stream) if packet.size)
     first = next(
         (packet for packet in packets if packet.is_keyframe and packet.pts is not None and packet.pts >= key), None

@@ -6,7 +6,8 @@ Clips of 16 frames of 1920x1080 become 224x224 RGB. Loaders take turns; each dec
 random order, with a thread for each core. Each picture that they bring is first compared with all frames that FFmpeg
 decodes from the beginning: the nearest must be the wanted one, so the videos have to move. decord and torchcodec are
 measured where they are installed. Before a cold run, the kernel is asked to drop the files from its page cache. CPU
-seconds, for 1,000 frames, are those of the process with all threads.
+seconds, for 1,000 frames, are those of the process with all threads. Two videos of 128 frames are six runs of "pool",
+fewer than a GPU has engines: `--times 4` has each video four times in the dataset.
 """
 
 import argparse
@@ -138,7 +139,7 @@ def frames_of(video: Path) -> Pictures:
 
 
 def measure_all(
-    sources: list[str], frames: int, repeats: int, peers: dict[str, Load], device: str
+    sources: list[str], frames: int, times: int, repeats: int, peers: dict[str, Load], device: str
 ) -> Iterator[tuple[str, Any]]:
     """Yields the results of each kind of video, and of pictures."""
     for name, (codec, distance) in VIDEOS.items():
@@ -148,14 +149,16 @@ def measure_all(
                 make_clip(source, frames, (1920, 1080), Path(folder), codec=codec, rate=30, gop=distance)
                 for source in sources
             ]
-            dataset, true = ClipDataset(videos, length=LENGTH), list(map(frames_of, videos))
+            true = list(map(frames_of, videos)) * times
+            videos *= times
+            dataset = ClipDataset(videos, length=LENGTH)
             loaders = {f"ours, {shuffle}": (videos, ours(dataset, shuffle, device)) for shuffle in ("pool", "full")}
             if dataset.videos[0].spare.any():
                 loaders["ours, full, all pictures"] = videos, ours(without_leaving_out(videos), "full", device)
             loaders |= {peer: (videos, theirs(dataset, videos, load)) for peer, load in peers.items()}
             yield name, measured(loaders, dataset, true, repeats)
             if name.startswith("h264, keyframes"):
-                made = [pictures_of(video) for video in videos]
+                made = [pictures_of(video) for video in videos[: len(sources)]] * times
                 loaders = {}
                 for kind, (_, load) in made[0].items():
                     paths = [of_one[kind][0] for of_one in made]
@@ -167,6 +170,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("videos", nargs="+")
     parser.add_argument("--frames", type=int, default=128, help="of each video")
+    parser.add_argument("--times", type=int, default=1, help="that the dataset has each video")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
         "--device", default="cpu", help="ours: cpu, cuda or cuda:N (%(default)s); others stay on the CPU"
@@ -176,11 +180,13 @@ def main() -> None:
     peers = of_videos()
     about = circumstances(f"benchmarks/{Path(__file__).name}", sys.argv[1:])
     about["versions"] |= {peer: metadata.version(peer) for peer in ("decord", "torchcodec") if peer in peers}
-    about |= {"clip": [LENGTH, SIDE, SIDE], "frames": options.frames, "device": options.device}
+    about |= {"clip": [LENGTH, SIDE, SIDE], "frames": options.frames, "times": options.times, "device": options.device}
     if options.device != "cpu":
         about["hardware"]["gpu"] = importlib.import_module("torch").cuda.get_device_name(options.device)
     results: dict[str, Any] = {}
-    for name, found in measure_all(options.videos, options.frames, options.repeats, peers, options.device):
+    for name, found in measure_all(
+        options.videos, options.frames, options.times, options.repeats, peers, options.device
+    ):
         results[name] = found | {"load": os.getloadavg()[0]}
         options.output.write_text(json.dumps(about | {"results": results}, indent=2) + "\n")
 

@@ -2,12 +2,13 @@
 
 All sessions of NVDEC, the kernels and the memory of clips belong to one stream. Work on it happens in the order in
 which threads queue it. So a surface is read before its session overwrites it, and freed memory is written to again only
-when all earlier work is over. A batch belongs to the stream of the thread that takes it, see `CudaMaker.batch`.
+when all earlier work is over. The stream of the thread that takes a batch waits for it, see `CudaMaker.batch`.
+
+Each call of a library that releases the GIL waits for it again, among all the threads that decode. So there are few.
 """
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
-import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from segmentation.clips.decode import decoded, needed, opened
 from segmentation.clips.index import VideoIndex
 from segmentation.clips.maker import REMEDY, ClipInProgress, Maker, Sample
+from segmentation.clips.open_videos import OpenVideos
 from segmentation.clips.output import Draw, Output
 from segmentation.clips.sampling import CLIPS, elements, lengths, levels, places, weights
 from segmentation.errors import InputError
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     Packets: TypeAlias = Iterator[VideoPacket]
 
 _LEAST_WORKERS = 2  # a single session leaves its engine idle between frames
-_MOST_COPIES = 16  # outputs of batches that a program may have asked for before its stream has any of them
+_MOST_UNREAD = 16  # arrays of batches that a program may take while its stream is still busy with the first of them
 
 
 class CudaMaker(Maker[Surface]):
@@ -54,7 +56,8 @@ class CudaMaker(Maker[Surface]):
         self._sessions = NvdecSessionPool()
         self._kernels: dict[tuple[PixelFormat, int], Kernels] = {}  # by layout and quarter turns
         self._weights: dict[tuple[int, int], torch.Tensor] = {}  # see `sampling.weights`
-        self._copies: deque[torch.cuda.Event] = deque()  # of clips into batches, which may not be over
+        self._reads: deque[torch.cuda.Event] = deque()  # of the arrays before, at each array that was handed over
+        self._videos = OpenVideos()
         damage_log()  # takes over the library's log, which two threads must not do at once
         with ThreadPoolExecutor(1) as pool:  # else the caller's current device would be another one from here on
             self.gpu, self.outputs = pool.submit(_prepared, outputs, index).result()
@@ -87,38 +90,26 @@ class CudaMaker(Maker[Surface]):
             return torch.from_numpy(masks).to(self.gpu.device)
 
     def batch(self, clips: Sequence[torch.Tensor], output: Output | None) -> torch.Tensor:
-        """See `Maker.batch`. The clips are copied on the calling thread's current stream, to which the batch belongs.
+        """See `Maker.batch`. The batch is for the current stream of the calling thread.
 
-        So the batch is a tensor like any that this thread makes. That stream waits for the clips, and their memory is
-        used again only when the copies are over.
+        That stream waits for it, and its memory is used again only when it is freed and that stream has read it.
         """
         shape = (len(clips), *clips[0].shape)
         axes = tuple(range(len(shape))) if output is None else output.axes
-        stream = self._reading_stream()
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(self.gpu.stream):
             made = torch.empty([shape[axis] for axis in axes], dtype=clips[0].dtype, device=self.gpu.device)
-            plain = made.permute([axes.index(axis) for axis in range(len(axes))])
-            for row, clip in zip(plain, clips, strict=True):
-                row.copy_(clip)
-            self._keep(clips, stream)
+            torch.stack(list(clips), out=made.permute([axes.index(axis) for axis in range(len(axes))]))
+        self._hand_over(made)
         return made
 
-    def _reading_stream(self) -> torch.cuda.Stream:
-        """Returns the current stream of the calling thread, which waits from now on for all clips that are made.
-
-        The thread itself waits if it is far ahead of its stream: clips keep their memory until they are copied.
-        """
-        while len(self._copies) >= _MOST_COPIES:
-            self._copies.popleft().synchronize()
+    def _hand_over(self, made: torch.Tensor) -> None:
+        """Gives an array to the current stream of the calling thread, which waits if it is far ahead of its stream."""
+        while len(self._reads) >= _MOST_UNREAD:
+            self._reads.popleft().synchronize()
         stream = torch.cuda.current_stream(self.gpu.device)
+        self._reads.append(stream.record_event(torch.cuda.Event(blocking=True)))
         stream.wait_stream(self.gpu.stream)
-        return stream
-
-    def _keep(self, clips: Sequence[torch.Tensor], stream: torch.cuda.Stream) -> None:
-        """Keeps the memory of clips from being used again until what is queued on a stream is over."""
-        for clip in clips:
-            clip.record_stream(stream)
-        self._copies.append(stream.record_event(torch.cuda.Event(blocking=True)))
+        made.record_stream(stream)
 
     def weights(self, length: int, after: int) -> torch.Tensor:
         """Returns a table of `sampling.weights` on the GPU."""
@@ -138,7 +129,7 @@ class CudaMaker(Maker[Surface]):
     def _decoded(self, index: VideoIndex, numbers: Sequence[int]) -> Iterator[tuple[int, Surface]]:
         """Yields the surfaces in order. Raises `InputError` if one of them does not come out."""
         assert index.coding is not None
-        with opened(index, numbers[0]) as (stream, packets):
+        with opened(index, numbers[0], self._videos.lent) as (stream, packets):
             about = (index.coding.codec, *index.stored, index.coding.pix_fmt, stream.codec_context.extradata)
             wanted = StreamFormat(self.gpu.index, *about)
             session = self._sessions.take(wanted) or NvdecSession(wanted, self.gpu, remedy=REMEDY)
@@ -205,12 +196,20 @@ def _surfaces(
 
 class _CudaClip(ClipInProgress[Surface]):
     def __init__(self, maker: CudaMaker, index: VideoIndex, draw: Draw, length: int) -> None:
-        self._parts = {name: _Part(maker, index, draw, length, *made) for name, made in maker.outputs.items()}
+        assert index.coding is not None
+        layout = FORMATS[index.coding.pix_fmt.replace("yuvj", "yuv")]
+        self._path, (width, height) = index.path, index.stored
+        self._shape = (height * 3 // 2 if layout.shift_y else height * 3, width)  # of a surface
+        self._parts = {name: _Part(maker, index, layout, draw, length, *made) for name, made in maker.outputs.items()}
         self._count = 0
 
     def add(self, frame: Surface) -> None:
+        """See `ClipInProgress.add`. Raises `InputError` if the video's size has changed."""
+        if tuple(frame.shape[:2]) != self._shape:
+            raise InputError(f"{self._path}: the picture's size changes on the way; {REMEDY}")
+        address, pitch = frame.GetPtrToPlane(0), frame.strides[0]
         for part in self._parts.values():
-            part.make(frame, self._count)
+            part.make(address, pitch, self._count)
         self._count += 1
 
     def sample(self) -> Sample:
@@ -218,42 +217,38 @@ class _CudaClip(ClipInProgress[Surface]):
 
 
 class _Part:
-    """One output of a clip: `clip` (T, 3, H, W), and all that the kernel is told but the surface."""
+    """One output of a clip: `clip` (T, 3, H, W), and the kernel that makes its frames."""
 
     def __init__(
-        self, maker: CudaMaker, index: VideoIndex, draw: Draw, length: int, output: Output, numbers: torch.Tensor
+        self,
+        maker: CudaMaker,
+        index: VideoIndex,
+        layout: PixelFormat,
+        draw: Draw,
+        length: int,
+        output: Output,
+        numbers: torch.Tensor,
     ) -> None:
         """`numbers` is `sampling.elements` of the output, as bytes."""
         assert index.coding is not None
-        self._index, self._layout = index, FORMATS[index.coding.pix_fmt.replace("yuvj", "yuv")]
-        self._kernels = maker.kernels(self._layout, index.rotation // 90)
-        self._window = output.window(index.size, draw, index.rotation).stored(index.size, index.rotation)
+        self._window = window = output.window(index.size, draw, index.rotation).stored(index.size, index.rotation)
+        self._layout, self._rows = layout, index.stored[1]
         height, width = output.size or index.size
         self.clip = maker.gpu.empty((length, 3, height, width), getattr(torch, output.dtype))
         columns, rows = (height, width) if index.rotation % 180 else (width, height)  # as stored
-        self._size = (columns, rows)
-        samples = lengths(self._window, self._layout)
-        tables = [maker.weights(*along) for along in zip(samples, (columns, rows, columns, rows), strict=True)]
-        self._told = (
+        along = zip(lengths(window, layout), (columns, rows, columns, rows), strict=True)
+        tables = [maker.weights(before, after) for before, after in along]
+        nowhere, zero = np.uint64(0), np.int64(0)  # given anew for each frame
+        self._queue = maker.kernels(layout, index.rotation // 90).prepared(
+            *("clip_sample", (columns, rows, 1), nowhere, nowhere, nowhere, zero, 0 if layout.bits == 8 else 6),
             *(argument for table in tables for argument in (table, table.shape[1] - 1)),
-            columns,
-            rows,
-            int(self._window.mirrored),
-            *levels(output, index.coding.color, self._layout.bits).ravel(),
-            numbers,
-            self.clip.element_size(),
-            self.clip.view(torch.uint8),
+            *(columns, rows, int(window.mirrored), *levels(output.color, index.coding.color, layout.bits).ravel()),
+            *(numbers, self.clip.element_size(), self.clip.view(torch.uint8), zero),
         )
+        self._length = 3 * height * width  # elements of a frame
 
-    def make(self, surface: Surface, place: int) -> None:
-        """Queues the kernel for frame `place` of the clip. Raises `InputError` if the video's size has changed."""
-        width, height = self._index.stored
-        pitch, layout = surface.strides[0], self._layout
-        if tuple(surface.shape[:2]) != (height * 3 // 2 if layout.shift_y else height * 3, width):
-            raise InputError(f"{self._index.path}: the picture's size changes on the way; {REMEDY}")
-        first = surface.GetPtrToPlane(0)
-        begins = places(self._window, pitch, height, layout)
-        planes = [np.uint64(first + begin * layout.dtype().itemsize) for begin in begins]
-        shift = 0 if layout.bits == 8 else 6
-        behind = np.int64(place * math.prod(self.clip.shape[1:]))
-        self._kernels("clip_sample", (*self._size, 1), *planes, np.int64(pitch), shift, *self._told, behind)
+    def make(self, address: int, pitch: int, place: int) -> None:
+        """Queues the kernel for frame `place` of the clip, from a surface at an address, with `pitch` samples a row."""
+        bytes_each = 1 if self._layout.bits == 8 else 2
+        y, u, v = (address + bytes_each * begin for begin in places(self._window, pitch, self._rows, self._layout))
+        self._queue(y=y, u=u, v=v, pitch=pitch, first=place * self._length)

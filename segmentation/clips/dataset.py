@@ -111,7 +111,7 @@ class ClipDataset:
         """Decodes a clip. Raises `InputError` if it is damaged."""
         index, numbers = self.videos[self.video[number]], self.numbers(number)
         frames = tuple(frame for _, frame in decoded(index, numbers))
-        return Clip(index.path, numbers, tuple(index.seconds[list(numbers)].tolist()), frames)
+        return Clip(index.path, numbers, tuple(self.seconds(number).tolist()), frames)
 
     def numbers(self, clip: int) -> tuple[int, ...]:
         """Returns the numbers of a clip's frames in its video."""
@@ -128,7 +128,8 @@ class ClipDataset:
 
     def seconds(self, clip: int) -> NDArray[np.float64]:
         """Returns the times (T,) of a clip's frames."""
-        return np.asarray(self.videos[self.video[clip]].seconds[list(self.numbers(clip))])
+        index = self.videos[self.video[clip]]
+        return np.asarray(index.pts[list(self.numbers(clip))] * float(index.time_base), np.float64)
 
     def _count(self, index: VideoIndex) -> int:
         return max(0, (len(index) - self.span) // self.step + 1)

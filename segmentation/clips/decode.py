@@ -2,8 +2,8 @@
 
 from __future__ import annotations  # PyAV's types are generic for type checkers only
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import chain
 
 import av.error
@@ -77,11 +77,12 @@ def needed(
     Pictures that are not wanted, and to which no other refers, are left out, and so is all behind the last packet that
     is wanted: a decoder puts out its frames when it is emptied.
     """
-    left = {int(index.pts[number]) for number in numbers}
+    left, spare = set(index.pts[list(numbers)].tolist()), index.spares(numbers)
     for packet in packets:
-        if packet.pts in left and not packet.is_discard and not is_hidden(codec, packet):
-            left.discard(packet.pts)
-        elif index.spares(packet.pts):
+        pts = packet.pts
+        if pts in left and not packet.is_discard and not is_hidden(codec, packet):
+            left.discard(pts)
+        elif pts in spare:
             continue
         yield packet
         if not left:
@@ -89,13 +90,16 @@ def needed(
 
 
 @contextmanager
-def opened(index: VideoIndex, number: int) -> Iterator[tuple[VideoStream, Iterator[Packet[VideoStream]]]]:
+def opened(
+    index: VideoIndex, number: int, lend: Callable[[str], AbstractContextManager[InputContainer]] = open_input
+) -> Iterator[tuple[VideoStream, Iterator[Packet[VideoStream]]]]:
     """Opens a video, with its packets from the keyframe before a frame on; from the beginning where frames are counted.
 
-    Raises `InputError` if the keyframe is not there.
+    `lend` gives a container that is open already, for callers that only read packets. Raises `InputError` if the
+    keyframe is not there.
     """
-    for seek in (True, False):  # all packets before are read where seeking does not lead there
-        with open_input(index.path) as container:
+    for lent, seek in ((lend, True), (open_input, False)):  # all packets before are read where seeking leads elsewhere
+        with lent(index.path) as container:
             stream = container.streams[index.stream]
             assert isinstance(stream, VideoStream)
             stream.codec_context.thread_count = 1  # several clips are decoded at once
@@ -111,12 +115,22 @@ def _packets(
     container: InputContainer, stream: VideoStream, index: VideoIndex, number: int, *, seek: bool
 ) -> Iterator[Packet[VideoStream]] | None:
     """Returns the packets from the keyframe before a frame on; `None` if none of them is that keyframe."""
-    key = index.keys[number]
-    if seek:
+    key, place = int(index.keys[number]), int(index.seeks[number])
+    if not seek:
+        return _since(container, stream, key)
+    # FFmpeg looks for pts in MP4, and would go on to the keyframe before for a dts. What it finds in TS are dts.
+    for time in (key, place) if "mp4" in container.format.name else (place,):
         try:
-            container.seek(int(index.seeks[number]), stream=stream)
+            container.seek(time, stream=stream)
         except av.error.FFmpegError:
-            return None
+            continue
+        if (packets := _since(container, stream, key)) is not None:
+            return packets
+    return None
+
+
+def _since(container: InputContainer, stream: VideoStream, key: int) -> Iterator[Packet[VideoStream]] | None:
+    """Returns the packets that are left from the keyframe with the pts `key` on; `None` if it does not come."""
     packets = (packet for packet in container.demux(stream) if packet.size)
     first = next(
         (packet for packet in packets if packet.is_keyframe and packet.pts is not None and packet.pts >= key), None

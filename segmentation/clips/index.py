@@ -7,6 +7,7 @@ import io
 import logging
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -30,6 +31,7 @@ from segmentation.stages.decode.packet_index import PacketTimes, by_packets
 log = logging.getLogger(__name__)
 
 _NUMBERED = re.compile(r"(.*?)(\d+)\.png")
+_REORDERED = 16  # pictures that a decoder holds back at most, to show others first
 _VERSION = 3  # of the files in the cache
 
 
@@ -71,12 +73,11 @@ class VideoIndex:
         """Width and height of the pictures as they are stored, which may not be upright."""
         return self.size if self.rotation % 180 else self.size[::-1]
 
-    def spares(self, pts: int | None) -> bool:
-        """Returns whether a decoder can do without the picture that is shown at `pts`."""
-        if pts is None:
-            return False
-        number = int(np.searchsorted(self.pts, pts))
-        return number < len(self.pts) and bool(self.pts[number] == pts and self.spare[number])
+    def spares(self, numbers: Sequence[int]) -> frozenset[int]:
+        """Returns the pts of the pictures on the way to these rising `numbers` that a decoder can do without."""
+        begin, end = np.searchsorted(self.pts, (self.keys[numbers[0]], self.pts[numbers[-1]]))
+        near = slice(max(0, begin - _REORDERED), end + 1 + _REORDERED)
+        return frozenset(self.pts[near][self.spare[near]].tolist())
 
     @property
     def seconds(self) -> NDArray[np.float64]:

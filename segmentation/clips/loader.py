@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from segmentation.clips.dataset import ClipDataset
 from segmentation.clips.decode import decoded
-from segmentation.clips.maker import Sample, maker_on
-from segmentation.clips.order import Shuffle, dice, order
+from segmentation.clips.maker import ClipInProgress, Sample, maker_on
+from segmentation.clips.order import Shuffle, draw, order
 from segmentation.clips.output import Chain, Draw, Output, Window
 from segmentation.errors import ConfigError, InputError
 from segmentation.frames import Array
@@ -23,6 +23,7 @@ from segmentation.frames import Array
 log = logging.getLogger(__name__)
 
 MASKS = "masks"
+_AHEAD = 3  # batches, at least, unless the program says otherwise
 
 
 class Batch(dict[str, Array]):
@@ -66,7 +67,7 @@ class ClipLoader:
         rank: int = 0,
         world: int = 1,
         drop_last: bool = True,
-        ahead: int = 3,
+        ahead: int | None = None,
         workers: int | None = None,
         on_error: Literal["raise", "skip", "repeat"] = "raise",
         device: str = "cpu",
@@ -75,8 +76,8 @@ class ClipLoader:
 
         `shuffle`: "full" draws from all clips, which decodes each from its keyframe on; "pool" draws from clips of
         `window` runs of neighbors, which are decoded together and held; False keeps the dataset's order. `ahead`
-        batches are decoded ahead by `workers` threads, by default one for each core, or for each engine of the GPU's
-        NVDEC. `rank` gets its part of `world`.
+        batches are decoded ahead, by default 3, or as many as have a run for each thread. The `workers` are threads, by
+        default one for each core, or for each engine of the GPU's NVDEC. `rank` gets its part of `world`.
 
         `on_error`: what becomes of a clip that can't be decoded: "skip" leaves it out of its batch, "repeat" takes
         another clip of the batch in its place. Both warn, and count it in `damaged`. Without a whole clip, a batch is
@@ -95,7 +96,7 @@ class ClipLoader:
         self._place = _Place()
         self.damaged: dict[int, str] = {}  # clips that could not be decoded, with the reason
         for name, value, least in (
-            ("batch_size", batch_size, 1), ("window", window, 1), ("ahead", ahead, 0), ("world", world, 1),
+            ("batch_size", batch_size, 1), ("window", window, 1), ("ahead", ahead or 0, 0), ("world", world, 1),
             ("seed", seed, 0), ("workers", workers or 1, 1),
         ):  # fmt: skip
             if value < least:
@@ -147,12 +148,14 @@ class ClipLoader:
         epoch, begin = self._place.epoch, self._place.batch
         clips, runs = self._order(epoch)
         size = self.batch_size
+        busy = -(-self._workers * max(map(len, runs)) // size)  # batches with a run for each thread
+        ahead = max(_AHEAD, busy) if self._ahead is None else self._ahead
         batches = [clips[at : at + size] for at in range(0, len(clips), size)][: len(self)]
         with ThreadPoolExecutor(self._workers, "clips") as pool:
             samples = _Samples(self, epoch, pool, runs, [clip for batch in batches[begin:] for clip in batch])
             try:
                 for number, batch in enumerate(batches[begin:], begin):
-                    samples.begin((number - begin + 1 + self._ahead) * size)
+                    samples.begin((number - begin + 1 + ahead) * size)
                     made = self._batch(batch, samples)
                     self._place = _Place(epoch, number + 1)
                     if made is not None:
@@ -175,15 +178,16 @@ class ClipLoader:
     def _made(self, clips: tuple[int, ...], epoch: int) -> dict[int, Sample | InputError]:
         dataset = self.dataset
         index = dataset.videos[dataset.video[clips[0]]]
-        numbers = {clip: dataset.numbers(clip) for clip in clips}
         made = {clip: self._maker.begin(index, self._draw(clip, epoch), dataset.length) for clip in clips}
-        wanted = sorted({number for clip in clips for number in numbers[clip]})
+        wanting: dict[int, list[ClipInProgress[Any]]] = {}  # by the number of the frame
+        for clip in clips:
+            for number in dataset.numbers(clip):
+                wanting.setdefault(number, []).append(made[clip])
         error: InputError | None = None
         try:
-            for number, frame in self._maker.frames(index, wanted):
-                for clip in clips:
-                    if number in numbers[clip]:
-                        made[clip].add(frame)
+            for number, frame in self._maker.frames(index, sorted(wanting)):
+                for clip_in_progress in wanting[number]:
+                    clip_in_progress.add(frame)
         except InputError as exc:
             error = exc.with_traceback(None)  # which holds this frame, and so the memory of the clips
         if error is not None and len(clips) > 1:  # some of them may be whole
@@ -250,8 +254,7 @@ class ClipLoader:
         return batch
 
     def _draw(self, clip: int, epoch: int) -> Draw:
-        across, down, flip = dice(self._seed, "draw", epoch, clip).random(3)
-        return Draw(across, down, flip < 0.5)
+        return draw(self._seed, epoch, clip)
 
     def _order(self, epoch: int) -> tuple[list[int], list[tuple[int, ...]]]:
         return order(self.dataset, self._shuffle, self._window, self._seed, epoch, self._rank, self._world)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from heapq import heappop, heappush
 from typing import Literal
 
 import numpy as np
 
 from segmentation.clips.dataset import ClipDataset
+from segmentation.clips.output import Draw
 
 Shuffle = Literal["pool", "full"] | bool
 
@@ -50,6 +52,13 @@ def order(
 def dice(seed: int, purpose: Literal["order", "pool", "draw"], *about: int) -> np.random.Generator:
     """Returns a generator of its own for each purpose: those of a list and of the list with a 0 behind are the same."""
     return np.random.default_rng([("order", "pool", "draw").index(purpose) + 1, seed, *about])
+
+
+@lru_cache(4096)  # a generator takes long to make, and each clip's is asked for again when its batch is handed out
+def draw(seed: int, epoch: int, clip: int) -> Draw:
+    """Returns what chance decides of a clip in an epoch."""
+    across, down, flip = dice(seed, "draw", epoch, clip).random(3).tolist()
+    return Draw(across, down, flip < 0.5)
 
 
 def _shared(drawn: list[tuple[int, ...]], world: int) -> list[list[tuple[int, ...]]]:

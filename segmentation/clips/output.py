@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -100,11 +101,7 @@ class Output:
         mirrored = self.flip and draw.flip
         if self.crop is None or self.size is None:
             return Window(0, 0, height, width, mirrored)
-        if self.scale is None:
-            ratio = min(Fraction(height, self.size[0]), Fraction(width, self.size[1]))
-        else:
-            ratio = Fraction(min(height, width), self.scale)
-        rows, columns = (max(1, round(side * ratio)) for side in self.size)
+        rows, columns = _covered(size, (self.size[0], self.size[1]), self.scale)
         down, across = (draw.down, draw.across) if self.crop == "random" else (0.5, 0.5)
         drawn = Window(round((height - rows) * down), round((width - columns) * across), rows, columns, mirrored)
         stored = drawn.stored(size, rotation)
@@ -130,6 +127,16 @@ class Output:
     def batch(self, clips: list[NDArray[np.generic]]) -> NDArray[np.generic]:
         """Returns clips (T, C, H, W) as one array of the output's layout."""
         return np.ascontiguousarray(np.stack(clips).transpose(self.axes))
+
+
+@cache
+def _covered(size: tuple[int, int], target: tuple[int, int], scale: int | None) -> tuple[int, int]:
+    """Returns how many rows and columns of a picture of `size` become a crop of `target`, see `Output`."""
+    if scale is None:
+        ratio = min(Fraction(size[0], target[0]), Fraction(size[1], target[1]))
+    else:
+        ratio = Fraction(min(size), scale)
+    return max(1, round(target[0] * ratio)), max(1, round(target[1] * ratio))
 
 
 class Chain:

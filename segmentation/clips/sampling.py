@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,9 +45,10 @@ def weights(length: int, after: int) -> Table:
     return table(means(length, after) if after < length else bilinear(length, after))
 
 
-def levels(output: Output, color: Color, bits: int) -> NDArray[np.float32]:
-    """Returns the matrix (3, 4) from (Y, U, V, 1), in levels of `bits`, to the output's channels from 0 to 1."""
-    if output.color == "rgb":
+@cache
+def levels(space: Literal["rgb", "ycbcr"], color: Color, bits: int) -> NDArray[np.float32]:
+    """Returns the matrix (3, 4) from (Y, U, V, 1), in levels of `bits`, to an output's channels from 0 to 1."""
+    if space == "rgb":
         return color.yuv_to_rgb(bits).astype(np.float32)
     scale = 1 / (255 << bits - 8)
     return np.hstack([np.eye(3) * scale, np.zeros((3, 1))]).astype(np.float32)

@@ -1,6 +1,7 @@
 """Compiles and launches the project's own CUDA kernels, in files ending with .cu. Compiling needs no GPU."""
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from cuda.core.utils import FileStreamProgramCache
 from segmentation.cache import engine_folder
 from segmentation.frames import PixelFormat
 from segmentation.gpu import driver
-from segmentation.gpu.signatures import Argument, Signature, signatures_of
+from segmentation.gpu.signatures import Argument, Packer, Signature, signatures_of
 
 _PACKAGE = Path(__file__).parents[1]
 _COMMON = "gpu/common.cu"
@@ -67,16 +68,29 @@ class Kernels:
         for arguments that don't fit the kernel's parameters.
         """
         kernel = self._loaded.get(name) or self._load(name)
-        width, height, count = size
-        grid = (-(-width // THREADS[0]), -(-height // THREADS[1]), count)
         packed = kernel.signature.pack(arguments)
-        driver.launch(kernel.handle, grid, THREADS, packed, kernel.size, self._stream, name)
+        driver.launch(kernel.handle, _grid(size), THREADS, packed, kernel.size, self._stream, name)
+
+    def prepared(self, name: str, size: tuple[int, int, int], *arguments: Argument) -> Callable[..., None]:
+        """Returns a function that queues a kernel again and again. Its keywords change arguments, see `Packer`."""
+        kernel = self._loaded.get(name) or self._load(name)
+        packer, grid = Packer(kernel.signature, arguments), _grid(size)
+
+        def queue(**changed: int) -> None:
+            driver.launch(kernel.handle, grid, THREADS, packer(**changed), kernel.size, self._stream, name)
+
+        return queue
 
     def _load(self, name: str) -> _Kernel:
         signature = self._signatures[name]
         size = ctypes.pointer(ctypes.c_size_t(signature.form.size))
         kernel = _Kernel(int(self._program.get_kernel(name).handle), signature, size)
         return self._loaded.setdefault(name, kernel)
+
+
+def _grid(size: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Returns how many blocks of `THREADS` cover so many threads."""
+    return -(-size[0] // THREADS[0]), -(-size[1] // THREADS[1]), size[2]
 
 
 @cache

@@ -336,6 +336,36 @@ def test_sessions_are_kept_and_end_with_the_loader(host: Any, dataset: ClipDatas
     assert Session.alive == alive
 
 
+def test_videos_stay_open_until_the_loader_ends(host: Any, dataset: ClipDataset, videos: Path) -> None:
+    def open_files() -> int:
+        links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+        return sum(str(link.readlink()).startswith(str(videos)) for link in links)
+
+    gc.collect()
+    assert open_files() == 0
+    loader = ClipLoader(dataset, 8, outputs=TWO, workers=2, device="cuda")
+    for _ in range(2):
+        list(loader)
+    assert len(CODECS) <= open_files() <= 2 * len(CODECS)
+    del loader
+    gc.collect()
+    assert open_files() == 0
+
+
+def test_a_video_that_is_replaced_on_the_way(host: Any, tmp_path: Path) -> None:
+    """Its keyframes are elsewhere now. What FFmpeg says of it counts, as on the CPU."""
+    path = numbered(tmp_path / "a.mp4", 48, options={"g": "8", "bf": "0"}, size=(192, 160))
+    dataset = ClipDataset(path, length=LENGTH)
+    gpu, cpu = (
+        ClipLoader(dataset, 2, outputs=TWO, shuffle="full", on_error="skip", device=device)
+        for device in ("cuda", "cpu")
+    )
+    alike(list(gpu), list(cpu), TWO)
+    numbered(tmp_path / "b.mp4", 40, options={"g": "12", "bf": "0"}, size=(192, 160)).replace(path)
+    alike(list(gpu), list(cpu), TWO)
+    assert gpu.damaged == cpu.damaged and 0 < len(gpu.damaged) < len(dataset)
+
+
 def test_a_session_that_failed_serves_no_other_clip(host: Any, videos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may hold frames, which would come out as those of the next clip. FFmpeg finds no fault in them."""
     dataset = ClipDataset(videos / "a.mp4", length=8)

@@ -4,7 +4,7 @@ import hashlib
 import os
 import random
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from segmentation.clips import decode, index
 from segmentation.clips.decode import decoded
 from segmentation.clips.index import index_of
 from segmentation.errors import InputError
-from segmentation.media.input import probe
+from segmentation.media.input import open_input, probe
 
 OPEN = {"x264-params": "open-gop=1:keyint=12:min-keyint=12:scenecut=0:bframes=3"}
 MADE = {
@@ -227,3 +227,31 @@ def test_damage_of_masks_that_ffmpeg_conceals_is_an_error(tmp_path: Path) -> Non
     with pytest.raises(InputError, match="frame 5 can't be decoded"):
         list(decoded(found, range(10), checksums=True))
     assert [number for number, _ in decoded(found, [0, 4], checksums=True)] == [0, 4]
+
+
+class Counting:
+    """A container that counts the packets that are read."""
+
+    def __init__(self, path: str) -> None:
+        self._container, self.read = open_input(path), 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._container, name)
+
+    def demux(self, stream: Any) -> Iterator[Any]:
+        for packet in self._container.demux(stream):
+            self.read += 1
+            yield packet
+
+
+@pytest.mark.parametrize("container", ["mp4", "mov", "ts", "mkv"])
+@pytest.mark.parametrize("name", ["closed.mp4", "hevc.mp4", "uneven.mp4"])
+def test_seeking_leads_to_the_keyframe_itself(tmp_path: Path, name: str, container: str) -> None:
+    """By a time of the other kind it would lead to the keyframe before, and twice as many packets would be read."""
+    codec, options, times = MADE[name]
+    found = index_of(str(numbered(tmp_path / f"a.{container}", 40, codec, options, times=times)))
+    assert len(set(found.keys.tolist())) > 2
+    for number in range(0, 40, 6):
+        counting = Counting(found.path)
+        with decode.opened(found, number, lambda _, lent=counting: nullcontext(lent)):  # type: ignore[misc]
+            assert counting.read == 1

@@ -41,6 +41,6 @@ def test_numbers_are_those_of_the_output() -> None:
     table = elements(output)
     assert table.shape == (3, 256) and table.dtype == np.float16
     assert np.allclose(table[1], (np.arange(256) / 255 - 0.2) / 0.6, atol=2e-3)
-    white = levels(Output(), Color(matrix=1, range=LIMITED), 10) @ [940, 512, 512, 1]
+    white = levels("rgb", Color(matrix=1, range=LIMITED), 10) @ [940, 512, 512, 1]
     assert np.allclose(white, 1, atol=1e-5)
-    assert np.allclose(levels(Output(color="ycbcr"), Color(), 10) @ [1020, 512, 4, 1], [1, 512 / 1020, 4 / 1020])
+    assert np.allclose(levels("ycbcr", Color(), 10) @ [1020, 512, 4, 1], [1, 512 / 1020, 4 / 1020])

@@ -24,9 +24,7 @@ def _module() -> Any:
     class HostCudaMaker(cuda.CudaMaker):  # type: ignore[misc,name-defined]
         """Hands its clips over without streams."""
 
-        def _reading_stream(self) -> None: ...
-
-        def _keep(self, clips: list[torch.Tensor], stream: None) -> None: ...
+        def _hand_over(self, made: torch.Tensor) -> None: ...
 
     cuda.Gpu = lambda index, priority: NvdecGpu()
     cuda.CudaMaker = HostCudaMaker

@@ -17,7 +17,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -32,7 +32,7 @@ import torch
 from segmentation.frames import PixelFormat
 from segmentation.gpu import kernels
 from segmentation.gpu.kernels import KernelSource
-from segmentation.gpu.signatures import Argument
+from segmentation.gpu.signatures import Argument, Packer
 
 _BEFORE = """
 #include <algorithm>
@@ -113,6 +113,10 @@ class HostKernels:
             size = (size[0] // kernels.THREADS[0], size[1] // kernels.THREADS[1], size[2])
         assert all(value.is_contiguous() for value in arguments if isinstance(value, torch.Tensor))
         getattr(self._library, f"run_{name}")(*size, self._signatures[name].pack(arguments))
+
+    def prepared(self, name: str, size: tuple[int, int, int], *arguments: Argument) -> Callable[..., None]:
+        packer, run = Packer(self._signatures[name], arguments), getattr(self._library, f"run_{name}")
+        return lambda **changed: run(*size, packer(**changed))
 
 
 class HostGpu:

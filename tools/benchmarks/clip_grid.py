@@ -6,7 +6,8 @@ Batches of 8 random clips of 3 frames, cut and scaled to 540x960. What the first
 of the loader on. Then the loader runs alone: that is the loading time of a batch. Then an iteration also computes for
 1.5 times as long, on a GPU with products of matrices, else by waiting. The overhead is the mean of such an iteration
 less that of one whose batch is there already, each from one synchronization to the next. CPU seconds are those of the
-process, for 1,000 frames.
+process, for 1,000 frames. A dataset has the video several times, so that no epoch ends on the way: the next one
+begins with nothing decoded.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from segmentation.clips import Batch, ClipDataset, ClipLoader, Output
 
 LENGTH, BATCH, CROP = 3, 8, (540, 960)
 SOURCES = {540: (960, 540), 720: (1280, 720), 1080: (1920, 1080), 2160: (3840, 2160)}
+_WARM_UP = 5  # batches
 Work = Callable[[], object]
 
 
@@ -86,7 +88,7 @@ def measured(dataset: ClipDataset, dtype: str, device: str, iterations: int) -> 
     next(source)
     wait()
     first = time.perf_counter() - begin
-    for _ in range(5):  # decoders, kernels and what is decoded ahead
+    for _ in range(_WARM_UP):  # decoders, kernels and what is decoded ahead
         next(source)
     cpu = time.process_time()
     loading = mean(timed(lambda: next(source), iterations, wait))
@@ -145,7 +147,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             size = SOURCES[height]
             video = make_clip(options.video, options.frames, size, Path(folder), rate=30, gop=options.keyframes)
-            dataset = ClipDataset(video, length=LENGTH)
+            clips = (_WARM_UP + 2 * options.iterations + 1) * BATCH
+            dataset = ClipDataset([video] * -(-clips // (options.frames // LENGTH)), length=LENGTH)
             for dtype in ("float32", "float16"):
                 found = measured(dataset, dtype, options.device, options.iterations)
                 results[f"{height}p, {dtype}"] = found

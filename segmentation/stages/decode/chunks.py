@@ -294,10 +294,12 @@ def is_hidden(codec: str, packet: VideoPacket) -> bool:
 
     VP8 and VP9 have such frames in packets of their own (`show_frame`: RFC 6386, 9.1; VP9 bitstream, 6.2 and annex B).
     """
+    if codec not in ("vp8", "vp9"):
+        return False
     data = memoryview(packet)
     if codec == "vp8":
         return not data[0] & 16
-    if codec != "vp9" or data[-1] & 0xE0 == 0xC0:  # a superframe ends with a frame that is shown
+    if data[-1] & 0xE0 == 0xC0:  # a superframe ends with a frame that is shown
         return False
     shift = 0 if data[0] & 0x30 == 0x30 else 1  # profile 3 has one more bit before
     show_existing_frame, show_frame = data[0] >> shift + 2 & 1, data[0] >> shift & 1

@@ -1,0 +1,74 @@
+"""Keeps videos open from one clip to the next: opening one takes longer than reading the packets of a clip."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from av.container import InputContainer
+
+from segmentation.errors import InputError, one_line
+from segmentation.media.input import open_input
+
+_MOST_IDLE = 32  # open files that no thread reads
+
+
+class _File(NamedTuple):
+    """A file as it was at one time. If it is replaced or written to, this changes."""
+
+    path: str
+    device: int
+    inode: int
+    size: int
+    modified: int  # nanoseconds
+
+
+class OpenVideos:
+    """Lends containers to threads that read packets and seek first. Any thread may call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[tuple[_File, InputContainer]] = []  # the least recently used one first
+
+    @contextmanager
+    def lent(self, path: str) -> Iterator[InputContainer]:
+        """Lends a video, open since an earlier loan or opened now, in any state. After an error it is closed.
+
+        A file that has changed since then is opened anew. Raises `InputError` if that fails.
+        """
+        file = _state(path)
+        container = self._take(file) or open_input(path)
+        try:
+            yield container
+        except BaseException:
+            container.close()
+            raise
+        self._give_back(file, container)
+
+    def _take(self, file: _File) -> InputContainer | None:
+        with self._lock:
+            for place in reversed(range(len(self._idle))):
+                if self._idle[place][0] == file:
+                    return self._idle.pop(place)[1]
+        return None
+
+    def _give_back(self, file: _File, container: InputContainer) -> None:
+        """Keeps a container. Closes the one that is idle longest, if too many are open."""
+        with self._lock:
+            self._idle.append((file, container))
+            surplus = self._idle[:-_MOST_IDLE]
+            del self._idle[:-_MOST_IDLE]
+        for _, old in surplus:
+            old.close()
+
+
+def _state(path: str) -> _File:
+    """Returns a file as it is now. Raises `InputError` if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError as exc:
+        raise InputError(f"{path}: cannot be opened ({one_line(exc)})") from exc
+    return _File(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)

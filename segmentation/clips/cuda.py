@@ -2,7 +2,8 @@
 
 All sessions of NVDEC, the kernels and the memory of clips belong to one stream. Work on it happens in the order in
 which threads queue it. So a surface is read before its session overwrites it, and freed memory is written to again only
-when all earlier work is over. The stream of the thread that takes a batch waits for it, see `CudaMaker.batch`.
+when all earlier work is over. Batches are put together on a second stream, which waits for their own clips and not for
+later ones. The stream of the thread that takes a batch waits for that one, see `CudaMaker.batch`.
 
 Each call of a library that releases the GIL waits for it again, among all the threads that decode. So there are few.
 """
@@ -13,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import PyNvVideoCodec as nvc
@@ -30,6 +31,7 @@ from segmentation.clips.sampling import CLIPS, elements, lengths, levels, places
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, PixelFormat
 from segmentation.gpu.context import Gpu
+from segmentation.gpu.driver import Event
 from segmentation.gpu.errors import gpu_errors
 from segmentation.gpu.kernels import Kernels
 from segmentation.media.start_codes import PacketFilter
@@ -47,6 +49,13 @@ _LEAST_WORKERS = 2  # a single session leaves its engine idle between frames
 _MOST_UNREAD = 16  # arrays of batches that a program may take while its stream is still busy with the first of them
 
 
+class _Made(NamedTuple):
+    """A clip's array, of one output or of masks, which is made once the event has passed."""
+
+    array: torch.Tensor
+    event: Event
+
+
 class CudaMaker(Maker[Surface]):
     """Makes CUDA tensors. Its sessions and their memory are kept for the videos to come, and end with the maker."""
 
@@ -60,7 +69,7 @@ class CudaMaker(Maker[Surface]):
         self._videos = OpenVideos()
         damage_log()  # takes over the library's log, which two threads must not do at once
         with ThreadPoolExecutor(1) as pool:  # else the caller's current device would be another one from here on
-            self.gpu, self.outputs = pool.submit(_prepared, outputs, index).result()
+            self.gpu, self._joining, self.outputs = pool.submit(_prepared, outputs, index).result()
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -85,20 +94,26 @@ class CudaMaker(Maker[Surface]):
     def begin(self, index: VideoIndex, draw: Draw, length: int) -> ClipInProgress[Surface]:
         return _CudaClip(self, index, draw, length)
 
-    def masks(self, masks: NDArray[np.uint8]) -> torch.Tensor:
+    def masks(self, masks: NDArray[np.uint8]) -> _Made:
         with torch.cuda.stream(self.gpu.stream):
-            return torch.from_numpy(masks).to(self.gpu.device)
+            return _Made(torch.from_numpy(masks).to(self.gpu.device), self.gpu.record_event())
 
-    def batch(self, clips: Sequence[torch.Tensor], output: Output | None) -> torch.Tensor:
+    def batch(  # type: ignore[override]  # clips of its own
+        self, clips: Sequence[_Made], output: Output | None
+    ) -> torch.Tensor:
         """See `Maker.batch`. The batch is for the current stream of the calling thread.
 
         That stream waits for it, and its memory is used again only when it is freed and that stream has read it.
         """
-        shape = (len(clips), *clips[0].shape)
+        arrays, joining = [clip.array for clip in clips], self._joining
+        shape = (len(arrays), *arrays[0].shape)
         axes = tuple(range(len(shape))) if output is None else output.axes
-        with torch.cuda.stream(self.gpu.stream):
-            made = torch.empty([shape[axis] for axis in axes], dtype=clips[0].dtype, device=self.gpu.device)
-            torch.stack(list(clips), out=made.permute([axes.index(axis) for axis in range(len(axes))]))
+        with torch.cuda.stream(joining.stream):
+            for event in {id(clip.event): clip.event for clip in clips}.values():
+                joining.wait_event(event)
+            made = torch.empty([shape[axis] for axis in axes], dtype=arrays[0].dtype, device=self.gpu.device)
+            torch.stack(arrays, out=made.permute([axes.index(axis) for axis in range(len(axes))]))
+            self.gpu.wait_event(joining.record_event())  # before the memory of these clips is written to again
         self._hand_over(made)
         return made
 
@@ -108,7 +123,7 @@ class CudaMaker(Maker[Surface]):
             self._reads.popleft().synchronize()
         stream = torch.cuda.current_stream(self.gpu.device)
         self._reads.append(stream.record_event(torch.cuda.Event(blocking=True)))
-        stream.wait_stream(self.gpu.stream)
+        stream.wait_stream(self._joining.stream)
         made.record_stream(stream)
 
     def weights(self, length: int, after: int) -> torch.Tensor:
@@ -150,13 +165,13 @@ class CudaMaker(Maker[Surface]):
             self._sessions.give_back(session)
 
 
-def _prepared(outputs: Mapping[str, Output], index: int) -> tuple[Gpu, dict[str, tuple[Output, torch.Tensor]]]:
-    """Returns a GPU with a stream of its own, and each output with its `sampling.elements` there, as bytes."""
+def _prepared(outputs: Mapping[str, Output], index: int) -> tuple[Gpu, Gpu, dict[str, tuple[Output, torch.Tensor]]]:
+    """Returns a GPU with a stream, the same with another, and each output with its `sampling.elements`, as bytes."""
     with gpu_errors():
         gpu = Gpu(index, priority=-1)  # decoders wait for their stream, and would wait for the training's kernels
         with torch.cuda.stream(gpu.stream):
             numbers = {name: torch.from_numpy(elements(output).view(np.uint8)) for name, output in outputs.items()}
-            return gpu, {name: (output, numbers[name].to(gpu.device)) for name, output in outputs.items()}
+            return gpu, gpu.with_own_stream(), {n: (outputs[n], numbers[n].to(gpu.device)) for n in outputs}
 
 
 def _refuse_damage(index: VideoIndex, numbers: Sequence[int]) -> None:
@@ -201,7 +216,7 @@ class _CudaClip(ClipInProgress[Surface]):
         self._path, (width, height) = index.path, index.stored
         self._shape = (height * 3 // 2 if layout.shift_y else height * 3, width)  # of a surface
         self._parts = {name: _Part(maker, index, layout, draw, length, *made) for name, made in maker.outputs.items()}
-        self._count = 0
+        self._count, self._gpu = 0, maker.gpu
 
     def add(self, frame: Surface) -> None:
         """See `ClipInProgress.add`. Raises `InputError` if the video's size has changed."""
@@ -213,7 +228,8 @@ class _CudaClip(ClipInProgress[Surface]):
         self._count += 1
 
     def sample(self) -> Sample:
-        return {name: part.clip for name, part in self._parts.items()}
+        event = self._gpu.record_event()
+        return {name: _Made(part.clip, event) for name, part in self._parts.items()}
 
 
 class _Part:

@@ -66,7 +66,10 @@ class Maker(ABC, Generic[FrameT]):
 
     @abstractmethod
     def batch(self, clips: Sequence[Array], output: Output | None) -> Array:
-        """Returns clips (T, C, H, W) as one array of the output's layout; masks, without an output, as (N, T, H, W)."""
+        """Returns clips (T, C, H, W) of `ClipInProgress.sample` as one array of the output's layout.
+
+        Without an output they are masks, and become (N, T, H, W).
+        """
 
 
 class HostMaker(Maker[VideoFrame]):

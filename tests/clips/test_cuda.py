@@ -88,7 +88,7 @@ def check(side: str, frames: list[VideoFrame], output: Output, draw: Draw, rotat
     with maker.working():
         clips = [maker.begin(index, draw, 3) for _ in range(2)]
         for clip in clips:
-            clip.sample()["a"].fill_(77)
+            clip.sample()["a"].array.fill_(77)
         torch.cuda.synchronize() if side == "cuda" else None
         for surface in surfaces:
             clips[1].add(surface)

@@ -43,12 +43,12 @@ def batches(dataset: ClipDataset, dtype: str, device: str) -> Iterator[Batch]:
 
 
 def waiter(device: str) -> Work:
-    """Returns what waits until the device has done all that is queued."""
+    """Returns what waits until the device has done what the calling thread has queued, as `loss.item()` does."""
     if device == "cpu":
         return lambda: None
     import torch
 
-    return torch.cuda.synchronize
+    return torch.cuda.current_stream(device).synchronize
 
 
 def computing(seconds: float, device: str) -> Work:

@@ -1,12 +1,12 @@
 """Measures what pieces and workers cost on one machine, beside others' ways to spread a video over processes.
 
     python tools/benchmarks/workers.py VIDEO -o tools/results/workers.json
-    python tools/benchmarks/workers.py VIDEO --device cuda --frames 28800 --size 1920x1080 --cores 16     # on two GPUs
+    python tools/benchmarks/workers.py VIDEO --device cuda --frames 28800 --size 1920x1080 --cores 0-15   # on two GPUs
 
 Ours are an ordinary run, one worker, several, and several with one killed; the others are those of `worker_peers.py`
 that are installed. Every run is a command of its own. All take turns, after two of each with a clip of 10 seconds, of
 which the second shows what a start takes. The pictures of the last turn are compared with those of the ordinary run.
-With `--cores`, runs by one process have so many of the machine's cores, and the first GPU. On a machine that others use
+With `--cores`, runs by one process have these of the machine's cores, and the first GPU. On a machine that others use
 too, CPU seconds say more than frames a second. For Linux.
 """
 
@@ -45,9 +45,9 @@ KILLED = ", one killed"
 SHORT = 300  # frames of the clip that warms up
 
 
-def commands(workers: int, options: list[str], cores: int | None) -> dict[str, list[str]]:
+def commands(workers: int, options: list[str], cores: str | None) -> dict[str, list[str]]:
     """The command line of each kind, before the input and the output."""
-    alone = [] if cores is None else ["taskset", "-c", f"0-{cores - 1}", "env", "CUDA_VISIBLE_DEVICES=0"]
+    alone = [] if cores is None else ["taskset", "-c", cores, "env", "CUDA_VISIBLE_DEVICES=0"]
     ours = [sys.executable, "-m", "segmentation", *options, "--json", "-q"]
     several = [*ours, "--workers", f"local:{workers}"]
     kinds = {"ordinary": [*alone, *ours], "local:1": [*alone, *ours, "--workers", "local:1"]}
@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--size", default="1280x720", help="(%(default)s)")
     parser.add_argument("--gop", type=int, default=30, help="frames of a group of pictures (%(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="(%(default)s)")
-    parser.add_argument("--cores", type=int, help="of runs by one process (default: all)")
+    parser.add_argument("--cores", help="of runs by one process, as taskset takes them (default: all)")
     parser.add_argument("--repeats", type=int, default=3, help="(%(default)s)")
     parser.add_argument("--compare", type=int, default=1500, help="frames of each output (%(default)s)")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "workers.json")

@@ -388,8 +388,9 @@ def test_a_session_that_failed_serves_no_other_clip(host: Any, videos: Path, mon
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("freed", [False, True])
 @pytest.mark.parametrize("own_stream", [False, True])
-def test_batches_that_are_read_late_are_right(dataset: ClipDataset, own_stream: bool) -> None:
+def test_batches_that_are_read_late_are_right(dataset: ClipDataset, own_stream: bool, freed: bool) -> None:
     """The reader's stream is busy for long, while the loader decodes on and would use memory again."""
     loader = ClipLoader(dataset, 4, outputs=TWO, device="cuda")
     true = list(ClipLoader(dataset, 4, outputs=TWO))
@@ -399,6 +400,8 @@ def test_batches_that_are_read_late_are_right(dataset: ClipDataset, own_stream: 
         for batch in loader:
             for _ in range(10):
                 work = work @ work
+            if freed:  # before the stream has read it
+                batch |= {name: array.clone() for name, array in batch.items()}  # type: ignore[attr-defined]
             found.append(batch)
     torch.cuda.synchronize()
     alike(found, true, TWO)

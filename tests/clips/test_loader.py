@@ -14,6 +14,7 @@ from barcode import read
 from numbered import all_frames, damage, numbered
 
 from segmentation.clips import Batch, ClipDataset, ClipLoader, Output, Window
+from segmentation.clips import loader as loader_module
 from segmentation.clips import maker as maker_module
 from segmentation.clips.index import VideoIndex
 from segmentation.errors import BackendError, ConfigError, InputError
@@ -120,6 +121,23 @@ def test_clips_behind_one_keyframe_are_decoded_together(tmp_path: Path, monkeypa
     assert sorted(clips(ClipLoader(dataset, 4, outputs=SMALL, shuffle="full", ahead=3))) == list(range(16))
     halves = [("a.mp4", list(range(16))), ("a.mp4", list(range(16, 32)))]
     assert sorted(asked) == [*halves, ("b.avi", list(range(32)))]
+
+
+@pytest.mark.parametrize(("ahead", "workers", "begun"), [(None, 1, 1 + 12), (None, 3, 1 + 3 * 12), (2, 3, 1 + 2)])
+def test_each_thread_has_a_run_ahead(
+    dataset: ClipDataset, ahead: int | None, workers: int, begun: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run has 12 clips, so that three batches of one clip would keep one thread busy. The program may want that."""
+    asked: list[int] = []
+    inner = loader_module._Samples.begin
+
+    def watched(self: Any, count: int) -> None:
+        asked.append(count)
+        inner(self, count)
+
+    monkeypatch.setattr(loader_module._Samples, "begin", watched)
+    next(iter(ClipLoader(dataset, 1, outputs=SMALL, shuffle=False, workers=workers, ahead=ahead)))
+    assert asked == [begun]
 
 
 @pytest.mark.parametrize("shuffle", ["pool", "full", False])

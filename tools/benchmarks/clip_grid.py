@@ -34,10 +34,10 @@ _WARM_UP = 5  # batches
 Work = Callable[[], object]
 
 
-def batches(dataset: ClipDataset, dtype: str, device: str) -> Iterator[Batch]:
+def batches(dataset: ClipDataset, dtype: str, device: str, workers: int | None) -> Iterator[Batch]:
     """Yields batches for ever."""
     outputs = {"input": Output(size=CROP, crop="random", flip=True, dtype=dtype)}
-    loader = ClipLoader(dataset, BATCH, outputs=outputs, shuffle="full", device=device)
+    loader = ClipLoader(dataset, BATCH, outputs=outputs, shuffle="full", device=device, workers=workers)
     while True:
         yield from loader
 
@@ -81,10 +81,10 @@ def timed(iteration: Work, count: int, wait: Work) -> list[float]:
     return found
 
 
-def measured(dataset: ClipDataset, dtype: str, device: str, iterations: int) -> dict[str, float]:
+def measured(dataset: ClipDataset, dtype: str, device: str, workers: int | None, iterations: int) -> dict[str, float]:
     """Returns milliseconds of an iteration, and CPU seconds."""
     wait, begin = waiter(device), time.perf_counter()
-    source = batches(dataset, dtype, device)
+    source = batches(dataset, dtype, device, workers)
     next(source)
     wait()
     first = time.perf_counter() - begin
@@ -131,6 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("video")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (%(default)s)")
+    parser.add_argument("--workers", type=int, help="threads that decode; by default as many as the loader has")
     parser.add_argument("--heights", type=int, nargs="+", choices=SOURCES, default=list(SOURCES), help="of the sources")
     parser.add_argument("--frames", type=int, default=480, help="of a source (%(default)s)")
     parser.add_argument("--keyframes", type=int, default=30, help="frames from one to the next (%(default)s)")
@@ -139,6 +140,7 @@ def main() -> None:
     options = parser.parse_args()
     results: dict[str, Any] = {}
     about = circumstances(f"benchmarks/{Path(__file__).name}", sys.argv[1:]) | {"device": options.device}
+    about["workers"] = options.workers
     if options.device != "cpu":
         import torch
 
@@ -150,7 +152,7 @@ def main() -> None:
             clips = (_WARM_UP + 2 * options.iterations + 1) * BATCH
             dataset = ClipDataset([video] * -(-clips // (options.frames // LENGTH)), length=LENGTH)
             for dtype in ("float32", "float16"):
-                found = measured(dataset, dtype, options.device, options.iterations)
+                found = measured(dataset, dtype, options.device, options.workers, options.iterations)
                 results[f"{height}p, {dtype}"] = found
                 print(
                     f"{height}p, {dtype}: " + ", ".join(f"{name} {value}" for name, value in found.items()), flush=True

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from augment import Pictures
+from compact import compact
 from data import CERTAIN, DOUBT, group, read
 from network import MEAN, SIZES, STD, DeepLab, Exported, Network, Size, teacher_weights
 from split import split
@@ -157,6 +158,7 @@ def export(network: Network, size: Size, name: str, target: Path) -> None:
         "author": "segmentation contributors", "description": f"{name}: probability that a pixel shows a person",
     }  # fmt: skip
     onnx.helper.set_model_props(graph, meaning)
+    compact(graph)
     onnx.checker.check_model(graph, full_check=True)
     onnx.save(graph, target)
 

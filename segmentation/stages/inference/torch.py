@@ -50,7 +50,7 @@ class TorchInference(Inference):
     def _converted(self) -> GraphModule:
         """Returns the network as onnx2torch makes it."""
         model = self._model
-        return convert(model.path, self._device, None if model.form.plain else _prepared(model)).float()
+        return convert(model.path, self._device, _prepared(model)).float()
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -77,7 +77,7 @@ class TorchInference(Inference):
 
 
 def _prepared(model: Model) -> onnx.ModelProto:
-    """Returns the graph of a network with other tensors than the pipeline's, with nodes that convert them."""
+    """Returns the graph with the pipeline's tensors, and without what has to be computed only once."""
     from segmentation.models.onnx_graph import prepare  # imports `onnx`, which other networks do without
 
     return prepare(model, model.batch)

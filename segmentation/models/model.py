@@ -114,7 +114,9 @@ def load_model(config: Config, info: VideoInfo | None = None) -> Model:
     path = BUILT_IN.get(str(config.model), Path(config.model))
     if path.suffix == ENGINE:
         return _load_engine(path, config)
-    session = open_session(path)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # it is read, not run
+    session = open_session(path, options)
     stated = described(session, path)
     meaning: Meaning = {**_type(config, stated, session), **stated, **_options(config)}
     source, extras = find_inputs(session, _inputs(meaning, config, path), path)

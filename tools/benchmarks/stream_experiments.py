@@ -76,9 +76,17 @@ def cells(options: Namespace, networks: str) -> Iterator[Cell]:
         yield Cell(networks, track, interval, streams)
 
 
-def measure(options: Namespace) -> Figures:
-    """Returns the figures of all cells, which take turns, and the error of each interval."""
+def measure(options: Namespace) -> Iterator[Figures]:
+    """Yields the error of each interval and the figures of all cells so far, which take turns, after each."""
     gpu = find_gpu()
+    about = {
+        "gpu": None if gpu is None else str(gpu),
+        "of": {
+            "video": Path(options.video).name,
+            "size": "x".join(map(str, options.size)),
+            "model": Path(options.model).name,
+        },
+    }
     found: dict[Cell, list[Figures]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -94,17 +102,13 @@ def measure(options: Namespace) -> Figures:
                     result = run(segmenter, clip, cell, options.frames, folder)
                     found.setdefault(cell, []).append(result)
                     print(f"  {cell}: {result['fps']:.1f}", file=sys.stderr)
-    rows = [asdict(cell) | {"fps": median(one["fps"] for one in runs), "runs": runs} for cell, runs in found.items()]
-    return {
-        "gpu": None if gpu is None else str(gpu),
-        "of": {
-            "video": Path(options.video).name,
-            "size": "x".join(map(str, options.size)),
-            "model": Path(options.model).name,
-        },
-        "errors": errors,
-        "rows": rows,
-    }
+                    yield {**about, "errors": errors, "rows": list(rows(found))}
+
+
+def rows(found: dict[Cell, list[Figures]]) -> Iterator[Figures]:
+    """Yields a row for each cell: the median of its runs."""
+    for cell, runs in found.items():
+        yield asdict(cell) | {"fps": median(one["fps"] for one in runs), "runs": runs}
 
 
 def process(segmenter: Segmenter, clip: Path, cell: Cell, frames: int, folder: Path) -> list[tuple[Report, Marks]]:

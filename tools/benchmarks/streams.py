@@ -116,9 +116,11 @@ def live(options: argparse.Namespace) -> None:
 
 
 def experiments(options: argparse.Namespace) -> None:
-    """Measures the grid of trackers, intervals and networks."""
-    results = circumstances("benchmarks/streams.py", sys.argv[1:]) | stream_experiments.measure(options)
-    options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    """Measures the grid of trackers, intervals and networks. What is measured stays if the program is stopped."""
+    about = circumstances("benchmarks/streams.py", sys.argv[1:])
+    for figures in stream_experiments.measure(options):
+        results = about | figures
+        options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     print(stream_report.markdown([results]))
 
 

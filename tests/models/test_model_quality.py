@@ -1,6 +1,7 @@
 """The built-in networks on held-out pictures that no network was trained on, against masks that were checked by eye.
 
-`tools/training/evaluate.py` has the measures, and measures all held-out pictures; these are few, to be quick.
+`tools/training/held_out.py` has the measures. `evaluate.py` measures all held-out pictures; these are few, to be
+quick.
 """
 
 import sys
@@ -23,10 +24,10 @@ MOST_CALLED_PERSON = {"nobody": 0.01, "animal": 0.05}  # share of the pixels of 
 
 @pytest.fixture(scope="module")
 def every() -> dict[str, Any]:
-    """By network and row of evaluate.py's tables: of the reserved stills, and one frame of each reserved clip."""
+    """By network and row of the tables: of the reserved stills, and one frame of each reserved clip."""
     if not (SHARED / "people").is_dir():
         pytest.skip("the held-out pictures are not here: ../shared/people is missing")
-    from evaluate import Candidates, Network, measure, read_items
+    from held_out import Candidates, Network, measure, read_items
 
     items = {item.file: item for item in reversed(read_items("reserve"))}  # the first frame of each
     candidates = Candidates({name: Network(path) for name, path in BUILT_IN.items()}, Path(SHARED))

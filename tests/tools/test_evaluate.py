@@ -13,6 +13,9 @@ from unet import SIZES, make_unet
 sys.path.insert(0, str(ROOT / "tools" / "training"))  # the tools are programs, not a package
 
 import evaluate
+import evaluation_sheet
+import evaluation_tables
+import held_out
 
 from segmentation.models.model import BUILT_IN, load_model
 from segmentation.options.config import Config
@@ -21,56 +24,56 @@ from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 SHAPE = (300, 400)  # 0.8 % of the diagonal of 500: 4 pixels
 
 
-def square(left: int = 100) -> evaluate.Truth:
+def square(left: int = 100) -> held_out.Truth:
     """A truth of 100 x 100 pixels of person from column `left` on."""
     truth = np.zeros(SHAPE, np.uint8)
-    truth[100:200, left : left + 100] = evaluate.PERSON
+    truth[100:200, left : left + 100] = held_out.PERSON
     return truth
 
 
-def item(name: str, truth: evaluate.Truth, *kinds: str) -> evaluate.Item:
-    return evaluate.Item(name, "", 0, kinds, truth)
+def item(name: str, truth: held_out.Truth, *kinds: str) -> held_out.Item:
+    return held_out.Item(name, "", 0, kinds, truth)
 
 
 def test_iou_leaves_out_doubtful_pixels() -> None:
     truth = square()
     found = square(150) > 0
-    assert evaluate.iou(found, truth) == pytest.approx(50 / 150)
-    truth[:, 200:] = evaluate.UNSURE  # the half of `found` that is wrong
-    assert evaluate.iou(found, truth) == pytest.approx(50 / 100)
-    truth[:, 100:150] = evaluate.UNSURE  # the half of the person that is not found
-    assert evaluate.iou(found, truth) == 1
+    assert held_out.iou(found, truth) == pytest.approx(50 / 150)
+    truth[:, 200:] = held_out.UNSURE  # the half of `found` that is wrong
+    assert held_out.iou(found, truth) == pytest.approx(50 / 100)
+    truth[:, 100:150] = held_out.UNSURE  # the half of the person that is not found
+    assert held_out.iou(found, truth) == 1
 
 
 def test_iou_of_empty_masks() -> None:
     nothing = np.zeros(SHAPE, np.uint8)
-    assert evaluate.iou(nothing > 0, nothing) == 1
-    assert evaluate.iou(nothing > 0, square()) == evaluate.iou(square() > 0, nothing) == 0
+    assert held_out.iou(nothing > 0, nothing) == 1
+    assert held_out.iou(nothing > 0, square()) == held_out.iou(square() > 0, nothing) == 0
 
 
 def test_boundary_f_of_a_shifted_square() -> None:
-    assert evaluate.boundary_f(square(104) > 0, square()) == 1
+    assert held_out.boundary_f(square(104) > 0, square()) == 1
     # The upright sides, half of either outline, are too far off but for the 5 pixels next to a corner.
-    assert evaluate.boundary_f(square(110) > 0, square()) == pytest.approx(0.5, abs=0.05)
-    assert evaluate.boundary_f(square(250) > 0, square()) == 0
+    assert held_out.boundary_f(square(110) > 0, square()) == pytest.approx(0.5, abs=0.05)
+    assert held_out.boundary_f(square(250) > 0, square()) == 0
 
 
 def test_boundary_f_does_not_see_what_is_found_in_doubt() -> None:
     truth = square()
-    truth[:, 180:250] = evaluate.UNSURE
+    truth[:, 180:250] = held_out.UNSURE
     for width in (80, 90, 140):
         found = np.zeros(SHAPE, bool)
         found[100:200, 100 : 100 + width] = True
-        assert evaluate.boundary_f(found, truth) == 1
+        assert held_out.boundary_f(found, truth) == 1
 
 
 def test_a_picture_of_nobody_counts_by_what_is_called_person() -> None:
     nobody = np.zeros(SHAPE, np.uint8)
-    nobody[:150] = evaluate.UNSURE
+    nobody[:150] = held_out.UNSURE
     found = np.zeros(SHAPE, bool)
     found[140:180, :100] = True  # of the 150 x 400 pixels that are known: 30 x 100
-    assert evaluate.score(found, item("a", nobody, "nobody")) == {"called_person": pytest.approx(0.05)}
-    assert evaluate.score(found, item("a", square(), "portrait")).keys() == {"iou", "boundary_f"}
+    assert held_out.score(found, item("a", nobody, "nobody")) == {"called_person": pytest.approx(0.05)}
+    assert held_out.score(found, item("a", square(), "portrait")).keys() == {"iou", "boundary_f"}
 
 
 def test_a_picture_counts_in_each_of_its_kinds() -> None:
@@ -84,7 +87,7 @@ def test_a_picture_counts_in_each_of_its_kinds() -> None:
     ]
     people, nobodies = ({"iou": value, "boundary_f": value} for value in (1, 0.5)), (0.3, 0.2, 0.1)
     scores = [*people, *({"called_person": value} for value in nobodies)]
-    figures = evaluate.summary(items, scores)
+    figures = held_out.summary(items, scores)
     assert figures == {
         "all": {"pictures": 2, "iou": 0.75, "boundary_f": 0.75, "worst": {"picture": "b", "iou": 0.5}},
         "portrait": {"pictures": 1, "iou": 1, "boundary_f": 1, "worst": {"picture": "a", "iou": 1}},
@@ -92,7 +95,7 @@ def test_a_picture_counts_in_each_of_its_kinds() -> None:
         "nobody": {"pictures": 2, "called_person": 0.2, "worst": {"picture": "c", "called_person": 0.3}},
         "animal": {"pictures": 1, "called_person": 0.2, "worst": {"picture": "d", "called_person": 0.2}},
     }
-    text = evaluate.tables({"figures": {"net": figures}, "networks": {"net": {}}})
+    text = evaluation_tables.tables({"figures": {"net": figures}, "networks": {"net": {}}})
     assert "| all (2) | portrait (1) | dark (2) |" in text and "20.00% (worst 30.0%: c)" in text
 
 
@@ -106,23 +109,23 @@ def test_kinds_that_do_not_fit_the_masks_are_told() -> None:
 def test_pictures_reach_the_network_in_their_own_colors(size: tuple[int, int]) -> None:
     rgb = cv2.resize(cv2.imread(str(ROOT / "segmentation" / "models" / "astronaut.jpg"), cv2.IMREAD_COLOR_RGB), size)
     model = load_model(Config())
-    info, batch = evaluate.as_video(rgb)
-    tensor = OpenCVPreprocessor(info, evaluate.PIX_FMT, model, Config())(batch)[0]
+    info, batch = held_out.as_video(rgb)
+    tensor = OpenCVPreprocessor(info, held_out.PIX_FMT, model, Config())(batch)[0]
     found = tensor.transpose(1, 2, 0) * model.std + model.mean
     expected = cv2.resize(rgb, (model.width, model.height), interpolation=cv2.INTER_LINEAR) / 255
     assert np.abs(found - expected).mean() * 255 < 2  # levels: YUV is rounded to 8 bits
 
 
 def test_masks_have_the_size_of_the_truth() -> None:
-    network = evaluate.Network(BUILT_IN["person"])
-    candidates = evaluate.Candidates({"person": network}, Path(), refine=True)
+    network = held_out.Network(BUILT_IN["person"])
+    candidates = held_out.Candidates({"person": network}, Path(), refine=True)
     masks = candidates.masks(item("a", square()), np.zeros((90, 160, 3), np.uint8))
     assert list(masks) == ["person", "person, refined"]
     assert all(mask.shape == SHAPE and mask.dtype == bool for mask in masks.values())
 
 
 def test_a_network_of_several_sizes_runs_at_the_one_nearest_to_the_picture(tmp_path: Path) -> None:
-    network = evaluate.Network(make_unet(tmp_path / "unet.onnx"))
+    network = held_out.Network(make_unet(tmp_path / "unet.onnx"))
     assert list(network.models) == [tuple(size) for size in SIZES]
     for shape, size in (((90, 160), (48, 80)), ((100, 110), (64, 64)), ((160, 90), (80, 48))):
         assert network(np.zeros((*shape, 3), np.uint8)).shape == size
@@ -130,44 +133,44 @@ def test_a_network_of_several_sizes_runs_at_the_one_nearest_to_the_picture(tmp_p
 
 def test_the_photograph_of_the_sample_is_segmented() -> None:
     rgb = cv2.imread(str(ROOT / "segmentation" / "models" / "astronaut.jpg"), cv2.IMREAD_COLOR_RGB)
-    probability = evaluate.Network(BUILT_IN["person"])(rgb)
-    mask = evaluate.above(probability, (180, 320))
+    probability = held_out.Network(BUILT_IN["person"])(rgb)
+    mask = held_out.above(probability, (180, 320))
     assert mask[90, 160] and not mask[:40, 280:].any()  # her face, the corner
-    refined = evaluate.above(evaluate.refine(probability, rgb), (180, 320))
+    refined = held_out.above(held_out.refine(probability, rgb), (180, 320))
     assert 0 < np.count_nonzero(refined != mask) < 0.05 * mask.size
 
 
 def test_the_card_gets_the_figures_between_its_markers(tmp_path: Path) -> None:
     card = tmp_path / "card.md"
     card.write_text("a\n<!-- figures -->\nold\n<!-- /figures -->\nb\n", encoding="utf-8")
-    evaluate.write_card(card, "new")
-    evaluate.write_card(card, "newer")
+    evaluation_tables.write_card(card, "new")
+    evaluation_tables.write_card(card, "newer")
     assert card.read_text(encoding="utf-8") == "a\n<!-- figures -->\nnewer\n<!-- /figures -->\nb\n"
     card.write_text("nothing", encoding="utf-8")
     with pytest.raises(SystemExit, match="are needed"):
-        evaluate.write_card(card, "new")
+        evaluation_tables.write_card(card, "new")
 
 
 def test_pictures_of_the_sheet_are_spread_over_the_kinds() -> None:
     items = [item(f"{kind}{i}", square(), kind) for kind in ("portrait", "hands", "animal") for i in range(9)]
-    names = [chosen.name for chosen in evaluate.evenly(items, 7)]
+    names = [chosen.name for chosen in evaluation_sheet.evenly(items, 7)]
     assert [sum(name.startswith(kind) for name in names) for kind in ("portrait", "hands", "animal")] == [3, 2, 2]
-    assert len(evaluate.evenly(items, 99)) == len(items)
+    assert len(evaluation_sheet.evenly(items, 99)) == len(items)
 
 
 def test_every_row_of_the_truth_has_a_mask_and_known_kinds() -> None:
-    items = evaluate.read_items()
+    items = held_out.read_items()
     assert len({found.name for found in items}) == len(items) > 0
     for found in items:
         assert found.truth is not None, found.name
-        assert set(np.unique(found.truth)) <= {0, evaluate.UNSURE, evaluate.PERSON}, found.name
-        assert set(found.kinds) <= set(evaluate.KINDS), found.name
+        assert set(np.unique(found.truth)) <= {0, held_out.UNSURE, held_out.PERSON}, found.name
+        assert set(found.kinds) <= set(held_out.KINDS), found.name
 
 
 def test_times_are_measured_for_each_size_and_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate, "RUNS", 2)
     monkeypatch.setattr(evaluate, "WARM_UP", 1)
-    network = evaluate.Network(BUILT_IN["person"])
+    network = held_out.Network(BUILT_IN["person"])
     runs = evaluate.timed(network)
     assert [(tuple(run["input"]), run["threads"]) for run in runs] == [
         (size, threads) for size in network.models for threads in (1, 2)

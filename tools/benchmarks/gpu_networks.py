@@ -1,4 +1,4 @@
-"""Times of networks alone on a GPU, for `networks.py`."""
+"""Times of networks alone on a GPU, for `network_times.py`."""
 
 import statistics
 from collections.abc import Callable, Sequence

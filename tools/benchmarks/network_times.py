@@ -1,6 +1,6 @@
 """Times networks alone on a GPU, in FP16 as the pipeline runs them: of one picture, and of a batch.
 
-    python tools/benchmarks/networks.py --model person --batch 1,16 -o networks.json
+    python tools/benchmarks/network_times.py --model person --batch 1,16 -o networks.json
 
 Networks and batch sizes take turns, after a warm-up, for pictures of 1920x1080. A time is the GPU's own, between two
 events around several calls in a row.

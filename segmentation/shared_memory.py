@@ -18,8 +18,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from segmentation.errors import OutputError
-
 _SPACE = 1 << 36  # bytes of addresses, not of memory: the users of the blocks bound how much memory they take
 _ALIGNED = 64  # bytes: planes begin at multiples of it
 
@@ -35,7 +33,7 @@ class BlockPool:
     """Allocates blocks. A block is allocated again when the last reference to it, or to an array in it, is gone."""
 
     def __init__(self) -> None:
-        """Reserves the addresses. Raises `OutputError` where the process may not have that many."""
+        """Reserves the addresses. Raises `OSError` where the process may not have that many."""
         self.size = _SPACE
         self.fd = os.memfd_create("segmentation frames")
         try:
@@ -43,10 +41,9 @@ class BlockPool:
             self._map: mmap.mmap | None = mmap.mmap(self.fd, self.size)
         except OSError as exc:
             os.close(self.fd)
-            raise OutputError(
-                f"encoding in segments needs {self.size >> 30} GiB of addresses (of memory far less) and does not get "
-                f"them ({exc.strerror}), as under ulimit -v or -f; --encode x264 does without"
-            ) from exc
+            reason = f"does not get them ({exc.strerror}), as under ulimit -v or -f"
+            needed = f"a process beside this one needs {self.size >> 30} GiB of addresses (of memory far less)"
+            raise OSError(exc.errno, f"{needed} and {reason}") from exc
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self._lock = threading.Lock()  # never taken by `reclaim`: garbage collection runs it at any moment
         self._end = 0  # bytes: everything beyond was never allocated, or was trimmed

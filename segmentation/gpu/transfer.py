@@ -60,9 +60,15 @@ class GpuTransfer(Transfer):
             return pinned.to(self._gpu.device, non_blocking=True)
 
     def _download_rows(self, rows: torch.Tensor) -> NDArray[np.generic]:
+        """Returns rows on the host. Waits for what was queued before the copy, not for what others queue behind it."""
         with torch.cuda.stream(self._gpu.stream):
-            host: NDArray[np.generic] = rows.cpu().numpy()
-            return host
+            with capture_unsafe():
+                pinned = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
+            pinned.copy_(rows, non_blocking=True)
+            copied = self._gpu.record_event()
+        copied.synchronize()
+        host: NDArray[np.generic] = pinned.numpy()
+        return host
 
     def _upload(self, batch: FrameBatch) -> FrameBatch:
         """Returns the batch in device memory; the copies are queued."""

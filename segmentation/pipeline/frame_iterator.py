@@ -102,7 +102,8 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
             decoder = plan.decode.implementation(info, pix_fmt, stages.config, stages.gpu, sessions=sessions)
             exits.callback(decoder.close)
             decoded = overlap(stages.clock.steps("decode", within_limit(info, decoder)), "decoded")
-        steps = make_instance_steps(stages.config, info, pix_fmt, model.kept, stages.transfer, secondary)
+        trackers = resources.trackers(on_gpu=plan.on_gpu)
+        steps = make_instance_steps(stages.config, info, pix_fmt, model.kept, stages.transfer, secondary, trackers)
         for batch in overlap(stages.masks.finished(decoded, stages.on_host, overlap, steps), "masked"):
             if info.live is not None:
                 info.live.written(len(batch))

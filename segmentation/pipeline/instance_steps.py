@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
 from typing import TYPE_CHECKING
 
 from segmentation.frames import Transfer, VideoInfo
@@ -13,6 +12,7 @@ from segmentation.pipeline.mask_source import MaskStep
 
 if TYPE_CHECKING:
     from segmentation.models.secondary import SecondaryNetwork
+    from segmentation.stages.tracking.tracker_processes import TrackerProcesses
 
 
 def make_instance_steps(
@@ -22,20 +22,23 @@ def make_instance_steps(
     classes: Sequence[str],
     transfer: Transfer,
     secondary: Sequence[SecondaryNetwork],
+    trackers: TrackerProcesses | None,
 ) -> Sequence[MaskStep]:
     """Returns the steps in their order, none where no option asks for instances. `classes` are those of the mask.
 
     A step sees all batches of the run in presentation order, on one thread. Masks are as large as the network makes
-    them, before refinement, and may lie on a GPU: `transfer.rows` brings them to the host.
+    them, before refinement, and may lie on a GPU: `transfer.rows` brings them to the host. With `trackers` who is
+    in the masks is found in other processes.
     """
     if config.tracker is None:
         return ()
     # Most runs do without these, and a start should not wait for them.
     from segmentation.pipeline.secondary_steps import Within
     from segmentation.pipeline.tracking_steps import Keeping, Tracking
+    from segmentation.stages.tracking.mask_tracker import Ids
 
-    ids = count(1)
-    steps: list[MaskStep] = [Tracking(config, info, classes, transfer, ids)]
+    ids = Ids()
+    steps: list[MaskStep] = [Tracking(config, info, classes, transfer, ids, trackers)]
     steps += [Within(network, info, pix_fmt, config, transfer, ids) for network in secondary]
     if config.keep is not None:
         steps.append(Keeping(Keep.parse(config.keep), info))

@@ -28,12 +28,13 @@ from segmentation.stages.inference.shared_network import SharedNetwork
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
     from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
+    from segmentation.stages.tracking.tracker_processes import TrackerProcesses
 
 _NetworkKey = tuple[type[Inference], Model, int | None, bool]
 
 
 class Resources:
-    """The GPU with its stream, loaded networks with their CUDA graphs, NVDEC sessions and the encoders' process.
+    """The GPU with its stream, loaded networks with their CUDA graphs, NVDEC sessions, and processes.
 
     Everything is made when a run first asks for it, and kept for the next. Runs on several threads may share it.
     Compiled kernels are kept per process, and PyTorch keeps the planes' memory for the stream.
@@ -50,6 +51,7 @@ class Resources:
         self._nvdec_sessions: NvdecSessionPool | None = None
         self._model: Model | None = None
         self._secondary: tuple[SecondaryNetwork, ...] | None = None
+        self._trackers: TrackerProcesses | None = None
         self._networks: dict[_NetworkKey, SharedNetwork] = {}
         self._refused: dict[_NetworkKey, tuple[type[RefusesNetwork], str]] = {}
 
@@ -71,6 +73,15 @@ class Resources:
 
                 self._nvdec_sessions = NvdecSessionPool()
             return self._nvdec_sessions
+
+    def trackers(self, *, on_gpu: bool) -> TrackerProcesses | None:
+        """The processes that follow instances. On a CPU the network is the limit, and each run follows its own."""
+        with self._lock:
+            if self._trackers is None and on_gpu:
+                from segmentation.stages.tracking.tracker_processes import TrackerProcesses  # most runs do without
+
+                self._trackers = TrackerProcesses()
+            return self._trackers if on_gpu else None
 
     def model(self, info: VideoInfo) -> Model:
         """The model that `config` names, at the size that suits the video. Raises `ModelError`."""
@@ -149,6 +160,8 @@ class Resources:
             if self._nvdec_sessions is not None:
                 self._nvdec_sessions.close()
             self.encoders.close()
+            if self._trackers is not None:
+                self._trackers.close()
         release_cached_memory()
 
     def _free_networks(self) -> None:

@@ -235,8 +235,16 @@ class Run:
 
     def _processed(self) -> Iterator[EncodingBatch]:
         """Yields the batches that are to be encoded."""
-        pix_fmt = self._plan.pix_fmt
-        steps = make_instance_steps(self._config, self._info, pix_fmt, self._classes, self._transfer, self._secondary)
+        trackers = self._resources.trackers(on_gpu=self._plan.on_gpu)
+        steps = make_instance_steps(
+            self._config,
+            self._info,
+            self._plan.pix_fmt,
+            self._classes,
+            self._transfer,
+            self._secondary,
+            trackers,
+        )
         return self._masks.finished(self._decoded, self._composite, self._overlap, steps)
 
     def _composite(self, batch: MaskedBatch) -> EncodingBatch:

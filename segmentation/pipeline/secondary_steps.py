@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from segmentation.frames import FORMATS, FrameBatch, MaskedBatch, Transfer, VideoInfo
+from segmentation.frames import FORMATS, Frame, FrameBatch, MaskedBatch, Transfer, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.instances import MOST, Box, FrameInstances, Instance
 from segmentation.models.detections import box_pixels
@@ -99,15 +99,15 @@ class Within:
                 answer.seen = time
                 answers[place][number] = answer
         if questions:
-            with gpu_errors():
-                frames_on_host = self._transfer.frames(batch, "host")
-            self._look(frames_on_host, questions)
+            self._look(batch, questions)
         return answers
 
     def _look(self, batch: FrameBatch, questions: Sequence[_Question]) -> None:
-        """Answers all questions about a batch on the host, with one call of the network."""
+        """Answers all questions about a batch, with one call of the network."""
+        with gpu_errors():
+            frames = self._on_host(batch, sorted({one.place for one in questions}))
         cut = [
-            crop(batch.frames[one.place], self._seen(one.instance.box), self._layout, self._info.rotation // 90)
+            crop(frames[one.place], self._seen(one.instance.box), self._layout, self._info.rotation // 90)
             for one in questions
         ]
         pictures = self._preprocess(FrameBatch(frames=tuple(part for part, _ in cut), index=batch.index))
@@ -120,6 +120,19 @@ class Within:
             question.answer.found = (
                 self._identified(within, question) if question.instance.id else [(one, 0) for one in within]
             )
+
+    def _on_host(self, batch: FrameBatch, places: Sequence[int]) -> dict[int, Frame]:
+        """Returns the frames at these places of a batch, on the host."""
+        frames = {place: batch.frames[place] for place in places}
+        if batch.memory == "host":
+            return frames
+        with self._transfer.on_stream():
+            chosen = [plane[list(places)] for plane in batch.planes]
+        pictures = zip(*(self._transfer.rows(plane, "host", len(places)) for plane in chosen), strict=True)
+        return {
+            place: replace(frame, planes=planes)
+            for (place, frame), planes in zip(frames.items(), pictures, strict=True)
+        }
 
     def _seen(self, box: Box) -> Box:
         """Returns what the network sees of the picture to find something in `box`."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,52 +16,74 @@ from segmentation.options.config import Config
 from segmentation.options.instances import Keep
 from segmentation.stages.tracking.appearance import Colors, color_bins
 from segmentation.stages.tracking.choice import Keeper
-from segmentation.stages.tracking.components import components
+from segmentation.stages.tracking.mask_tracker import Ids, MaskTracker, MaskTracking
 from segmentation.stages.tracking.tracker import Tracker
+from segmentation.stages.tracking.tracker_processes import RemoteTracker, TrackerProcesses
+
+Followed: TypeAlias = tuple[FrameInstances, ...]  # of each frame of a batch
+_Follow = Callable[[MaskedBatch, Sequence[Colors] | None, list[float]], Followed]
 
 
 class Tracking:
     """Finds the instances of each frame, unless the network has found them, and gives them ids."""
 
     def __init__(
-        self, config: Config, info: VideoInfo, classes: Sequence[str], transfer: Transfer, ids: Iterator[int]
+        self,
+        config: Config,
+        info: VideoInfo,
+        classes: Sequence[str],
+        transfer: Transfer,
+        ids: Ids,
+        processes: TrackerProcesses | None,
     ) -> None:
-        self._ids = ids
-        self._transfer, self._info, self._classes = transfer, info, classes
-        self._threshold = config.threshold
-        self._moving = config.tracker != "fast"
+        """`processes` follow what masks show; without them this thread does."""
+        self._ids, self._processes = ids, processes
+        self._transfer, self._info = transfer, info
         self._colored = config.tracker == "accurate"
-        self._tracker: Tracker | None = None  # the first batch shows whether the network has found instances
+        moving = config.tracker != "fast"
+        self._settings = MaskTracking(classes=tuple(classes), threshold=config.threshold, moving=moving)
 
     def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
         self._transfer.enter()
-        for batch in batches:
-            if batch.frames.repeated:  # an old picture, though its time is new: nobody is followed through a loss
-                nobody = FrameInstances(instances=(), label_map=np.zeros(tuple(batch.masks.shape[1:]), np.uint8))
-                yield replace(batch, instances=(nobody,) * len(batch))
-                continue
-            if self._tracker is None:
-                self._tracker = Tracker(moving=self._moving, split=batch.instances is None, ids=self._ids)
-            found = self._found(batch) if batch.instances is None else batch.instances
-            looks: Sequence[Colors | None] = [None] * len(batch)
-            if self._colored:
-                looks = small_colors(batch.frames, self._info, found[0].label_map.shape, self._transfer)
-            times = _times(batch.frames, self._info)
-            followed = map(self._tracker.update, found, times, looks)
-            marked = (replace(made, unknown=one.unknown) for made, one in zip(followed, found, strict=True))
-            yield replace(batch, instances=tuple(marked))
+        follow: _Follow | None = None
+        with ExitStack() as exits:
+            for batch in batches:
+                if batch.frames.repeated:  # an old picture, though its time is new: nobody is followed through a loss
+                    nobody = FrameInstances(instances=(), label_map=np.zeros(tuple(batch.masks.shape[1:]), np.uint8))
+                    yield replace(batch, instances=(nobody,) * len(batch))
+                    continue
+                if follow is None:  # the first batch shows whether the network has found instances
+                    follow = self._components(exits) if batch.instances is None else self._given()
+                shape = tuple(batch.masks.shape[1:])
+                colors = small_colors(batch.frames, self._info, shape, self._transfer) if self._colored else None
+                yield replace(batch, instances=follow(batch, colors, _times(batch.frames, self._info)))
 
-    def _found(self, batch: MaskedBatch) -> tuple[FrameInstances, ...]:
-        count = len(batch)
-        masks = _on_host(batch.masks, count, self._transfer)
-        if batch.class_map is None:
-            label = ", ".join(self._classes)
-            return tuple(components(mask, None, [label], self._threshold) for mask in masks)
-        maps = _on_host(batch.class_map, count, self._transfer)
-        return tuple(
-            components(mask, class_map, self._classes, self._threshold)
-            for mask, class_map in zip(masks, maps, strict=True)
-        )
+    def _components(self, exits: ExitStack) -> _Follow:
+        """Returns what follows the components of masks."""
+        tracker: MaskTracker | RemoteTracker
+        if self._processes is None:
+            tracker = MaskTracker(self._settings, self._ids)
+        else:
+            tracker = exits.enter_context(self._processes.tracker(self._settings, self._ids))
+
+        def follow(batch: MaskedBatch, colors: Sequence[Colors] | None, times: list[float]) -> Followed:
+            masks = _on_host(batch.masks, len(batch), self._transfer)
+            class_map = None if batch.class_map is None else _on_host(batch.class_map, len(batch), self._transfer)
+            return tracker(masks, class_map, colors, times)
+
+        return follow
+
+    def _given(self) -> _Follow:
+        """Returns what follows the instances that the network has found."""
+        tracker = Tracker(moving=self._settings.moving, split=False, ids=self._ids)
+
+        def follow(batch: MaskedBatch, colors: Sequence[Colors] | None, times: list[float]) -> Followed:
+            found = batch.instances or ()
+            looks: Sequence[Colors | None] = colors or [None] * len(batch)
+            followed = map(tracker.update, found, times, looks)
+            return tuple(replace(made, unknown=one.unknown) for made, one in zip(followed, found, strict=True))
+
+        return follow
 
 
 class Keeping:
@@ -80,7 +104,7 @@ def _times(batch: FrameBatch, info: VideoInfo) -> list[float]:
     return [float(frame.pts * info.time_base) for frame in batch.frames]
 
 
-def _on_host(array: Array, count: int, transfer: Transfer) -> NDArray[np.generic]:
+def _on_host(array: Array, count: int, transfer: Transfer) -> NDArray[Any]:
     rows = transfer.rows(array, "host", count)
     assert isinstance(rows, np.ndarray)
     return rows

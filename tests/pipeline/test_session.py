@@ -12,10 +12,9 @@ import pytest
 from paths import SAMPLE
 from videos import Synthetic
 
-from segmentation import Config, ConfigError, InputError, Segmenter, segment
+from segmentation import Config, ConfigError, InputError, Segmenter, child_process, segment
 from segmentation.models import model as models
 from segmentation.pipeline import resources
-from segmentation.stages.encode import worker_process
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
 SEGMENTS = {"mode": "baseline", "infer": "onnxruntime", "encode": "x264-segments"}
@@ -51,7 +50,7 @@ def three(tmp_path: Path) -> list[Path]:
 def test_nothing_is_made_twice(three: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loads = counted(monkeypatch, resources, "load_model")
     networks = counted(monkeypatch, OnnxRuntimeInference, "__init__")
-    processes = counted(monkeypatch, worker_process.subprocess, "Popen")
+    processes = counted(monkeypatch, child_process.subprocess, "Popen")
     with Segmenter(**SEGMENTS) as segmenter:
         reports = [
             segmenter.run(path, tmp_path / f"{path.stem}.mp4", codec=codec)

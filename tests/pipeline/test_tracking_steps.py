@@ -11,6 +11,7 @@ from segmentation.frames import Color, HostTransfer, MaskedBatch
 from segmentation.pipeline.counts import CountSink
 from segmentation.pipeline.tracking_steps import Tracking
 from segmentation.sinks import FinishedBatch
+from segmentation.stages.tracking.mask_tracker import Ids
 from segmentation.stages.tracking.tracker import GAP
 
 INFO = make_info(96, 64, Color())
@@ -30,7 +31,7 @@ def batches(count: int, first: int, *, repeated: bool = False) -> Iterator[Maske
 
 
 def followed(*parts: Iterator[MaskedBatch]) -> list[MaskedBatch]:
-    step = Tracking(Config(track="balanced"), INFO, ["person"], HostTransfer(), iter(range(1, 100)))
+    step = Tracking(Config(track="balanced"), INFO, ["person"], HostTransfer(), Ids(), None)
     return list(step(batch for part in parts for batch in part))
 
 

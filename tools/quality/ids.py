@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from io import StringIO
-from itertools import count, pairwise, product
+from itertools import pairwise, product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -42,6 +42,7 @@ from segmentation.pipeline.plan import make_plan
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.threads import Overlap
 from segmentation.pipeline.tracking_steps import Tracking
+from segmentation.stages.tracking.mask_tracker import Ids
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from circumstances import circumstances
@@ -96,7 +97,7 @@ def tracked(
     info: VideoInfo, classes: Sequence[str], batches: list[MaskedBatch], config: Config
 ) -> list[FrameInstances]:
     """Returns the instances of each frame."""
-    step = Tracking(config, info, classes, HostTransfer(), count(1))
+    step = Tracking(config, info, classes, HostTransfer(), Ids(), None)
     return [frame for batch in step(iter(batches)) for frame in batch.instances or ()]
 
 

@@ -11,7 +11,6 @@ import math
 import mmap
 import os
 import pickle
-import signal
 import socket
 import sys
 import threading
@@ -25,6 +24,7 @@ import numpy as np
 from av.codec.context import CodecContext
 from av.video.codeccontext import VideoCodecContext
 
+from segmentation.child_process import ignore_interrupts
 from segmentation.cuts import Cutter
 from segmentation.errors import OutputError, SegmentationError
 from segmentation.frames import FORMATS, Plane
@@ -283,9 +283,7 @@ class _Worker:
 
 def main(link: socket.socket) -> None:
     """Works until the other end of the socket is closed."""
-    # The process that started this one handles these signals, and then ends this one in order.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ignore_interrupts()
     # The threads that feed the encoders sleep often. They must get a core at once, or all encoders wait.
     os.nice(_NICE)
     reply = _Replier(link)

@@ -1,15 +1,12 @@
 """Processes in which segments are encoded, started, lent to one file after the other, and ended."""
 
-import os
-import signal
 import socket
-import subprocess
-import sys
 import threading
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from segmentation.child_process import ChildProcess
 from segmentation.errors import OutputError, one_line
 from segmentation.shared_memory import BlockPool
 from segmentation.stages.encode.worker_protocol import (
@@ -22,7 +19,6 @@ from segmentation.stages.encode.worker_protocol import (
     socket_pair,
 )
 
-_PATIENCE = 1.0  # seconds that the process gets to end by itself
 _IDLE_BYTES = 512 << 20  # frame memory that an idle worker keeps faulted in and page-locked for the next file
 
 
@@ -35,7 +31,10 @@ class EncoderWorker:
     def __init__(self, error_prefix: str) -> None:
         """Returns at once, while the process starts up. Raises `OutputError` where it can't be started."""
         self.frame_bytes = 0  # of the frames that the blocks were made for
-        self.blocks = BlockPool()
+        try:
+            self.blocks = BlockPool()
+        except OSError as exc:
+            raise OutputError(f"{error_prefix}: {one_line(exc)}; --encode x264 does without one") from exc
         try:
             self._link, self._process = _start(error_prefix)
         except BaseException:
@@ -59,7 +58,7 @@ class EncoderWorker:
         return message, descriptor
 
     def is_alive(self) -> bool:
-        return self._process.poll() is None
+        return self._process.is_alive()
 
     def end(self) -> None:
         """Makes the process end. A thread that waits in `receive` gets `EOFError`."""
@@ -69,25 +68,13 @@ class EncoderWorker:
     def close(self) -> None:
         """Ends the process, waits until it is gone, and frees the memory that nobody refers to."""
         self.end()
-        try:
-            self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.close()
         self._link.close()
         self.blocks.close()
 
     def describe_death(self) -> str:
         """Says how the process ended, as the end of a sentence."""
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_PATIENCE)
-        status = self._process.returncode
-        if status is None:
-            return "has gone silent"
-        if status >= 0:
-            return f"has ended with code {status}"
-        how = f"was ended by signal {-status} ({signal.strsignal(-status)})"
-        return f"{how}, as happens where memory is full" if status == -signal.SIGKILL else how
+        return self._process.describe_death()
 
 
 class EncoderLease:
@@ -225,23 +212,13 @@ class EncoderService:
         return lease
 
 
-def _start(error_prefix: str) -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
+def _start(error_prefix: str) -> tuple[socket.socket, ChildProcess]:
     """Starts a process. Returns the socket to it, too."""
     link, others = socket_pair()
-    command = [sys.executable, "-P", "-m", "segmentation.stages.encode.segment_worker", str(others.fileno())]
     try:
         with others:
-            # In a group of its own it does not get the signals that a terminal sends to all in the foreground.
-            process = subprocess.Popen(
-                command, pass_fds=[others.fileno()], stdin=subprocess.DEVNULL, process_group=0, env=_environment()
-            )
+            process = ChildProcess("segmentation.stages.encode.segment_worker", others.fileno())
     except OSError as exc:
         link.close()
         raise OutputError(f"{error_prefix}: no process can be started for it ({one_line(exc)})") from exc
     return link, process
-
-
-def _environment() -> dict[str, str]:
-    """Returns the process's environment: modules are found as in this process, and NumPy starts no threads."""
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    return {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}

@@ -25,18 +25,22 @@ def components(
     found = mask > threshold
     parts = []
     for label, place in _by_class(found, class_map, classes):
-        count, numbers, stats, _ = cv2.connectedComponentsWithStats(place.astype(np.uint8), connectivity=8)
-        for number in range(1, count):
-            left, top, width, height, area = (int(value) for value in stats[number])
-            if area >= SPECK * mask.size:
-                window = np.s_[top : top + height, left : left + width]
-                parts.append((area, label, window, numbers[window] == number))
+        pixels = place.view(np.uint8)
+        x, y, wide, high = cv2.boundingRect(pixels)  # the statistics of the background would take longest
+        if not wide:
+            continue
+        _, numbers, stats, _ = cv2.connectedComponentsWithStats(pixels[y : y + high, x : x + wide], connectivity=8)
+        for number, (left, top, width, height, area) in enumerate(stats.tolist()):
+            if number and area >= SPECK * mask.size:
+                part = numbers[top : top + height, left : left + width] == number
+                window = np.s_[y + top : y + top + height, x + left : x + left + width]
+                parts.append((area, label, window, part))
     parts.sort(key=lambda part: -part[0])
     label_map = np.zeros(mask.shape, np.uint8)
     instances = []
-    for n, (_, label, window, pixels) in enumerate(parts[:MOST], 1):
-        label_map[window][pixels] = n
-        score = float(mask[window][pixels].mean())
+    for n, (_, label, window, part) in enumerate(parts[:MOST], 1):
+        label_map[window][part] = n
+        score = float(mask[window][part].mean())
         instances.append(Instance(label=label, score=score, box=shares(window, mask.shape)))
     return FrameInstances(instances=tuple(instances), label_map=label_map, unknown=bool(np.isnan(mask.sum())))
 

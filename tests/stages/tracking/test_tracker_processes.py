@@ -1,0 +1,142 @@
+"""Trackers in processes of their own: they find what a tracker of this process finds, and nothing is left behind."""
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from segmentation.errors import SegmentationError
+from segmentation.instances import Instance
+from segmentation.stages.tracking import tracker_processes
+from segmentation.stages.tracking.mask_tracker import Ids, MaskTracker, MaskTracking
+from segmentation.stages.tracking.tracker_processes import RemoteTracker, TrackerProcesses
+
+RATE, BATCH = 25, 4
+SETTINGS = MaskTracking(classes=("person",), threshold=0.5, moving=True)
+SIZE = (48, 80)  # height, width of the masks
+Seen = list[tuple[tuple[Instance, ...], NDArray[np.uint8], bool]]
+
+
+@pytest.fixture
+def processes() -> Iterator[TrackerProcesses]:
+    service = TrackerProcesses()
+    yield service
+    service.close()
+
+
+def children() -> list[int]:
+    """Returns the processes that this one has started and that are not over."""
+    tasks = Path("/proc/self/task").glob("*/children")
+    return [int(pid) for task in tasks for pid in task.read_text().split()]
+
+
+def batches(speed: int) -> Iterator[tuple[NDArray[np.float32], list[float]]]:
+    """Yields masks of two people who pass each other, and a third who comes later."""
+    for first in range(0, 40, BATCH):
+        masks = np.zeros((BATCH, *SIZE), np.float32)
+        for mask, frame in zip(masks, range(first, first + BATCH), strict=True):
+            for left, top in ((2 + speed * frame, 10), (66 - speed * frame, 14)):
+                mask[top : top + 30, max(0, left) : max(0, left + 8)] = 0.9
+            if frame > 20:
+                mask[4:20, 70:78] = 0.8
+        yield masks, [frame / RATE for frame in range(first, first + BATCH)]
+
+
+def followed(tracker: MaskTracker | RemoteTracker, ids: Ids, speed: int = 1) -> Seen:
+    """Returns what a tracker finds, while another step of the run takes an id behind each batch."""
+    seen: Seen = []
+    for masks, times in batches(speed):
+        for frame in tracker(masks, (masks > 0.85).astype(np.uint8) if speed == 3 else None, None, times):
+            seen.append((frame.instances, frame.label_map.copy(), frame.unknown))
+        next(ids)
+    return seen
+
+
+def local(speed: int = 1) -> Seen:
+    ids = Ids()
+    return followed(MaskTracker(settings(speed), ids), ids, speed)
+
+
+def remote(service: TrackerProcesses, speed: int = 1) -> Seen:
+    ids = Ids()
+    with service.tracker(settings(speed), ids) as tracker:
+        return followed(tracker, ids, speed)
+
+
+def settings(speed: int) -> MaskTracking:
+    return MaskTracking(classes=("cat", "dog") if speed == 3 else ("person",), threshold=0.5, moving=speed != 2)
+
+
+def assert_same(one: Seen, other: Seen) -> None:
+    for (instances, label_map, unknown), (others, others_map, others_unknown) in zip(one, other, strict=True):
+        assert instances == others and unknown == others_unknown
+        np.testing.assert_array_equal(label_map, others_map)
+
+
+def test_another_process_finds_the_same(processes: TrackerProcesses) -> None:
+    found = remote(processes)
+    assert {one.id for instances, _, _ in found for one in instances} > {1, 2}
+    assert_same(found, local())
+
+
+def test_colors_go_there_too(processes: TrackerProcesses) -> None:
+    generator, ids = np.random.default_rng(1), Ids()
+    with processes.tracker(SETTINGS, ids) as tracker:
+        here = MaskTracker(SETTINGS, Ids())
+        for masks, times in batches(1):
+            colors = list(generator.integers(0, 255, masks.shape, np.uint8))
+            for one, other in zip(tracker(masks, None, colors, times), here(masks, None, colors, times), strict=True):
+                assert one.instances == other.instances
+
+
+def test_runs_at_once_share_processes_and_do_not_mix(
+    processes: TrackerProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracker_processes, "_MOST", 2)
+    before = len(children())
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(lambda number: remote(processes, 1 + number % 3), range(6)))
+    assert 1 <= len(children()) - before <= 2
+    for number, one in enumerate(found):
+        assert_same(one, local(1 + number % 3))
+
+
+def test_masks_without_a_number_are_unknown(processes: TrackerProcesses) -> None:
+    masks = np.full((1, *SIZE), np.nan, np.float32)
+    with processes.tracker(SETTINGS, Ids()) as tracker:
+        assert tracker(masks, None, None, [0.0])[0].unknown
+
+
+def test_a_process_that_dies_is_one_line_and_the_next_run_has_another(processes: TrackerProcesses) -> None:
+    masks = np.zeros((1, *SIZE), np.float32)
+    before = set(children())
+    with processes.tracker(SETTINGS, Ids()) as tracker:
+        tracker(masks, None, None, [0.0])
+        (pid,) = set(children()) - before
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(SegmentationError, match=r"^track: the process .* signal 9 .*; start again$"):
+            tracker(masks, None, None, [0.1])
+    assert_same(remote(processes), local())
+
+
+def test_a_fault_there_is_told_here(processes: TrackerProcesses) -> None:
+    masks = np.ones((1, *SIZE), np.float32)
+    with processes.tracker(SETTINGS, Ids()) as tracker:
+        with pytest.raises(RuntimeError, match=r"in the process that follows instances:\n(.*\n)*.*IndexError"):
+            tracker(masks, np.full(masks.shape, 7, np.uint8), None, [0.0])
+        assert len(tracker(masks, None, None, [0.1])) == 1
+
+
+def test_nothing_is_left() -> None:
+    before, descriptors = set(children()), len(os.listdir("/proc/self/fd"))
+    service = TrackerProcesses()
+    kept = remote(service)
+    assert set(children()) > before
+    service.close()
+    assert set(children()) == before and len(os.listdir("/proc/self/fd")) == descriptors
+    assert kept

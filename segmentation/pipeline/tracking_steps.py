@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.frames import Array, FrameBatch, MaskedBatch, Plane, Transfer, VideoInfo
+from segmentation.frames import Array, FrameBatch, MaskedBatch, Transfer, VideoInfo
 from segmentation.instances import FrameInstances
 from segmentation.options.config import Config
 from segmentation.options.instances import Keep
-from segmentation.stages.tracking.appearance import Colors, color_bins
+from segmentation.stages.tracking.appearance import Colors, Samples, color_bins
 from segmentation.stages.tracking.choice import Keeper
 from segmentation.stages.tracking.mask_tracker import Ids, MaskTracker, MaskTracking
 from segmentation.stages.tracking.tracker import Tracker
 from segmentation.stages.tracking.tracker_processes import RemoteTracker, TrackerProcesses
 
 Followed: TypeAlias = tuple[FrameInstances, ...]  # of each frame of a batch
-_Follow = Callable[[MaskedBatch, Sequence[Colors] | None, list[float]], Followed]
+_Follow = Callable[[MaskedBatch, Samples | None, list[float]], Followed]
 
 
 class Tracking:
@@ -55,8 +56,8 @@ class Tracking:
                 if follow is None:  # the first batch shows whether the network has found instances
                     follow = self._components(exits) if batch.instances is None else self._given()
                 shape = tuple(batch.masks.shape[1:])
-                colors = small_colors(batch.frames, self._info, shape, self._transfer) if self._colored else None
-                yield replace(batch, instances=follow(batch, colors, _times(batch.frames, self._info)))
+                samples = small_colors(batch.frames, self._info, shape, self._transfer) if self._colored else None
+                yield replace(batch, instances=follow(batch, samples, _times(batch.frames, self._info)))
 
     def _components(self, exits: ExitStack) -> _Follow:
         """Returns what follows the components of masks."""
@@ -66,10 +67,10 @@ class Tracking:
         else:
             tracker = exits.enter_context(self._processes.tracker(self._settings, self._ids))
 
-        def follow(batch: MaskedBatch, colors: Sequence[Colors] | None, times: list[float]) -> Followed:
+        def follow(batch: MaskedBatch, samples: Samples | None, times: list[float]) -> Followed:
             masks = _on_host(batch.masks, len(batch), self._transfer)
             class_map = None if batch.class_map is None else _on_host(batch.class_map, len(batch), self._transfer)
-            return tracker(masks, class_map, colors, times)
+            return tracker(masks, class_map, samples, times)
 
         return follow
 
@@ -77,9 +78,9 @@ class Tracking:
         """Returns what follows the instances that the network has found."""
         tracker = Tracker(moving=self._settings.moving, split=False, ids=self._ids)
 
-        def follow(batch: MaskedBatch, colors: Sequence[Colors] | None, times: list[float]) -> Followed:
+        def follow(batch: MaskedBatch, samples: Samples | None, times: list[float]) -> Followed:
             found = batch.instances or ()
-            looks: Sequence[Colors | None] = colors or [None] * len(batch)
+            looks: Iterable[Colors | None] = repeat(None, len(batch)) if samples is None else color_bins(samples)
             followed = map(tracker.update, found, times, looks)
             return tuple(replace(made, unknown=one.unknown) for made, one in zip(followed, found, strict=True))
 
@@ -110,27 +111,31 @@ def _on_host(array: Array, count: int, transfer: Transfer) -> NDArray[Any]:
     return rows
 
 
-def small_colors(batch: FrameBatch, info: VideoInfo, shape: tuple[int, ...], transfer: Transfer) -> list[Colors]:
-    """Returns the color bins of each frame at the places of its mask (h, w), upright.
+def small_colors(batch: FrameBatch, info: VideoInfo, shape: tuple[int, ...], transfer: Transfer) -> Samples:
+    """Returns one sample of the color for each place of the masks (h, w), upright.
 
-    One sample stands for each place. So it takes no kernel to bring few samples from a GPU to the host.
+    So it takes no kernel to bring few samples from a GPU to the host.
     """
     turns = info.rotation // 90
-    height, width = shape if turns % 2 == 0 else shape[::-1]
-    pictures: list[Sequence[Plane]] = []  # Y, U and V, each of all frames
+    size = shape if turns % 2 == 0 else shape[::-1]
+    planes = []
     for k in range(3):
         if batch.memory == "cuda":
             plane = batch.planes[k]
-            sparse = plane[:, :: max(1, plane.shape[1] // height), :: max(1, plane.shape[2] // width)]
-            pictures.append(list(_on_host(sparse, len(batch), transfer)))
+            rows, columns = _places(size, tuple(plane.shape[1:]))
+            with transfer.on_stream():
+                chosen = plane[:, rows][:, :, columns]
+            samples = _on_host(chosen, len(batch), transfer)
         else:
-            pictures.append([frame.planes[k] for frame in batch.frames])
-    y, u, v = (np.stack([_sampled(plane, (height, width)) for plane in planes]) for planes in pictures)
-    return [np.rot90(bins, turns) for bins in color_bins(y, u, v)]
+            rows, columns = _places(size, batch.frames[0].planes[k].shape)
+            samples = np.stack([frame.planes[k][np.ix_(rows, columns)] for frame in batch.frames])
+        planes.append(samples if samples.dtype == np.uint8 else samples >> 2)
+    return np.rot90(np.asarray(planes, np.uint8), turns, (2, 3))
 
 
-def _sampled(plane: Plane, size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Returns one sample in 8 bits for each place of a mask of that size (h, w)."""
-    rows, columns = ((2 * np.arange(n) + 1) * whole // (2 * n) for n, whole in zip(size, plane.shape, strict=True))
-    samples = plane[rows[:, None], columns]
-    return np.asarray(samples if samples.dtype == np.uint8 else samples >> 2, np.uint8)
+def _places(size: tuple[int, ...], whole: tuple[int, ...]) -> list[list[int]]:
+    """Returns the rows and the columns of a plane (h, w) that stand for those of a mask."""
+    return [
+        [(2 * place + 1) * there // (2 * here) for place in range(here)]
+        for here, there in zip(size, whole, strict=True)
+    ]

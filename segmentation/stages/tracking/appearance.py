@@ -6,20 +6,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 Colors = NDArray[np.uint8]  # (h, w): the bin of the color at each place of the mask
+Samples = NDArray[np.uint8]  # (3, N, h, w): Y, U and V at each place of the masks of a batch, in 8 bits
 Histogram = NDArray[np.float64]  # (BINS,), sums to 1
 
 _LUMA, _CHROMA = 4, 8  # levels: luma changes with the light, so it counts less
+_LUMA_LEVELS = (np.arange(256) // (256 // _LUMA)).astype(np.uint8)
+_CHROMA_LEVELS = np.clip((np.arange(256) - 128) // 8 + _CHROMA // 2, 0, _CHROMA - 1).astype(np.uint8)
 BINS = _LUMA * _CHROMA * _CHROMA
 _NEW = 0.1  # share of the newest frame in a track's histogram
 
 
-def color_bins(luma: NDArray[np.uint8], u: NDArray[np.uint8], v: NDArray[np.uint8]) -> Colors:
-    """Returns the bin of each color; all are arrays (..., h, w) of 8-bit samples.
+def color_bins(samples: Samples) -> NDArray[np.uint8]:
+    """Returns the bin of each color: (N, h, w).
 
     Most chroma is near its zero: steps of 8 levels around it leave no bin empty.
     """
-    blue, red = (np.clip((plane.astype(np.int16) - 128) // 8 + _CHROMA // 2, 0, _CHROMA - 1) for plane in (u, v))
-    return ((luma // (256 // _LUMA)) * (_CHROMA * _CHROMA) + blue * _CHROMA + red).astype(np.uint8)
+    luma, blue, red = _LUMA_LEVELS[samples[0]], _CHROMA_LEVELS[samples[1]], _CHROMA_LEVELS[samples[2]]
+    return np.asarray(luma * (_CHROMA * _CHROMA) + blue * _CHROMA + red, np.uint8)
 
 
 def histogram(colors: Colors, pixels: NDArray[np.bool_]) -> Histogram:

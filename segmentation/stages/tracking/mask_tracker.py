@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.instances import FrameInstances
-from segmentation.stages.tracking.appearance import Colors
+from segmentation.stages.tracking.appearance import Samples, color_bins
 from segmentation.stages.tracking.components import components
 from segmentation.stages.tracking.tracker import Tracker
 
@@ -49,16 +49,17 @@ class MaskTracker:
         self,
         masks: NDArray[np.float32],
         class_map: NDArray[np.uint8] | None,
-        colors: Sequence[Colors] | NDArray[np.uint8] | None,
+        samples: Samples | None,
         times: Sequence[float],
     ) -> tuple[FrameInstances, ...]:
         """Returns the instances of the next frames, in their order.
 
-        `masks` (N, h, w) in 0..1, `class_map` (N, h, w) index into the classes, `colors` N times (h, w), `times` N, in
-        seconds. Without a class map all is of one class, whose name is all their names.
+        `masks` (N, h, w) in 0..1, `class_map` (N, h, w) index into the classes, `samples` (3, N, h, w)
+        of its colors, `times` N, in seconds. Without a class map all is of one class, whose name is all their names.
         """
         settings, count = self._settings, len(times)
         names = settings.classes if class_map is not None else (", ".join(settings.classes),)
+        colors = None if samples is None else color_bins(samples)
         found = []
         for row in range(count):
             classes = None if class_map is None else class_map[row]

@@ -19,7 +19,7 @@ from segmentation.cores import core_count
 from segmentation.errors import SegmentationError, one_line
 from segmentation.instances import FrameInstances
 from segmentation.shared_memory import BlockPool, SharedPlanes
-from segmentation.stages.tracking.appearance import Colors
+from segmentation.stages.tracking.appearance import Samples
 from segmentation.stages.tracking.mask_tracker import Ids, MaskTracking
 from segmentation.stages.tracking.tracker_protocol import Forget, Reply, Request
 
@@ -91,14 +91,14 @@ class RemoteTracker:
         self,
         masks: NDArray[np.float32],
         class_map: NDArray[np.uint8] | None,
-        colors: Sequence[Colors] | NDArray[np.uint8] | None,
+        samples: Samples | None,
         times: Sequence[float],
     ) -> tuple[FrameInstances, ...]:
         """Returns the instances of the next frames. Raises `SegmentationError` when the process has died."""
         process = self._process
         sent = process.shared(masks)
         classes = None if class_map is None else process.shared(class_map)
-        bins = None if colors is None else process.shared(np.asarray(colors))
+        looks = None if samples is None else process.shared(samples)
         maps = process.empty(masks.shape)
         reply = process.ask(
             Request(
@@ -106,7 +106,7 @@ class RemoteTracker:
                 settings=self._settings,
                 masks=sent.locations[0],
                 class_map=None if classes is None else classes.locations[0],
-                colors=None if bins is None else bins.locations[0],
+                samples=None if looks is None else looks.locations[0],
                 label_maps=maps.locations[0],
                 times=tuple(times),
                 following=self._ids.following,

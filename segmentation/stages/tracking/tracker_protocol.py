@@ -18,7 +18,7 @@ class Request:
     settings: MaskTracking
     masks: PlaneLocation  # float32
     class_map: PlaneLocation | None  # uint8
-    colors: PlaneLocation | None  # uint8
+    samples: PlaneLocation | None  # uint8
     label_maps: PlaneLocation  # uint8, to be written
     times: tuple[float, ...]
     following: int  # the first id that nothing in the run has

@@ -42,7 +42,7 @@ class _Trackers:
         tracker, ids = self._trackers[request.run]
         ids.following = request.following
         masks = self._array(request.masks, np.float32)
-        found = tracker(masks, self._bytes(request.class_map), self._bytes(request.colors), request.times)
+        found = tracker(masks, self._bytes(request.class_map), self._bytes(request.samples), request.times)
         self._write(request.label_maps, found)
         return Reply(
             instances=tuple(frame.instances for frame in found),

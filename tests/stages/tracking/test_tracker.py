@@ -122,9 +122,9 @@ def test_colors_tell_who_is_who_after_a_meeting() -> None:
     """Two who meet, stand together and go back where they came from look like two who have passed each other."""
 
     def colors(left: int, right: int) -> Colors:
-        u = np.full(SIZE, 128, np.uint8)
-        u[:, : (left + right) // 2], u[:, (left + right) // 2 :] = 90, 170
-        return color_bins(np.full(SIZE, 120, np.uint8), u, np.full(SIZE, 128, np.uint8))
+        samples = np.full((3, 1, *SIZE), 128, np.uint8)
+        samples[1, 0, :, : (left + right) // 2], samples[1, 0, :, (left + right) // 2 :] = 90, 170
+        return color_bins(samples)[0]
 
     def ids(*, colored: bool) -> tuple[list[int], list[int]]:
         tracker = Tracker(moving=True, split=True)

@@ -89,8 +89,8 @@ def test_colors_go_there_too(processes: TrackerProcesses) -> None:
     with processes.tracker(SETTINGS, ids) as tracker:
         here = MaskTracker(SETTINGS, Ids())
         for masks, times in batches(1):
-            colors = list(generator.integers(0, 255, masks.shape, np.uint8))
-            for one, other in zip(tracker(masks, None, colors, times), here(masks, None, colors, times), strict=True):
+            samples = generator.integers(0, 255, (3, *masks.shape), np.uint8)
+            for one, other in zip(tracker(masks, None, samples, times), here(masks, None, samples, times), strict=True):
                 assert one.instances == other.instances
 
 

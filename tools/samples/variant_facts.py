@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import av
 import av.error
+import av.logging
+from av.bitstream import BitStreamFilterContext
 from av.packet import Packet
 from av.video.frame import PictureType
 
@@ -16,11 +21,14 @@ from segmentation.frames import VideoInfo
 from segmentation.media.input import probe
 from segmentation.stages.decode.chunks import exact_keyframe, is_hidden, read
 
+_SYNTAX = re.compile(r"\d+ +([a-z]\w*)(?:\[.*\])? +[01]+ = (-?\d+)\s*")  # a line of FFmpeg's trace_headers
+
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """Figures of a file. Lists and counts are of its video alone."""
 
+    path: Path
     format: str = ""
     info: VideoInfo | None = None
     refused: str = ""  # why the program does not open it
@@ -39,6 +47,23 @@ class Facts:
     sizes: set[tuple[int, int]] = field(default_factory=set)  # of frames
     errors: int = 0  # packets that can't be decoded, and frames that are known to be broken
 
+    @cached_property
+    def syntax(self) -> Counter[str]:
+        """How often its headers say what, in the standard's words: "field_pic_flag = 1"."""
+        level = av.logging.get_level()
+        av.logging.set_level(av.logging.INFO)
+        try:
+            with av.open(str(self.path)) as container, av.logging.Capture() as lines:
+                stream = container.streams.video[0]
+                trace = BitStreamFilterContext("trace_headers", stream)
+                lines.clear()  # what the container's own parameter sets say
+                for packet in container.demux(stream):
+                    trace.filter(packet)
+        finally:
+            av.logging.set_level(level)
+        found = (_SYNTAX.fullmatch(text) for _, name, text in lines if name == "trace_headers")
+        return Counter(f"{match[1]} = {match[2]}" for match in found if match)
+
     @property
     def codec(self) -> str:
         return self.info.codec if self.info is not None else ""
@@ -54,9 +79,10 @@ def facts(path: Path) -> Facts:
         info = probe(str(path))
         packets = list(read(info, None))
     except InputError as exc:
-        return Facts(refused=str(exc), **_decoded(path))
+        return Facts(path=path, refused=str(exc), **_decoded(path))
     cuttable = exact_keyframe(info.codec)
     return Facts(
+        path=path,
         info=info,
         packets=len(packets),
         keyframes=sum(packet.is_keyframe for packet in packets),

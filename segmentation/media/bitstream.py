@@ -13,30 +13,6 @@ _PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")  # user data of MPEG-4 encoders t
 _SEQUENCE_EXTENSION = b"\0\0\1\xb5"  # extension_start_code, MPEG-2 table 6-1; 1 follows for sequences
 
 
-class Bits:
-    """Reads a byte string bit by bit, and zeros behind its end."""
-
-    def __init__(self, data: bytes) -> None:
-        self._value = int.from_bytes(data, "big")
-        self.left = 8 * len(data)  # bits that have not been read
-
-    def read(self, count: int) -> int:
-        """Returns the next `count` bits as an unsigned number."""
-        self.left -= count
-        shifted = self._value >> self.left if self.left >= 0 else 0
-        return shifted & ((1 << count) - 1)
-
-    def golomb(self, count: int = 1) -> int:
-        """Reads `count` unsigned Exp-Golomb codes, H.264 clause 9.1, and returns the last."""
-        code = 0
-        for _ in range(count):
-            zeros = 0
-            while self.left > 0 and not self.read(1):
-                zeros += 1
-            code = (1 << zeros) - 1 + self.read(zeros)
-        return code
-
-
 def may_interlace(codec: str, data: bytes) -> bool:
     """Returns whether frames may consist of two fields. `data` begins the stream, with start codes."""
     if codec == "h264":
@@ -79,7 +55,7 @@ def begins_stream(codec: str, data: bytes) -> bool:
 def refreshes_gradually(codec: str, data: bytes) -> bool:
     """Returns whether pictures are exact only some frames after this H.264 keyframe (recovery point SEI, D.1.8)."""
     messages = (unit[1:] for unit in _units(data) if unit and unit[0] & 31 == _SEI) if codec == "h264" else ()
-    return any(Bits(payload).golomb() > 0 for kind, payload in _payloads(messages) if kind == _RECOVERY_POINT)
+    return any(_Bits(payload).golomb() > 0 for kind, payload in _payloads(messages) if kind == _RECOVERY_POINT)
 
 
 def _payloads(messages: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -119,7 +95,7 @@ def _units(data: bytes) -> Iterator[bytes]:
 
 def _parsed(unit: bytes) -> _ParameterSet:
     """Reads a sequence parameter set."""
-    bits = Bits(unit[1:].replace(b"\0\0\3", b"\0\0"))  # without emulation prevention bytes
+    bits = _Bits(unit[1:].replace(b"\0\0\3", b"\0\0"))  # without emulation prevention bytes
     profile = bits.read(8)
     bits.read(16)  # constraints and level
     bits.golomb()  # its number
@@ -153,7 +129,7 @@ def _parsed(unit: bytes) -> _ParameterSet:
     return _ParameterSet(left, top, 16 * width - left - right, height - top - bottom, frame_mbs_only)
 
 
-def _window(bits: Bits, chroma: int, rows: int) -> tuple[int, int, int, int]:
+def _window(bits: "_Bits", chroma: int, rows: int) -> tuple[int, int, int, int]:
     """Reads how many pixels are cut off at the left, right, top and bottom: H.264 7.4.2.1.1, H.265 7.4.3.2.1.
 
     `chroma` is chroma_format_idc, `rows` how many rows of a frame one unit stands for at least.
@@ -168,7 +144,7 @@ def _hevc_begins_inside(unit: bytes) -> bool:
     """Reads H.265's sequence parameter set up to its conformance window, clause 7.3.2.2.1."""
     if len(unit) < 2 or unit[0] >> 1 & 63 != _HEVC_SPS or unit[1] >> 3:
         return False
-    bits = Bits(unit[2:].replace(b"\0\0\3", b"\0\0"))
+    bits = _Bits(unit[2:].replace(b"\0\0\3", b"\0\0"))
     bits.read(4)
     layers = bits.read(3)  # sps_max_sub_layers_minus1
     bits.read(1)
@@ -185,7 +161,7 @@ def _hevc_begins_inside(unit: bytes) -> bool:
     return bool(left or top)
 
 
-def _skip_scaling_list(bits: Bits, size: int) -> None:
+def _skip_scaling_list(bits: "_Bits", size: int) -> None:
     """Reads past a scaling list of `size` entries, H.264 clause 7.3.2.1.1.1."""
     last = following = 8
     for _ in range(size):
@@ -193,3 +169,27 @@ def _skip_scaling_list(bits: Bits, size: int) -> None:
             code = bits.golomb()
             following = (last + (code + 1) // 2 * (1 if code % 2 else -1)) % 256
         last = following or last
+
+
+class _Bits:
+    """Reads a byte string bit by bit, and zeros behind its end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._value = int.from_bytes(data, "big")
+        self._left = 8 * len(data)
+
+    def read(self, count: int) -> int:
+        """Returns the next `count` bits as an unsigned number."""
+        self._left -= count
+        shifted = self._value >> self._left if self._left >= 0 else 0
+        return shifted & ((1 << count) - 1)
+
+    def golomb(self, count: int = 1) -> int:
+        """Reads `count` unsigned Exp-Golomb codes, H.264 clause 9.1, and returns the last."""
+        code = 0
+        for _ in range(count):
+            zeros = 0
+            while self._left > 0 and not self.read(1):
+                zeros += 1
+            code = (1 << zeros) - 1 + self.read(zeros)
+        return code

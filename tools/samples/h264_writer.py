@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from nal_units import as_bits, as_bytes, se, ue, with_start_code
 from numpy.typing import NDArray
 
 Planes = tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]
@@ -43,6 +44,7 @@ class Writer:
 
     size: tuple[int, int]  # luma samples: a multiple of 16, with fields the height one of 32
     references: int  # frames that are kept at most
+    rate: int  # frames a second
     fields: bool = False  # whether pictures may be fields
 
     def parameters(self) -> bytes:
@@ -50,10 +52,13 @@ class Writer:
         width, height = (length // _MACROBLOCK for length in self.size)
         rows = height // 2 if self.fields else height
         sequence = f"{77:08b}{0:08b}{30:08b}"  # Main profile, level 3
-        sequence += _ue(0, _FRAME_NUM_BITS - 4, 0, _ORDER_BITS - 4, self.references) + "0"
-        sequence += _ue(width - 1, rows - 1) + ("00" if self.fields else "1")  # no macroblock-adaptive ones
-        sequence += "1" + "0" + "0"  # direct_8x8_inference_flag, not cropped, no vui_parameters
-        picture = _ue(0, 0) + "00" + _ue(0, 0, 0) + "000" + _ue(0, 0, 0) + "100"  # deblocking is controlled
+        sequence += ue(0, _FRAME_NUM_BITS - 4, 0, _ORDER_BITS - 4, self.references) + "0"
+        sequence += ue(width - 1, rows - 1) + ("00" if self.fields else "1")  # no macroblock-adaptive ones
+        sequence += (
+            "1" + "0" + "1"
+        )  # direct_8x8_inference_flag, not cropped, vui_parameters: nothing but the rate, E.1.1
+        sequence += "0000" + f"1{1:032b}{2 * self.rate:032b}1" + "0000"
+        picture = ue(0, 0) + "00" + ue(0, 0, 0) + "000" + ue(0, 0, 0) + "100"  # deblocking is controlled
         return _unit(0x67, sequence) + _unit(0x68, picture)
 
     def coded(self, picture: Picture) -> bytes:
@@ -66,22 +71,22 @@ class Writer:
             width, height = (length // _MACROBLOCK for length in self.size)
             count = width * height // (1 if picture.parity is None else 2)
             for number in range(count):  # motion is predicted from the macroblocks before, and so stated once
-                bits += _ue(0, _P_L0_16X16) + (_se(4 * across, 4 * down) if number == 0 else _se(0, 0))
-                bits += _ue(_WITHOUT_RESIDUAL)
+                bits += ue(0, _P_L0_16X16) + (se(4 * across, 4 * down) if number == 0 else se(0, 0))
+                bits += ue(_WITHOUT_RESIDUAL)
             data = bits
         return self.parameters() + _unit(0x65, data) if picture.idr else _unit(0x61, data)
 
     def _header(self, picture: Picture) -> str:
         """Returns the slice's header, clause 7.3.3."""
-        bits = _ue(0, _P if picture.planes is None else _I, 0) + f"{picture.number:0{_FRAME_NUM_BITS}b}"
+        bits = ue(0, _P if picture.planes is None else _I, 0) + f"{picture.number:0{_FRAME_NUM_BITS}b}"
         if self.fields:
             bits += "0" if picture.parity is None else f"1{picture.parity}"
-        bits += _ue(0) if picture.idr else ""  # idr_pic_id
+        bits += ue(0) if picture.idr else ""  # idr_pic_id
         bits += f"{picture.order:0{_ORDER_BITS}b}"
         if picture.planes is None:
             bits += "0" + _commands(picture.lists, 3)
         bits += f"0{picture.long_term:d}" if picture.idr else _commands(picture.marks, 0)
-        return bits + _se(0) + _ue(1)  # no deblocking
+        return bits + se(0) + ue(1)  # no deblocking
 
 
 def _samples(bits: str, planes: Planes) -> str:
@@ -89,39 +94,20 @@ def _samples(bits: str, planes: Planes) -> str:
     height, width = planes[0].shape
     for y in range(0, height, _MACROBLOCK):
         for x in range(0, width, _MACROBLOCK):
-            bits += _ue(_I_PCM)
+            bits += ue(_I_PCM)
             bits += "0" * (-len(bits) % 8)
             luma = planes[0][y : y + 16, x : x + 16]
             chroma = [plane[y // 2 : y // 2 + 8, x // 2 : x // 2 + 8] for plane in planes[1:]]
             data = b"".join(part.tobytes() for part in (luma, *chroma))
-            bits += f"{int.from_bytes(data, 'big'):0{8 * len(data)}b}"
+            bits += as_bits(data)
     return bits
 
 
 def _commands(commands: Sequence[Sequence[int]], end: int) -> str:
     """Returns whether there are commands, and these with the number that ends them."""
-    return "1" + "".join(_ue(*command) for command in commands) + _ue(end) if commands else "0"
-
-
-def _ue(*values: int) -> str:
-    """Returns unsigned Exp-Golomb codes, clause 9.1."""
-    return "".join(f"{value + 1:b}".rjust(2 * (value + 1).bit_length() - 1, "0") for value in values)
-
-
-def _se(*values: int) -> str:
-    """Returns signed ones, clause 9.1.1."""
-    return _ue(*(2 * value - 1 if value > 0 else -2 * value for value in values))
+    return "1" + "".join(ue(*command) for command in commands) + ue(end) if commands else "0"
 
 
 def _unit(head: int, bits: str) -> bytes:
-    """Returns a NAL unit with its start code, clauses 7.3.1 and B.1. The header is one byte."""
-    bits += "1"
-    bits += "0" * (-len(bits) % 8)
-    data, zeros = bytearray([0, 0, 0, 1, head]), 0
-    for byte in int(bits, 2).to_bytes(len(bits) // 8, "big"):
-        if zeros == 2 and byte <= 3:
-            data.append(3)  # emulation_prevention_three_byte
-            zeros = 0
-        data.append(byte)
-        zeros = 0 if byte else zeros + 1
-    return bytes(data)
+    """Returns a unit whose header is the byte `head`, with its start code."""
+    return with_start_code(bytes([head]) + as_bytes(bits))

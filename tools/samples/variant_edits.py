@@ -51,8 +51,8 @@ def _edited(clip: Clip, *edits: Edit) -> Callable[[Path], Path]:
 
 
 def _deeper(depth: int, options: dict[str, str], **muxing: str) -> Callable[[Path], Path]:
-    clip = vp9(options=COARSE | options)
-    return lambda path: deeper(clip.write(beside(path)), path, depth, **muxing)
+    apart = _filtered(vp9(options=COARSE | options), "vp9_superframe_split", **_APART)
+    return lambda path: deeper(apart(beside(path, 1)), path, depth, **muxing)
 
 
 def _filtered(clip: Clip, filters: str, **muxing: str) -> Callable[[Path], Path]:
@@ -223,12 +223,12 @@ _DEPTHS = [
     Variant(
         "vp9-10-bit-hidden-frames.webm",
         _deeper(10, HIDES),
-        lambda f: whole(f, "vp9") and f.pix_fmt == "yuv420p10le" and f.superframes > 3,
+        lambda f: whole(f, "vp9") and f.pix_fmt == "yuv420p10le" and f.superframes == f.syntax["show_frame = 0"] > 3,
     ),
     Variant(
         "vp9-10-bit-hidden-frames-apart.webm",
         _deeper(10, HIDES, **_APART),
-        lambda f: whole(f, "vp9") and f.pix_fmt == "yuv420p10le" and f.hidden > 3,
+        lambda f: whole(f, "vp9") and f.pix_fmt == "yuv420p10le" and f.hidden == f.syntax["show_frame = 0"] > 3,
     ),
 ]
 

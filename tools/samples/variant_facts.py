@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,17 +10,14 @@ from typing import Any
 
 import av
 import av.error
-import av.logging
-from av.bitstream import BitStreamFilterContext
 from av.packet import Packet
 from av.video.frame import PictureType
+from header_trace import traced
 
 from segmentation.errors import InputError
 from segmentation.frames import VideoInfo
 from segmentation.media.input import probe
 from segmentation.stages.decode.chunks import exact_keyframe, is_hidden, read
-
-_SYNTAX = re.compile(r"\d+ +([a-z]\w*)(?:\[.*\])? +[01]+ = (-?\d+)\s*")  # a line of FFmpeg's trace_headers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,19 +46,7 @@ class Facts:
     @cached_property
     def syntax(self) -> Counter[str]:
         """How often its headers say what, in the standard's words: "field_pic_flag = 1"."""
-        level = av.logging.get_level()
-        av.logging.set_level(av.logging.INFO)
-        try:
-            with av.open(str(self.path)) as container, av.logging.Capture() as lines:
-                stream = container.streams.video[0]
-                trace = BitStreamFilterContext("trace_headers", stream)
-                lines.clear()  # what the container's own parameter sets say
-                for packet in container.demux(stream):
-                    trace.filter(packet)
-        finally:
-            av.logging.set_level(level)
-        found = (_SYNTAX.fullmatch(text) for _, name, text in lines if name == "trace_headers")
-        return Counter(f"{match[1]} = {match[2]}" for match in found if match)
+        return Counter(f"{one.name} = {one.value}" for _, elements in traced(self.path) for one in elements)
 
     @property
     def codec(self) -> str:

@@ -1,7 +1,7 @@
-"""The videos of make_variants.py that h264_writer.py writes: field pictures and long-term references.
+"""The videos of make_variants.py that no encoder here makes: field pictures and long-term references.
 
-They consist of groups of 20 frames. The first one is the sample's, others are the one before moved, and a few show a
-frame from long before again. Clauses are H.264's.
+Those in H.264 are written by h264_writer.py. They consist of groups of 20 frames. The first one is the sample's, others
+are the one before moved, and a few show a frame from long before again.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ import av
 import numpy as np
 from av.packet import Packet
 from h264_writer import Picture, Planes, Writer
+from hevc_long_term import PARAMETERS, repeated
 from variant_clip import EXACT, RATE, pictures
 from variant_edits import beside
 from variant_facts import Facts
-from variant_forms import COUNT, Variant, whole
+from variant_forms import COUNT, Variant, hevc, whole
 
 SIZE = (160, 128)
 GROUP = 20  # frames
 PAN = (2, 0)  # luma samples
+SHORT, LONG = 8, 15  # frames of a group of HEVC, and with all but the first one shown again
 AGAIN = {7: 0, 12: 3, 17: 0}  # frames of a group, and the frame that each of them shows again
 
-_FRAMES = Writer(size=SIZE, references=3)
-_FIELDS = Writer(size=SIZE, references=3, fields=True)
+_FRAMES = Writer(size=SIZE, references=3, rate=RATE)
+_FIELDS = Writer(size=SIZE, references=3, rate=RATE, fields=True)
 _TICKS = 2 * RATE  # a second: fields have times of their own
 
 
@@ -92,26 +94,46 @@ def _written(
     """Writes the pictures of all frames: those of a frame in one packet, or `apart`."""
 
     def make(path: Path) -> None:
-        packets: list[Packet[Any]] = []
+        packets = []
         for number in range(COUNT):
             shown = pictures_of(number)
             parts = [[picture] for picture in shown] if apart else [shown]
             for place, part in enumerate(parts):
-                packet: Packet[Any] = Packet(b"".join(map(writer.coded, part)))
-                packet.pts = packet.dts = 2 * number + place
+                packet = _packet(b"".join(map(writer.coded, part)), 2 * number + place, key=part[0].idr)
                 packet.duration = 2 // len(parts)
-                packet.time_base = Fraction(1, _TICKS)
-                packet.is_keyframe = part[0].idr
                 packets.append(packet)
-        raw = beside(path, suffix=".h264")
-        raw.write_bytes(b"".join(map(bytes, packets)))
-        with av.open(str(raw)) as given, av.open(str(path), "w", container_options=dict(EXACT)) as container:
-            stream = container.add_stream_from_template(given.streams.video[0])
-            for packet in packets:
-                packet.stream = stream
-                container.mux(packet)
+        _mux(packets, path, ".h264")
 
     return make
+
+
+def _hevc_long_term(path: Path) -> None:
+    parameters = f"keyint={SHORT}:min-keyint={SHORT}:{PARAMETERS}"
+    groups = COUNT // LONG
+    source = hevc(parameters, count=groups * SHORT, first=SHORT).write(beside(path, 1, ".hevc"))  # nothing moves before
+    packets = repeated(source, SHORT)
+    keys = range(0, COUNT, LONG)
+    _mux([_packet(data, 2 * number, key=number in keys) for number, data in enumerate(packets)], path, ".hevc")
+
+
+def _packet(data: bytes, time: int, *, key: bool) -> Packet[Any]:
+    packet: Packet[Any] = Packet(data)
+    packet.pts = packet.dts = time
+    packet.duration = 2
+    packet.time_base = Fraction(1, _TICKS)
+    packet.is_keyframe = key
+    return packet
+
+
+def _mux(packets: list[Packet[Any]], path: Path, raw: str) -> None:
+    """Writes packets with start codes. FFmpeg finds the parameters in a `raw` stream of them."""
+    stream = beside(path, suffix=raw)
+    stream.write_bytes(b"".join(map(bytes, packets)))
+    with av.open(str(stream)) as given, av.open(str(path), "w", container_options=dict(EXACT)) as container:
+        copy = container.add_stream_from_template(given.streams.video[0])
+        for packet in packets:
+            packet.stream = copy
+            container.mux(packet)
 
 
 def _in_fields(facts: Facts, packets: int) -> bool:
@@ -134,6 +156,11 @@ WRITTEN = [
             and f.syntax["long_term_reference_flag = 1"] == f.syntax["memory_management_control_operation = 3"] == 3
             and f.syntax["modification_of_pic_nums_idc = 2"] == 9
         ),
+    ),
+    Variant(
+        "hevc-long-term.mkv",
+        _hevc_long_term,
+        lambda f: whole(f, "hevc", exact=4) and f.syntax["used_by_curr_pic_lt_flag = 1"] == 4,
     ),
     Variant("h264-field-pictures.mp4", _written(_FIELDS, field_pictures), lambda f: _in_fields(f, COUNT)),
     Variant("h264-field-pictures.ts", _written(_FIELDS, field_pictures), lambda f: _in_fields(f, _APART)),

@@ -1,6 +1,7 @@
 """Videos of all kinds are decoded alike in both ways: by FFmpeg as a whole, and by the chunks that NVDEC would get."""
 
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from side_differences import compare
 from variant_clip import RATE, Clip, pictures
 from variant_forms import COUNT, Variant
-from variant_written import AGAIN, GROUP, PAN, SIZE, WRITTEN
+from variant_written import AGAIN, GROUP, LONG, PAN, SHORT, SIZE, WRITTEN
 from variants import DAMAGED, made, side
 
 from segmentation import Config
@@ -149,6 +150,15 @@ def test_long_term_references_are_shown_again(tmp_path: Path) -> None:
         else:
             again = place in AGAIN
             assert np.array_equal(luma, shown[begin + AGAIN[place]] if again else moved(shown[number - 1]))
+
+
+def test_hevc_goes_on_from_a_long_term_reference(tmp_path: Path) -> None:
+    _, frames = decoded(made("hevc-long-term.mkv", tmp_path))
+    shown = [frame.planes[0] for frame in frames]
+    for begin in range(0, COUNT, LONG):
+        group = shown[begin : begin + LONG]
+        assert not any(np.array_equal(one, other) for one, other in pairwise(group))
+        assert np.array_equal(group[SHORT:], group[1:SHORT])
 
 
 @pytest.mark.parametrize("name", [variant.name for variant in WRITTEN if "field-pictures" in variant.name])

@@ -181,6 +181,7 @@ def test_fields_in_pictures_of_their_own_are_shown_in_pairs(name: str, tmp_path:
         assert np.array_equal(luma[::2], top) and np.array_equal(luma[1::2], bottom)
     times = [frame.pts * decoder.info.time_base for frame in frames]
     assert [time - times[0] for time in times] == [Fraction(number, RATE) for number in range(COUNT)]
+    assert {frame.duration * decoder.info.time_base for frame in frames} == {Fraction(1, RATE)}
 
 
 def test_variants_are_the_same_each_time(tmp_path: Path) -> None:

@@ -54,10 +54,10 @@ class Writer:
         sequence = f"{77:08b}{0:08b}{30:08b}"  # Main profile, level 3
         sequence += ue(0, _FRAME_NUM_BITS - 4, 0, _ORDER_BITS - 4, self.references) + "0"
         sequence += ue(width - 1, rows - 1) + ("00" if self.fields else "1")  # no macroblock-adaptive ones
+        sequence += "1" + "0"  # direct_8x8_inference_flag, not cropped
         sequence += (
-            "1" + "0" + "1"
-        )  # direct_8x8_inference_flag, not cropped, vui_parameters: nothing but the rate, E.1.1
-        sequence += "0000" + f"1{1:032b}{2 * self.rate:032b}1" + "0000"
+            "1" + "0000" + f"1{1:032b}{2 * self.rate:032b}1" + "0000"
+        )  # of vui_parameters nothing but the rate, clause E.1.1
         picture = ue(0, 0) + "00" + ue(0, 0, 0) + "000" + ue(0, 0, 0) + "100"  # deblocking is controlled
         return _unit(0x67, sequence) + _unit(0x68, picture)
 

@@ -44,7 +44,7 @@ def _moved(unit: bytes, at: dict[str, int], order: int, length: int) -> bytes:
     references = ue(1, 0, 0) + "1" if goes_on else ue(0, 0)
     if order == 1:  # the picture before is the first one
         references += ue(0)
-    else:
+    else:  # poc_lsb_lt, used_by_curr_pic_lt_flag, delta_poc_msb_present_flag
         references += ue(1) + "0" * _ORDER_BITS + ("0" if goes_on else "1") + "0"
     end = at["alignment_bit_equal_to_one"]
     bits = as_bits(unit[: end // 8 + 1])

@@ -185,6 +185,7 @@ def test_fields_in_pictures_of_their_own_are_shown_in_pairs(name: str, tmp_path:
 
 
 def test_variants_are_the_same_each_time(tmp_path: Path) -> None:
-    for name in ("h264-priming.mp4", "hevc-open.mp4", "vp9-hidden-frames.webm", "flipped-5-bits-h264.ts", "av1.mkv"):
+    encoded = ("h264-priming.mp4", "hevc-open.mp4", "vp9-hidden-frames.webm", "av1.mkv")
+    for name in (*encoded, "flipped-5-bits-h264.ts", "h264-field-pictures.ts", "hevc-long-term.mkv", "vp9-10-bit.webm"):
         first = made(name, tmp_path).read_bytes()
         assert made(name, tmp_path).read_bytes() == first

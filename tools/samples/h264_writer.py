@@ -55,9 +55,8 @@ class Writer:
         sequence += ue(0, _FRAME_NUM_BITS - 4, 0, _ORDER_BITS - 4, self.references) + "0"
         sequence += ue(width - 1, rows - 1) + ("00" if self.fields else "1")  # no macroblock-adaptive ones
         sequence += "1" + "0"  # direct_8x8_inference_flag, not cropped
-        sequence += (
-            "1" + "0000" + f"1{1:032b}{2 * self.rate:032b}1" + "0000"
-        )  # of vui_parameters nothing but the rate, clause E.1.1
+        rate = f"1{1:032b}{2 * self.rate:032b}1"  # num_units_in_tick, time_scale, fixed_frame_rate_flag
+        sequence += "1" + "0000" + rate + "0000"  # vui_parameters, clause E.1.1
         picture = ue(0, 0) + "00" + ue(0, 0, 0) + "000" + ue(0, 0, 0) + "100"  # deblocking is controlled
         return _unit(0x67, sequence) + _unit(0x68, picture)
 

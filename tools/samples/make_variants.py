@@ -20,8 +20,9 @@ from variant_damage import DAMAGE
 from variant_edits import EDITS
 from variant_facts import facts
 from variant_forms import FORMS, Variant
+from variant_written import WRITTEN
 
-VARIANTS = [*FORMS, *EDITS, *DAMAGE]
+VARIANTS = [*FORMS, *EDITS, *WRITTEN, *DAMAGE]
 
 
 def make(variant: Variant, folder: Path) -> str:

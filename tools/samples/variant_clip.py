@@ -19,7 +19,7 @@ SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "astronaut.mp4"
 RATE = 25
 SOUND = 48_000  # samples a second
 _ALONE = {"threads": "1", "flags": "+bitexact"}  # the number of threads changes what encoders put out
-_EXACT = {"fflags": "+bitexact"}  # else muxers write random identifiers
+EXACT = {"fflags": "+bitexact"}  # else muxers write random identifiers
 _PARAMETERS = {"libx264": "x264-params", "libx265": "x265-params"}
 # Without x264's macroblock tree, whose results depend on where its buffers lie.
 _QUIET = {"libx265": "log-level=none:pools=none:frame-threads=1", "libx264": "threads=1:mbtree=0"}
@@ -46,7 +46,7 @@ class Clip:
     @kept_scheduling()
     def write(self, path: Path) -> Path:
         """Makes the file."""
-        with av.open(str(path), "w", format=self.format, container_options={**_EXACT, **self.muxing}) as container:
+        with av.open(str(path), "w", format=self.format, container_options={**EXACT, **self.muxing}) as container:
             video: Any = container.add_stream(self.codec, rate=RATE, options=self._options())
             video.width, video.height, video.pix_fmt = *self.size, self.pix_fmt
             video.codec_context.time_base = Fraction(1, RATE)
@@ -114,7 +114,7 @@ def remuxed(
     """Writes the packets that `change` makes of each (number, packet) of the video, after the bitstream `filters`."""
     with (
         av.open(str(source)) as given,
-        av.open(str(target), "w", container_options={**_EXACT, **muxing}) as container,
+        av.open(str(target), "w", container_options={**EXACT, **muxing}) as container,
     ):
         stream = given.streams.video[0]
         copy = container.add_stream_from_template(stream)
@@ -131,7 +131,7 @@ def remuxed(
 
 def joined(target: Path, *sources: Path) -> Path:
     """Writes the packets of all sources one after the other, as one stream whose time goes on."""
-    with av.open(str(target), "w", container_options=dict(_EXACT)) as container:
+    with av.open(str(target), "w", container_options=dict(EXACT)) as container:
         copy: Any = None
         shown = decoded = Fraction(0)  # where the source before ends
         for source in sources:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from av.packet import Packet
+from deeper_vp9 import COARSE, deeper
 from edit_list import Edit, edited
 from packed_b import packed
 from variant_clip import Clip, joined, remuxed
@@ -16,6 +17,7 @@ from variant_forms import COUNT, HIDES, Variant, h264, hevc, vp9, whole
 _H264 = "keyint=12:min-keyint=12:scenecut=0"
 _OPEN = f"{_H264}:bframes=3:b-adapt=0:open-gop=1"
 _OPEN_HEVC = "keyint=12:min-keyint=12:scenecut=0:bframes=3:b-adapt=0:open-gop=1"
+_APART = {"fflags": "+bitexact-autobsf"}  # else the muxer joins hidden frames to those that are shown
 _AS_IT_IS = {"avoid_negative_ts": "disabled"}  # else muxers move the beginning to 0
 
 
@@ -46,6 +48,11 @@ def _appended(*clips: Clip) -> Callable[[Path], object]:
 
 def _edited(clip: Clip, *edits: Edit) -> Callable[[Path], Path]:
     return lambda path: edited(clip.write(beside(path)), edits, path)
+
+
+def _deeper(depth: int, options: dict[str, str], **muxing: str) -> Callable[[Path], Path]:
+    apart = _filtered(vp9(options=COARSE | options), "vp9_superframe_split", **_APART)
+    return lambda path: deeper(apart(beside(path, 1)), path, depth, **muxing)
 
 
 def _filtered(clip: Clip, filters: str, **muxing: str) -> Callable[[Path], Path]:
@@ -205,9 +212,24 @@ _TIMES = [
     Variant("vp8-hidden-frames.webm", _hidden_vp8, lambda f: f.hidden == 8 and f.frames == COUNT - 8 and not f.errors),
     Variant(
         "vp9-hidden-frames-apart.webm",
-        _filtered(vp9(options=HIDES), "vp9_superframe_split", fflags="+bitexact-autobsf"),  # the muxer would join them
+        _filtered(vp9(options=HIDES), "vp9_superframe_split", **_APART),
         lambda f: f.hidden > 3 and f.frames == COUNT,
     ),
 ]
 
-EDITS = [*_BEGIN, *_PARAMETERS, *_TIMES]
+_DEPTHS = [
+    Variant("vp9-10-bit.webm", _deeper(10, {}), lambda f: whole(f, "vp9") and f.pix_fmt == "yuv420p10le"),
+    Variant("vp9-12-bit.webm", _deeper(12, {}), lambda f: whole(f, "vp9") and f.pix_fmt == "yuv420p12le"),
+    Variant(
+        "vp9-10-bit-hidden-frames.webm",
+        _deeper(10, HIDES),
+        lambda f: whole(f, "vp9") and f.pix_fmt == "yuv420p10le" and f.superframes == f.syntax["show_frame = 0"] > 3,
+    ),
+    Variant(
+        "vp9-10-bit-hidden-frames-apart.webm",
+        _deeper(10, HIDES, **_APART),
+        lambda f: whole(f, "vp9") and f.pix_fmt == "yuv420p10le" and f.hidden == f.syntax["show_frame = 0"] > 3,
+    ),
+]
+
+EDITS = [*_BEGIN, *_PARAMETERS, *_TIMES, *_DEPTHS]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import av
 import av.error
 from av.packet import Packet
 from av.video.frame import PictureType
+from header_trace import traced
 
 from segmentation.errors import InputError
 from segmentation.frames import VideoInfo
@@ -21,6 +24,7 @@ from segmentation.stages.decode.chunks import exact_keyframe, is_hidden, read
 class Facts:
     """Figures of a file. Lists and counts are of its video alone."""
 
+    path: Path
     format: str = ""
     info: VideoInfo | None = None
     refused: str = ""  # why the program does not open it
@@ -39,6 +43,11 @@ class Facts:
     sizes: set[tuple[int, int]] = field(default_factory=set)  # of frames
     errors: int = 0  # packets that can't be decoded, and frames that are known to be broken
 
+    @cached_property
+    def syntax(self) -> Counter[str]:
+        """How often its headers say what, in the standard's words: "field_pic_flag = 1"."""
+        return Counter(f"{one.name} = {one.value}" for _, elements in traced(self.path) for one in elements)
+
     @property
     def codec(self) -> str:
         return self.info.codec if self.info is not None else ""
@@ -54,9 +63,10 @@ def facts(path: Path) -> Facts:
         info = probe(str(path))
         packets = list(read(info, None))
     except InputError as exc:
-        return Facts(refused=str(exc), **_decoded(path))
+        return Facts(path=path, refused=str(exc), **_decoded(path))
     cuttable = exact_keyframe(info.codec)
     return Facts(
+        path=path,
         info=info,
         packets=len(packets),
         keyframes=sum(packet.is_keyframe for packet in packets),

@@ -154,8 +154,6 @@ OTHERS = [
     Variant("vp9.webm", vp9().write, lambda f: whole(f, "vp9")),
     Variant("vp9-in.mp4", vp9().write, lambda f: whole(f, "vp9") and "mp4" in f.format),
     Variant("vp9-hidden-frames.webm", vp9(options=HIDES).write, lambda f: whole(f, "vp9") and f.superframes > 3),
-    Variant("vp9-10-bit.webm", vp9(pix_fmt="yuv420p10le").write, lambda f: f.pix_fmt == "yuv420p10le"),
-    Variant("vp9-12-bit.webm", vp9(pix_fmt="yuv420p12le").write, lambda f: f.pix_fmt == "yuv420p12le"),
     Variant("vp9-444.webm", vp9(pix_fmt="yuv444p").write, lambda f: f.pix_fmt == "yuv444p"),
     Variant("vp9-odd-321x241.webm", vp9(size=(321, 241)).write, lambda f: f.sizes == {(321, 241)}),
     Variant("vp9-variable-rate.webm", vp9(pts=variable_times()).write, lambda f: whole(f, "vp9") and _steps(f) > 3),

@@ -23,7 +23,7 @@ from segmentation.media.planes import plane_view
 from segmentation.media.whole_packets import whole_packets
 from segmentation.options.config import Config
 from segmentation.stages.decode import Decoder
-from segmentation.stages.decode.timestamps import Reorder, Timeline, missing
+from segmentation.stages.decode.timestamps import Reorder, Timeline, length, missing
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -87,7 +87,7 @@ class PyAVDecoder(Decoder):
             if timeline.over(pts):
                 return
             if timeline.begun(pts):
-                yield Frame(planes=self._planes(decoded), pts=pts, duration=decoded.duration or 0)
+                yield Frame(planes=self._planes(decoded), pts=pts, duration=self._length(decoded))
 
     def _sought(self, first: int | None) -> Iterator[tuple[VideoFrame, int | None]]:
         """Yields frames and pts from the keyframe before `first`, or from the beginning if no seek leads there."""
@@ -140,7 +140,7 @@ class PyAVDecoder(Decoder):
                 frames += 1
                 broken += frame.is_corrupt
                 pts = frame.pts if reorder is None else reorder.next()
-                end = max(end, ((pts or 0) + (frame.duration or 0)) * self.info.time_base)
+                end = max(end, ((pts or 0) + self._length(frame)) * self.info.time_base)
                 awaited.take(frame)
                 yield frame, pts
         lost = max(self._lost, missing(self.info, frames, end, whole=self._timeline.first is None))
@@ -166,6 +166,9 @@ class PyAVDecoder(Decoder):
 
     def _lose(self) -> None:
         self._lost += 1
+
+    def _length(self, frame: VideoFrame) -> int:
+        return length(self.info, frame.duration, fields=frame.interlaced_frame)
 
     def _planes(self, frame: VideoFrame) -> tuple[Plane, Plane, Plane]:
         """Returns (Y, U, V) views in the working format. Converts frames whose format or size differs."""

@@ -76,6 +76,18 @@ class Reorder:
         return heapq.heappop(self._times) if self._times else None
 
 
+def length(info: VideoInfo, stated: int | None, *, fields: bool) -> int:
+    """Returns how many ticks a frame is shown, 0 if that is unknown. `fields`: it consists of two.
+
+    FFmpeg states the length of one field where each has a packet of its own.
+    """
+    if fields and stated:
+        nominal = 1 / info.rate / info.time_base
+        if abs(2 * stated - nominal) <= 2:  # ticks: both are rounded
+            return round(nominal)
+    return stated or 0
+
+
 def within_limit(info: VideoInfo, batches: Iterable[FrameBatch]) -> Iterator[FrameBatch]:
     """Yields the batches. Raises `InputError` at a frame beyond the longest input that is allowed."""
     most = info.access.max_duration

@@ -1,14 +1,18 @@
 """Videos of all kinds are decoded alike in both ways: by FFmpeg as a whole, and by the chunks that NVDEC would get."""
 
+from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from make_variants import VARIANTS
+from numpy.typing import NDArray
 from side_differences import compare
-from variant_clip import Clip
-from variant_forms import Variant
+from variant_clip import RATE, Clip, pictures
+from variant_forms import COUNT, Variant
+from variant_written import AGAIN, GROUP, LONG, PAN, SHORT, SIZE, WRITTEN
 from variants import DAMAGED, made, side
 
 from segmentation import Config
@@ -123,7 +127,65 @@ def test_a_beginning_within_a_gradual_refresh_is_read_from_where_it_is_exact(tmp
     assert frames[0].pts * info.time_base == 1 and len(frames) == 35
 
 
+@pytest.mark.parametrize("name", ["vp9-10-bit.webm", "vp9-12-bit.webm", "vp9-10-bit-hidden-frames.webm"])
+def test_vp9_of_more_bits_shows_what_was_encoded(name: str, tmp_path: Path) -> None:
+    """The encoder had 8 bits, and rounds otherwise: a coefficient that is misread would spoil all that follows it."""
+    _, frames = decoded(made(name, tmp_path))
+    for frame, picture in zip(frames, pictures((320, 240), "yuv420p")[:COUNT], strict=True):
+        assert np.abs(frame.planes[0].astype(int) - picture.to_ndarray()[:240]).mean() < 6
+
+
+def moved(luma: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Returns what a motion of PAN shows: samples beyond the edge are those at the edge."""
+    return np.pad(luma, ((0, 0), (0, PAN[0])), mode="edge")[:, PAN[0] :]
+
+
+def test_long_term_references_are_shown_again(tmp_path: Path) -> None:
+    _, frames = decoded(made("h264-long-term.mp4", tmp_path))
+    shown = [frame.planes[0] for frame in frames]
+    for number, luma in enumerate(shown):
+        begin, place = number // GROUP * GROUP, number % GROUP
+        if place == 0:
+            assert np.array_equal(luma, pictures(SIZE, "yuv420p")[number].to_ndarray()[: SIZE[1]])
+        else:
+            again = place in AGAIN
+            assert np.array_equal(luma, shown[begin + AGAIN[place]] if again else moved(shown[number - 1]))
+
+
+def test_hevc_goes_on_from_a_long_term_reference(tmp_path: Path) -> None:
+    _, frames = decoded(made("hevc-long-term.mkv", tmp_path))
+    shown = [frame.planes[0] for frame in frames]
+    for begin in range(0, COUNT, LONG):
+        group = shown[begin : begin + LONG]
+        assert not any(np.array_equal(one, other) for one, other in pairwise(group))
+        assert np.array_equal(group[SHORT:], group[1:SHORT])
+
+
+@pytest.mark.parametrize("name", [variant.name for variant in WRITTEN if "field-pictures" in variant.name])
+def test_fields_in_pictures_of_their_own_are_shown_in_pairs(name: str, tmp_path: Path) -> None:
+    decoder, frames = decoded(made(name, tmp_path))
+    assert not decoder.damaged
+    shown = [frame.planes[0] for frame in frames]
+    for number, luma in enumerate(shown):
+        begin, place = number // GROUP * GROUP, number % GROUP
+        if place == 0:
+            top, bottom = (
+                pictures(SIZE, "yuv420p")[number].to_ndarray()[: SIZE[1]].reshape(-1, 2, SIZE[0]).swapaxes(0, 1)
+            )
+        else:
+            top, bottom = (moved(shown[number - 1])[parity::2] for parity in (0, 1))
+        if "long-term" in name and place in AGAIN:
+            bottom, top = (shown[begin][parity::2] for parity in (0, 1))
+        elif "long-term" not in name and place and place % 3 != 2 and place % 2 == 0:
+            bottom = top
+        assert np.array_equal(luma[::2], top) and np.array_equal(luma[1::2], bottom)
+    times = [frame.pts * decoder.info.time_base for frame in frames]
+    assert [time - times[0] for time in times] == [Fraction(number, RATE) for number in range(COUNT)]
+    assert {frame.duration * decoder.info.time_base for frame in frames} == {Fraction(1, RATE)}
+
+
 def test_variants_are_the_same_each_time(tmp_path: Path) -> None:
-    for name in ("h264-priming.mp4", "hevc-open.mp4", "vp9-hidden-frames.webm", "flipped-5-bits-h264.ts", "av1.mkv"):
+    encoded = ("h264-priming.mp4", "hevc-open.mp4", "vp9-hidden-frames.webm", "av1.mkv")
+    for name in (*encoded, "flipped-5-bits-h264.ts", "h264-field-pictures.ts", "hevc-long-term.mkv", "vp9-10-bit.webm"):
         first = made(name, tmp_path).read_bytes()
         assert made(name, tmp_path).read_bytes() == first

@@ -3,7 +3,7 @@
 All sessions of NVDEC, the kernels and the memory of clips belong to one stream. Work on it happens in the order in
 which threads queue it. So a surface is read before its session overwrites it, and freed memory is written to again only
 when all earlier work is over. Batches are put together on a second stream, which waits for their own clips and not for
-later ones. The stream of the thread that takes a batch waits for that one, see `CudaMaker.batch`.
+later ones. The stream of the thread that takes a batch waits for that one, see `CudaMaker.handed_over`.
 
 Each call of a library that releases the GIL waits for it again, among all the threads that decode. So there are few.
 """
@@ -56,6 +56,13 @@ class _Made(NamedTuple):
     event: Event
 
 
+class _Joined(NamedTuple):
+    """An array of a batch, on the stream of batches, which is made once the event has passed."""
+
+    array: torch.Tensor
+    event: torch.cuda.Event
+
+
 class CudaMaker(Maker[Surface]):
     """Makes CUDA tensors. Its sessions and their memory are kept for the videos to come, and end with the maker."""
 
@@ -98,13 +105,7 @@ class CudaMaker(Maker[Surface]):
         with torch.cuda.stream(self.gpu.stream):
             return _Made(torch.from_numpy(masks).to(self.gpu.device), self.gpu.record_event())
 
-    def batch(  # type: ignore[override]  # clips of its own
-        self, clips: Sequence[_Made], output: Output | None
-    ) -> torch.Tensor:
-        """See `Maker.batch`. The batch is for the current stream of the calling thread.
-
-        That stream waits for it, and its memory is used again only when it is freed and that stream has read it.
-        """
+    def batch(self, clips: Sequence[_Made], output: Output | None) -> _Joined:  # type: ignore[override]
         arrays, joining = [clip.array for clip in clips], self._joining
         shape = (len(arrays), *arrays[0].shape)
         axes = tuple(range(len(shape))) if output is None else output.axes
@@ -114,17 +115,21 @@ class CudaMaker(Maker[Surface]):
             made = torch.empty([shape[axis] for axis in axes], dtype=arrays[0].dtype, device=self.gpu.device)
             torch.stack(arrays, out=made.permute([axes.index(axis) for axis in range(len(axes))]))
             self.gpu.wait_event(joining.record_event())  # before the memory of these clips is written to again
-        self._hand_over(made)
-        return made
+            return _Joined(made, joining.stream.record_event())
 
-    def _hand_over(self, made: torch.Tensor) -> None:
-        """Gives an array to the current stream of the calling thread, which waits if it is far ahead of its stream."""
+    def handed_over(self, joined: _Joined) -> torch.Tensor:
+        """See `Maker.handed_over`. The array is for the current stream of the calling thread.
+
+        That stream waits for it, and its memory is used again only when it is freed and that stream has read it. The
+        thread waits where it is far ahead of its stream.
+        """
         while len(self._reads) >= _MOST_UNREAD:
             self._reads.popleft().synchronize()
         stream = torch.cuda.current_stream(self.gpu.device)
         self._reads.append(stream.record_event(torch.cuda.Event(blocking=True)))
-        stream.wait_stream(self._joining.stream)
-        made.record_stream(stream)
+        stream.wait_event(joined.event)
+        joined.array.record_stream(stream)
+        return joined.array
 
     def weights(self, length: int, after: int) -> torch.Tensor:
         """Returns a table of `sampling.weights` on the GPU."""

@@ -1,4 +1,4 @@
-"""Batches of clips, decoded ahead by several threads."""
+"""Batches of clips, decoded ahead by several threads, and put together by another one."""
 
 from __future__ import annotations
 
@@ -76,15 +76,16 @@ class ClipLoader:
 
         `shuffle`: "full" draws from all clips, which decodes each from its keyframe on; "pool" draws from clips of
         `window` runs of neighbors, which are decoded together and held; False keeps the dataset's order. `ahead`
-        batches are decoded ahead, by default 3, or as many as have a run for each thread. The `workers` are threads, by
+        batches are decoded ahead, by default 3, or as many as have a run for each thread. One more is put together
+        while the program works on the one before. The `workers` are threads, by
         default one for each core, or for each engine of the GPU's NVDEC. `rank` gets its part of `world`.
 
         `on_error`: what becomes of a clip that can't be decoded: "skip" leaves it out of its batch, "repeat" takes
         another clip of the batch in its place. Both warn, and count it in `damaged`. Without a whole clip, a batch is
         left out by "skip", and an error for "repeat", since other ranks would wait for it.
 
-        `device`: "cpu", or "cuda" or "cuda:N" for NVDEC and CUDA tensors of the same clips. A batch is made on the
-        current stream of the thread that takes it. Masks are decoded on the CPU, and copied.
+        `device`: "cpu", or "cuda" or "cuda:N" for NVDEC and CUDA tensors of the same clips. A batch is for the current
+        stream of the thread that takes it. Masks are decoded on the CPU, and copied.
 
         Raises `ConfigError` for values that can't be, `BackendError` without the GPU, or for videos not for NVDEC.
         """
@@ -151,24 +152,34 @@ class ClipLoader:
         busy = -(-self._workers * max(map(len, runs)) // size)  # batches with a run for each thread
         ahead = max(_AHEAD, busy) if self._ahead is None else self._ahead
         batches = [clips[at : at + size] for at in range(0, len(clips), size)][: len(self)]
-        with ThreadPoolExecutor(self._workers, "clips") as pool:
+        with ThreadPoolExecutor(self._workers, "clips") as pool, ThreadPoolExecutor(1, "batches") as joining:
             samples = _Samples(self, epoch, pool, runs, [clip for batch in batches[begin:] for clip in batch])
+
+            def made(number: int) -> Batch | None:
+                samples.begin((number - begin + 1 + ahead) * size)
+                with self._maker.working():
+                    return self._batch(batches[number], samples)
+
             try:
-                for number, batch in enumerate(batches[begin:], begin):
-                    samples.begin((number - begin + 1 + ahead) * size)
-                    made = self._batch(batch, samples)
+                following = joining.submit(made, begin)
+                for number in range(begin, len(batches)):
+                    batch = following.result()
+                    if number + 1 < len(batches):
+                        following = joining.submit(made, number + 1)
                     self._place = _Place(epoch, number + 1)
-                    if made is not None:
-                        yield made
+                    if batch is not None:
+                        for name, array in batch.items():
+                            batch[name] = self._maker.handed_over(array)
+                        yield batch
             finally:
-                pool.shutdown(cancel_futures=True)
+                pool.shutdown(cancel_futures=True)  # `made` then ends too
         self._place = _Place(epoch + 1)
 
     def sample(self, clip: int, epoch: int = 0) -> Sample:
         """Returns one clip as it is in the batches of an epoch. Raises `InputError` if it is damaged."""
         with ThreadPoolExecutor(1, "clips") as pool:
             made = _unwrapped(pool.submit(self.samples, (clip,), epoch).result()[clip])
-        return {name: self._maker.batch([array], None)[0] for name, array in made.items()}
+        return {name: self._maker.handed_over(self._maker.batch([array], None))[0] for name, array in made.items()}
 
     def samples(self, clips: tuple[int, ...], epoch: int) -> dict[int, Sample | InputError]:
         """Decodes clips of one video, their frames once. A clip that is damaged has its error."""

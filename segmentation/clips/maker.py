@@ -41,7 +41,7 @@ class ClipInProgress(ABC, Generic[FrameT]):
 
 
 class Maker(ABC, Generic[FrameT]):
-    """Makes clips in one kind of memory. Any thread may call, but for `batch`, within `working`."""
+    """Makes clips in one kind of memory. Any thread may call, but for `handed_over`, within `working`."""
 
     workers: int  # threads that decode at once, unless the loader says so
 
@@ -65,11 +65,15 @@ class Maker(ABC, Generic[FrameT]):
         """Returns a clip's masks (T, H, W), which come from the host, where clips are."""
 
     @abstractmethod
-    def batch(self, clips: Sequence[Array], output: Output | None) -> Array:
-        """Returns clips (T, C, H, W) of `ClipInProgress.sample` as one array of the output's layout.
+    def batch(self, clips: Sequence[Array], output: Output | None) -> Any:
+        """Returns clips (T, C, H, W) of `ClipInProgress.sample` as one array of the output's layout, for `handed_over`.
 
         Without an output they are masks, and become (N, T, H, W).
         """
+
+    @abstractmethod
+    def handed_over(self, joined: Any) -> Array:
+        """Returns the array of `batch`, for use by the calling thread."""
 
 
 class HostMaker(Maker[VideoFrame]):
@@ -91,6 +95,9 @@ class HostMaker(Maker[VideoFrame]):
     def batch(self, clips: Sequence[Array], output: Output | None) -> Array:
         arrays = [np.asarray(clip) for clip in clips]
         return np.stack(arrays) if output is None else output.batch(arrays)
+
+    def handed_over(self, joined: Array) -> Array:
+        return joined
 
 
 class _HostClip(ClipInProgress[VideoFrame]):

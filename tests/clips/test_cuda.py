@@ -92,7 +92,7 @@ def check(side: str, frames: list[VideoFrame], output: Output, draw: Draw, rotat
         torch.cuda.synchronize() if side == "cuda" else None
         for surface in surfaces:
             clips[1].add(surface)
-    made = maker.batch([clip.sample()["a"] for clip in clips], output).cpu().numpy()
+    made = maker.handed_over(maker.batch([clip.sample()["a"] for clip in clips], output)).cpu().numpy()
     assert made.flags.c_contiguous and made.dtype == output.dtype
     shown = made.transpose([output.layout.index(letter) for letter in "NTCHW"])
     assert (shown[0] == 77).all() and (shown[1, 2] == 77).all(), "it has written elsewhere"

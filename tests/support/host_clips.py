@@ -24,7 +24,8 @@ def _module() -> Any:
     class HostCudaMaker(cuda.CudaMaker):  # type: ignore[misc,name-defined]
         """Hands its clips over without streams."""
 
-        def _hand_over(self, made: torch.Tensor) -> None: ...
+        def handed_over(self, joined: Any) -> torch.Tensor:
+            return joined.array  # type: ignore[no-any-return]
 
     cuda.Gpu = lambda index, priority: NvdecGpu()
     cuda.CudaMaker = HostCudaMaker

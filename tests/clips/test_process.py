@@ -111,7 +111,7 @@ def test_few_arrays_are_shared(side: str, dataset: ClipDataset) -> None:
             pass
     for _ in range(2):
         list(own)
-    assert len(own.maker._shared._arrays) <= len(OUTPUTS) * 5
+    assert len(own.maker._shared._arrays) <= len(OUTPUTS) * 3
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip", "repeat"])

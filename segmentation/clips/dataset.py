@@ -64,7 +64,7 @@ class ClipDataset:
         `step` is by default the frames that a clip spans. `masks` is the folder of `--save-masks`, for all of the
         videos, or has a folder of gray numbered PNG files for each, named like the video. `labels` is called with a
         clip's path, the number of its first frame, and by the names of the outputs which part of the picture they
-        show, when the clip's batch is handed out.
+        show, in a thread of the loader, when the clip's batch is put together.
 
         Raises `ConfigError` for numbers below 1, `InputError` where no clip is left.
         """

@@ -18,7 +18,7 @@ from segmentation.cores import core_count
 from segmentation.errors import LacksEngine
 from segmentation.frames import Array
 from segmentation.gpu.discovery import device_index, require_torch, require_video_libraries
-from segmentation.imports import loaded
+from segmentation.imports import imported, loaded
 from segmentation.options.config import Config
 from segmentation.stages.decode.nvdec_support import engines_for
 
@@ -41,7 +41,7 @@ class ClipInProgress(ABC, Generic[FrameT]):
 
 
 class Maker(ABC, Generic[FrameT]):
-    """Makes clips in one kind of memory. Any thread may call, but for `batch`, within `working`."""
+    """Makes clips in one kind of memory. Any thread may call, but for `handed_over`, within `working`."""
 
     workers: int  # threads that decode at once, unless the loader says so
 
@@ -65,11 +65,33 @@ class Maker(ABC, Generic[FrameT]):
         """Returns a clip's masks (T, H, W), which come from the host, where clips are."""
 
     @abstractmethod
-    def batch(self, clips: Sequence[Array], output: Output | None) -> Array:
-        """Returns clips (T, C, H, W) of `ClipInProgress.sample` as one array of the output's layout.
+    def batch(self, clips: Sequence[Array], output: Output | None) -> Any:
+        """Returns clips (T, C, H, W) of `ClipInProgress.sample` as one array of the output's layout, for `handed_over`.
 
         Without an output they are masks, and become (N, T, H, W).
         """
+
+    @abstractmethod
+    def handed_over(self, joined: Any) -> Array:
+        """Returns the array of `batch` or `received`, for use by the calling thread."""
+
+    @abstractmethod
+    def shared(self, joined: Any) -> Any:
+        """Returns what the maker of another process gives to `received`, once an array of `batch` is made."""
+
+    @abstractmethod
+    def received(self, shared: Any) -> Any:
+        """Returns an array of another process, for `handed_over`."""
+
+    def read(self) -> list[int]:
+        """Returns which arrays the other process may write to again: those received so far. Waits until that is so."""
+        return []
+
+    def write_again(self, numbers: Sequence[int]) -> None:
+        """Takes back the arrays that the other process has read."""
+
+    def write_unsent_again(self) -> None:
+        """Takes back the arrays of `batch` that did not go to the other process, and will not."""
 
 
 class HostMaker(Maker[VideoFrame]):
@@ -91,6 +113,16 @@ class HostMaker(Maker[VideoFrame]):
     def batch(self, clips: Sequence[Array], output: Output | None) -> Array:
         arrays = [np.asarray(clip) for clip in clips]
         return np.stack(arrays) if output is None else output.batch(arrays)
+
+    def handed_over(self, joined: Array) -> Array:
+        return joined
+
+    def shared(self, joined: NDArray[Any]) -> Any:
+        return imported("torch").from_numpy(joined)  # which is pickled as shared memory
+
+    def received(self, shared: Any) -> Array:
+        array: NDArray[Any] = shared.numpy()
+        return array
 
 
 class _HostClip(ClipInProgress[VideoFrame]):

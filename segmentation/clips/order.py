@@ -54,7 +54,7 @@ def dice(seed: int, purpose: Literal["order", "pool", "draw"], *about: int) -> n
     return np.random.default_rng([("order", "pool", "draw").index(purpose) + 1, seed, *about])
 
 
-@lru_cache(4096)  # a generator takes long to make, and each clip's is asked for again when its batch is handed out
+@lru_cache(4096)  # a generator takes long to make, and each clip's is asked for again when its batch is put together
 def draw(seed: int, epoch: int, clip: int) -> Draw:
     """Returns what chance decides of a clip in an epoch."""
     across, down, flip = dice(seed, "draw", epoch, clip).random(3).tolist()

@@ -92,7 +92,7 @@ def check(side: str, frames: list[VideoFrame], output: Output, draw: Draw, rotat
         torch.cuda.synchronize() if side == "cuda" else None
         for surface in surfaces:
             clips[1].add(surface)
-    made = maker.batch([clip.sample()["a"] for clip in clips], output).cpu().numpy()
+    made = maker.handed_over(maker.batch([clip.sample()["a"] for clip in clips], output)).cpu().numpy()
     assert made.flags.c_contiguous and made.dtype == output.dtype
     shown = made.transpose([output.layout.index(letter) for letter in "NTCHW"])
     assert (shown[0] == 77).all() and (shown[1, 2] == 77).all(), "it has written elsewhere"
@@ -390,9 +390,11 @@ def test_a_session_that_failed_serves_no_other_clip(host: Any, videos: Path, mon
 @pytest.mark.gpu
 @pytest.mark.parametrize("freed", [False, True])
 @pytest.mark.parametrize("own_stream", [False, True])
-def test_batches_that_are_read_late_are_right(dataset: ClipDataset, own_stream: bool, freed: bool) -> None:
+@pytest.mark.parametrize("process", [False, True])
+def test_batches_that_are_read_late_are_right(videos: Path, process: bool, own_stream: bool, freed: bool) -> None:
     """The reader's stream is busy for long, while the loader decodes on and would use memory again."""
-    loader = ClipLoader(dataset, 4, outputs=TWO, device="cuda")
+    dataset = ClipDataset(videos, length=LENGTH)
+    loader = ClipLoader(dataset, 4, outputs=TWO, device="cuda", process=process)
     true = list(ClipLoader(dataset, 4, outputs=TWO))
     work = torch.zeros((8192, 8192), device="cuda")
     with torch.cuda.stream(torch.cuda.Stream() if own_stream else torch.cuda.current_stream()):
@@ -408,8 +410,10 @@ def test_batches_that_are_read_late_are_right(dataset: ClipDataset, own_stream: 
 
 
 @pytest.mark.gpu
-def test_memory_stays_level_from_epoch_to_epoch(dataset: ClipDataset) -> None:
-    loader = ClipLoader(dataset, 8, outputs=TWO, window=2, device="cuda")
+@pytest.mark.parametrize("process", [False, True])
+def test_memory_stays_level_from_epoch_to_epoch(videos: Path, process: bool) -> None:
+    dataset = ClipDataset(videos, length=LENGTH)
+    loader = ClipLoader(dataset, 8, outputs=TWO, window=2, device="cuda", process=process)
     used, free = [], []
     for _ in range(6):
         for _ in loader:

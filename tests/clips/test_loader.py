@@ -1,6 +1,7 @@
 """Batches of clips: which ones, in which order, and that they are the same whatever the threads do."""
 
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Mapping
 from itertools import islice
@@ -137,7 +138,24 @@ def test_each_thread_has_a_run_ahead(
 
     monkeypatch.setattr(loader_module._Samples, "begin", watched)
     next(iter(ClipLoader(dataset, 1, outputs=SMALL, shuffle=False, workers=workers, ahead=ahead)))
-    assert asked == [begun]
+    assert asked[0] == begun
+
+
+def test_the_next_batch_is_put_together_meanwhile(videos: Path) -> None:
+    """The program that takes batches would wait for that work, and a GPU for the program."""
+    called: list[int] = []
+    second = threading.Event()
+
+    def label(path: str, first: int, windows: Mapping[str, Window]) -> None:
+        called.append(threading.get_ident())
+        if len(called) == 2 * 8:
+            second.set()
+
+    batches = iter(ClipLoader(ClipDataset(videos, length=LENGTH, labels=label), 8, outputs=SMALL))
+    next(batches)
+    assert second.wait(60)
+    assert len(set(called)) == 1 and threading.get_ident() not in called
+    next(batches)
 
 
 @pytest.mark.parametrize("shuffle", ["pool", "full", False])

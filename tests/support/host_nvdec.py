@@ -104,7 +104,7 @@ class NvdecGpu(HostGpu):
     """The methods of `context.Gpu` that decoding calls besides, in host memory."""
 
     index = 0
-    stream = SimpleNamespace(cuda_stream=0)
+    stream = SimpleNamespace(cuda_stream=0, record_event=lambda: None)
 
     def with_own_stream(self) -> "NvdecGpu":
         return NvdecGpu()

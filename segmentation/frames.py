@@ -7,6 +7,7 @@ own planes, NumPy arrays; on a GPU the frames of a batch lie in three tensors.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -274,6 +275,9 @@ class Transfer(Protocol):
     def rows(self, array: Array, memory: Memory, count: int) -> Array:
         """The first `count` rows of an array in that memory, likewise."""
 
+    def chosen(self, array: Array, *places: Sequence[int]) -> NDArray[Any]:
+        """What lies at these places of an array's first axes, on the host: as many as there are places in each."""
+
 
 class HostTransfer:
     """A `Transfer` for runs without a GPU, where nothing moves."""
@@ -290,3 +294,7 @@ class HostTransfer:
 
     def rows(self, array: Array, memory: Memory, count: int) -> Array:
         return array
+
+    def chosen(self, array: Array, *places: Sequence[int]) -> NDArray[Any]:
+        assert isinstance(array, np.ndarray)
+        return array[np.ix_(*places)]

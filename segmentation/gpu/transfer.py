@@ -9,6 +9,7 @@ one stream.
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,6 +53,15 @@ class GpuTransfer(Transfer):
         if isinstance(array, torch.Tensor):
             return array if memory == "cuda" else self._download_rows(array[:count])
         return array[:count] if memory == "host" else self._upload_rows(array)
+
+    def chosen(self, array: Array, *places: Sequence[int]) -> NDArray[Any]:
+        assert isinstance(array, torch.Tensor)
+        with torch.cuda.stream(self._gpu.stream):
+            part = array.view(torch.int16) if array.dtype == torch.uint16 else array  # of which PyTorch indexes none
+            for axis, indices in enumerate(places):
+                part = part.index_select(axis, torch.tensor(indices, device=array.device))
+        host = self._download_rows(part)
+        return host.view(np.uint16) if array.dtype == torch.uint16 else host
 
     def _upload_rows(self, array: NDArray[np.generic]) -> torch.Tensor:
         with torch.cuda.stream(self._gpu.stream):

@@ -126,9 +126,7 @@ class Within:
         frames = {place: batch.frames[place] for place in places}
         if batch.memory == "host":
             return frames
-        with self._transfer.on_stream():
-            chosen = [plane[list(places)] for plane in batch.planes]
-        pictures = zip(*(self._transfer.rows(plane, "host", len(places)) for plane in chosen), strict=True)
+        pictures = zip(*(self._transfer.chosen(plane, places) for plane in batch.planes), strict=True)
         return {
             place: replace(frame, planes=planes)
             for (place, frame), planes in zip(frames.items(), pictures, strict=True)

@@ -122,13 +122,10 @@ def small_colors(batch: FrameBatch, info: VideoInfo, shape: tuple[int, ...], tra
     for k in range(3):
         if batch.memory == "cuda":
             plane = batch.planes[k]
-            rows, columns = _places(size, tuple(plane.shape[1:]))
-            with transfer.on_stream():
-                chosen = plane[:, rows][:, :, columns]
-            samples = _on_host(chosen, len(batch), transfer)
+            samples = transfer.chosen(plane, range(len(batch)), *_places(size, tuple(plane.shape[1:])))
         else:
-            rows, columns = _places(size, batch.frames[0].planes[k].shape)
-            samples = np.stack([frame.planes[k][np.ix_(rows, columns)] for frame in batch.frames])
+            places = _places(size, batch.frames[0].planes[k].shape)
+            samples = np.stack([transfer.chosen(frame.planes[k], *places) for frame in batch.frames])
         planes.append(samples if samples.dtype == np.uint8 else samples >> 2)
     return np.rot90(np.asarray(planes, np.uint8), turns, (2, 3))
 

@@ -12,14 +12,15 @@ pytestmark = pytest.mark.gpu
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv420p10le"])
 def test_chosen_rows_and_columns_come_as_they_are(pix_fmt: str) -> None:
     torch = pytest.importorskip("torch")
-    from segmentation.gpu.context import Gpu
+    from stages import gpu
+
     from segmentation.gpu.transfer import GpuTransfer
 
-    gpu = Gpu(0)
-    gpu.enter()
-    transfer = GpuTransfer(gpu, make_info(64, 48, Color()), FORMATS[pix_fmt], 4)
+    device = gpu()
+    device.enter()
+    transfer = GpuTransfer(device, make_info(64, 48, Color()), FORMATS[pix_fmt], 4)
     values = np.random.default_rng(1).integers(0, 1024, (4, 48, 64)).astype(FORMATS[pix_fmt].dtype)
-    array = torch.from_numpy(values).to(gpu.device)
+    array = torch.from_numpy(values).to(device.device)
     torch.cuda.synchronize()
     for places in ([2, 0],), ([2], [0, 3]), ([1, 2], [5, 40], [63, 0, 7]), (range(4), range(3, 48, 5), range(0, 64, 9)):
         found = transfer.chosen(array, *places)

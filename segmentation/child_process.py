@@ -30,10 +30,10 @@ class ChildProcess:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def close(self) -> None:
-        """Waits until the process is gone, and kills it after a while. The link to it was closed before."""
+    def close(self, patience: float = _PATIENCE) -> None:
+        """Waits until the process is gone, and kills it after so many seconds. The link to it was closed before."""
         try:
-            self._process.wait(_PATIENCE)
+            self._process.wait(patience)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -207,6 +207,13 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="go on in a new file; -o takes {name} and strftime's fields then (default: one file)",
     )
+    add(
+        "--processes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="that share the sources; on a GPU one for each four to six cameras of 1080p (default: 1)",
+    )
     add("--pace", action="store_true", help="play files at their own speed, as if they were cameras (default: no)")
     add(
         "--status",

@@ -127,6 +127,12 @@ def _process(
 
 def _session(options: argparse.Namespace, config: Config) -> Segmenter | Workers:
     """Returns what runs the jobs. Raises `SegmentationError`."""
+    if options.processes != 1:
+        if options.workers:
+            raise ConfigError("--processes is for live sources, and --workers for files: choose one of the two")
+        from segmentation.pipeline.stream_processes import StreamProcesses  # likewise
+
+        return StreamProcesses(options.processes, config)
     if not options.workers:
         return Segmenter(config)
     from segmentation.scale.driver import Workers  # starts without workers need not wait for it

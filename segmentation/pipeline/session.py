@@ -93,14 +93,14 @@ class Segmenter:
             check_names(str(input) if isinstance(input, str | Path) else None, target, config)
             with opened_source(input, stop) as source:
                 check_streams(source, target, config)
-                report = self._run(Request(source, target, config, stop, progress, monitor))
+                report = self.perform(Request(source, target, config, stop, progress, monitor))
             if monitor is not None:
                 monitor.finished(report)
                 trim_heap()
             return report
 
-    def _run(self, request: Request) -> Report:
-        """Runs, again with smaller batches where the GPU's memory is full."""
+    def perform(self, request: Request) -> Report:
+        """Does what `run` was asked for; again with smaller batches where the GPU's memory is full."""
         source, target, config = request.source, request.target, request.config
         match source, target:
             case str(), Path() if target.suffix.lower() in PICTURES and not is_live(source):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
@@ -170,13 +170,15 @@ def _small(planes: Planes, pix_fmt: str) -> Planes:
 class StreamBoard:
     """The monitors of a session's live runs, each under the name of its source."""
 
-    def __init__(self) -> None:
+    def __init__(self, monitor: Callable[[str], StreamMonitor] = StreamMonitor) -> None:
+        """`monitor` makes the monitor of a run from the name or address of its source."""
+        self._monitor = monitor
         self._monitors: dict[str, StreamMonitor] = {}
         self._lock = threading.Lock()
 
     def begin(self, source: str) -> StreamMonitor:
         """Returns the monitor of a new run, in the place of an earlier one of this name."""
-        monitor = StreamMonitor(source)
+        monitor = self._monitor(source)
         with self._lock:
             self._monitors.pop(monitor.name, None)
             self._monitors[monitor.name] = monitor

@@ -17,8 +17,8 @@ from segmentation.media.output_stream import Output
 from segmentation.options.config import Config
 from segmentation.options.keywords import Options, RunOptions
 from segmentation.pipeline.report import Report
-from segmentation.pipeline.session import Segmenter
 from segmentation.pipeline.status_server import Control, StatusServer
+from segmentation.pipeline.stream_processes import session
 from segmentation.pipeline.stream_status import StreamStatus
 
 log = logging.getLogger(__name__)
@@ -55,9 +55,11 @@ class Streams:
                 print(event.name, event.kind, event.error or "")
     """
 
-    def __init__(self, config: Config | None = None, **options: Unpack[Options]) -> None:
-        """Options are those of `Segmenter`. Raises `ConfigError`."""
-        self._segmenter = Segmenter(config, **options)
+    def __init__(self, config: Config | None = None, *, processes: int = 1, **options: Unpack[Options]) -> None:
+        """Options are those of `Segmenter`. With several `processes` each has a session, and a share of the streams.
+        On a GPU take one for each four to six cameras of 1080p. Raises `ConfigError`.
+        """
+        self._segmenter = session(processes, config, **options)
         self._streams: dict[str, _Stream] = {}  # those under way
         self._events: queue.SimpleQueue[StreamEvent | None] = queue.SimpleQueue()  # `None`: a stream has left
         self._lock = threading.Lock()

@@ -8,8 +8,8 @@
 
 `live`: how many streams one machine carries, how late their frames are, what is dropped. Cameras of the tests' RTSP
 server, in a process of their own on the same machine, send the sample's first two seconds round and round, each from
-another frame on. Sessions in processes of their own, by default one, take all of them at once, each to a file of its
-own. A first, short run warms up.
+another frame on. One session takes all of them at once, each to a file of its own, in as many processes as are asked
+for. A first, short run warms up.
 
 `experiments`: see `stream_experiments.py`. `report`: one table and one page of what several machines have measured.
 For Linux.
@@ -19,7 +19,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
@@ -35,8 +35,11 @@ import stream_experiments
 import stream_report
 from circumstances import ROOT, circumstances
 from rtsp_server import RtspServer, recording
+from secondary_networks import pipelines
+from stream_experiments import THREE
 
-from segmentation import Report, Segmenter
+from segmentation import Report
+from segmentation.pipeline.stream_processes import session
 
 RESULTS = ROOT / "tools" / "results"
 WARM_UP = 2.0  # seconds
@@ -56,60 +59,42 @@ def cameras(connection: Connection, count: int, size: tuple[int, int], fps: int)
     connection.send(max(server.slowest for server in servers))
 
 
-def session(connection: Connection, urls: list[str], options: argparse.Namespace, folder: Path) -> None:
-    """Takes so many cameras at once, after each message for so many seconds, and sends what became of them."""
+def measure(options: argparse.Namespace, count: int, folder: Path) -> Figures:
+    """Returns the figures of `count` streams at once."""
+    ours, theirs = get_context("spawn").Pipe()
+    process = get_context("spawn").Process(target=cameras, args=(theirs, count, options.size, options.fps), daemon=True)
+    process.start()
+    urls = ours.recv()
     settings = {"model": options.model, "interval": options.interval, "overwrite": True, "max_delay": options.max_delay}
-    settings |= {"low_delay": options.low_delay, "max_interval": options.max_interval}
-    folder.mkdir()
+    settings |= {"low_delay": options.low_delay, "max_interval": options.max_interval, "encode": options.encode}
+    settings |= {"track": options.track} | ({} if options.models is None else pipelines(options.models)[THREE])
 
     def run(number: int, seconds: float) -> Report:
-        return segmenter.run(urls[number], folder / f"{number}.mkv", preset="ultrafast", duration=seconds)
+        ready.wait()
+        target = folder / f"{number}.mkv"
+        return segmenter.run(urls[number], target, preset="ultrafast", duration=seconds)
 
-    with Segmenter(**settings) as segmenter, ThreadPoolExecutor(len(urls)) as pool:
-        while (seconds := connection.recv()) is not None:
-            reports = pool.map(run, range(len(urls)), [seconds] * len(urls))
-            connection.send([(report.plan, figures(report, seconds)) for report in reports])
-
-
-def figures(report: Report, seconds: float) -> Figures:
-    """Returns the figures of one stream."""
+    with session(options.processes, **settings) as segmenter, ThreadPoolExecutor(count) as pool:
+        for seconds in (WARM_UP, options.seconds):
+            ready = threading.Barrier(count)
+            reports = list(pool.map(run, range(count), [seconds] * count))
+    ours.send(None)
+    late = ours.recv()
+    process.join()
     return {
-        "frames": report.frames,
-        "fps": round(report.frames / seconds, 2),
-        "received": report.received,
-        "dropped": report.dropped,
-        "inferred": report.inferred,
-        "latency": report.latency,
-    }
-
-
-def started(work: Callable[..., None], *arguments: object) -> Connection:
-    """Starts a process. Returns the connection to it, by which it ends, too."""
-    ours, theirs = get_context("spawn").Pipe()
-    get_context("spawn").Process(target=work, args=(theirs, *arguments), daemon=True).start()
-    return ours
-
-
-def measure(options: argparse.Namespace, count: int, folder: Path) -> Figures:
-    """Returns the figures of `count` streams at once, shared by processes."""
-    camera = started(cameras, count, options.size, options.fps)
-    urls = camera.recv()
-    sessions = [
-        started(session, urls[number :: options.processes], options, folder / f"{count}-{number}")
-        for number in range(min(count, options.processes))
-    ]
-    found: list[tuple[dict[str, str], Figures]] = []
-    for seconds in (WARM_UP, options.seconds):
-        for one in sessions:
-            one.send(seconds)
-        found = [stream for one in sessions for stream in one.recv()]
-    for one in sessions:
-        one.send(None)
-    camera.send(None)
-    return {
-        "plan": found[0][0],
-        "slowest_read_seconds": round(camera.recv(), 4),  # how long a camera has waited for one that is not drained
-        "streams": [stream for _, stream in found],
+        "plan": reports[0].plan,
+        "slowest_read_seconds": round(late, 4),  # how long a camera has waited for a connection that is not drained
+        "streams": [
+            {
+                "frames": report.frames,
+                "fps": round(report.frames / options.seconds, 2),
+                "received": report.received,
+                "dropped": report.dropped,
+                "inferred": report.inferred,
+                "latency": report.latency,
+            }
+            for report in reports
+        ],
     }
 
 
@@ -160,9 +145,12 @@ def main() -> None:
     one.add_argument("--streams", type=lambda text: [int(one) for one in text.split(",")], default=[1, 2])
     one.add_argument("--size", type=lambda text: tuple(map(int, text.split("x"))), default=(640, 360), metavar="WxH")
     one.add_argument("--fps", type=int, default=25)
-    one.add_argument("--processes", type=int, default=1, help="sessions that share the streams (default: 1)")
+    one.add_argument("--processes", type=int, default=1, help="that share the streams (default: 1)")
     one.add_argument("--seconds", type=float, default=20.0)
     one.add_argument("--model", default="person")
+    one.add_argument("--models", type=Path, help="folder of the two networks of faces, which look at people then")
+    one.add_argument("--track")
+    one.add_argument("--encode", help="as the program takes it")
     one.add_argument("--interval", type=lambda text: text if text == "auto" else int(text), default=0)
     one.add_argument("--max-interval", type=int, default=3)
     one.add_argument("--max-delay", type=float, default=0.5)

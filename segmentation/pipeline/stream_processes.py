@@ -1,0 +1,235 @@
+"""Live sources in several processes, each with a session: one Python lock would be the limit of many.
+
+A live frame goes through the stages alone, so that many streams ask for the lock a few thousand times a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Unpack
+
+from segmentation.child_process import ChildProcess
+from segmentation.errors import ConfigError, SegmentationError, one_line
+from segmentation.latency import Histogram, Latencies
+from segmentation.media.live_address import is_live, source_label
+from segmentation.media.output_stream import OutputAddress
+from segmentation.options.config import Config
+from segmentation.options.keywords import Options
+from segmentation.pipeline.report import Report
+from segmentation.pipeline.run import Request
+from segmentation.pipeline.session import Segmenter
+from segmentation.pipeline.stream_protocol import Advanced, Begin, Ended, Logged, Look, Picture, Start, Stop, Told
+from segmentation.pipeline.stream_status import StreamBoard, StreamMonitor, StreamStatus
+
+_POLL = 0.05  # seconds between checks whether a run is to end
+_PATIENCE = 15.0  # seconds that a process gets to end its runs and to close its session
+
+
+class _RemoteMonitor(StreamMonitor):
+    """Tells of a run in another process what that process has told last."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self._late = Latencies().histogram()
+        self._look: Callable[[float], bytes | None] | None = None
+
+    def follow(self, look: Callable[[float], bytes | None]) -> None:
+        """The run begins; `look` returns a small picture of its output within so many seconds."""
+        self._look = look
+
+    def told(self, status: StreamStatus, late: Histogram) -> None:
+        """Takes figures, with the name that this process has for the source."""
+        if not self.ended:
+            self._status, self._late = replace(status, name=self.name), late
+
+    def status(self) -> StreamStatus:
+        return self._status
+
+    @property
+    def late(self) -> Histogram:
+        return self._late
+
+    def jpeg(self, patience: float) -> bytes | None:
+        return None if self._look is None or self.ended else self._look(patience)
+
+
+class _Process:
+    """A process with a session, and the runs that it has been given."""
+
+    def __init__(self, config: Config) -> None:
+        """Returns at once, while the process starts up. Raises `SegmentationError` where it can't be started."""
+        self.runs: dict[int, queue.SimpleQueue[Advanced | Ended]] = {}  # those under way
+        self._monitors: dict[int, _RemoteMonitor] = {}
+        self._pictures: dict[int, queue.SimpleQueue[Picture]] = {}
+        self._sending = threading.Lock()
+        self._dead = False
+        self._link, others = Pipe()
+        try:
+            with others:
+                self._process = ChildProcess("segmentation.pipeline.stream_worker", others.fileno())
+        except OSError as exc:
+            self._link.close()
+            raise SegmentationError(f"processes: none can be started ({one_line(exc)})") from exc
+        self._send(Start(config, logging.getLogger().level))
+        self._reader = threading.Thread(target=self._read, name="segmentation-streams", daemon=True)
+        self._reader.start()
+
+    def is_alive(self) -> bool:
+        return not self._dead
+
+    def run(self, number: int, request: Request) -> Report:
+        """Runs a request there, and returns its report. Raises what the run raises."""
+        assert isinstance(request.source, str) and isinstance(request.target, Path | OutputAddress)
+        inbox = self.runs[number]
+        if isinstance(request.monitor, _RemoteMonitor):
+            self._monitors[number] = request.monitor
+            request.monitor.follow(lambda patience: self._picture(number, patience))
+        self._send(Begin(number=number, source=request.source, target=request.target, config=request.config))
+        stopped = False
+        while True:
+            if request.stop.is_set() and not stopped:
+                stopped = True
+                self._send(Stop(number))
+            try:
+                message = inbox.get(timeout=_POLL)
+            except queue.Empty:
+                if self._dead and inbox.empty():
+                    raise SegmentationError(
+                        f"{source_label(request.source)}: the process that ran it {self._process.describe_death()}; "
+                        "start again"
+                    ) from None
+                continue
+            if isinstance(message, Advanced):
+                if request.progress is not None:
+                    request.progress(message.done, message.expected)
+            elif message.error is not None:
+                raise message.error
+            elif message.report is not None:
+                return message.report
+
+    def forget(self, number: int) -> None:
+        """Takes that a run is over; one that was left on the way ends with complete files."""
+        self._send(Stop(number))
+        self.runs.pop(number, None)
+        self._monitors.pop(number, None)
+
+    def close(self) -> None:
+        """Ends the process and its runs."""
+        self._send(None)  # closing this end would not do, as the reader waits at it
+        self._process.close(_PATIENCE)
+        self._reader.join()
+        self._link.close()
+
+    def _send(self, message: object) -> None:
+        with suppress(OSError), self._sending:  # a process that is gone is told of by `_read`
+            self._link.send(message)
+
+    def _picture(self, number: int, patience: float) -> bytes | None:
+        """Returns a small picture of a run's output, if one comes in time."""
+        inbox = self._pictures.setdefault(number, queue.SimpleQueue())
+        self._send(Look(number, patience))
+        try:
+            return inbox.get(timeout=patience + _POLL).jpeg
+        except queue.Empty:
+            return None
+
+    def _read(self) -> None:
+        """Hands out what the process sends, until it is gone."""
+        try:
+            while True:
+                self._take(self._link.recv())
+        except (EOFError, OSError):
+            self._dead = True
+
+    def _take(self, message: Advanced | Ended | Told | Picture | Logged) -> None:
+        match message:
+            case Advanced(number) | Ended(number):
+                if number in self.runs:
+                    self.runs[number].put(message)
+            case Told(number, status, late):
+                if number in self._monitors:
+                    self._monitors[number].told(status, late)
+            case Picture(number):
+                if number in self._pictures:
+                    self._pictures[number].put(message)
+            case Logged(record):
+                logging.getLogger(record.name).handle(record)
+
+
+class StreamProcesses(Segmenter):
+    """A session whose runs go to several processes: each run to the one that has the fewest.
+
+    A process that dies takes its runs along, and no others. The next run starts another one in its place.
+    """
+
+    def __init__(self, processes: int, config: Config | None = None, **options: Unpack[Options]) -> None:
+        """Options are those of `Segmenter`. Raises `ConfigError`."""
+        super().__init__(config, **options)
+        if processes < 1:
+            raise ConfigError(f"processes {processes}: give 1 or more")
+        try:
+            pickle.dumps(self.config)
+        except Exception as exc:
+            raise ConfigError(f"processes {processes}: an option can't be sent to them ({one_line(exc)})") from exc
+        self._board = StreamBoard(_RemoteMonitor)
+        self._most = processes
+        self._numbers = count()
+        self._lock = threading.Lock()
+        self._processes: list[_Process] = []
+
+    @property
+    def streams(self) -> StreamBoard:
+        return self._board
+
+    def perform(self, request: Request) -> Report:
+        """Runs a request in one of the processes. Raises `ConfigError` for what is no live source, and what can't go.
+
+        Outputs are files and addresses.
+        """
+        if not isinstance(request.source, str) or not is_live(request.source):
+            raise ConfigError("processes: take live sources; leave out --processes, or play files with --pace")
+        if not isinstance(request.target, Path | OutputAddress):
+            raise ConfigError("processes: an output is a file or an address there, no pipe and no file object")
+        try:
+            pickle.dumps(request.config)
+        except Exception as exc:
+            raise ConfigError(f"processes: an option can't be sent to them ({one_line(exc)})") from exc
+        with self._lock:
+            process, number = self._next(), next(self._numbers)
+            process.runs[number] = queue.SimpleQueue()
+        try:
+            return process.run(number, request)
+        finally:
+            process.forget(number)
+
+    def _next(self) -> _Process:
+        """Returns the process for one more run."""
+        for dead in [one for one in self._processes if not one.is_alive()]:
+            self._processes.remove(dead)
+            dead.close()
+        free = min(self._processes, key=lambda one: len(one.runs), default=None)
+        if free is None or (free.runs and len(self._processes) < self._most):
+            free = _Process(self.config)
+            self._processes.append(free)
+        return free
+
+    def close(self) -> None:
+        with self._lock:
+            processes, self._processes = self._processes, []
+        for process in processes:
+            process.close()
+        super().close()
+
+
+def session(processes: int, config: Config | None = None, **options: Unpack[Options]) -> Segmenter:
+    """Returns a session in this process, or in several. Raises `ConfigError`."""
+    return Segmenter(config, **options) if processes == 1 else StreamProcesses(processes, config, **options)

@@ -28,7 +28,6 @@ from segmentation.clips.maker import REMEDY, ClipInProgress, Maker, Sample
 from segmentation.clips.open_videos import OpenVideos
 from segmentation.clips.output import Draw, Output
 from segmentation.clips.sampling import CLIPS, elements, lengths, levels, places, weights
-from segmentation.clips.shared_arrays import SharedArrays
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, PixelFormat
 from segmentation.gpu.context import Gpu
@@ -58,11 +57,10 @@ class _Made(NamedTuple):
 
 
 class _Joined(NamedTuple):
-    """An array of a batch, which is made once the events have passed. Both are of the stream of batches."""
+    """An array of a batch, on the stream of batches, which is made once the event has passed."""
 
     array: torch.Tensor
-    made: Event
-    made_for_torch: torch.cuda.Event  # which makes the stream of any thread wait
+    event: torch.cuda.Event
 
 
 class CudaMaker(Maker[Surface]):
@@ -76,8 +74,6 @@ class CudaMaker(Maker[Surface]):
         self._weights: dict[tuple[int, int], torch.Tensor] = {}  # see `sampling.weights`
         self._reads: deque[torch.cuda.Event] = deque()  # of the arrays before, at each array that was handed over
         self._videos = OpenVideos()
-        self._shared = SharedArrays()
-        self._reading: list[tuple[int, Event]] = []  # shared arrays that are being copied here
         damage_log()  # takes over the library's log, which two threads must not do at once
         with ThreadPoolExecutor(1) as pool:  # else the caller's current device would be another one from here on
             self.gpu, self._joining, self.outputs = pool.submit(_prepared, outputs, index).result()
@@ -116,14 +112,10 @@ class CudaMaker(Maker[Surface]):
         with torch.cuda.stream(joining.stream):
             for event in {id(clip.event): clip.event for clip in clips}.values():
                 joining.wait_event(event)
-            wanted, dtype = [shape[axis] for axis in axes], arrays[0].dtype
-            made = self._shared.spare(wanted, dtype)
-            if made is None:
-                made = torch.empty(wanted, dtype=dtype, device=self.gpu.device)
+            made = torch.empty([shape[axis] for axis in axes], dtype=arrays[0].dtype, device=self.gpu.device)
             torch.stack(arrays, out=made.permute([axes.index(axis) for axis in range(len(axes))]))
-            joined = _Joined(made, joining.record_event(), joining.stream.record_event())
-            self.gpu.wait_event(joined.made)  # before the memory of these clips is written to again
-            return joined
+            self.gpu.wait_event(joining.record_event())  # before the memory of these clips is written to again
+            return _Joined(made, joining.stream.record_event())
 
     def handed_over(self, joined: _Joined) -> torch.Tensor:
         """See `Maker.handed_over`. The array is for the current stream of the calling thread.
@@ -135,35 +127,9 @@ class CudaMaker(Maker[Surface]):
             self._reads.popleft().synchronize()
         stream = torch.cuda.current_stream(self.gpu.device)
         self._reads.append(stream.record_event(torch.cuda.Event(blocking=True)))
-        stream.wait_event(joined.made_for_torch)
+        stream.wait_event(joined.event)
         joined.array.record_stream(stream)
         return joined.array
-
-    def shared(self, joined: _Joined) -> tuple[int, torch.Tensor | None]:
-        joined.made.synchronize()  # the other process's stream waits for nothing here
-        return self._shared.sent(joined.array)
-
-    def received(self, shared: tuple[int, torch.Tensor | None]) -> _Joined:
-        """See `Maker.received`. The copy can be kept and freed at any time, and freeing it waits for no stream."""
-        array = self._shared.opened(*shared)
-        with torch.cuda.stream(self._joining.stream):
-            copy = array.clone()
-            joined = _Joined(copy, self._joining.record_event(), self._joining.stream.record_event())
-        self._reading.append((shared[0], joined.made))
-        return joined
-
-    def read(self) -> list[int]:
-        numbers = [number for number, _ in self._reading]
-        for _, event in self._reading:
-            event.synchronize()
-        self._reading.clear()
-        return numbers
-
-    def write_again(self, numbers: Sequence[int]) -> None:
-        self._shared.give_back(numbers)
-
-    def write_unsent_again(self) -> None:
-        self._shared.take_back()
 
     def weights(self, length: int, after: int) -> torch.Tensor:
         """Returns a table of `sampling.weights` on the GPU."""

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.clips.dataset import ClipDataset
 from segmentation.clips.decode import decoded
-from segmentation.clips.maker import ClipInProgress, Maker, Sample, maker_on
+from segmentation.clips.maker import ClipInProgress, Sample, maker_on
 from segmentation.clips.order import Shuffle, draw, order
 from segmentation.clips.output import Chain, Draw, Output, Window
-from segmentation.clips.process import LoaderProcess
 from segmentation.errors import ConfigError, InputError
 from segmentation.frames import Array
 
@@ -41,14 +38,6 @@ class Batch(dict[str, Array]):
     pts: NDArray[np.float64]  # (N, T): seconds on the video's clock
     windows: list[dict[str, Window]]  # (N): by the names of the outputs, which part of the picture they show
     labels: list[Any]  # (N): of the dataset's `labels`; empty without
-
-
-class Numbered(NamedTuple):
-    """A batch of an epoch."""
-
-    number: int
-    batch: Batch | None  # none if all of its clips are damaged
-    damaged: dict[int, str]  # clips that could not be decoded, with the reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +71,13 @@ class ClipLoader:
         workers: int | None = None,
         on_error: Literal["raise", "skip", "repeat"] = "raise",
         device: str = "cpu",
-        process: bool = False,
     ) -> None:
         """`outputs` by name; by default `{"input": Output()}`. Masks are made like the first one.
 
         `shuffle`: "full" draws from all clips, which decodes each from its keyframe on; "pool" draws from clips of
         `window` runs of neighbors, which are decoded together and held; False keeps the dataset's order. `ahead`
-        batches are decoded ahead, by default 3, or as many as have a run for each thread. One more is put together
-        while the program works on the one before. The `workers` are threads, by default one for each core, or for each
-        engine of the GPU's NVDEC. `rank` gets its part of `world`.
+        batches are decoded ahead, by default 3, or as many as have a run for each thread; one more is put together.
+        `workers` are threads, by default one for each core or NVDEC engine. `rank` of `world` gets its share.
 
         `on_error`: what becomes of a clip that can't be decoded: "skip" leaves it out of its batch, "repeat" takes
         another clip of the batch in its place. Both warn, and count it in `damaged`. Without a whole clip, a batch is
@@ -98,9 +85,6 @@ class ClipLoader:
 
         `device`: "cpu", or "cuda" or "cuda:N" for NVDEC and CUDA tensors of the same clips. A batch is for the current
         stream of the thread that takes it. Masks are decoded on the CPU, and copied.
-
-        `process` makes the batches in a process of its own, which ends with the loader: its threads then don't share
-        the GIL with those of the program. That needs PyTorch.
 
         Raises `ConfigError` for values that can't be, `BackendError` without the GPU, or for videos not for NVDEC.
         """
@@ -111,47 +95,31 @@ class ClipLoader:
         self._ahead, self._on_error = ahead, on_error
         self._place = _Place()
         self.damaged: dict[int, str] = {}  # clips that could not be decoded, with the reason
-        self._check(workers)
-        self._device = device
-        most = self.maker.workers  # refuses videos that the device can't decode
-        self._workers = workers or most
-        self._process = LoaderProcess(self) if process else None
-        _make_known_to_torch()
-
-    def _check(self, workers: int | None) -> None:
-        """Raises `ConfigError` for values that can't be."""
         for name, value, least in (
-            ("batch_size", self.batch_size, 1), ("window", self._window, 1), ("ahead", self._ahead or 0, 0),
-            ("world", self._world, 1), ("seed", self._seed, 0), ("workers", workers or 1, 1),
+            ("batch_size", batch_size, 1), ("window", window, 1), ("ahead", ahead or 0, 0), ("world", world, 1),
+            ("seed", seed, 0), ("workers", workers or 1, 1),
         ):  # fmt: skip
             if value < least:
                 raise ConfigError(f"{name} {value}: must be at least {least}")
-        if not 0 <= self._rank < self._world:
-            raise ConfigError(f"rank {self._rank}: must lie in 0 to {self._world - 1}")
-        if self._shuffle not in ("pool", "full", False):
-            raise ConfigError(f"shuffle {self._shuffle!r}: must be 'pool', 'full' or False")
-        if self._on_error not in ("raise", "skip", "repeat"):
-            raise ConfigError(f"on_error {self._on_error!r}: must be 'raise', 'skip' or 'repeat'")
+        if not 0 <= rank < world:
+            raise ConfigError(f"rank {rank}: must lie in 0 to {world - 1}")
+        if shuffle not in ("pool", "full", False):
+            raise ConfigError(f"shuffle {shuffle!r}: must be 'pool', 'full' or False")
+        if on_error not in ("raise", "skip", "repeat"):
+            raise ConfigError(f"on_error {on_error!r}: must be 'raise', 'skip' or 'repeat'")
         if MASKS in self._outputs:
             raise ConfigError(f"an output can't be called {MASKS!r}, which are the masks' own name")
         if not len(self):
-            share = f" for each of {self._world} ranks" if self._world > 1 else ""
-            raise ConfigError(
-                f"batch_size {self.batch_size}: an epoch has {len(self._order(0)[0])} clips{share}, no batch"
-            )
-
-    @cached_property
-    def maker(self) -> Maker[Any]:
-        """What makes the clips in this process."""
-        return maker_on(self._device, self.dataset.videos, self._outputs)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Returns what another process needs to make the same batches."""
-        return {name: value for name, value in self.__dict__.items() if name != "maker"} | {"_process": None}
+            share = f" for each of {world} ranks" if world > 1 else ""
+            raise ConfigError(f"batch_size {batch_size}: an epoch has {len(self._order(0)[0])} clips{share}, no batch")
+        self._maker = maker_on(device, dataset.videos, self._outputs)
+        self._workers = workers or self._maker.workers
+        _make_known_to_torch()
 
     def __len__(self) -> int:
         """Returns the batches of an epoch."""
-        return len(self._batches(self._order(self._place.epoch)[0]))
+        count = len(self._order(self._place.epoch)[0])
+        return count // self.batch_size if self._drop_last else -(-count // self.batch_size)
 
     def set_epoch(self, epoch: int) -> None:
         """Goes to the beginning of an epoch, counted from 0, also from within it: not after `load_state_dict`.
@@ -177,73 +145,57 @@ class ClipLoader:
         After an error, and in a loader with the state of this one, the next iteration begins with the same batch.
         """
         _refuse_torch_workers()
-        epoch = self._place.epoch
-        source = self if self._process is None else self._process
-        with closing(source.numbered(epoch, self._place.batch)) as numbered:
-            for number, batch, damaged in numbered:
-                self.damaged |= damaged
-                for clip, reason in damaged.items():
-                    log.warning("clip %d is left out: %s", clip, reason)
-                if batch is None and self._on_error == "repeat":
-                    clip, reason = next(iter(damaged.items()))
-                    raise InputError(f"no clip of a batch can be decoded, such as clip {clip}: {reason}")
-                self._place = _Place(epoch, number + 1)
-                if batch is not None:
-                    for name, array in batch.items():
-                        batch[name] = self.maker.handed_over(array)
-                    yield batch
-        self._place = _Place(epoch + 1)
-
-    def numbered(self, epoch: int, begin: int) -> Generator[Numbered, None, None]:
-        """Yields the batches of an epoch from number `begin` on, each joined while the caller works on the one before.
-
-        Their arrays are those of `Maker.batch`. Raises `InputError` for damage, see `on_error`.
-        """
+        epoch, begin = self._place.epoch, self._place.batch
         clips, runs = self._order(epoch)
         size = self.batch_size
         busy = -(-self._workers * max(map(len, runs)) // size)  # batches with a run for each thread
         ahead = max(_AHEAD, busy) if self._ahead is None else self._ahead
-        batches = self._batches(clips)
+        batches = [clips[at : at + size] for at in range(0, len(clips), size)][: len(self)]
         with ThreadPoolExecutor(self._workers, "clips") as pool, ThreadPoolExecutor(1, "batches") as joining:
             samples = _Samples(self, epoch, pool, runs, [clip for batch in batches[begin:] for clip in batch])
 
-            def joined(number: int) -> Numbered | None:
-                if number >= len(batches):
-                    return None
+            def made(number: int) -> Batch | None:
                 samples.begin((number - begin + 1 + ahead) * size)
-                with self.maker.working():
-                    return Numbered(number, *self._batch(batches[number], samples))
+                with self._maker.working():
+                    return self._batch(batches[number], samples)
 
             try:
-                following = joining.submit(joined, begin)
-                while (made := following.result()) is not None:
-                    following = joining.submit(joined, made.number + 1)
-                    yield made
+                following = joining.submit(made, begin)
+                for number in range(begin, len(batches)):
+                    batch = following.result()
+                    if number + 1 < len(batches):
+                        following = joining.submit(made, number + 1)
+                    self._place = _Place(epoch, number + 1)
+                    if batch is not None:
+                        for name, array in batch.items():
+                            batch[name] = self._maker.handed_over(array)
+                        yield batch
             finally:
-                pool.shutdown(cancel_futures=True)  # `joined` then ends too
+                pool.shutdown(cancel_futures=True)  # `made` then ends too
+        self._place = _Place(epoch + 1)
 
     def sample(self, clip: int, epoch: int = 0) -> Sample:
         """Returns one clip as it is in the batches of an epoch. Raises `InputError` if it is damaged."""
         with ThreadPoolExecutor(1, "clips") as pool:
             made = _unwrapped(pool.submit(self.samples, (clip,), epoch).result()[clip])
-        return {name: self.maker.handed_over(self.maker.batch([array], None))[0] for name, array in made.items()}
+        return {name: self._maker.handed_over(self._maker.batch([array], None))[0] for name, array in made.items()}
 
     def samples(self, clips: tuple[int, ...], epoch: int) -> dict[int, Sample | InputError]:
         """Decodes clips of one video, their frames once. A clip that is damaged has its error."""
-        with self.maker.working():
+        with self._maker.working():
             return self._made(clips, epoch)
 
     def _made(self, clips: tuple[int, ...], epoch: int) -> dict[int, Sample | InputError]:
         dataset = self.dataset
         index = dataset.videos[dataset.video[clips[0]]]
-        made = {clip: self.maker.begin(index, self._draw(clip, epoch), dataset.length) for clip in clips}
+        made = {clip: self._maker.begin(index, self._draw(clip, epoch), dataset.length) for clip in clips}
         wanting: dict[int, list[ClipInProgress[Any]]] = {}  # by the number of the frame
         for clip in clips:
             for number in dataset.numbers(clip):
                 wanting.setdefault(number, []).append(made[clip])
         error: InputError | None = None
         try:
-            for number, frame in self.maker.frames(index, sorted(wanting)):
+            for number, frame in self._maker.frames(index, sorted(wanting)):
                 for clip_in_progress in wanting[number]:
                     clip_in_progress.add(frame)
         except InputError as exc:
@@ -266,12 +218,11 @@ class ClipLoader:
             masks = [chain(frame) for _, frame in decoded(saved, numbers, checksums=checksums)]
         except InputError as exc:
             return exc.with_traceback(None)
-        return {**sample, MASKS: self.maker.masks(np.stack(masks))}
+        return {**sample, MASKS: self._maker.masks(np.stack(masks))}
 
-    def _batch(self, clips: list[int], samples: _Samples) -> tuple[Batch | None, dict[int, str]]:
-        """Returns a batch, `None` if all of its clips are damaged; and why those are that are."""
+    def _batch(self, clips: list[int], samples: _Samples) -> Batch | None:
+        """Returns a batch; `None` if all of its clips are damaged."""
         made: dict[int, Sample] = {}
-        damaged: dict[int, str] = {}
         for clip in clips:
             found = samples.take(clip)
             if not isinstance(found, InputError):
@@ -279,9 +230,12 @@ class ClipLoader:
                 continue
             if self._on_error == "raise":
                 raise found
-            damaged[clip] = str(found)
+            self.damaged[clip] = str(found)
+            log.warning("clip %d is left out: %s", clip, self.damaged[clip])
+        if not made and self._on_error == "repeat":
+            raise InputError(f"no clip of a batch can be decoded, such as clip {clips[0]}: {self.damaged[clips[0]]}")
         if not made:
-            return None, damaged
+            return None
         if self._on_error == "repeat":
             whole = list(made)
             clips = [clip if clip in made else whole[place % len(whole)] for place, clip in enumerate(clips)]
@@ -289,8 +243,8 @@ class ClipLoader:
             clips = list(made)
         batch = Batch()
         for name in made[clips[0]]:  # the outputs, and the masks
-            batch[name] = self.maker.batch([made[clip][name] for clip in clips], self._outputs.get(name))
-        return self._described(batch, clips, samples.epoch), damaged
+            batch[name] = self._maker.batch([made[clip][name] for clip in clips], self._outputs.get(name))
+        return self._described(batch, clips, samples.epoch)
 
     def _described(self, batch: Batch, clips: list[int], epoch: int) -> Batch:
         """Fills in what a batch has beside its arrays."""
@@ -308,11 +262,6 @@ class ClipLoader:
         about = zip(batch.video, batch.first.tolist(), batch.windows, strict=True)
         batch.labels = [] if dataset.labels is None else [dataset.labels(*one) for one in about]
         return batch
-
-    def _batches(self, clips: list[int]) -> list[list[int]]:
-        size = self.batch_size
-        batches = [clips[at : at + size] for at in range(0, len(clips), size)]
-        return batches[: len(clips) // size] if self._drop_last else batches
 
     def _draw(self, clip: int, epoch: int) -> Draw:
         return draw(self._seed, epoch, clip)
@@ -380,7 +329,7 @@ def _make_known_to_torch() -> None:
 
 
 def _refuse_torch_workers() -> None:
-    """Raises `ConfigError` in a worker of a `DataLoader`: the program's loader would stay where it is."""
+    """Raises `ConfigError` in a worker of a `DataLoader`: each of several would bring all batches."""
     data = sys.modules.get("torch.utils.data")
     if data is not None and data.get_worker_info() is not None:
-        raise ConfigError("num_workers: must be 0, since the loader has threads of its own, or process=True")
+        raise ConfigError("num_workers: must be 0, since the loader has threads of its own")

@@ -18,7 +18,7 @@ from segmentation.cores import core_count
 from segmentation.errors import LacksEngine
 from segmentation.frames import Array
 from segmentation.gpu.discovery import device_index, require_torch, require_video_libraries
-from segmentation.imports import imported, loaded
+from segmentation.imports import loaded
 from segmentation.options.config import Config
 from segmentation.stages.decode.nvdec_support import engines_for
 
@@ -73,25 +73,7 @@ class Maker(ABC, Generic[FrameT]):
 
     @abstractmethod
     def handed_over(self, joined: Any) -> Array:
-        """Returns the array of `batch` or `received`, for use by the calling thread."""
-
-    @abstractmethod
-    def shared(self, joined: Any) -> Any:
-        """Returns what the maker of another process gives to `received`, once an array of `batch` is made."""
-
-    @abstractmethod
-    def received(self, shared: Any) -> Any:
-        """Returns an array of another process, for `handed_over`."""
-
-    def read(self) -> list[int]:
-        """Returns which arrays the other process may write to again: those received so far. Waits until that is so."""
-        return []
-
-    def write_again(self, numbers: Sequence[int]) -> None:
-        """Takes back the arrays that the other process has read."""
-
-    def write_unsent_again(self) -> None:
-        """Takes back the arrays of `batch` that did not go to the other process, and will not."""
+        """Returns the array of `batch`, for use by the calling thread."""
 
 
 class HostMaker(Maker[VideoFrame]):
@@ -116,13 +98,6 @@ class HostMaker(Maker[VideoFrame]):
 
     def handed_over(self, joined: Array) -> Array:
         return joined
-
-    def shared(self, joined: NDArray[Any]) -> Any:
-        return imported("torch").from_numpy(joined)  # which is pickled as shared memory
-
-    def received(self, shared: Any) -> Array:
-        array: NDArray[Any] = shared.numpy()
-        return array
 
 
 class _HostClip(ClipInProgress[VideoFrame]):

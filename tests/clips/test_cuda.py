@@ -390,11 +390,9 @@ def test_a_session_that_failed_serves_no_other_clip(host: Any, videos: Path, mon
 @pytest.mark.gpu
 @pytest.mark.parametrize("freed", [False, True])
 @pytest.mark.parametrize("own_stream", [False, True])
-@pytest.mark.parametrize("process", [False, True])
-def test_batches_that_are_read_late_are_right(videos: Path, process: bool, own_stream: bool, freed: bool) -> None:
+def test_batches_that_are_read_late_are_right(dataset: ClipDataset, own_stream: bool, freed: bool) -> None:
     """The reader's stream is busy for long, while the loader decodes on and would use memory again."""
-    dataset = ClipDataset(videos, length=LENGTH)
-    loader = ClipLoader(dataset, 4, outputs=TWO, device="cuda", process=process)
+    loader = ClipLoader(dataset, 4, outputs=TWO, device="cuda")
     true = list(ClipLoader(dataset, 4, outputs=TWO))
     work = torch.zeros((8192, 8192), device="cuda")
     with torch.cuda.stream(torch.cuda.Stream() if own_stream else torch.cuda.current_stream()):
@@ -410,10 +408,8 @@ def test_batches_that_are_read_late_are_right(videos: Path, process: bool, own_s
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("process", [False, True])
-def test_memory_stays_level_from_epoch_to_epoch(videos: Path, process: bool) -> None:
-    dataset = ClipDataset(videos, length=LENGTH)
-    loader = ClipLoader(dataset, 8, outputs=TWO, window=2, device="cuda", process=process)
+def test_memory_stays_level_from_epoch_to_epoch(dataset: ClipDataset) -> None:
+    loader = ClipLoader(dataset, 8, outputs=TWO, window=2, device="cuda")
     used, free = [], []
     for _ in range(6):
         for _ in loader:

@@ -52,18 +52,3 @@ def stand_in(patch: pytest.MonkeyPatch) -> Any:
     patch.setattr(maker, "engines_for", _engines_for)
     patch.setattr(maker, "loaded", lambda name, attribute: getattr(module, attribute))
     return module
-
-
-class StandInLabel:
-    """A label for clips. Where it arrives in another process, it puts the stand-ins there."""
-
-    def __call__(self, *about: Any) -> Any:
-        return about
-
-    def __reduce__(self) -> Any:
-        return _arrived, ()
-
-
-def _arrived() -> StandInLabel:
-    stand_in(pytest.MonkeyPatch())
-    return StandInLabel()

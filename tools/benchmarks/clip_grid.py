@@ -5,21 +5,17 @@
 Batches of 8 random clips of 3 frames, cut and scaled to 540x960. What the first batch takes is counted from the making
 of the loader on. Then the loader runs alone: that is the loading time of a batch. Then an iteration also computes for
 1.5 times as long, on a GPU with products of matrices, else by waiting. The overhead is the mean of such an iteration
-less that of one whose batch is there already, each from one synchronization to the next; to take the batch is part of
-it. CPU seconds, for 1,000 frames, and PSS are those of the process and of the loader's own, if it has one. A dataset
-has the video several times, so that no epoch ends on the way: the next one begins with nothing decoded.
+less that of one whose batch is there already, each from one synchronization to the next. CPU seconds are those of the
+process, for 1,000 frames. A dataset has the video several times, so that no epoch ends on the way: the next one
+begins with nothing decoded.
 """
 
 import argparse
-import gc
 import json
-import multiprocessing
-import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from itertools import product
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -33,17 +29,15 @@ from circumstances import ROOT, circumstances
 from segmentation.clips import Batch, ClipDataset, ClipLoader, Output
 
 LENGTH, BATCH, CROP = 3, 8, (540, 960)
-DTYPES = ("float32", "float16")
 SOURCES = {540: (960, 540), 720: (1280, 720), 1080: (1920, 1080), 2160: (3840, 2160)}
 _WARM_UP = 5  # batches
 Work = Callable[[], object]
 
 
-def batches(dataset: ClipDataset, dtype: str, options: argparse.Namespace, process: bool) -> Iterator[Batch]:
+def batches(dataset: ClipDataset, dtype: str, device: str, workers: int | None) -> Iterator[Batch]:
     """Yields batches for ever."""
     outputs = {"input": Output(size=CROP, crop="random", flip=True, dtype=dtype)}
-    about: dict[str, Any] = {"device": options.device, "workers": options.workers, "process": process}
-    loader = ClipLoader(dataset, BATCH, outputs=outputs, shuffle="full", **about)
+    loader = ClipLoader(dataset, BATCH, outputs=outputs, shuffle="full", device=device, workers=workers)
     while True:
         yield from loader
 
@@ -57,13 +51,13 @@ def waiter(device: str) -> Work:
     return torch.cuda.current_stream(device).synchronize
 
 
-def computing(seconds: float, device: str, side: int) -> Work:
-    """Returns what keeps the device busy for so long, more or less: a GPU with matrices of `side` rows."""
+def computing(seconds: float, device: str) -> Work:
+    """Returns what keeps the device busy for so long, more or less."""
     if device == "cpu":
         return lambda: time.sleep(seconds)
     import torch
 
-    factor = torch.zeros((side, side), dtype=torch.float16, device=device)
+    factor = torch.zeros((4096, 4096), dtype=torch.float16, device=device)
     target = torch.empty_like(factor)
 
     def multiply(times: int) -> None:
@@ -71,7 +65,7 @@ def computing(seconds: float, device: str, side: int) -> Work:
             torch.mm(factor, factor, out=target)
 
     multiply(10)
-    alone = mean(timed(lambda: multiply(200), 3, torch.cuda.synchronize)) / 200
+    alone = mean(timed(lambda: multiply(20), 3, torch.cuda.synchronize)) / 20
     return lambda: multiply(max(1, round(seconds / alone)))
 
 
@@ -87,28 +81,23 @@ def timed(iteration: Work, count: int, wait: Work) -> list[float]:
     return found
 
 
-def measured(dataset: ClipDataset, dtype: str, options: argparse.Namespace, process: bool) -> dict[str, float]:
+def measured(dataset: ClipDataset, dtype: str, device: str, workers: int | None, iterations: int) -> dict[str, float]:
     """Returns milliseconds of an iteration, and CPU seconds."""
-    device, iterations = options.device, options.iterations
     wait, begin = waiter(device), time.perf_counter()
-    source = batches(dataset, dtype, options, process)
+    source = batches(dataset, dtype, device, workers)
     next(source)
     wait()
     first = time.perf_counter() - begin
     for _ in range(_WARM_UP):  # decoders, kernels and what is decoded ahead
         next(source)
-    cpu = cpu_seconds()
+    cpu = time.process_time()
     loading = mean(timed(lambda: next(source), iterations, wait))
-    cpu = cpu_seconds() - cpu
-    compute = computing(1.5 * loading, device, options.side)
+    cpu = time.process_time() - cpu
+    compute = computing(1.5 * loading, device)
     alone = mean(timed(compute, iterations, wait))
 
-    taking = []
-
     def train() -> None:
-        begin = time.perf_counter()
         next(source)
-        taking.append(time.perf_counter() - begin)
         compute()
 
     both = mean(timed(train, iterations, wait))
@@ -117,7 +106,6 @@ def measured(dataset: ClipDataset, dtype: str, options: argparse.Namespace, proc
         "loading_ms": round(loading * 1000, 2),
         "computing_ms": round(alone * 1000, 2),
         "overhead_ms": round((both - alone) * 1000, 2),
-        "taking_ms": round(mean(taking) * 1000, 2),
         "frames_per_second": round(LENGTH * BATCH / loading, 1),
         "cpu_seconds": round(cpu / (iterations * BATCH * LENGTH) * 1000, 2),
         "host_pss_mib": round(pss()),
@@ -125,21 +113,10 @@ def measured(dataset: ClipDataset, dtype: str, options: argparse.Namespace, proc
     }
 
 
-def processes() -> list[Path]:
-    """Returns what Linux tells of this process, and of the loader's own."""
-    return [Path("/proc", str(pid)) for pid in (os.getpid(), *(one.pid for one in multiprocessing.active_children()))]
-
-
-def cpu_seconds() -> float:
-    """Returns the CPU seconds of all processes."""
-    fields = [(process / "stat").read_text().rpartition(")")[2].split() for process in processes()]
-    return sum(int(field[11]) + int(field[12]) for field in fields) / os.sysconf("SC_CLK_TCK")  # utime, stime
-
-
 def pss() -> float:
-    """Returns the proportional set size of all processes, in MiB."""
-    rows = [row for process in processes() for row in (process / "smaps_rollup").read_text().splitlines()]
-    return sum(int(row.split()[1]) for row in rows if row.startswith("Pss:")) / 1024
+    """Returns the proportional set size of this process, in MiB. For Linux."""
+    rows = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return int(next(row.split()[1] for row in rows if row.startswith("Pss:"))) / 1024
 
 
 def gpu_memory(device: str) -> float:
@@ -155,11 +132,6 @@ def main() -> None:
     parser.add_argument("video")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (%(default)s)")
     parser.add_argument("--workers", type=int, help="threads that decode; by default as many as the loader has")
-    parser.add_argument("--process", action="store_true", help="measure a loader in a process of its own beside it")
-    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES, help="of the crops")
-    parser.add_argument(
-        "--side", type=int, default=4096, help="of the matrices: smaller ones are more launches (%(default)s)"
-    )
     parser.add_argument("--heights", type=int, nargs="+", choices=SOURCES, default=list(SOURCES), help="of the sources")
     parser.add_argument("--frames", type=int, default=480, help="of a source (%(default)s)")
     parser.add_argument("--keyframes", type=int, default=30, help="frames from one to the next (%(default)s)")
@@ -168,7 +140,7 @@ def main() -> None:
     options = parser.parse_args()
     results: dict[str, Any] = {}
     about = circumstances(f"benchmarks/{Path(__file__).name}", sys.argv[1:]) | {"device": options.device}
-    about |= {"workers": options.workers, "side": options.side}
+    about["workers"] = options.workers
     if options.device != "cpu":
         import torch
 
@@ -179,14 +151,13 @@ def main() -> None:
             video = make_clip(options.video, options.frames, size, Path(folder), rate=30, gop=options.keyframes)
             clips = (_WARM_UP + 2 * options.iterations + 1) * BATCH
             dataset = ClipDataset([video] * -(-clips // (options.frames // LENGTH)), length=LENGTH)
-            for dtype, process in product(options.dtypes, (False, True) if options.process else (False,)):
-                name = f"{height}p, {dtype}" + (", process of its own" if process else "")
-                results[name] = found = measured(dataset, dtype, options, process)
-                print(f"{name}: " + ", ".join(f"{what} {value}" for what, value in found.items()), flush=True)
+            for dtype in ("float32", "float16"):
+                found = measured(dataset, dtype, options.device, options.workers, options.iterations)
+                results[f"{height}p, {dtype}"] = found
+                print(
+                    f"{height}p, {dtype}: " + ", ".join(f"{name} {value}" for name, value in found.items()), flush=True
+                )
                 options.output.write_text(json.dumps(about | {"results": results}, indent=2) + "\n")
-                gc.collect()
-                for ending in multiprocessing.active_children():
-                    ending.join()
 
 
 if __name__ == "__main__":

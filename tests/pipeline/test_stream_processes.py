@@ -165,3 +165,15 @@ with Streams(processes=2, device="cpu", input_size=(64, 64)) as streams:
         time.sleep(0.1)
     found = numbers(path)
     assert found and found == sorted(set(found))
+
+
+@pytest.mark.gpu
+def test_processes_share_a_gpu(camera: RtspServer, tmp_path: Path) -> None:
+    with RtspServer() as other, Streams(processes=2, mode="optimized", track="balanced", max_delay=10.0) as streams:
+        for name, server in (("a", camera), ("b", other)):
+            streams.add(name, server.url(), tmp_path / "{name}.mkv", max_frames=60)
+        assert {event.kind for event in streams.events()} == {"started", "ended"} and len(children()) == 2
+    for name in ("a", "b"):
+        assert streams.report[name].plan["infer"] == "torch-fp16"
+        found = numbers(tmp_path / f"{name}.mkv")
+        assert len(found) == 60 and found == sorted(set(found))

@@ -122,9 +122,12 @@ class _Process:
         self.runs.pop(number, None)
         self._monitors.pop(number, None)
 
-    def close(self) -> None:
-        """Ends the process and its runs."""
+    def end(self) -> None:
+        """Makes the process end, with its runs."""
         self._send(None)  # closing this end would not do, as the reader waits at it
+
+    def close(self) -> None:
+        """Waits until the process has ended."""
         self._process.close(_PATIENCE)
         self._reader.join()
         self._link.close()
@@ -225,6 +228,8 @@ class StreamProcesses(Segmenter):
     def close(self) -> None:
         with self._lock:
             processes, self._processes = self._processes, []
+        for process in processes:
+            process.end()
         for process in processes:
             process.close()
         super().close()

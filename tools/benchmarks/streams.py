@@ -72,7 +72,8 @@ def measure(options: argparse.Namespace, count: int, folder: Path) -> Figures:
     def run(number: int, seconds: float) -> Report:
         ready.wait()
         target = folder / f"{number}.mkv"
-        return segmenter.run(urls[number], target, preset="ultrafast", duration=seconds)
+        preset = None if options.encode == "jpeg" else "ultrafast"
+        return segmenter.run(urls[number], target, preset=preset, duration=seconds)
 
     with session(options.processes, **settings) as segmenter, ThreadPoolExecutor(count) as pool:
         for seconds in (WARM_UP, options.seconds):

@@ -148,9 +148,10 @@ class _Process:
     def _read(self) -> None:
         """Hands out what the process sends, until it is gone."""
         try:
-            while True:
-                self._take(self._link.recv())
-        except (EOFError, OSError):
+            with suppress(EOFError, OSError):
+                while True:
+                    self._take(self._link.recv())
+        finally:  # a message that can't be read, too, is the end of all runs there
             self._dead = True
 
     def _take(self, message: Advanced | Ended | Told | Picture | Logged) -> None:

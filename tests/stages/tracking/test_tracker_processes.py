@@ -30,9 +30,10 @@ def processes() -> Iterator[TrackerProcesses]:
 
 
 def children() -> list[int]:
-    """Returns the processes that this one has started and that are not over."""
+    """Returns the trackers' processes that this one has started and that are not over."""
     tasks = Path("/proc/self/task").glob("*/children")
-    return [int(pid) for task in tasks for pid in task.read_text().split()]
+    pids = [int(pid) for task in tasks for pid in task.read_text().split()]
+    return [pid for pid in pids if b"tracker_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def batches(speed: int) -> Iterator[tuple[NDArray[np.float32], list[float]]]:

@@ -27,7 +27,7 @@ Outputs: TypeAlias = Sequence[NDArray[Any]]
 class Candidates:
     """All things that a network proposes for a picture."""
 
-    boxes: Floats  # (n, 4), as `Detection.boxes` says
+    boxes: Callable[[Rows], Floats]  # of the proposals of these numbers: (k, 4), as `Detection.boxes` says
     scores: Floats  # (n,) in 0..1
     classes: Rows  # (n,)
     masks: Callable[[Rows], Floats] | None = None  # of the proposals of these numbers: (k, h, w), of any size
@@ -57,8 +57,9 @@ def read(outputs: Outputs, form: Detection, size: Size, keep: Collection[int]) -
     """Returns what a network found in a picture, of the classes `keep`."""
     with np.errstate(over="ignore", invalid="ignore"):  # noise, as in a network's first run, may overflow
         found = _READERS[form.task](outputs, size)
-        rows = np.flatnonzero((found.scores > form.score_threshold) & np.isin(found.classes, list(keep)))
-        boxes = _corners(found.boxes[rows], form.boxes, size)
+        rows = np.flatnonzero(found.scores > form.score_threshold)
+        rows = rows[np.isin(found.classes[rows], list(keep))]
+        boxes = _corners(found.boxes(rows), form.boxes, size)  # of few: most proposals are none
     finite = np.isfinite(boxes).all(axis=1)
     rows, boxes = rows[finite], boxes[finite]
     scores, classes = found.scores[rows], found.classes[rows]
@@ -74,7 +75,7 @@ def _rf_detr(outputs: Outputs, size: Size) -> Candidates:
     boxes, labels, *masks = outputs
     classes = labels.shape[1]
     return Candidates(
-        boxes=np.repeat(boxes, classes, axis=0),
+        boxes=lambda rows: boxes[rows // classes],
         scores=_sigmoid(labels).ravel(),
         classes=np.tile(np.arange(classes), len(labels)),
         masks=(lambda rows: masks[0][rows // classes]) if masks else None,
@@ -86,7 +87,7 @@ def _rtmdet_ins(outputs: Outputs, size: Size) -> Candidates:
     """open-mmlab/mmdeploy, dense_heads/rtmdet_ins_head.py: after NMS, with masks after their sigmoid."""
     boxes, labels, *masks = outputs
     return Candidates(
-        boxes=boxes[:, :4],
+        boxes=lambda rows: boxes[rows],
         scores=boxes[:, 4],
         classes=labels.astype(np.intp),
         masks=(lambda rows: masks[0][rows]) if masks else None,
@@ -97,7 +98,7 @@ def _mask_rcnn(outputs: Outputs, size: Size) -> Candidates:
     """pytorch/vision, models/detection/mask_rcnn.py and roi_heads.py: masks (n, 1, H, W) are probabilities in place."""
     boxes, labels, scores, *masks = outputs
     return Candidates(
-        boxes=boxes,
+        boxes=lambda rows: boxes[rows],
         scores=scores,
         classes=labels.astype(np.intp),
         masks=(lambda rows: masks[0][rows].reshape(-1, *size)) if masks else None,
@@ -126,7 +127,8 @@ def _yolo_seg(outputs: Outputs, size: Size) -> Candidates:
 def _yolo(outputs: Outputs, size: Size) -> Candidates:
     """A column (4 + C) is center and size in pixels, and a score for each class, of which the highest counts."""
     scores = outputs[0][4:]
-    return Candidates(boxes=outputs[0][:4].T, scores=scores.max(axis=0), classes=scores.argmax(axis=0))
+    boxes = outputs[0][:4]
+    return Candidates(boxes=lambda rows: boxes[:, rows].T, scores=scores.max(axis=0), classes=scores.argmax(axis=0))
 
 
 def _yolov5(outputs: Outputs, size: Size) -> Candidates:
@@ -136,23 +138,23 @@ def _yolov5(outputs: Outputs, size: Size) -> Candidates:
     """
     rows = outputs[0]
     scores = rows[:, 4:5] * rows[:, 5:]
-    return Candidates(boxes=rows[:, :4], scores=scores.max(axis=1), classes=scores.argmax(axis=1))
+    return Candidates(boxes=lambda chosen: rows[chosen], scores=scores.max(axis=1), classes=scores.argmax(axis=1))
 
 
 def _yunet(outputs: Outputs, size: Size) -> Candidates:
     """opencv/opencv, modules/objdetect/src/face_detect.cpp: the score is the root of class times objectness."""
-    boxes, scores = [], []
-    for index, stride in enumerate((8, 16, 32)):
-        cls, obj, box = (outputs[index + 3 * kind] for kind in range(3))
-        columns = -(-size[1] // stride)
-        row, column = np.divmod(np.arange(len(box)), columns)
-        center = (np.stack([column, row], axis=1) + box[:, :2]) * stride
-        boxes.append(np.hstack([center, np.exp(box[:, 2:4]) * stride]))
-        scores.append(np.sqrt(np.clip(cls[:, 0], 0, 1) * np.clip(obj[:, 0], 0, 1)))
-    joined = np.concatenate(scores)
-    return Candidates(
-        boxes=np.concatenate(boxes).astype(np.float32), scores=joined, classes=np.zeros(len(joined), np.intp)
-    )
+    cls, obj, found = (np.concatenate(outputs[3 * kind : 3 * kind + 3]) for kind in range(3))
+    scores = np.sqrt(np.clip(cls[:, 0], 0, 1) * np.clip(obj[:, 0], 0, 1))
+    cells = np.cumsum([0, *(len(part) for part in outputs[6:9])])
+
+    def boxes(rows: Rows) -> Floats:
+        grid = np.searchsorted(cells, rows, side="right") - 1
+        stride = np.array([8, 16, 32])[grid][:, None]
+        row, column = np.divmod((rows - cells[grid])[:, None], -(-size[1] // stride))
+        center = (np.hstack([column, row]) + found[rows, :2]) * stride
+        return np.hstack([center, np.exp(found[rows, 2:4]) * stride]).astype(np.float32)
+
+    return Candidates(boxes=boxes, scores=scores, classes=np.zeros(len(scores), np.intp))
 
 
 def _ssd(outputs: Outputs, size: Size) -> Candidates:
@@ -163,7 +165,7 @@ def _ssd(outputs: Outputs, size: Size) -> Candidates:
     scores, boxes = outputs
     classes = scores.shape[1]
     return Candidates(
-        boxes=np.repeat(boxes, classes, axis=0),
+        boxes=lambda rows: boxes[rows // classes],
         scores=scores.ravel(),
         classes=np.tile(np.arange(classes), len(scores)),
     )

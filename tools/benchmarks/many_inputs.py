@@ -61,7 +61,8 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Result]:
     for _ in range(options.repeats):
         for name, (inputs, given) in kinds.items():
             with get_context("spawn").Pool(1) as pool:
-                chosen = ["--preset", options.preset, *(["--encode", options.encode] if options.encode else [])]
+                chosen = [] if options.encode == "jpeg" else ["--preset", options.preset]  # JPEG has none
+                chosen += ["--encode", options.encode] if options.encode else []
                 arguments = (inputs, clip, total, folder / "out", [*given, *chosen])
                 results[name].append(pool.apply(command, arguments))
             load = os.getloadavg()[0]

@@ -218,6 +218,7 @@ def test_frames_come_out_as_they_come_in() -> None:
         assert live.process.wait(20) == 130
 
 
+@pytest.mark.slow
 def test_memory_stays_flat() -> None:
     """1,500 frames of raw video are 7 MiB; the pipe keeps no more than the last few of them."""
     live = Live("-q", "--smooth", "0", "--no-refine")

@@ -111,6 +111,7 @@ def test_clips_in_other_codecs_have_every_frame(tmp_path: Path, codec: str, name
     assert times == pytest.approx([i / 30 for i in range(80)], abs=0.0011)  # WebM counts milliseconds
 
 
+@pytest.mark.slow
 def test_ladder_measures_and_goes_on(tmp_path: Path) -> None:
     output = tmp_path / "ladder.json"
     command = [SAMPLE, "--frames", "24", "--lengths", "24", "--work", tmp_path / "work", "-o", output]

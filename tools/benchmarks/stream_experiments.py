@@ -4,6 +4,7 @@
 accuracy. Videos go as fast as they can, so that a frame rate is what each of so many streams could have.
 """
 
+import re
 import sys
 import tempfile
 import threading
@@ -146,7 +147,7 @@ def run(segmenter: Segmenter, clip: Path, cell: Cell, frames: int, folder: Path)
         "cpu_seconds_per_1000_frames": round(result["cpu"], 2),
         "peak_memory_mib": round(result["peak"]),
         "share_inferred": round(sum(report.inferred for report, _ in done) / result["frames"], 3),
-        "plan": done[0][0].plan,
+        "plan": {stage: re.sub(r"=\S*/", "=", name) for stage, name in done[0][0].plan.items()},  # no folders
     }
 
 

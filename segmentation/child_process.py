@@ -1,10 +1,15 @@
 """Processes of the program's own that work beside it, with a Python lock of their own: started, watched and ended."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Generic, Protocol, TypeVar
 
 _PATIENCE = 1.0  # seconds that a process gets to end by itself
 
@@ -49,6 +54,76 @@ class ChildProcess:
             return f"has ended with code {status}"
         how = f"was ended by signal {-status} ({signal.strsignal(-status)})"
         return f"{how}, as happens where memory is full" if status == -signal.SIGKILL else how
+
+
+class Worker(Protocol):
+    """A process that several runs may use at once."""
+
+    def is_alive(self) -> bool: ...
+
+    def end(self) -> None:
+        """Makes the process end."""
+
+    def close(self) -> None:
+        """Waits until the process has ended, and frees what belongs to it."""
+
+
+W = TypeVar("W", bound=Worker)
+
+
+class SharedProcesses(Generic[W]):
+    """Processes that runs share: each run gets the one that has the fewest. For any number of threads."""
+
+    def __init__(self, start: Callable[[], W], most: int) -> None:
+        """`start` starts a process, of which there are `most` at a time."""
+        self._start, self._most = start, most
+        self._lock = threading.Lock()
+        self._alive: list[W] = []
+        self._runs: Counter[W] = Counter()  # also of processes that have died
+
+    @contextmanager
+    def lent(self) -> Iterator[W]:
+        """A process for one run: a new one while there may be more and none is idle. Raises what `start` raises."""
+        with self._lock:
+            process = self._next()
+            self._runs[process] += 1
+        try:
+            yield process
+        finally:
+            with self._lock:
+                self._runs[process] -= 1
+                over = not self._runs[process] and process not in self._alive
+            if over:
+                process.close()
+
+    def close(self) -> None:
+        """Ends all processes, at the same time."""
+        with self._lock:
+            processes, self._alive = self._alive, []
+        for process in processes:
+            process.end()
+        for process in processes:
+            process.close()
+
+    def _next(self) -> W:
+        for dead in [process for process in self._alive if not process.is_alive()]:
+            self._alive.remove(dead)
+            if not self._runs[dead]:  # else its last run closes it
+                dead.close()
+        free = min(self._alive, key=lambda process: self._runs[process], default=None)
+        if free is None or (self._runs[free] and len(self._alive) < self._most):
+            free = self._start()
+            self._alive.append(free)
+        return free
+
+
+def picklable(exc: BaseException) -> BaseException:
+    """Returns the exception, or a `RuntimeError` with its text where it can't be pickled."""
+    try:
+        copy = pickle.loads(pickle.dumps(exc))
+    except Exception:
+        copy = None
+    return exc if type(copy) is type(exc) else RuntimeError(f"{type(exc).__name__}: {exc}")
 
 
 def ignore_interrupts() -> None:

@@ -17,7 +17,8 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Unpack
 
-from segmentation.child_process import ChildProcess
+from segmentation.byte_source import source_name
+from segmentation.child_process import ChildProcess, SharedProcesses
 from segmentation.errors import ConfigError, SegmentationError, one_line
 from segmentation.latency import Histogram, Latencies
 from segmentation.media.live_address import is_live, source_label
@@ -67,7 +68,8 @@ class _Process:
 
     def __init__(self, config: Config) -> None:
         """Returns at once, while the process starts up. Raises `SegmentationError` where it can't be started."""
-        self.runs: dict[int, queue.SimpleQueue[Advanced | Ended]] = {}  # those under way
+        self._numbers = count()
+        self._runs: dict[int, queue.SimpleQueue[Advanced | Ended]] = {}  # those under way
         self._monitors: dict[int, _RemoteMonitor] = {}
         self._pictures: dict[int, queue.SimpleQueue[Picture]] = {}
         self._sending = threading.Lock()
@@ -86,10 +88,19 @@ class _Process:
     def is_alive(self) -> bool:
         return not self._dead
 
-    def run(self, number: int, request: Request) -> Report:
+    def run(self, request: Request) -> Report:
         """Runs a request there, and returns its report. Raises what the run raises."""
+        number = next(self._numbers)
+        self._runs[number] = queue.SimpleQueue()
+        try:
+            return self._run(number, request, self._runs[number])
+        finally:  # a run that is left on the way ends with complete files
+            self._send(Stop(number))
+            for known in (self._runs, self._monitors, self._pictures):
+                known.pop(number, None)
+
+    def _run(self, number: int, request: Request, inbox: queue.SimpleQueue[Advanced | Ended]) -> Report:
         assert isinstance(request.source, str) and isinstance(request.target, Path | OutputAddress)
-        inbox = self.runs[number]
         if isinstance(request.monitor, _RemoteMonitor):
             self._monitors[number] = request.monitor
             request.monitor.follow(lambda patience: self._picture(number, patience))
@@ -116,12 +127,6 @@ class _Process:
             elif message.report is not None:
                 return message.report
 
-    def forget(self, number: int) -> None:
-        """Takes that a run is over; one that was left on the way ends with complete files."""
-        self._send(Stop(number))
-        self.runs.pop(number, None)
-        self._monitors.pop(number, None)
-
     def end(self) -> None:
         """Makes the process end, with its runs."""
         self._send(None)  # closing this end would not do, as the reader waits at it
@@ -139,6 +144,9 @@ class _Process:
     def _picture(self, number: int, patience: float) -> bytes | None:
         """Returns a small picture of a run's output, if one comes in time."""
         inbox = self._pictures.setdefault(number, queue.SimpleQueue())
+        with suppress(queue.Empty):  # what came too late for the last look is old
+            while True:
+                inbox.get_nowait()
         self._send(Look(number, patience))
         try:
             return inbox.get(timeout=patience + _POLL).jpeg
@@ -157,14 +165,14 @@ class _Process:
     def _take(self, message: Advanced | Ended | Told | Picture | Logged) -> None:
         match message:
             case Advanced(number) | Ended(number):
-                if number in self.runs:
-                    self.runs[number].put(message)
+                if (run := self._runs.get(number)) is not None:  # else it is over
+                    run.put(message)
             case Told(number, status, late):
-                if number in self._monitors:
-                    self._monitors[number].told(status, late)
+                if (monitor := self._monitors.get(number)) is not None:
+                    monitor.told(status, late)
             case Picture(number):
-                if number in self._pictures:
-                    self._pictures[number].put(message)
+                if (pictures := self._pictures.get(number)) is not None:
+                    pictures.put(message)
             case Logged(record):
                 logging.getLogger(record.name).handle(record)
 
@@ -185,10 +193,7 @@ class StreamProcesses(Segmenter):
         except Exception as exc:
             raise ConfigError(f"processes {processes}: an option can't be sent to them ({one_line(exc)})") from exc
         self._board = StreamBoard(_RemoteMonitor)
-        self._most = processes
-        self._numbers = count()
-        self._lock = threading.Lock()
-        self._processes: list[_Process] = []
+        self._processes = SharedProcesses(lambda: _Process(self.config), processes)
 
     @property
     def streams(self) -> StreamBoard:
@@ -200,39 +205,19 @@ class StreamProcesses(Segmenter):
         Outputs are files and addresses.
         """
         if not isinstance(request.source, str) or not is_live(request.source):
-            raise ConfigError("processes: take live sources; leave out --processes, or play files with --pace")
+            label = source_label(source_name(request.source))
+            raise ConfigError(f"{label}: is no live source; leave out --processes, or play files with --pace")
         if not isinstance(request.target, Path | OutputAddress):
             raise ConfigError("processes: an output is a file or an address there, no pipe and no file object")
         try:
             pickle.dumps(request.config)
         except Exception as exc:
             raise ConfigError(f"processes: an option can't be sent to them ({one_line(exc)})") from exc
-        with self._lock:
-            process, number = self._next(), next(self._numbers)
-            process.runs[number] = queue.SimpleQueue()
-        try:
-            return process.run(number, request)
-        finally:
-            process.forget(number)
-
-    def _next(self) -> _Process:
-        """Returns the process for one more run."""
-        for dead in [one for one in self._processes if not one.is_alive()]:
-            self._processes.remove(dead)
-            dead.close()
-        free = min(self._processes, key=lambda one: len(one.runs), default=None)
-        if free is None or (free.runs and len(self._processes) < self._most):
-            free = _Process(self.config)
-            self._processes.append(free)
-        return free
+        with self._processes.lent() as process:
+            return process.run(request)
 
     def close(self) -> None:
-        with self._lock:
-            processes, self._processes = self._processes, []
-        for process in processes:
-            process.end()
-        for process in processes:
-            process.close()
+        self._processes.close()
         super().close()
 
 

@@ -7,15 +7,15 @@ that end is closed, all runs end with complete files, as they do when `None` com
 from __future__ import annotations
 
 import logging
-import pickle
 import sys
 import threading
 import time
+import traceback
 from contextlib import suppress
 from logging.handlers import QueueHandler
 from multiprocessing.connection import Connection
 
-from segmentation.child_process import ignore_interrupts
+from segmentation.child_process import ignore_interrupts, picklable
 from segmentation.errors import SegmentationError
 from segmentation.heap import trim_heap
 from segmentation.pipeline.run import Request
@@ -60,8 +60,8 @@ class _Worker:
                 stop = self._stops[message.number] = threading.Event()
                 self._start(self._run, message, stop)
             case Stop(number):
-                if number in self._stops:  # else the run is over
-                    self._stops[number].set()
+                if (running := self._stops.get(number)) is not None:  # else the run is over
+                    running.set()
             case Look():
                 self._start(self._look, message)
 
@@ -112,21 +112,12 @@ class _Worker:
             trim_heap()
             ended = Ended(number, report, None)
         except BaseException as exc:
-            if not isinstance(exc, SegmentationError | OSError):
-                logging.getLogger(__name__).debug("a run has failed", exc_info=True)
-            ended = Ended(number, None, _picklable(exc))
+            if not isinstance(exc, SegmentationError | OSError):  # a bug
+                exc.add_note(f"In the stream's process:\n{''.join(traceback.format_exception(exc))}".rstrip())
+            ended = Ended(number, None, picklable(exc))
         self._monitors.pop(number, None)
         del self._stops[number]
         self.send(ended)
-
-
-def _picklable(exc: BaseException) -> BaseException:
-    """Returns the exception, or one with its text where it can't be sent."""
-    try:
-        pickle.loads(pickle.dumps(exc))
-    except Exception:
-        return RuntimeError(f"{type(exc).__name__}: {exc}")
-    return exc
 
 
 def main(link: Connection) -> None:

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import av
-import barcode
 import pytest
+from barcode import numbers
 from paths import SAMPLE
 from rtsp_server import PASSWORD, USER, RtspServer
 
@@ -36,11 +35,6 @@ OPTIONS: dict[str, Any] = {
 def camera() -> Iterator[RtspServer]:
     with RtspServer() as server:
         yield server
-
-
-def numbers(path: Path) -> list[int]:
-    with av.open(str(path)) as file:
-        return [barcode.read(frame.to_ndarray(format="gray"))[0] for frame in file.decode(video=0)]
 
 
 def children(of: int | str = "self") -> set[int]:
@@ -127,7 +121,7 @@ def test_what_cannot_go_there_is_refused(camera: RtspServer, tmp_path: Path) -> 
     with pytest.raises(ConfigError, match="processes 2: an option can't be sent"):
         StreamProcesses(2, model=lambda batch: batch)
     with StreamProcesses(2, device="cpu") as session:
-        with pytest.raises(ConfigError, match="processes: take live sources"):
+        with pytest.raises(ConfigError, match="is no live source; leave out --processes"):
             session.run(SAMPLE, tmp_path / "a.mp4")
         with open(tmp_path / "a.mkv", "wb") as file, pytest.raises(ConfigError, match="no pipe and no file object"):
             session.run(camera.url(), file)

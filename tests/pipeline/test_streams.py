@@ -10,10 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import av
-import barcode
 import numpy as np
 import pytest
+from barcode import numbers
 from numpy.typing import NDArray
 from rtsp_server import PASSWORD, USER, RtspServer
 
@@ -31,11 +30,6 @@ OPTIONS: dict[str, Any] = {"model": keep, "device": "cpu", "input_size": (64, 64
 def camera() -> Iterator[RtspServer]:
     with RtspServer() as server:
         yield server
-
-
-def numbers(path: Path) -> list[int]:
-    with av.open(str(path)) as file:
-        return [barcode.read(frame.to_ndarray(format="gray"))[0] for frame in file.decode(video=0)]
 
 
 def accounted(report: Report) -> bool:

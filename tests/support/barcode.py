@@ -1,6 +1,7 @@
 """Pictures that carry their number and the monotonic time in their luma, so that a test finds both in the output."""
 
 import time
+from pathlib import Path
 
 import av
 import numpy as np
@@ -27,3 +28,9 @@ def read(luma: NDArray[np.uint8]) -> tuple[int, float]:
     columns = (np.arange(_COLUMNS) * 2 + 1) * width // (2 * _COLUMNS)
     value = sum(int(bit) << at for at, bit in enumerate((luma[rows][:, columns] > 125).ravel()))
     return value >> _BITS - _NUMBER, (value & (1 << _BITS - _NUMBER) - 1) / 1000
+
+
+def numbers(path: Path) -> list[int]:
+    """The numbers of a video's pictures."""
+    with av.open(str(path)) as file:
+        return [read(frame.to_ndarray(format="gray"))[0] for frame in file.decode(video=0)]

@@ -24,7 +24,7 @@ import numpy as np
 from av.codec.context import CodecContext
 from av.video.codeccontext import VideoCodecContext
 
-from segmentation.child_process import ignore_interrupts
+from segmentation.child_process import ignore_interrupts, picklable
 from segmentation.cuts import Cutter
 from segmentation.errors import OutputError, SegmentationError
 from segmentation.frames import FORMATS, Plane
@@ -41,7 +41,6 @@ from segmentation.stages.encode.worker_protocol import (
     Prefault,
     Released,
     Reply,
-    picklable,
     receive,
     send,
 )

@@ -127,7 +127,7 @@ class SegmentEncoder(PyAVEncoder):
         self._segments: dict[int, list[VideoPacket]] = {}  # encoded, by number
         self._next = 0  # segment to go out
         self._idle = False  # whether the process has encoded all of the file
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._service, self._owns_service = service or EncoderService(), service is None
         self._lease = self._service.lease(
             EncoderSetup(

@@ -77,7 +77,7 @@ class Idle(NamedTuple):
 class Failed(NamedTuple):
     """From the process: an exception of one of its threads."""
 
-    error: Exception
+    error: BaseException
 
 
 class PacketEntry(NamedTuple):
@@ -124,12 +124,3 @@ def receive(link: socket.socket, *, wait: bool = True) -> tuple[Request | Reply,
     descriptor: int | None = _DESCRIPTOR.unpack(extras[0][2])[0] if extras else None
     message: Request | Reply = pickle.loads(data)
     return message, descriptor
-
-
-def picklable(exc: Exception) -> Exception:
-    """Returns the exception, or a `RuntimeError` with its text where it can't be pickled."""
-    try:
-        copy = pickle.loads(pickle.dumps(exc))
-    except Exception:
-        copy = None
-    return exc if type(copy) is type(exc) else RuntimeError(f"{type(exc).__name__}: {exc}")

@@ -14,7 +14,7 @@ from multiprocessing import Pipe
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.child_process import ChildProcess
+from segmentation.child_process import ChildProcess, SharedProcesses
 from segmentation.cores import core_count
 from segmentation.errors import SegmentationError, one_line
 from segmentation.instances import FrameInstances
@@ -31,7 +31,6 @@ class _TrackerProcess:
 
     def __init__(self) -> None:
         """Returns at once, while the process starts up. Raises `SegmentationError` where it can't be started."""
-        self.runs = 0
         self._lock = threading.Lock()
         try:
             self._blocks = BlockPool()
@@ -74,9 +73,13 @@ class _TrackerProcess:
         with suppress(OSError), self._lock:  # it is dead
             self._link.send(Forget(run))
 
-    def close(self) -> None:
-        """Ends the process."""
+    def end(self) -> None:
+        """Makes the process end."""
         self._link.close()
+
+    def close(self) -> None:
+        """Waits until the process has ended, and frees the memory that nobody refers to."""
+        self.end()
         self._process.close()
         self._blocks.close()
 
@@ -121,40 +124,19 @@ class TrackerProcesses:
     """The processes of a session, which its runs share. For any number of threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._processes: list[_TrackerProcess] = []
+        self._processes = SharedProcesses(_TrackerProcess, min(_MOST, core_count()))
         self._numbers = count()
 
     @contextmanager
     def tracker(self, settings: MaskTracking, ids: Ids) -> Iterator[RemoteTracker]:
-        """A tracker for one run, in the process that has the fewest, or in a new one while there may be more.
-
-        Raises `SegmentationError` where no process can be started.
-        """
-        with self._lock:
-            process, run = self._next(), next(self._numbers)
-            process.runs += 1
-        try:
-            yield RemoteTracker(process, run, settings, ids)
-        finally:
-            process.forget(run)
-            with self._lock:
-                process.runs -= 1
-
-    def _next(self) -> _TrackerProcess:
-        """Returns the process for one more run."""
-        for dead in [one for one in self._processes if not one.is_alive()]:
-            self._processes.remove(dead)
-            dead.close()
-        free = min(self._processes, key=lambda one: one.runs, default=None)
-        if free is None or (free.runs and len(self._processes) < min(_MOST, core_count())):
-            free = _TrackerProcess()
-            self._processes.append(free)
-        return free
+        """A tracker for one run. Raises `SegmentationError` where no process can be started."""
+        with self._processes.lent() as process:
+            run = next(self._numbers)
+            try:
+                yield RemoteTracker(process, run, settings, ids)
+            finally:
+                process.forget(run)
 
     def close(self) -> None:
         """Ends all processes."""
-        with self._lock:
-            processes, self._processes = self._processes, []
-        for process in processes:
-            process.close()
+        self._processes.close()

@@ -95,14 +95,13 @@ def test_colors_go_there_too(processes: TrackerProcesses) -> None:
                 assert one.instances == other.instances
 
 
-def test_runs_at_once_share_processes_and_do_not_mix(
-    processes: TrackerProcesses, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_at_once_share_processes_and_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_processes, "_MOST", 2)
-    before = len(children())
+    service, before = TrackerProcesses(), len(children())
     with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(lambda number: remote(processes, 1 + number % 3), range(6)))
+        found = list(pool.map(lambda number: remote(service, 1 + number % 3), range(6)))
     assert 1 <= len(children()) - before <= 2
+    service.close()
     for number, one in enumerate(found):
         assert_same(one, local(1 + number % 3))
 
@@ -123,6 +122,22 @@ def test_a_process_that_dies_is_one_line_and_the_next_run_has_another(processes:
         with pytest.raises(SegmentationError, match=r"^track: the process .* signal 9 .*; start again$"):
             tracker(masks, None, None, [0.1])
     assert_same(remote(processes), local())
+
+
+def test_each_run_of_a_dead_process_gets_the_line_though_another_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker_processes, "_MOST", 1)
+    masks, service, before = np.zeros((1, *SIZE), np.float32), TrackerProcesses(), set(children())
+    with service.tracker(SETTINGS, Ids()) as one, service.tracker(SETTINGS, Ids()) as other:
+        one(masks, None, None, [0.0])
+        (pid,) = set(children()) - before
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(SegmentationError, match="start again"):
+            one(masks, None, None, [0.1])
+        assert_same(remote(service), local())
+        with pytest.raises(SegmentationError, match="start again"):
+            other(masks, None, None, [0.0])
+    service.close()
+    assert set(children()) == before
 
 
 def test_a_fault_there_is_told_here(processes: TrackerProcesses) -> None:

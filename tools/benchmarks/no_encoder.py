@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from av.packet import Packet
 
+from segmentation.cuts import Cuts, Cutter
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.gpu.driver import Event
 from segmentation.gpu.transfer import GpuTransfer
@@ -15,8 +16,13 @@ from segmentation.media.muxer import Muxer
 from segmentation.options.config import Config
 from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.pyav import PyAVEncoder
+from segmentation.stages.encode.segments import JoinedStream
 
 _AHEAD = 2  # batches whose work may be queued on the GPU: with a real encoder the host waits for them too
+
+
+_NOTHING = bytes((0, 0, 0, 1, 12, 255, 128))  # a unit of H.264 that decoders skip: filler data
+_SEGMENT = 60  # frames
 
 
 class NoEncoder(Encoder):
@@ -58,3 +64,31 @@ class NoEncoder(Encoder):
 
     def close(self) -> None:
         self._encoder.close()
+
+
+class NoSegments(JoinedStream):
+    """See `SegmentEncoder`. Each frame's packet holds no picture, so that pieces are made and joined as ever."""
+
+    memory: ClassVar[Literal["cuda"]] = "cuda"  # type: ignore[assignment]
+
+    def __init__(
+        self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, gpu: Any, *, service: object = None
+    ) -> None:
+        super().__init__(muxer, info, pix_fmt, config)
+        self._gpu = gpu
+        self._cutter = Cutter(muxer.cuts or Cuts(_SEGMENT))
+        self._queued: deque[Event] = deque()
+
+    def encode(self, batch: FrameBatch) -> list[Packet[Any]]:
+        self._queued.append(self._gpu.record_event())
+        if len(self._queued) > _AHEAD:
+            self._queued.popleft().synchronize()
+        packets = [Packet(_NOTHING) for _ in batch.frames]
+        for packet, frame in zip(packets, batch.frames, strict=True):
+            packet.pts, packet.duration = frame.pts, frame.duration
+            packet.is_keyframe = self._cutter.begins(frame.pts)
+        return self.joined(packets)
+
+    def flush(self) -> list[Packet[Any]]:
+        self._gpu.stream.synchronize()
+        return []

@@ -2,12 +2,14 @@
 
     python tools/benchmarks/workers.py VIDEO -o tools/results/workers.json
     python tools/benchmarks/workers.py VIDEO --device cuda --frames 28800 --size 1920x1080 --cores 0-15   # on two GPUs
+    python tools/benchmarks/workers.py VIDEO --device cuda --frames 28800 --size 1920x1080 --unencoded    # the same
 
 Ours are an ordinary run, one worker, several, and several with one killed; the others are those of `worker_peers.py`
 that are installed. Every run is a command of its own. All take turns, after two of each with a clip of 10 seconds, of
 which the second shows what a start takes. The pictures of the last turn are compared with those of the ordinary run.
-With `--cores`, runs by one process have these of the machine's cores, and the first GPU. On a machine that others use
-too, CPU seconds say more than frames a second. For Linux.
+With `--cores`, runs by one process have these of the machine's cores, and the first GPU. With `--unencoded` nothing is
+encoded, and no pictures are compared: GPUs and pieces are measured alone. With `--ray` workers are Ray's actors too.
+On a machine that others use too, CPU seconds say more than frames a second. For Linux.
 """
 
 import argparse
@@ -43,15 +45,22 @@ from cpu_time import CpuTime
 SAME = 60.0  # dB of PSNR, for pictures that are the same
 KILLED = ", one killed"
 SHORT = 300  # frames of the clip that warms up
+UNENCODED = Path(__file__).with_name("unencoded")  # for PYTHONPATH
 
 
-def commands(workers: int, options: list[str], cores: str | None) -> dict[str, list[str]]:
+def commands(
+    workers: int, options: list[str], cores: str | None, *, ray: bool, unencoded: bool
+) -> dict[str, list[str]]:
     """The command line of each kind, before the input and the output."""
     alone = [] if cores is None else ["taskset", "-c", cores, "env", "CUDA_VISIBLE_DEVICES=0"]
     ours = [sys.executable, "-m", "segmentation", *options, "--json", "-q"]
     several = [*ours, "--workers", f"local:{workers}"]
     kinds = {"ordinary": [*alone, *ours], "local:1": [*alone, *ours, "--workers", "local:1"]}
     kinds |= {f"local:{workers}": several, f"local:{workers}{KILLED}": several}
+    kinds |= {"ray": [*ours, "--workers", "ray"]} if ray else {}
+    if unencoded:
+        path = f"PYTHONPATH={UNENCODED}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+        return {kind: ["env", path, *command] for kind, command in kinds.items()}
     program = str(Path(__file__).with_name("worker_peers.py"))
     peers = [sys.executable, program, "--workers", str(workers), *options]
     if shutil.which("ffmpeg") is None:
@@ -143,8 +152,8 @@ def measure(clips: list[Path], kinds: dict[str, list[str]], repeats: int, compar
             "fps": spread(one["fps"] for one in several),
             "cpu_seconds_per_1000_frames": spread(one["cpu"] for one in several),
             f"seconds_for_{SHORT}_frames": round(short[kind.removesuffix(KILLED)], 2),
-            "compared_with_ordinary": likeness(targets["ordinary"], targets[kind], compare),
         }
+        | ({"compared_with_ordinary": likeness(targets["ordinary"], targets[kind], compare)} if compare else {})
         | {name: [one[name] for one in several] for name in ("inferred", "redone") if name in several[0]}
         | ({"stage_busy_seconds": several[-1]["stages"]} if "stages" in several[-1] else {})
         for kind, several in runs.items()
@@ -169,6 +178,8 @@ def main() -> None:
     parser.add_argument("--cores", help="of runs by one process, as taskset takes them (default: all)")
     parser.add_argument("--repeats", type=int, default=3, help="(%(default)s)")
     parser.add_argument("--compare", type=int, default=1500, help="frames of each output (%(default)s)")
+    parser.add_argument("--unencoded", action="store_true", help="encode nothing; on a GPU only")
+    parser.add_argument("--ray", action="store_true", help="measure Ray's actors too")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "workers.json")
     parser.add_argument("--device", default="cpu", help="(%(default)s)")
     parser.add_argument("--preset", default="superfast", help="of x264 (%(default)s)")
@@ -182,9 +193,9 @@ def main() -> None:
         ]
         begin = time.perf_counter()
         given = ["--device", options.device, "--preset", options.preset]
-        kinds = measure(
-            clips, commands(options.workers, given, options.cores), options.repeats, options.compare, folder
-        )
+        compare = 0 if options.unencoded else options.compare
+        kinds = commands(options.workers, given, options.cores, ray=options.ray, unencoded=options.unencoded)
+        results = measure(clips, kinds, options.repeats, compare, folder)
     head = circumstances("benchmarks/workers.py", sys.argv[1:])
     head["versions"] |= version_of_ffmpeg()
     load = {
@@ -193,7 +204,7 @@ def main() -> None:
         "load_average": [round(one, 1) for one in os.getloadavg()],
         "took_seconds": round(time.perf_counter() - begin),
     }
-    options.output.write_text(json.dumps({**head, **load, "kinds": kinds}, indent=2) + "\n")
+    options.output.write_text(json.dumps({**head, **load, "kinds": results}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from photos import PHOTO
 from videos import Synthetic
 
 from segmentation import Config, ConfigError, Segmenter, segment
-from segmentation.frames import FULL, Color, HostTransfer, MaskedBatch
+from segmentation.frames import FULL, Color, MaskedBatch
 from segmentation.instances import Box, FrameInstances, Instance
 from segmentation.models.secondary import SecondaryNetwork
 from segmentation.options.then import Then
@@ -71,7 +71,7 @@ def masked(frames: Sequence[FrameInstances], first: int = 0, color: tuple[int, i
 
 def step(network: SecondaryNetwork, ids: Iterator[int] | None = None) -> Within:
     info = make_info(96, 64, COLOR)
-    return Within(network, info, "yuv420p", Config(), HostTransfer(), ids or count(100))
+    return Within(network, info, "yuv420p", Config(), ids or count(100))
 
 
 def found(within: Within, *batches: MaskedBatch) -> list[FrameInstances]:

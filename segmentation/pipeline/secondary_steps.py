@@ -17,7 +17,6 @@ import numpy as np
 from segmentation.frames import FORMATS, FrameBatch, MaskedBatch, Memory, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.instances import MOST, Box, FrameInstances, Instance
-from segmentation.models.detections import box_pixels
 from segmentation.models.input_size import shape_shown
 from segmentation.models.secondary import Finding, SecondaryNetwork
 from segmentation.options.config import Config
@@ -162,12 +161,8 @@ class Within:
 
 
 def _with_children(frame: FrameInstances, answers: Mapping[int, _Answer]) -> FrameInstances:
-    """Returns a frame with what was found within its instances: boxes, but for the pixels of other instances.
-
-    They hold the background too. A mask often lacks the edge of a face, and an effect on faces must not show it.
-    """
-    instances, label_map = list(frame.instances), frame.label_map.copy()
-    height, width = label_map.shape
+    """Returns a frame with what was found within its instances."""
+    instances = list(frame.instances)
     for number, answer in answers.items():
         parent = frame.instances[number - 1]
         for finding, id in answer.found:
@@ -184,10 +179,7 @@ def _with_children(frame: FrameInstances, answers: Mapping[int, _Answer]) -> Fra
                     within=number,
                 )
             )
-            pixels = box_pixels(np.array([left * width, top * height, right * width, bottom * height]), (height, width))
-            part = label_map[pixels]
-            part[(part == number) | (part == 0)] = len(instances)
-    return replace(frame, instances=tuple(instances), label_map=label_map)
+    return replace(frame, instances=tuple(instances))
 
 
 def _area(box: Box) -> float:

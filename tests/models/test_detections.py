@@ -9,9 +9,9 @@ from detectors import Arrays, blobs, make_detector
 from networks import model_of
 from references import REFERENCES, SIZE, Thing, sigmoid
 
-from segmentation.instances import MOST
+from segmentation.instances import MOST, box_pixels
 from segmentation.models.detection import Detection, Place
-from segmentation.models.detections import Detections, box_pixels, read
+from segmentation.models.detections import Detections, read
 from segmentation.models.detector import Detector
 from segmentation.models.model import open_session
 

@@ -56,7 +56,7 @@ def frame_with(*instances: Instance) -> FrameInstances:
     for number, one in enumerate(instances, 1):
         left, top, right, bottom = one.box
         label_map[round(top * 32) : round(bottom * 32), round(left * 48) : round(right * 48)] = number
-    return FrameInstances(instances=instances, label_map=label_map)
+    return FrameInstances(instances=instances, first_map=label_map)
 
 
 def person(box: Box = PERSON, id: int = 1, label: str = "person") -> Instance:

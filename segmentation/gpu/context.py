@@ -14,6 +14,7 @@ from cuda.core import Device
 
 from segmentation.frames import PixelFormat
 from segmentation.gpu import driver
+from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.kernels import Kernels, KernelSource, compiled, signatures
 
 _ALIGNMENT = 512  # samples: libraries read many bytes at a time, from addresses that are multiples of their number
@@ -82,6 +83,11 @@ class Gpu:
         """Returns device memory for use on the stream, with arbitrary content."""
         with torch.cuda.stream(self.stream):
             return torch.empty(shape, dtype=dtype, device=self.device)
+
+    def pinned(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Returns page-locked memory of the host, with arbitrary content. Kernels may read and write it where it is."""
+        with capture_unsafe():
+            return torch.empty(shape, dtype=dtype, pin_memory=True)
 
     def empty_planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
         """Returns tensors of these shapes in one block: blocks of several sizes would break the memory up."""

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.instances import MOST
+from segmentation.instances import MOST, box_pixels
 from segmentation.models.detection import Detection, Place
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -28,8 +28,8 @@ class Candidates:
     """All things that a network proposes for a picture."""
 
     boxes: Callable[[Rows], Floats]  # of the proposals of these numbers: (k, 4), as `Detection.boxes` says
+    classes: Callable[[Rows], Rows]  # likewise: (k,)
     scores: Floats  # (n,) in 0..1
-    classes: Rows  # (n,)
     masks: Callable[[Rows], Floats] | None = None  # of the proposals of these numbers: (k, h, w), of any size
     logits: bool = False  # whether masks are logits, else probabilities
     cut: bool = False  # whether a mask ends at its box
@@ -58,11 +58,13 @@ def read(outputs: Outputs, form: Detection, size: Size, keep: Collection[int]) -
     with np.errstate(over="ignore", invalid="ignore"):  # noise, as in a network's first run, may overflow
         found = _READERS[form.task](outputs, size)
         rows = np.flatnonzero(found.scores > form.score_threshold)
-        rows = rows[np.isin(found.classes[rows], list(keep))]
+        classes = found.classes(rows)
+        kept = np.isin(classes, list(keep))
+        rows, classes = rows[kept], classes[kept]
         boxes = _corners(found.boxes(rows), form.boxes, size)  # of few: most proposals are none
     finite = np.isfinite(boxes).all(axis=1)
-    rows, boxes = rows[finite], boxes[finite]
-    scores, classes = found.scores[rows], found.classes[rows]
+    rows, boxes, classes = rows[finite], boxes[finite], classes[finite]
+    scores = found.scores[rows]
     chosen = _suppressed(boxes, scores, classes, form.nms)
     chosen = chosen[np.argsort(-scores[chosen], kind="stable")][:MOST]
     boxes = boxes[chosen]
@@ -76,8 +78,8 @@ def _rf_detr(outputs: Outputs, size: Size) -> Candidates:
     classes = labels.shape[1]
     return Candidates(
         boxes=lambda rows: boxes[rows // classes],
+        classes=lambda rows: rows % classes,
         scores=_sigmoid(labels).ravel(),
-        classes=np.tile(np.arange(classes), len(labels)),
         masks=(lambda rows: masks[0][rows // classes]) if masks else None,
         logits=True,
     )
@@ -88,8 +90,8 @@ def _rtmdet_ins(outputs: Outputs, size: Size) -> Candidates:
     boxes, labels, *masks = outputs
     return Candidates(
         boxes=lambda rows: boxes[rows],
+        classes=lambda rows: labels[rows].astype(np.intp),
         scores=boxes[:, 4],
-        classes=labels.astype(np.intp),
         masks=(lambda rows: masks[0][rows]) if masks else None,
     )
 
@@ -99,8 +101,8 @@ def _mask_rcnn(outputs: Outputs, size: Size) -> Candidates:
     boxes, labels, scores, *masks = outputs
     return Candidates(
         boxes=lambda rows: boxes[rows],
+        classes=lambda rows: labels[rows].astype(np.intp),
         scores=scores,
-        classes=labels.astype(np.intp),
         masks=(lambda rows: masks[0][rows].reshape(-1, *size)) if masks else None,
     )
 
@@ -116,8 +118,8 @@ def _yolo_seg(outputs: Outputs, size: Size) -> Candidates:
     plain = _yolo([found[: len(found) - count]], size)
     return Candidates(
         boxes=plain.boxes,
-        scores=plain.scores,
         classes=plain.classes,
+        scores=plain.scores,
         masks=lambda rows: (coefficients[rows] @ flat).reshape(-1, height, width),
         logits=True,
         cut=True,
@@ -126,9 +128,12 @@ def _yolo_seg(outputs: Outputs, size: Size) -> Candidates:
 
 def _yolo(outputs: Outputs, size: Size) -> Candidates:
     """A column (4 + C) is center and size in pixels, and a score for each class, of which the highest counts."""
-    scores = outputs[0][4:]
-    boxes = outputs[0][:4]
-    return Candidates(boxes=lambda rows: boxes[:, rows].T, scores=scores.max(axis=0), classes=scores.argmax(axis=0))
+    boxes, scores = outputs[0][:4], outputs[0][4:]
+    return Candidates(
+        boxes=lambda rows: boxes[:, rows].T,
+        classes=lambda rows: scores[:, rows].argmax(axis=0),
+        scores=scores.max(axis=0),
+    )
 
 
 def _yolov5(outputs: Outputs, size: Size) -> Candidates:
@@ -138,12 +143,16 @@ def _yolov5(outputs: Outputs, size: Size) -> Candidates:
     """
     rows = outputs[0]
     scores = rows[:, 4:5] * rows[:, 5:]
-    return Candidates(boxes=lambda chosen: rows[chosen], scores=scores.max(axis=1), classes=scores.argmax(axis=1))
+    return Candidates(
+        boxes=lambda chosen: rows[chosen],
+        classes=lambda chosen: scores[chosen].argmax(axis=1),
+        scores=scores.max(axis=1),
+    )
 
 
 def _yunet(outputs: Outputs, size: Size) -> Candidates:
     """opencv/opencv, modules/objdetect/src/face_detect.cpp: the score is the root of class times objectness."""
-    cls, obj, found = (np.concatenate(outputs[3 * kind : 3 * kind + 3]) for kind in range(3))
+    cls, obj = (np.concatenate(outputs[3 * kind : 3 * kind + 3]) for kind in range(2))
     scores = np.sqrt(np.clip(cls[:, 0], 0, 1) * np.clip(obj[:, 0], 0, 1))
     cells = np.cumsum([0, *(len(part) for part in outputs[6:9])])
 
@@ -151,23 +160,23 @@ def _yunet(outputs: Outputs, size: Size) -> Candidates:
         grid = np.searchsorted(cells, rows, side="right") - 1
         stride = np.array([8, 16, 32])[grid][:, None]
         row, column = np.divmod((rows - cells[grid])[:, None], -(-size[1] // stride))
-        center = (np.hstack([column, row]) + found[rows, :2]) * stride
-        return np.hstack([center, np.exp(found[rows, 2:4]) * stride]).astype(np.float32)
+        found = np.concatenate(outputs[6:9])[rows]
+        center = (np.hstack([column, row]) + found[:, :2]) * stride
+        return np.hstack([center, np.exp(found[:, 2:4]) * stride]).astype(np.float32)
 
-    return Candidates(boxes=boxes, scores=scores, classes=np.zeros(len(scores), np.intp))
+    return Candidates(boxes=boxes, classes=np.zeros_like, scores=scores)
 
 
 def _ssd(outputs: Outputs, size: Size) -> Candidates:
     """Linzaer/Ultra-Light-Fast-Generic-Face-Detector-1MB, vision/ssd/predictor.py: a box and a class are one proposal.
 
-    The first class is the background.
+    The first class is the background, which no box is for.
     """
     scores, boxes = outputs
-    classes = scores.shape[1]
     return Candidates(
-        boxes=lambda rows: boxes[rows // classes],
-        scores=scores.ravel(),
-        classes=np.tile(np.arange(classes), len(scores)),
+        boxes=lambda rows: boxes[rows % len(boxes)],
+        classes=lambda rows: rows // len(boxes) + 1,
+        scores=scores.T[1:].ravel(),
     )
 
 
@@ -215,9 +224,3 @@ def _enlarged(found: Candidates, rows: Rows, boxes: Floats, size: Size) -> Float
         inside = box_pixels(box, size) if found.cut else (slice(None), slice(None))
         mask[inside] = _sigmoid(large[inside]) if found.logits else large[inside]
     return masks
-
-
-def box_pixels(box: Floats, size: Size) -> tuple[slice, slice]:
-    """Returns the rows and columns of the pixels whose centers lie in a box of pixels."""
-    left, top, right, bottom = np.clip(np.ceil(box - 0.5), 0, [size[1], size[0], size[1], size[0]]).astype(int)
-    return slice(top, bottom), slice(left, right)

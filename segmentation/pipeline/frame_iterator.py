@@ -103,7 +103,9 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
             exits.callback(decoder.close)
             decoded = overlap(stages.clock.steps("decode", within_limit(info, decoder)), "decoded")
         trackers = resources.trackers(on_gpu=plan.on_gpu)
-        steps = make_instance_steps(stages.config, info, pix_fmt, model.kept, stages.transfer, secondary, trackers)
+        steps = make_instance_steps(
+            stages.config, info, pix_fmt, model.kept, stages.transfer, secondary, trackers, stages.gpu
+        )
         for batch in overlap(stages.masks.finished(decoded, stages.on_host, overlap, steps), "masked"):
             if info.live is not None:
                 info.live.written(len(batch))

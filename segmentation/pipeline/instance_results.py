@@ -21,12 +21,13 @@ Size = tuple[int, int]  # width, height of the upright picture
 
 def in_line(frame: FrameInstances, size: Size, *, with_masks: bool) -> list[dict[str, object]]:
     """Returns the instances of a frame for a line of JSON; masks are as large as the network's."""
+    label_map = frame.label_map if with_masks else None
     found = []
     for number, one in enumerate(frame.instances, 1):
         entry: dict[str, object] = {"id": one.id, "label": one.label, "score": round(one.score, 4)}
         entry |= {"box": pixels(one.box, size), "parent": one.parent}
-        if with_masks:
-            mask = frame.label_map == number
+        if label_map is not None:
+            mask = label_map == number
             entry["rle"] = {"size": list(mask.shape), "counts": rle(mask)}
         found.append(entry)
     return found
@@ -72,8 +73,9 @@ class Coco:
         if not self._times:
             yield '{"annotations": [\n'
         self._times.append(pts)
+        label_map = found.label_map
         for number, one in enumerate(found.instances, 1):
-            mask = self._enlarged(found.label_map == number)
+            mask = self._enlarged(label_map == number)
             self._count += 1
             annotation = {
                 "id": self._count,

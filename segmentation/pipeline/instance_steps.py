@@ -11,6 +11,7 @@ from segmentation.options.instances import Keep
 from segmentation.pipeline.mask_source import MaskStep
 
 if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
     from segmentation.models.secondary import SecondaryNetwork
     from segmentation.stages.tracking.tracker_processes import TrackerProcesses
 
@@ -23,11 +24,12 @@ def make_instance_steps(
     transfer: Transfer,
     secondary: Sequence[SecondaryNetwork],
     trackers: TrackerProcesses | None,
+    gpu: Gpu | None,
 ) -> Sequence[MaskStep]:
     """Returns the steps in their order, none where no option asks for instances. `classes` are those of the mask.
 
     A step sees all batches of the run in presentation order, on one thread. Masks are as large as the network makes
-    them, before refinement, and may lie on a GPU: `transfer.rows` brings them to the host. With `trackers` who is
+    them, before refinement, and may lie on `gpu`: `transfer.rows` brings them to the host. With `trackers` who is
     in the masks is found in other processes.
     """
     if config.tracker is None:
@@ -39,7 +41,7 @@ def make_instance_steps(
 
     ids = Ids()
     steps: list[MaskStep] = [Tracking(config, info, classes, transfer, ids, trackers)]
-    steps += [Within(network, info, pix_fmt, config, transfer, ids) for network in secondary]
+    steps += [Within(network, info, pix_fmt, config, ids, gpu) for network in secondary]
     if config.keep is not None:
         steps.append(Keeping(Keep.parse(config.keep), info))
     return steps

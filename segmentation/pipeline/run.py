@@ -244,6 +244,7 @@ class Run:
             self._transfer,
             self._secondary,
             trackers,
+            self._gpu,
         )
         return self._masks.finished(self._decoded, self._composite, self._overlap, steps)
 

@@ -1,6 +1,6 @@
 """Further networks on what others have found: `--then`.
 
-A network looks at crops of the instances with its parent's label, all crops of a batch at once. Its answer is kept for
+A network looks at crops of the instances with its parent's label, several of a batch at once. Its answer is kept for
 the instance's id, and asked for again when the instance's box has grown, or of a detector after a while: things move
 within others. In between, what was found moves as far as both edges of the instance's box have moved: the box of
 somebody who lifts an arm grows, and the face stays where it is.
@@ -10,20 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from segmentation.frames import FORMATS, Frame, FrameBatch, MaskedBatch, Transfer, VideoInfo
+from segmentation.frames import FORMATS, FrameBatch, MaskedBatch, Memory, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.instances import MOST, Box, FrameInstances, Instance
-from segmentation.models.detections import box_pixels
 from segmentation.models.input_size import shape_shown
 from segmentation.models.secondary import Finding, SecondaryNetwork
 from segmentation.options.config import Config
-from segmentation.stages.preprocess.crops import crop
-from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
+from segmentation.stages.preprocess.crops import AT_ONCE, CropPreprocessor, crop_of
+from segmentation.stages.preprocess.opencv_crops import OpenCVCrops
 from segmentation.stages.tracking.motion import box_iou
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
 
 GROWTH = 1.2  # of a box's area, from which on the network looks again
 FRESH = 0.1  # seconds for which a detector's answer is kept
@@ -62,17 +64,18 @@ class Within:
         info: VideoInfo,
         pix_fmt: str,
         config: Config,
-        transfer: Transfer,
         ids: Iterator[int],
+        gpu: Gpu | None = None,
     ) -> None:
-        """`ids` are those that no instance of the run has yet."""
-        self._network, self._info, self._layout, self._transfer = network, info, FORMATS[pix_fmt], transfer
-        self._preprocess = OpenCVPreprocessor(info, pix_fmt, network.model, config)
-        self._ids = ids
+        """`ids` are those that no instance of the run has yet. Batches may lie on `gpu`."""
+        self._network, self._info, self._pix_fmt, self._config = network, info, pix_fmt, config
+        self._gpu, self._ids = gpu, ids
+        self._preprocess: CropPreprocessor | None = None
         self._known: dict[int, _Answer] = {}  # by the id of the instance that was looked at
 
     def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
-        self._transfer.enter()
+        if self._gpu is not None:
+            self._gpu.enter()
         for batch in batches:
             assert batch.instances is not None
             times = [float(frame.pts * self._info.time_base) for frame in batch.frames.frames]
@@ -98,22 +101,21 @@ class Within:
                         self._known[one.id] = answer
                 answer.seen = time
                 answers[place][number] = answer
-        if questions:
-            self._look(batch, questions)
+        for begin in range(0, len(questions), AT_ONCE):
+            self._look(batch, questions[begin : begin + AT_ONCE])
         return answers
 
     def _look(self, batch: FrameBatch, questions: Sequence[_Question]) -> None:
-        """Answers all questions about a batch, with one call of the network."""
+        """Answers up to `AT_ONCE` questions about a batch, with one call of the network."""
+        info, layout, model = self._info, FORMATS[self._pix_fmt], self._network.model
+        crops = [crop_of(one.place, self._seen(one.instance.box), info, layout) for one in questions]
         with gpu_errors():
-            frames = self._on_host(batch, sorted({one.place for one in questions}))
-        cut = [
-            crop(frames[one.place], self._seen(one.instance.box), self._layout, self._info.rotation // 90)
-            for one in questions
-        ]
-        pictures = self._preprocess(FrameBatch(frames=tuple(part for part, _ in cut), index=batch.index))
-        shapes = (shape_shown(self._info, part.planes[0].shape[1], part.planes[0].shape[0]) for part, _ in cut)
-        places = [self._network.model.place_of(*shape) for shape in shapes]
-        for question, (_, shown), found in zip(questions, cut, self._network(pictures, places), strict=True):
+            if self._preprocess is None:  # the first batch shows where the frames are
+                self._preprocess = self._preprocessor(batch.memory)
+            pictures = self._preprocess(batch, crops)
+        answers = self._network(pictures, [crop.place(info, model) for crop in crops])
+        for question, crop, found in zip(questions, crops, answers, strict=True):
+            shown = crop.shown(info)
             box = question.instance.box
             placed = (replace(one, box=box if self._network.classifies else _placed(one.box, shown)) for one in found)
             within = [one for one in placed if _is_centered(one.box, box)]
@@ -121,16 +123,13 @@ class Within:
                 self._identified(within, question) if question.instance.id else [(one, 0) for one in within]
             )
 
-    def _on_host(self, batch: FrameBatch, places: Sequence[int]) -> dict[int, Frame]:
-        """Returns the frames at these places of a batch, on the host."""
-        frames = {place: batch.frames[place] for place in places}
-        if batch.memory == "host":
-            return frames
-        pictures = zip(*(self._transfer.chosen(plane, places) for plane in batch.planes), strict=True)
-        return {
-            place: replace(frame, planes=planes)
-            for (place, frame), planes in zip(frames.items(), pictures, strict=True)
-        }
+    def _preprocessor(self, memory: Memory) -> CropPreprocessor:
+        if memory == "host":
+            return OpenCVCrops(self._info, self._pix_fmt, self._network.model, self._config)
+        from segmentation.stages.preprocess.cuda_crops import CudaCrops  # needs PyTorch
+
+        assert self._gpu is not None
+        return CudaCrops(self._info, self._pix_fmt, self._network.model, self._gpu)
 
     def _seen(self, box: Box) -> Box:
         """Returns what the network sees of the picture to find something in `box`."""
@@ -162,12 +161,8 @@ class Within:
 
 
 def _with_children(frame: FrameInstances, answers: Mapping[int, _Answer]) -> FrameInstances:
-    """Returns a frame with what was found within its instances: boxes, but for the pixels of other instances.
-
-    They hold the background too. A mask often lacks the edge of a face, and an effect on faces must not show it.
-    """
-    instances, label_map = list(frame.instances), frame.label_map.copy()
-    height, width = label_map.shape
+    """Returns a frame with what was found within its instances."""
+    instances = list(frame.instances)
     for number, answer in answers.items():
         parent = frame.instances[number - 1]
         for finding, id in answer.found:
@@ -184,10 +179,7 @@ def _with_children(frame: FrameInstances, answers: Mapping[int, _Answer]) -> Fra
                     within=number,
                 )
             )
-            pixels = box_pixels(np.array([left * width, top * height, right * width, bottom * height]), (height, width))
-            part = label_map[pixels]
-            part[(part == number) | (part == 0)] = len(instances)
-    return replace(frame, instances=tuple(instances), label_map=label_map)
+    return replace(frame, instances=tuple(instances))
 
 
 def _area(box: Box) -> float:

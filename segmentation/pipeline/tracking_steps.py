@@ -50,7 +50,7 @@ class Tracking:
         with ExitStack() as exits:
             for batch in batches:
                 if batch.frames.repeated:  # an old picture, though its time is new: nobody is followed through a loss
-                    nobody = FrameInstances(instances=(), label_map=np.zeros(tuple(batch.masks.shape[1:]), np.uint8))
+                    nobody = FrameInstances(instances=(), first_map=np.zeros(tuple(batch.masks.shape[1:]), np.uint8))
                     yield replace(batch, instances=(nobody,) * len(batch))
                     continue
                 if follow is None:  # the first batch shows whether the network has found instances

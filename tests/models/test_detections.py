@@ -11,7 +11,7 @@ from references import REFERENCES, SIZE, Thing, sigmoid
 
 from segmentation.instances import MOST
 from segmentation.models.detection import Detection, Place
-from segmentation.models.detections import Detections, box_pixels, read
+from segmentation.models.detections import Detections, read
 from segmentation.models.detector import Detector
 from segmentation.models.model import open_session
 
@@ -139,15 +139,3 @@ def test_boxes_are_those_of_the_picture_amid_its_border() -> None:
     assert found.boxes.tolist() == [[0, 0, 64, 48], [30, 12, 40, 22]]
     assert found.masks is not None
     assert found.masks.shape == (2, 48, 64)
-
-
-@pytest.mark.parametrize(
-    ("box", "rows", "columns"),
-    [
-        ((1.4, 2.6, 3.4, 5.6), slice(3, 6), slice(1, 3)),
-        ((-5, -5, 100, 0.4), slice(0, 0), slice(0, 8)),
-        ((0, 0, 8, 8), slice(0, 8), slice(0, 8)),
-    ],
-)
-def test_a_box_has_the_pixels_whose_centers_it_has(box: tuple[float, ...], rows: slice, columns: slice) -> None:
-    assert box_pixels(np.float32(box), (8, 8)) == (rows, columns)

@@ -48,7 +48,7 @@ def test_the_effect_is_everywhere_where_the_mask_is_unknown(invert: bool, everyw
 @pytest.mark.parametrize("effect", ["blur@face", "blur"])
 def test_repeated_frames_are_covered_whoever_is_to_be_seen(effect: str) -> None:
     """Also by an effect on some instances alone: nobody knows where these are."""
-    found = FrameInstances(instances=(), label_map=np.zeros((5, 7), np.uint8))
+    found = FrameInstances(instances=(), first_map=np.zeros((5, 7), np.uint8))
     repeated = replace(batch(np.ones((1, 5, 7), np.float32), repeated=True), instances=(found,))
     closed = covered(repeated, Config(), HostTransfer())
     shown = with_selected_masks(closed, Effect.parse(effect), 0.5, HostTransfer(), keeping=effect == "blur")

@@ -15,14 +15,16 @@ from drawn import batch_of, make_info, planes_of
 from numpy.typing import NDArray
 from paths import ROOT, SHARED
 from photos import PHOTO
+from stages import gpu_stages
 from videos import Synthetic
 
 from segmentation import Config, ConfigError, Segmenter, segment
-from segmentation.frames import FULL, Color, HostTransfer, MaskedBatch
+from segmentation.frames import FORMATS, FULL, Color, MaskedBatch
 from segmentation.instances import Box, FrameInstances, Instance
 from segmentation.models.secondary import SecondaryNetwork
 from segmentation.options.then import Then
 from segmentation.pipeline.secondary_steps import FORGET, FRESH, GROWTH, LEAST, Within
+from segmentation.stages.preprocess.crops import AT_ONCE
 from segmentation.stages.tracking.choice import selection
 
 COLOR = Color(matrix=6, range=FULL)
@@ -54,7 +56,7 @@ def frame_with(*instances: Instance) -> FrameInstances:
     for number, one in enumerate(instances, 1):
         left, top, right, bottom = one.box
         label_map[round(top * 32) : round(bottom * 32), round(left * 48) : round(right * 48)] = number
-    return FrameInstances(instances=instances, label_map=label_map)
+    return FrameInstances(instances=instances, first_map=label_map)
 
 
 def person(box: Box = PERSON, id: int = 1, label: str = "person") -> Instance:
@@ -71,7 +73,7 @@ def masked(frames: Sequence[FrameInstances], first: int = 0, color: tuple[int, i
 
 def step(network: SecondaryNetwork, ids: Iterator[int] | None = None) -> Within:
     info = make_info(96, 64, COLOR)
-    return Within(network, info, "yuv420p", Config(), HostTransfer(), ids or count(100))
+    return Within(network, info, "yuv420p", Config(), ids or count(100))
 
 
 def found(within: Within, *batches: MaskedBatch) -> list[FrameInstances]:
@@ -103,6 +105,23 @@ def test_what_is_found_lies_within_its_parent(spots: Counted) -> None:
     assert set(np.unique(frame.label_map)) <= {0, 1, 2}
 
 
+@pytest.mark.gpu
+def test_on_a_gpu_the_same_is_found(spots: Counted, colors: Counted) -> None:
+    device, there = gpu_stages("cuda")
+    info = make_info(96, 64, COLOR)
+    many = AT_ONCE + 2
+    batch = masked([frame_with(person(id=0))] * many)
+    transfer = there.GpuTransfer(device, info, FORMATS["yuv420p"], many)
+    on_gpu = replace(batch, frames=transfer.frames(batch.frames, "cuda"))
+    for network in (spots, colors):
+        theirs = found(step(network), batch)
+        ours = found(Within(network, info, "yuv420p", Config(), count(100), device), on_gpu)
+        assert network.crops == [AT_ONCE, 2] * 2
+        for one, other in zip(ours, theirs, strict=True):
+            assert [thing.label for thing in one.instances] == [thing.label for thing in other.instances]
+            assert one.instances[1].box == pytest.approx(other.instances[1].box, abs=0.01)
+
+
 def test_other_labels_are_left_alone(spots: Counted) -> None:
     given = frame_with(person(label="car"))
     (frame,) = found(step(spots), masked([given]))
@@ -114,6 +133,12 @@ def test_what_is_too_small_is_not_looked_at(spots: Counted) -> None:
     given = frame_with(person((0.25, 0.25, 0.75, 0.25 + (LEAST - 1) / 64)))
     assert found(step(spots), masked([given]))[0].instances == given.instances
     assert spots.crops == []
+
+
+def test_so_many_crops_are_one_call(spots: Counted) -> None:
+    frames = found(step(spots), masked([frame_with(person(id=0))] * (2 * AT_ONCE + 1)))
+    assert spots.crops == [AT_ONCE, AT_ONCE, 1]
+    assert all([one.label for one in frame.instances] == ["person", "spot"] for frame in frames)
 
 
 def test_all_crops_of_a_batch_are_one_call(colors: Counted) -> None:

@@ -20,7 +20,7 @@ def masks(effect: str, *, keeping: bool = False) -> NDArray[np.float32]:
     person = Instance(label="person", score=1, box=(0.2, 0.2, 0.4, 0.8), id=1, kept=keeping)
     face = Instance(label="face", score=1, box=(0.3, 0.2, 0.5, 0.4), id=2, parent=1, within=1, kept=keeping)
     frames = FrameBatch(frames=(Frame(planes=(PLANE, PLANE, PLANE), pts=0, duration=1),), index=0)
-    found = FrameInstances(instances=(person, face), label_map=label_map)
+    found = FrameInstances(instances=(person, face), first_map=label_map)
     batch = MaskedBatch(frames=frames, masks=mask[None], instances=(found,))
     shown = with_selected_masks(batch, Effect.parse(effect), 0.5, HostTransfer(), keeping=keeping)
     return np.asarray(shown.masks)[0]

@@ -135,6 +135,8 @@ class HostGpu:
             else torch.randint(0, 256, shape).to(dtype)
         )
 
+    pinned = empty
+
     def empty_planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
         return tuple(torch.zeros(shape, dtype=dtype) for shape in shapes)
 
@@ -185,17 +187,18 @@ def _put_back(name: str, module: ModuleType | None) -> None:
 
 @cache
 def host_stages() -> SimpleNamespace:
-    """Returns `CvCudaPostprocessor`, `CudaPreprocessor` and `GpuTransfer` with OpenCV in place of CV-CUDA."""
+    """Returns `CvCudaPostprocessor`, preprocessors and `GpuTransfer` with OpenCV in place of CV-CUDA."""
     names = (
         "segmentation.gpu.context",
         "segmentation.gpu.transfer",
         "segmentation.stages.preprocess.cuda",
+        "segmentation.stages.preprocess.cuda_crops",
         "segmentation.stages.postprocess.cvcuda",
     )
     kept = {name: sys.modules.pop(name, None) for name in ("cvcuda", *names)}
     sys.modules["cvcuda"] = HostCvCuda("cvcuda")
     try:
-        _, transfer, preprocess, postprocess = map(import_module, names)
+        _, transfer, preprocess, crops, postprocess = map(import_module, names)
     finally:
         for name, module in kept.items():
             _put_back(name, module)
@@ -213,5 +216,6 @@ def host_stages() -> SimpleNamespace:
     return SimpleNamespace(
         CvCudaPostprocessor=postprocess.CvCudaPostprocessor,
         CudaPreprocessor=preprocess.CudaPreprocessor,
+        CudaCrops=crops.CudaCrops,
         GpuTransfer=HostTransfer,
     )

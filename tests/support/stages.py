@@ -31,13 +31,14 @@ def gpu() -> Any:
 
 
 def gpu_stages(side: str) -> tuple[Any, Any]:
-    """The GPU of a side, and `CvCudaPostprocessor`, `CudaPreprocessor` and `GpuTransfer` as they are there."""
+    """The GPU of a side, and `CvCudaPostprocessor`, preprocessors and `GpuTransfer` as they are there."""
     if side == "cuda":
         from segmentation.gpu.transfer import GpuTransfer
         from segmentation.stages.postprocess.cvcuda import CvCudaPostprocessor
         from segmentation.stages.preprocess.cuda import CudaPreprocessor
+        from segmentation.stages.preprocess.cuda_crops import CudaCrops
 
-        stages = (CvCudaPostprocessor, CudaPreprocessor, GpuTransfer)
+        stages = (CvCudaPostprocessor, CudaPreprocessor, CudaCrops, GpuTransfer)
         return gpu(), SimpleNamespace(**{stage.__name__: stage for stage in stages})
     pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("cuda.core", reason="cuda-core is not installed")

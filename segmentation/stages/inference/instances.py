@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from segmentation.errors import BackendError
 from segmentation.frames import Memory, VideoInfo
-from segmentation.instances import FrameInstances, Instance
+from segmentation.instances import FrameInstances, Instance, box_pixels
 from segmentation.models.detection import Place
-from segmentation.models.detections import Detections, Floats, Size, box_pixels
+from segmentation.models.detections import Detections, Floats, Size
 from segmentation.models.detector import Detector
 from segmentation.models.model import Model, open_session
 from segmentation.options.config import Config
@@ -70,7 +70,7 @@ class InstanceInference(Inference):
                 found.boxes.tolist(), found.scores, found.classes, strict=True
             )
         )
-        return FrameInstances(instances=instances, label_map=label_map)
+        return FrameInstances(instances=instances, first_map=label_map)
 
     def _class_map(self, found: Detections, label_map: NDArray[np.uint8]) -> NDArray[np.uint8]:
         by_number: NDArray[np.uint8] = np.concatenate([[0], self._classes[found.classes]]).astype(np.uint8)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from segmentation.models.model import Model
     from segmentation.options.config import Config
 
+GRAY = 114 / 255  # of the border around a picture that keeps its shape
+
 
 class Preprocessor(Stage):
     """Calling it returns (N, 3, model.height, model.width) in `model.dtype`, in the stage's own memory.

@@ -35,7 +35,7 @@ class CudaPreprocessor(Preprocessor):
         tables = [*shrinking((info.height, info.width), self._size), *shrinking(chroma, self._size)]
         with torch.cuda.stream(gpu.stream):
             self._tables = [torch.from_numpy(table).to(gpu.device) for table in tables]
-            self._color = torch.from_numpy(_to_input(info, layout.bits, model)).to(gpu.device)
+            self._color = torch.from_numpy(to_input(info, layout.bits, model)).to(gpu.device)
             shape = (config.batch_size or 1, 3, model.height, model.width)
             self._tensor = torch.zeros(shape, dtype=torch.float32, device=gpu.device)
         self._half = model.dtype is np.float16
@@ -63,7 +63,7 @@ class CudaPreprocessor(Preprocessor):
             return self._tensor.half() if self._half else self._tensor
 
 
-def _to_input(info: VideoInfo, bits: int, model: Model) -> NDArray[np.float32]:
+def to_input(info: VideoInfo, bits: int, model: Model) -> NDArray[np.float32]:
     """Returns the `ToRgb` of preprocess.cu as 18 numbers, with channels in the network's order.
 
     The numbers are the matrix (3, 4) from YUV to RGB, the scale of each channel and the offset of each channel.

@@ -13,14 +13,11 @@ from segmentation.models.detection import Place
 from segmentation.models.input_size import shape_shown
 from segmentation.models.model import Model
 from segmentation.options.config import Config
-from segmentation.stages.preprocess import Preprocessor
+from segmentation.stages.preprocess import GRAY, Preprocessor
 from segmentation.stages.preprocess.resampling import shrink_steps
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
-
-
-_GRAY = 114 / 255  # of the border around a picture that keeps its shape
 
 
 class OpenCVPreprocessor(Preprocessor):
@@ -48,7 +45,7 @@ class OpenCVPreprocessor(Preprocessor):
             for target, channel in zip(pixels, self._order, strict=True):
                 mean, deviation = self._model.mean[channel], self._model.std[channel]
                 if not whole:
-                    target[:] = (_GRAY - mean) / deviation
+                    target[:] = (GRAY - mean) / deviation
                 target[place.pixels] = (rgb[..., channel] - mean) / deviation
         return tensor
 

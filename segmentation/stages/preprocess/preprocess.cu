@@ -1,10 +1,16 @@
 // Makes the network's input from the planes of frames.
 
-// The color conversion of `preprocess`, see `_to_input` of cuda.py. With rgb = clip(matrix * (Y, U, V, 1), 0, 1),
+// The color conversion of `preprocess`, see `to_input` of cuda.py. With rgb = clip(matrix * (Y, U, V, 1), 0, 1),
 // channel c is (rgb[c] - mean[c]) / std[c], written as scale[c] * rgb[c] + offset[c].
 struct ToRgb {
     float matrix[3][4], scale[3], offset[3];
 };
+
+// Returns channel c of the network's input for a pixel.
+__device__ float input_value(const ToRgb &color, int c, float luma, float blue, float red) {
+    const float *m = color.matrix[c];
+    return color.scale[c] * __saturatef(m[0] * luma + m[1] * blue + m[2] * red + m[3]) + color.offset[c];
+}
 
 // Writes the network's input `target` (N, 3, upright height, upright width). (target_width, target_height) is its size
 // as stored. Each pair of tables is an `Axis`. A thread makes one pixel.
@@ -25,8 +31,6 @@ extern "C" __global__ void preprocess(const sample *y, const sample *u, const sa
     const long long size = (long long)target_width * target_height;
     const long long place = upright(column, row, target_width, target_height);
     for (int c = 0; c < 3; c++) {
-        const float *m = color->matrix[c];
-        const float value = __saturatef(m[0] * luma + m[1] * blue + m[2] * red + m[3]);
-        target[(3 * blockIdx.z + c) * size + place] = color->scale[c] * value + color->offset[c];
+        target[(3 * blockIdx.z + c) * size + place] = input_value(*color, c, luma, blue, red);
     }
 }

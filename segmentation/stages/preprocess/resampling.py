@@ -30,6 +30,15 @@ def shrink_steps(shape: tuple[int, int], size: tuple[int, int]) -> list[tuple[st
     return steps
 
 
+def halvings(shape: tuple[int, int], size: tuple[int, int]) -> tuple[int, bool]:
+    """Returns how many of `shrink_steps` are halvings, and whether one is the mean of areas.
+
+    That one is for the axes that become shorter. All else is interpolated.
+    """
+    kinds = [kind for kind, _ in shrink_steps(shape, size)]
+    return kinds.count("half"), "area" in kinds
+
+
 def shrinking(shape: tuple[int, int], size: tuple[int, int]) -> tuple[Table, Table]:
     """Returns two tables that do the same as `shrink_steps`: for the columns of a plane (h, w), and for its rows.
 

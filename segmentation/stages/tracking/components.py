@@ -42,7 +42,7 @@ def components(
         label_map[window][part] = n
         score = float(mask[window][part].mean())
         instances.append(Instance(label=label, score=score, box=shares(window, mask.shape)))
-    return FrameInstances(instances=tuple(instances), label_map=label_map, unknown=bool(np.isnan(mask.sum())))
+    return FrameInstances(instances=tuple(instances), first_map=label_map, unknown=bool(np.isnan(mask.sum())))
 
 
 def _by_class(

@@ -339,4 +339,4 @@ def _with_ids(shown: Sequence[_Shown], frame: tuple[int, ...]) -> FrameInstances
         there, here = shape.within(frame)
         instances.append(replace(instance, id=0 if track is None else track.id, box=shares(there, frame)))
         label_map[there][shape.pixels[here]] = len(instances)
-    return FrameInstances(instances=tuple(instances), label_map=label_map)
+    return FrameInstances(instances=tuple(instances), first_map=label_map)

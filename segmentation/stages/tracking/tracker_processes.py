@@ -117,7 +117,7 @@ class RemoteTracker:
         )
         self._ids.following = reply.following
         found = zip(reply.instances, maps.arrays[0], reply.unknown, strict=True)
-        return tuple(FrameInstances(instances=one, label_map=at, unknown=unknown) for one, at, unknown in found)
+        return tuple(FrameInstances(instances=one, first_map=at, unknown=unknown) for one, at, unknown in found)
 
 
 class TrackerProcesses:

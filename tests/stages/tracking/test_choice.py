@@ -18,7 +18,7 @@ def frame(**areas: int) -> FrameInstances:
         label_map[n - 1, :area] = n
         box = (0.0, (n - 1) / 10, area / 100, n / 10)
         instances.append(Instance(label="person", score=1, id=int(name[2:]), box=box))
-    return FrameInstances(instances=tuple(instances), label_map=label_map)
+    return FrameInstances(instances=tuple(instances), first_map=label_map)
 
 
 def kept(given: FrameInstances) -> list[int]:

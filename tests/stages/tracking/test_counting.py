@@ -16,7 +16,7 @@ def frame(*feet: tuple[int, int, int]) -> FrameInstances:
             Instance(label="person", score=1, id=id, box=((x - 50) / 1000, (y - 200) / 500, (x + 50) / 1000, y / 500))
             for id, x, y in feet
         ),
-        label_map=np.zeros((5, 10), np.uint8),
+        first_map=np.zeros((5, 10), np.uint8),
     )
 
 

@@ -110,7 +110,7 @@ def test_motion_tells_apart_whom_overlap_alone_confuses() -> None:
             figures = (walker(30 + 12 * n, 30, 70), walker(170 - 12 * n, 34, 74))
             boxes = [shares((slice(f[1], f[3]), slice(f[0], f[2])), SIZE) for f in figures]
             given = tuple(Instance(label="person", score=0.9, box=box) for box in boxes)
-            frame = tracker.update(FrameInstances(instances=given, label_map=np.zeros(SIZE, np.uint8)), n / RATE)
+            frame = tracker.update(FrameInstances(instances=given, first_map=np.zeros(SIZE, np.uint8)), n / RATE)
             frames.append([one.id for one in frame.instances])
         return frames
 
@@ -154,7 +154,7 @@ def test_instances_of_a_network_keep_their_boxes_and_their_label_map() -> None:
         instances=tuple(
             Instance(label=name, score=0.9, box=box) for name, box in zip(("person", "dog"), boxes, strict=True)
         ),
-        label_map=label_map,
+        first_map=label_map,
     )
     frame = tracker.update(given, 0.0)
     assert frame.label_map is label_map
@@ -167,7 +167,7 @@ def test_an_instance_whose_box_is_beside_the_picture_hinders_no_other() -> None:
     beside = Instance(label="person", score=0.9, box=(1.0, 0.2, 1.0, 0.9))
     other = found(walker(150))
     tracker.update(one, 0.0)
-    given = FrameInstances(instances=(beside, *other.instances), label_map=other.label_map * 2)
+    given = FrameInstances(instances=(beside, *other.instances), first_map=other.label_map * 2)
     frame = tracker.update(given, 1 / RATE)
     assert [one.id for one in frame.instances] == [0, 0]
     assert [one.id for one in tracker.update(given, 2 / RATE).instances] == [0, 2]

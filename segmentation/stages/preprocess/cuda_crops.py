@@ -1,0 +1,65 @@
+"""Preprocesses crops on a GPU: one kernel reads the planes of a batch and writes the network's input.
+
+The kernel reads the crops from page-locked memory and writes the pictures to it. So no frame comes to the host, and a
+call takes three calls of the driver, of which one releases the GIL: to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from segmentation.frames import FORMATS, FrameBatch, PixelFormat, VideoInfo
+from segmentation.models.model import Model
+from segmentation.stages.frame_kernels import FRAMES
+from segmentation.stages.preprocess.crops import AT_ONCE, Crop, CropPreprocessor
+from segmentation.stages.preprocess.cuda import to_input
+from segmentation.stages.preprocess.resampling import halvings
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
+
+_NUMBERS = 13  # of a `Crop` in crops.cu
+
+
+class CudaCrops(CropPreprocessor):
+    """A `CropPreprocessor` for batches on a GPU."""
+
+    def __init__(self, info: VideoInfo, pix_fmt: str, model: Model, gpu: Gpu) -> None:
+        self._info, self._model, self._gpu, self._layout = info, model, gpu, FORMATS[pix_fmt]
+        self._kernels = gpu.kernels(FRAMES, self._layout, info.rotation // 90)
+        self._crops = gpu.pinned((AT_ONCE, _NUMBERS), torch.int32)
+        self._pictures = gpu.pinned((AT_ONCE, 3, model.height, model.width), torch.float32)
+        with torch.cuda.stream(gpu.stream):
+            self._color = torch.from_numpy(to_input(info, self._layout.bits, model)).to(gpu.device)
+
+    def __call__(self, batch: FrameBatch, crops: Sequence[Crop]) -> NDArray[np.generic]:
+        self._crops.numpy()[: len(crops)] = [described(crop, self._info, self._layout, self._model) for crop in crops]
+        width, height = self._model.width, self._model.height
+        self._kernels(
+            "crop",
+            (width, height, len(crops)),
+            *batch.planes,
+            self._info.width,
+            self._info.height,
+            self._crops,
+            self._pictures,
+            width,
+            height,
+            self._color,
+        )
+        self._gpu.record_event().synchronize()
+        pictures: NDArray[np.float32] = self._pictures.numpy()
+        return pictures[: len(crops)].astype(self._model.dtype, copy=False)
+
+
+def described(crop: Crop, info: VideoInfo, layout: PixelFormat, model: Model) -> tuple[int, ...]:
+    """Returns the members of the `Crop` of crops.cu."""
+    place = crop.place(info, model)
+    size = (place.width, place.height) if info.rotation % 180 == 0 else (place.height, place.width)
+    shapes = layout.shapes(crop.width, crop.height)
+    return (*crop, *place, *halvings(shapes[0], size), *halvings(shapes[1], size))

@@ -9,7 +9,7 @@
 `live`: how many streams one machine carries, how late their frames are, what is dropped. Cameras of the tests' RTSP
 server, in a process of their own on the same machine, send the sample's first two seconds round and round, each from
 another frame on. One session takes all of them at once, each to a file of its own, in as many processes as are asked
-for. A first, short run warms up.
+for. A first run of 60 frames warms up.
 
 `experiments`: see `stream_experiments.py`. `report`: one table and one page of what several machines have measured.
 For Linux.
@@ -42,7 +42,7 @@ from segmentation import Report
 from segmentation.pipeline.stream_processes import session
 
 RESULTS = ROOT / "tools" / "results"
-WARM_UP = 2.0  # seconds
+WARM_UP = 60  # frames
 Figures = dict[str, Any]
 
 
@@ -69,16 +69,16 @@ def measure(options: argparse.Namespace, count: int, folder: Path) -> Figures:
     settings |= {"low_delay": options.low_delay, "max_interval": options.max_interval, "encode": options.encode}
     settings |= {"track": options.track} | ({} if options.models is None else pipelines(options.models)[THREE])
 
-    def run(number: int, seconds: float) -> Report:
+    def run(number: int, limit: Figures) -> Report:
         ready.wait()
         target = folder / f"{number}.mkv"
         preset = None if options.encode == "jpeg" else "ultrafast"
-        return segmenter.run(urls[number], target, preset=preset, duration=seconds)
+        return segmenter.run(urls[number], target, preset=preset, **limit)
 
     with session(options.processes, **settings) as segmenter, ThreadPoolExecutor(count) as pool:
-        for seconds in (WARM_UP, options.seconds):
+        for limit in ({"max_frames": WARM_UP}, {"duration": options.seconds}):
             ready = threading.Barrier(count)
-            reports = list(pool.map(run, range(count), [seconds] * count))
+            reports = list(pool.map(run, range(count), [limit] * count))
     ours.send(None)
     late = ours.recv()
     process.join()

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
     from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 
-_HELD = 8  # frames that the stages may hold: smoothing waits for two later ones
+_LATER = 2  # frames that smoothing waits for
+_HELD = 8  # frames that the stages may hold at least
 _GRACE = 0.2  # seconds that the last frames of `config.duration` may come late
 _STEP = Fraction(1, 1000)  # seconds: the tick of Matroska
 _STEPS = 3  # times the usual distance of frames that a silence takes at least: a slow camera does not pause
@@ -48,7 +49,9 @@ class LiveDecoder(PyAVDecoder):
     ) -> None:
         super().__init__(info, pix_fmt, config, gpu, sessions=sessions)
         gap = _HELD if config.interval == "auto" else max(config.interval, config.max_interval)
-        self._held = _HELD + 2 * gap  # frames also wait for the next one that is inferred
+        # Smoothing holds a batch as a whole, and frames also wait for the next one that is inferred. With fewer, a batch
+        # that is late by then would wait for frames which nobody hands out.
+        self._held = max(_HELD, self._batch_size + _LATER) + 2 * gap
         self._repeats = Repeats(config.on_loss, info, pix_fmt)
         self._index = self._number = 0  # of the next frame and batch
         self._soonest = 0  # pts of the next frame

@@ -31,7 +31,7 @@ def put(frames: LiveFrames, shown: float) -> None:
 
 def batches(frames: LiveFrames, **options: Any) -> Iterator[FrameBatch]:
     info = replace(make_info(96, 64, Color()), time_base=Fraction(1, TICKS), live=frames)
-    return iter(LiveDecoder(info, "yuv420p", Config(batch_size=1, **options)))
+    return iter(LiveDecoder(info, "yuv420p", Config(**{"batch_size": 1, **options})))
 
 
 def test_a_loss_is_a_pause_once_and_frames_go_on() -> None:
@@ -66,6 +66,20 @@ def test_a_slow_camera_does_not_pause_between_its_frames() -> None:
         newest = time.monotonic()
         assert len(next(found)) == 1
     assert len(next(found)) == 0 and time.monotonic() - newest >= 1.5
+
+
+def test_frames_follow_a_large_batch_that_is_late() -> None:
+    """Smoothing holds all of its frames until two later ones are there."""
+    frames = ring(max_delay=0.2)
+    for number in range(16):
+        put(frames, 100.0 + number)
+    found = batches(frames, batch_size=16, max_interval=0)
+    assert len(next(found)) == 16
+    time.sleep(0.3)
+    for number in (16, 17):
+        put(frames, 100.0 + number)
+        batch = next(found)
+        assert len(batch) == 1 and batch.index == number
 
 
 @pytest.mark.parametrize("late", [0.0, 0.0004])

@@ -59,6 +59,14 @@ class TimesToCome(dict[int, Presentation]):
         data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, timestamp
         return data
 
+    def lose(self, pts: int | None = None) -> int:
+        """Forgets the times of the frames that should have come before `pts`; of all frames without it.
+
+        Returns how many of them are shown.
+        """
+        due = [key for key, times in self.items() if pts is None or (times.pts is not None and times.pts < pts)]
+        return sum(not self.pop(key).hidden for key in due)
+
     def taken(self, timestamp: int) -> Presentation:
         """Returns the times of the frame that has come out with this timestamp.
 
@@ -73,8 +81,17 @@ class TimesToCome(dict[int, Presentation]):
 class NvdecSession:
     """One of NVDEC's decoders, bound to a CUDA stream. Creating and destroying it spares running graph captures."""
 
-    def __init__(self, stream_format: StreamFormat, gpu: Gpu, *, remedy: str = "use --decode pyav") -> None:
-        """Creates a session that copies its surfaces on the stream of `gpu`. `remedy` ends its errors."""
+    def __init__(
+        self, stream_format: StreamFormat, gpu: Gpu, *, remedy: str = "use --decode pyav", live: bool = False
+    ) -> None:
+        """Creates a session that copies its surfaces on the stream of `gpu`. `remedy` ends its errors.
+
+        A `live` session holds back those frames alone that are shown later than frames which are still to come, and
+        takes the least memory. Each of its packets must be one whole frame.
+        """
+        # By default a session keeps a frame and four surfaces more, so that its engine has pictures queued.
+        latency = nvc.DisplayDecodeLatencyType.LOW if live else nvc.DisplayDecodeLatencyType.NATIVE
+        self._flag = int(nvc.VideoPacketFlag.ENDOFPICTURE) if live else 0
         self.format, self._remedy = stream_format, remedy
         self.path = ""  # of the file that is being decoded, for errors
         self._begun = False  # whether a surface has come: the first packets create the hardware decoder
@@ -84,6 +101,7 @@ class NvdecSession:
                 codec=getattr(nvc.cudaVideoCodec, NVDEC_CODECS[stream_format.codec]),
                 cudastream=gpu.stream.cuda_stream,
                 usedevicememory=True,
+                latency=latency,
             )
 
     def decode(self, data: nvc.PacketData) -> list[Surface]:
@@ -93,6 +111,8 @@ class NvdecSession:
         `DeviceError` behind the library's exception.
         """
         assert self._decoder is not None
+        if self._flag and data.bsl:
+            data.decode_flag = self._flag
         try:
             with nullcontext() if self._begun else capture_unsafe():
                 surfaces: list[Surface] = self._decoder.Decode(data)

@@ -37,7 +37,7 @@ class PacketDecoder(ABC):
     def decode(self, packet: Packet[VideoStream] | None) -> DecodedPictures:
         """Decodes a whole frame with start codes; without one, all pictures that are left. IDR pictures come first.
 
-        Raises `InputError` or `DeviceError`. Only `end` may follow then.
+        Raises `InputError` or `DeviceError`. Only `end` may follow then, which counts this packet too.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Runs `NvdecDecoder` on the CPU: FFmpeg decodes in NVDEC's place, and the kernels run on the host.
+"""Runs `NvdecDecoder` and `LiveNvdecDecoder` on the CPU: FFmpeg decodes in NVDEC's place, and the kernels run on the host.
 
 Threads, chunks, sessions and times are those of a GPU. Tests marked `gpu` show what NVDEC itself makes of a stream.
 """
@@ -15,7 +15,7 @@ import av
 import av.error
 import numpy as np
 import torch
-from host_kernels import HostCvCuda, HostGpu, _put_back
+from host_kernels import HostCvCuda, HostGpu, _put_back, host_stages
 from videos import planes
 
 from segmentation.frames import VideoInfo
@@ -26,7 +26,7 @@ _CODECS = {"H264": "h264", "HEVC": "hevc", "VP8": "vp8", "VP9": "vp9", "MPEG2": 
 
 
 class PacketData:
-    bsl_data = bsl = pts = 0
+    bsl_data = bsl = pts = decode_flag = 0
 
 
 class Surface:
@@ -93,6 +93,8 @@ class _Nvc(ModuleType):
     __version__ = "FFmpeg"
     PacketData = PacketData
     PyNvVCException = PyNvVCExceptionUnsupported = ValueError
+    DisplayDecodeLatencyType = SimpleNamespace(NATIVE=0, LOW=1)
+    VideoPacketFlag = SimpleNamespace(ENDOFPICTURE=8)
     cudaVideoCodec = SimpleNamespace(**{name: name for name in _CODECS})
 
     @staticmethod
@@ -149,9 +151,29 @@ def _module() -> Any:
     return nvdec
 
 
+@cache
+def _live_module() -> Any:
+    live = imported_anew(
+        "segmentation.gpu.context",
+        "segmentation.gpu.plane_pool",
+        "segmentation.gpu.transfer",
+        "segmentation.stages.decode.nvdec_session",
+        "segmentation.stages.decode.live_nvdec",
+    )
+    live.__dict__["GpuTransfer"] = host_stages().GpuTransfer
+    return live
+
+
 def host_nvdec(info: VideoInfo, sessions: Any = None, **options: Any) -> Any:
     """Returns a `NvdecDecoder` for 4:2:0 in 8 bits, whose planes are in host memory."""
     config = Config(**{"batch_size": 8, **options})
     with _importing:
         nvdec = _module()
     return nvdec.NvdecDecoder(info, "yuv420p", config, NvdecGpu(), sessions=sessions)
+
+
+def host_live_nvdec(info: VideoInfo, **options: Any) -> Any:
+    """Returns a `LiveNvdecDecoder` for 4:2:0 in 8 bits, whose planes are in host memory."""
+    with _importing:
+        live = _live_module()
+    return live.LiveNvdecDecoder(info, "yuv420p", Config(**options), NvdecGpu())

@@ -124,7 +124,10 @@ class ConnectionDecoder:
             return [picture for one in ready for picture in self._counted(device.decode(one))]
         except SegmentationError as exc:
             self._leave(str(exc))
-            return self._on_cpu(packet) if packet.is_keyframe else []
+            if not packet.is_keyframe:
+                return []
+            self._undecodable.failed(-1)  # it was counted, as the pipeline's decoder failed with it
+            return self._on_cpu(packet)
 
     def _leave(self, reason: str) -> None:
         """Ends the pipeline's decoder for this connection."""

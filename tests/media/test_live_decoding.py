@@ -120,17 +120,19 @@ def test_a_connection_in_another_size_is_decoded_on_the_cpu(
     assert len(lines) == 1 and lines[0].endswith("(it has become 640x480)")
 
 
+@pytest.mark.parametrize("at_keyframe", [False, True])
 def test_after_an_error_the_cpu_goes_on_at_the_next_keyframe(
-    camera: RtspServer, caplog: pytest.LogCaptureFixture
+    at_keyframe: bool, camera: RtspServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     with reading(camera.url()) as source:
         source.hand_over()
         source.read(lambda: sum(source.handed_over) > 5)
-        source.decoder.fail.set()
+        (source.decoder.fail_at_keyframe if at_keyframe else source.decoder.fail).set()
         source.read(lambda: sum(not made for made in source.handed_over[-20:]) == 20)
         assert source.changes == [False, True, False] and source.decoder.ended == 1
         lost = len(_sent(camera, source)) - len(source.numbers)
-        assert 0 <= lost < camera.fps and source.frames.dropped["undecodable"] == source.frames.damaged == lost
+        assert lost == 0 if at_keyframe else 0 <= lost < camera.fps
+        assert source.frames.dropped["undecodable"] == source.frames.damaged == lost
         assert source.numbers == sorted(set(source.numbers))
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(lines) == 1 and lines[0].endswith("from the next keyframe on (made to fail)")

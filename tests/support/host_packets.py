@@ -20,6 +20,7 @@ class HostPackets(PacketDecoder):
         self.begun: list[VideoInfo] = []
         self.ended = 0
         self.fail = threading.Event()  # at the next packet
+        self.fail_at_keyframe = threading.Event()  # at the next keyframe
         self._decoder: Any = None
         self._waiting: set[int] = set()
 
@@ -33,9 +34,10 @@ class HostPackets(PacketDecoder):
     def decode(self, packet: Any) -> DecodedPictures:
         if packet is not None:
             self._waiting.add(packet.pts)
-        if self.fail.is_set():
-            self.fail.clear()
-            raise InputError("made to fail")
+        for fail in (self.fail, self.fail_at_keyframe):
+            if fail.is_set() and packet is not None and (packet.is_keyframe or fail is self.fail):
+                fail.clear()
+                raise InputError("made to fail")
         pictures = self._decoder.decode(packet)
         for picture in pictures:
             self._waiting.discard(picture.pts)

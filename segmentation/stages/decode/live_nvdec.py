@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, ClassVar
 import PyNvVideoCodec as nvc
 from av.video.frame import VideoFrame
 
-from segmentation.errors import BackendError, LacksEngine
+from segmentation.errors import BackendError, InputError, LacksEngine
 from segmentation.frames import FORMATS, ON_GPU, FrameBatch, Memory, PixelFormat, Planes, VideoInfo
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.errors import gpu_errors
 from segmentation.gpu.plane_pool import PlanePool
 from segmentation.gpu.transfer import GpuTransfer
 from segmentation.live_frames import DevicePicture, LiveFrame
+from segmentation.media.bitstream import is_idr
 from segmentation.media.packet_decoder import DecodedPictures, PacketDecoder
 from segmentation.options.config import Config
 from segmentation.stages.decode.live import LiveDecoder
 from segmentation.stages.decode.nvdec_log import damage_log
-from segmentation.stages.decode.nvdec_session import NvdecSession, Surface, TimesToCome
+from segmentation.stages.decode.nvdec_session import Latency, NvdecSession, Surface, TimesToCome
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, StreamFormat
 from segmentation.stages.decode.nvdec_support import check_exactness, nvdec_engines
 from segmentation.stages.decode.surface_unpacker import SurfaceUnpacker
@@ -87,7 +88,12 @@ class LiveNvdecDecoder(LiveDecoder):
 
 
 class NvdecPackets(PacketDecoder):
-    """Decodes the packets of a live source with one session for each connection."""
+    """Decodes the packets of a live source with one session for each connection.
+
+    Many cameras don't state that their frames come in the order in which they are shown, and NVDEC would hold some
+    back. Where it does so, and no frame was shown before an earlier one, a session that holds back none goes on at the
+    next IDR picture. `InputError` is raised where frames come in another order after all.
+    """
 
     def __init__(self, info: VideoInfo, layout: PixelFormat, config: Config, *, stages: Gpu, decoding: Gpu) -> None:
         """`decoding` has the stream of all sessions, `stages` the stream on which the planes are read."""
@@ -100,7 +106,10 @@ class NvdecPackets(PacketDecoder):
         self._lock = threading.Lock()  # held where the session is used
         self._closed = False
         self._session: NvdecSession | None = None
+        self._in_order = False  # whether the session hands frames out as they are decoded
         self._times = TimesToCome(info.codec)
+        self._newest: int | None = None  # pts of the connection's packets
+        self._reorders = False  # whether a packet's pts was below that of one before
         self._time_base = info.time_base  # seconds, of the connection's packets
         damage_log()  # takes the library's lines about damage off the standard output
 
@@ -113,22 +122,25 @@ class NvdecPackets(PacketDecoder):
             if self._closed:
                 return
             self._gpu.enter()
+            self._time_base, self._newest, self._reorders = info.time_base, None, False
             with gpu_errors():
-                self._session = NvdecSession(self._format, self._gpu, remedy="its packets go to the CPU", live=True)
-            self._session.path, self._time_base = info.path, info.time_base
+                self._make_session()
 
     def decode(self, packet: VideoPacket | None) -> DecodedPictures:
         with self._lock, gpu_errors():
             if self._session is None:
                 return DecodedPictures([], 0)
-            surfaces = self._session.decode(nvc.PacketData() if packet is None else self._times.data(packet))
-            pictures, lost = [], 0
-            for surface in surfaces:
-                pts, duration, hidden = self._times.taken(surface.timestamp)
-                lost += 0 if pts is None else self._times.lose(pts)
-                if not hidden:
-                    pictures.append(self._copied(surface, pts, duration))
-            return DecodedPictures(pictures, lost)
+            if packet is None:
+                return self._decoded(nvc.PacketData())
+            left = DecodedPictures([], 0)
+            if self._holds_back and is_idr(self.info.codec, bytes(packet)):
+                left = self._decoded(nvc.PacketData())
+                self._in_order = True
+                self._make_session()
+            data = self._times.data(packet)
+            self._watch_order(packet)
+            pictures, lost = self._decoded(data)
+            return DecodedPictures(left.pictures + pictures, left.lost + lost)
 
     def end(self) -> int:
         with self._lock:
@@ -139,6 +151,43 @@ class NvdecPackets(PacketDecoder):
         with self._lock:
             self._closed = True
             self._end()
+
+    def _make_session(self) -> None:
+        """Begins a session in the place of the one before, if there is one."""
+        self._end()
+        latency: Latency = "zero" if self._in_order else "low"
+        self._session = NvdecSession(self._format, self._gpu, remedy="the CPU goes on", latency=latency)
+        self._session.path = self.info.path
+        self._times = TimesToCome(self.info.codec, in_order=self._in_order)
+
+    @property
+    def _holds_back(self) -> bool:
+        """Returns whether the session holds frames back though none was shown before an earlier one."""
+        return bool(self._times) and not (self._reorders or self._in_order)
+
+    def _watch_order(self, packet: VideoPacket) -> None:
+        """Raises `InputError` where frames don't come in order from a session that would hand them out so."""
+        newest, pts = self._newest, packet.pts
+        if pts is None:
+            return
+        self._newest = pts if newest is None or packet.is_keyframe else max(newest, pts)
+        if newest is not None and pts < newest and not packet.is_keyframe:
+            self._reorders = True
+            if self._in_order:
+                self._in_order = False
+                raise InputError("its frames are no longer in the order in which they are shown")
+
+    def _decoded(self, data: nvc.PacketData) -> DecodedPictures:
+        """Returns the pictures that are ready after one more packet; all that are left, after an empty one."""
+        assert self._session is not None
+        pictures, lost = [], 0
+        for surface in self._session.decode(data):
+            pts, duration, hidden = self._times.taken(surface.timestamp)
+            lost += 0 if pts is None else self._times.lose(pts)
+            if not hidden:
+                pictures.append(self._copied(surface, pts, duration))
+        lost += self._times.lose() if self._in_order or not data.bsl else 0
+        return DecodedPictures(pictures, lost)
 
     def _end(self) -> int:
         if self._session is not None:

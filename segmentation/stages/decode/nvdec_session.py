@@ -3,7 +3,7 @@
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import PyNvVideoCodec as nvc
 
@@ -18,6 +18,11 @@ from segmentation.stages.decode.nvdec_support import NVDEC_CODECS
 if TYPE_CHECKING:
     from segmentation.stages.decode.chunks import VideoPacket
 
+# How long a session holds frames back. "native": a frame and four surfaces more than the stream needs, so that its
+# engine has pictures queued. "low": those frames alone before which others may be shown, as far as the stream tells.
+# "zero": none, so that frames come as they are decoded, all with the timestamp 0. Each packet must be one whole frame
+# for the last two.
+Latency = Literal["native", "low", "zero"]
 _IN_ORDER = ("vp8", "vp9")  # codecs whose frames are shown as they are decoded
 
 
@@ -42,9 +47,10 @@ class Presentation(NamedTuple):
 class TimesToCome(dict[int, Presentation]):
     """The times of packets that a session got and whose frames are to come, by timestamp, in decoding order."""
 
-    def __init__(self, codec: str) -> None:
+    def __init__(self, codec: str, *, in_order: bool = False) -> None:
+        """`in_order`: frames are shown as they are decoded, whatever timestamps they come out with."""
         super().__init__()
-        self._codec = codec
+        self._codec, self._in_order = codec, in_order or codec in _IN_ORDER
 
     def data(self, packet: VideoPacket) -> nvc.PacketData:
         """Returns a packet for NVDEC, and notes its times for its frame, if that is shown.
@@ -73,7 +79,7 @@ class TimesToCome(dict[int, Presentation]):
         In VP8 and VP9 frames come out as their packets went in, but NVDEC also uses up the timestamps of packets whose
         frames it does not show.
         """
-        if self._codec in _IN_ORDER:
+        if self._in_order:
             timestamp = next(iter(self), timestamp)
         return self.pop(timestamp, Presentation(None, 0, False))
 
@@ -82,16 +88,10 @@ class NvdecSession:
     """One of NVDEC's decoders, bound to a CUDA stream. Creating and destroying it spares running graph captures."""
 
     def __init__(
-        self, stream_format: StreamFormat, gpu: Gpu, *, remedy: str = "use --decode pyav", live: bool = False
+        self, stream_format: StreamFormat, gpu: Gpu, *, remedy: str = "use --decode pyav", latency: Latency = "native"
     ) -> None:
-        """Creates a session that copies its surfaces on the stream of `gpu`. `remedy` ends its errors.
-
-        A `live` session holds back those frames alone that are shown later than frames which are still to come, and
-        takes the least memory. Each of its packets must be one whole frame.
-        """
-        # By default a session keeps a frame and four surfaces more, so that its engine has pictures queued.
-        latency = nvc.DisplayDecodeLatencyType.LOW if live else nvc.DisplayDecodeLatencyType.NATIVE
-        self._flag = int(nvc.VideoPacketFlag.ENDOFPICTURE) if live else 0
+        """Creates a session that copies its surfaces on the stream of `gpu`. `remedy` ends its errors."""
+        self._whole_frames = latency != "native"
         self.format, self._remedy = stream_format, remedy
         self.path = ""  # of the file that is being decoded, for errors
         self._begun = False  # whether a surface has come: the first packets create the hardware decoder
@@ -101,7 +101,7 @@ class NvdecSession:
                 codec=getattr(nvc.cudaVideoCodec, NVDEC_CODECS[stream_format.codec]),
                 cudastream=gpu.stream.cuda_stream,
                 usedevicememory=True,
-                latency=latency,
+                latency=getattr(nvc.DisplayDecodeLatencyType, latency.upper()),
             )
 
     def decode(self, data: nvc.PacketData) -> list[Surface]:
@@ -111,8 +111,8 @@ class NvdecSession:
         `DeviceError` behind the library's exception.
         """
         assert self._decoder is not None
-        if self._flag and data.bsl:
-            data.decode_flag = self._flag
+        if self._whole_frames and data.bsl:
+            data.decode_flag = nvc.VideoPacketFlag.ENDOFPICTURE
         try:
             with nullcontext() if self._begun else capture_unsafe():
                 surfaces: list[Surface] = self._decoder.Decode(data)

@@ -15,6 +15,7 @@ from typing import Any
 import barcode
 import numpy as np
 import pytest
+from h264_order import unstated
 from numbered import all_frames, damage, numbered
 from numpy.typing import NDArray
 from rtsp_server import RtspServer
@@ -165,6 +166,30 @@ def test_no_frame_is_held_back(side: str, camera: RtspServer) -> None:
         assert seen.live.dropped.keys() <= {"end"} and not seen.live.damaged
         late = sorted(seen.ages[-40:])
         assert late[20] < 3 / camera.fps  # FFmpeg hands a packet out when the next one begins
+
+
+def test_frames_are_not_held_back_where_a_camera_does_not_state_their_order(
+    side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if side == "host":
+        from host_nvdec import Session
+
+        monkeypatch.setattr(Session, "held", 2)
+    path = unstated(tmp_path / "unstated.ts", 120, (320, 192))
+    with decoding(side, f"file://{path}") as seen:
+        held = []
+        decode = seen.decoder._decoder.decode
+
+        def note(packet: Any) -> Any:
+            decoded = decode(packet)
+            held.append(len(seen.decoder._decoder._times))
+            return decoded
+
+        seen.decoder._decoder.decode = note
+        seen.until(lambda: False)
+        assert seen.numbers == list(range(120)) and not seen.live.dropped
+        assert sum(seen.on_device) >= 60 and set(held[-40:]) == {0}
+        print("frames held back at first:", max(held))
 
 
 def test_it_goes_on_after_losses_also_in_another_size(side: str, camera: RtspServer) -> None:

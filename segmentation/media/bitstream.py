@@ -134,7 +134,7 @@ def _parsed(unit: bytes) -> _ParameterSet:
     elif order == 1:
         bits.read(1)
         bits.golomb(2)
-        bits.golomb(bits.golomb())
+        bits.golomb(min(bits.golomb(), 255))  # as many as may be, since damage states any number
     bits.golomb()  # max_num_ref_frames
     bits.read(1)
     width, map_units = bits.golomb() + 1, bits.golomb() + 1

@@ -39,7 +39,7 @@ _CODECS = ("h264", "hevc")  # in which a packet is a frame, and an IDR picture t
 class LiveNvdecDecoder(LiveDecoder):
     """See `segmentation.stages.decode`. The planes of a batch are (1, h, w), as batches have a frame each.
 
-    The CPU decodes until the source's next IDR picture, see `media.live_decoding`. Frames from there are uploaded.
+    The CPU decodes up to an IDR picture, and after errors, see `media.live_decoding`. Its frames are uploaded.
     """
 
     memory: ClassVar[Memory] = "cuda"

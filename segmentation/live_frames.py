@@ -6,32 +6,64 @@ import threading
 import time
 from collections import Counter, deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar
 
 from segmentation.latency import Histogram, Latencies
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # machines without a GPU may lack PyTorch
+    import torch
     from av.video.frame import VideoFrame
 
+    from segmentation.gpu.driver import Event
     from segmentation.live_sound import LiveSound
+    from segmentation.media.packet_decoder import PacketDecoder
 
-_MEMORY = 512 << 20  # bytes of waiting frames: 5 s of 1080p at 30 frames a second
+_MEMORY = 512 << 20  # bytes of waiting frames on the host: 5 s of 1080p at 30 frames a second
+_DEVICE_MEMORY = 48 << 20  # the same on a GPU, which many sources share: half a second
 _POLL = 0.05  # seconds between checks whether the run is to end
 _RECENT = 5.0  # seconds whose frames make the rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePicture:
+    """A decoded picture in a GPU's memory. The other attributes are those of PyAV's frames."""
+
+    planes: tuple[torch.Tensor, ...]  # Y, U and V: (1, h, w)
+    ready: Event  # the planes hold the picture once this CUDA event has passed
+    width: int  # pixels
+    height: int
+    pts: int | None  # ticks of `time_base`
+    duration: int  # ticks, 0 if unknown
+    time_base: Fraction  # seconds
+    is_corrupt: ClassVar[bool] = False  # decoders on a GPU conceal damage
+
+    @property
+    def size(self) -> int:
+        """Returns the bytes of device memory that the picture takes."""
+        return sum(plane.nbytes for plane in self.planes)
 
 
 @dataclass(frozen=True, slots=True)
 class LiveFrame:
     """A decoded picture with two times in seconds on the monotonic clock: when it came, and when it is shown."""
 
-    picture: VideoFrame
+    picture: VideoFrame | DevicePicture
     arrival: float
     shown: float
 
     @property
+    def on_device(self) -> bool:
+        """Returns whether the picture is in a GPU's memory."""
+        return isinstance(self.picture, DevicePicture)
+
+    @property
     def size(self) -> int:
         """Returns the bytes that the picture takes."""
-        return sum(plane.buffer_size for plane in self.picture.planes)
+        picture = self.picture
+        if isinstance(picture, DevicePicture):
+            return picture.size
+        return sum(plane.buffer_size for plane in picture.planes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +102,14 @@ class LiveFrames:
         self.complete = False  # it has ended as files do, and not by a loss
         self.up = False  # whether the source's connection has brought a frame
         self.sound: LiveSound | None = None
+        self.packet_decoder: PacketDecoder | None = None  # of the pipeline, where it has one; see there
         self.latencies = Latencies()  # of the frames that were written, from their arrival on
         self._shown: deque[float] = deque()  # when the frames of the last seconds were written
         self._begun = time.monotonic()
         self._under_way: deque[float] = deque()  # when the frames arrived that were taken and not written yet
         self._max_delay = max_delay
         self._waiting: deque[LiveFrame] = deque()
-        self._bytes = 0
+        self._bytes = {False: 0, True: 0}  # of the frames that wait, by whether they are in a GPU's memory
         self._newest = self._begun  # when the newest frame was put in
         self._changed = threading.Condition()
 
@@ -88,9 +121,10 @@ class LiveFrames:
             self.received += 1
             self._newest = time.monotonic()
             self._waiting.append(frame)
-            self._bytes += frame.size
+            self._bytes[frame.on_device] += frame.size
             self._drop_late()
-            while self._bytes > _MEMORY and len(self._waiting) > 1:
+            most = _DEVICE_MEMORY if frame.on_device else _MEMORY
+            while self._bytes[frame.on_device] > most and len(self._waiting) > 1:
                 self._drop("full")
             self._changed.notify_all()
 
@@ -224,5 +258,5 @@ class LiveFrames:
 
     def _remove(self) -> LiveFrame:
         frame = self._waiting.popleft()
-        self._bytes -= frame.size
+        self._bytes[frame.on_device] -= frame.size
         return frame

@@ -3,12 +3,15 @@
 import threading
 import time
 from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
 
 import av
+import numpy as np
 import pytest
 
 from segmentation import live_frames
-from segmentation.live_frames import LiveFrame, LiveFrames
+from segmentation.live_frames import DevicePicture, LiveFrame, LiveFrames
 
 GO_ON = threading.Event()
 
@@ -29,6 +32,15 @@ def ring() -> LiveFrames:
 
 def frame(number: int, age: float = 0.0) -> LiveFrame:
     return LiveFrame(av.VideoFrame(64, 64, "yuv420p"), time.monotonic() - age, float(number))
+
+
+def on_device(number: int) -> LiveFrame:
+    planes: Any = tuple(np.zeros((1, side, side), np.uint8) for side in (64, 32, 32))
+    ready: Any = None
+    picture = DevicePicture(
+        planes=planes, ready=ready, width=64, height=64, pts=number, duration=1, time_base=Fraction(1, 30)
+    )
+    return LiveFrame(picture, time.monotonic(), float(number))
 
 
 def shown(frames: list[LiveFrame]) -> list[float]:
@@ -67,6 +79,14 @@ def test_the_oldest_frames_make_room(ring: LiveFrames, monkeypatch: pytest.Monke
     for number in range(5):
         ring.put(frame(number))
     assert shown(ring.take(9, GO_ON, None)) == [2, 3, 4] and ring.dropped == {"full": 2}
+
+
+def test_frames_in_a_gpus_memory_have_a_bound_of_their_own(ring: LiveFrames, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_frames, "_DEVICE_MEMORY", 3 * on_device(0).size)
+    ring.put(frame(0))  # the CPU begins
+    for number in range(1, 6):
+        ring.put(on_device(number))
+    assert shown(ring.take(9, GO_ON, None)) == [3, 4, 5] and ring.dropped == {"full": 3}
 
 
 def test_waiting_ends(ring: LiveFrames) -> None:

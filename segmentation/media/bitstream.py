@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+_IDR = 5  # nal_unit_type of an IDR picture, H.264 table 7-1
+_HEVC_IDR = range(19, 21)  # the same, H.265 table 7-1
 _SPS = 7  # nal_unit_type of a sequence parameter set, H.264 table 7-1
 _SEI, _RECOVERY_POINT = 6, 6  # nal_unit_type and payloadType, H.264 tables 7-1 and D.1
 _HEVC_SPS = 33  # the same, H.265 table 7-1
@@ -43,6 +45,22 @@ def begins_inside(codec: str, data: bytes) -> bool:
 def h264_pictures(data: bytes) -> set[tuple[int, ...]]:
     """Returns the shown pictures that H.264's sequence parameter sets state: left, top, width, height in pixels."""
     return {(sps.left, sps.top, sps.width, sps.height) for sps in _parameter_sets(data)}
+
+
+def sequence_sets(codec: str, data: bytes) -> frozenset[bytes]:
+    """Returns the sequence parameter sets of H.264 or HEVC between start codes."""
+    return frozenset(
+        unit.rstrip(b"\0")
+        for unit in _units(data)
+        if unit and (unit[0] & 31 == _SPS if codec == "h264" else unit[0] >> 1 & 63 == _HEVC_SPS)
+    )
+
+
+def is_idr(codec: str, data: bytes) -> bool:
+    """Returns whether H.264 or HEVC between start codes has an IDR picture: no later one refers to earlier ones."""
+    if codec == "h264":
+        return any(unit and unit[0] & 31 == _IDR for unit in _units(data))
+    return codec == "hevc" and any(unit and unit[0] >> 1 & 63 in _HEVC_IDR for unit in _units(data))
 
 
 def begins_stream(codec: str, data: bytes) -> bool:
@@ -116,7 +134,7 @@ def _parsed(unit: bytes) -> _ParameterSet:
     elif order == 1:
         bits.read(1)
         bits.golomb(2)
-        bits.golomb(bits.golomb())
+        bits.golomb(min(bits.golomb(), 255))  # as many as may be, since damage states any number
     bits.golomb()  # max_num_ref_frames
     bits.read(1)
     width, map_units = bits.golomb() + 1, bits.golomb() + 1

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import stat
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -236,7 +237,7 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
         rate = nominal_rate(stream, timed=timed)
         if is_sequence(path):
             log.warning("%s: numbered pictures are read as %g frames a second", path, rate)
-        return VideoInfo(
+        info = VideoInfo(
             path=path,
             stream_index=stream.index,
             width=frame.width,
@@ -253,17 +254,27 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
             sample_aspect_ratio=stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio or None,
             display_matrix=matrix,
             rotation=upright(matrix) if matrix else 0,
-            interlaced=frame.interlaced_frame or may_interlace(codec, head),
-            layered=has_layers(codec, head),
-            packed=packs_b_frames(codec, head),
-            inside=begins_inside(codec, head),
-            gradual=refreshes_gradually(codec, head),
+            interlaced=frame.interlaced_frame,
             access=access,
             stream=None if isinstance(source, str) else source,
             extradata=extradata,
             timed=timed,
             decoding_times=decoding_times,
         )
+        return as_stated(info, head)
+
+
+def as_stated(info: VideoInfo, head: bytes) -> VideoInfo:
+    """Returns the description with what the stream's first packet states, which is given with start codes."""
+    codec = info.codec
+    return replace(
+        info,
+        interlaced=info.interlaced or may_interlace(codec, head),
+        layered=has_layers(codec, head),
+        packed=packs_b_frames(codec, head),
+        inside=begins_inside(codec, head),
+        gradual=refreshes_gradually(codec, head),
+    )
 
 
 def _end(container: InputContainer, stream: VideoStream, length: Fraction | None) -> Fraction | None:

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections import deque
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 from io import BytesIO
@@ -32,7 +33,6 @@ from segmentation.live_sound import LiveSound, SoundPacket
 from segmentation.media.arrival_clock import ArrivalClock
 from segmentation.media.input import (
     color_of,
-    decoder_options,
     display_matrix,
     nominal_rate,
     probe,
@@ -40,6 +40,7 @@ from segmentation.media.input import (
     video_stream,
 )
 from segmentation.media.live_address import connect, fault_of, is_live, is_paced, source_label, split_name
+from segmentation.media.live_decoding import ConnectionDecoder, Pictures, Undecodable
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,6 @@ TICK = Fraction(1, 90_000)  # seconds: the unit of a live source's pts, as of RT
 _POLL = 0.05  # seconds between checks whether the run is to end
 _UNPLACED = 1000  # packets
 _OVERLAP = 60.0  # seconds of video that may come a second time after a loss
-_THREADS = 4  # of a decoder: cameras send few slices in a picture, and idle threads cost too
 _FIRST = 20.0  # seconds until the first frame: a stream that is joined late may have its next keyframe so far away
 
 
@@ -155,14 +155,16 @@ class LiveReader:
 
     def _read(self, container: InputContainer) -> str:
         """Puts the frames of an open connection into the ring until it is lost. Returns the reason."""
-        access = self._access
-        stream = video_stream(container, self._name, access)
-        stream.thread_type = "SLICE"  # frame threads would hold back a frame each
-        stream.thread_count = _THREADS
-        stream.codec_context.options = decoder_options(access)
-        sound = self._sound(container)
+        stream = video_stream(container, self._name, self._access)
+        undecodable = Undecodable(self._frames)
+        with closing(ConnectionDecoder(stream, self._frames, self._access, self._name, undecodable)) as decode:
+            return self._read_with(decode, container, stream, undecodable)
+
+    def _read_with(
+        self, decode: ConnectionDecoder, container: InputContainer, stream: VideoStream, undecodable: Undecodable
+    ) -> str:
+        access, sound = self._access, self._sound(container)
         begin = last = time.monotonic()
-        undecodable = _Undecodable(self._frames)
         # FFmpeg reports no error at the end of a connection, of a file and of a playlist.
         fault = "" if self._paced else "the source has closed the connection"
         try:
@@ -174,7 +176,7 @@ class LiveReader:
                 if packet.stream_index == stream.index and packet.size:
                     last = last if silent else time.monotonic()
                     undecodable.feed(keyframe=packet.is_keyframe)
-                    self._put(self._decode(packet, stream, undecodable), stream, undecodable, last)
+                    self._put(decode(packet), stream, undecodable, last)
                     if self._paced and not silent:
                         last = time.monotonic()  # putting has waited
                 elif packet.stream_index == sound:
@@ -189,7 +191,7 @@ class LiveReader:
             fault = fault_of(exc, access.stall)
         if not fault and time.monotonic() - last >= access.stall:  # at its limit FFmpeg's HLS ends likewise
             fault = fault_of(TimeoutError(), access.stall)
-        self._put(self._decode(None, stream, undecodable), stream, undecodable, last)
+        self._put(decode.finish(), stream, undecodable, last)
         undecodable.ended()
         return fault
 
@@ -218,20 +220,11 @@ class LiveReader:
                 return
             sound.put(replace(self._unplaced.popleft(), heard=heard))
 
-    def _decode(self, packet: Packet[Any] | None, stream: VideoStream, undecodable: _Undecodable) -> list[VideoFrame]:
-        """Returns the frames that a packet completes, without one those that the decoder still holds."""
-        try:
-            return stream.codec_context.decode(packet)
-        except av.error.FFmpegError as exc:
-            log.info("%s: a packet can't be decoded: %s", self._name, exc)
-            undecodable.failed()
-            return []
-
     def _put(
         self,
-        decoded: list[VideoFrame],
+        decoded: Pictures,
         stream: VideoStream,
-        undecodable: _Undecodable,
+        undecodable: Undecodable,
         arrival: float,
     ) -> None:
         """Puts decoded frames into the ring. The first of a connection shows that the source is up."""
@@ -253,6 +246,7 @@ class LiveReader:
                 arrival = self._wait_until(shown)
             self._frames.put(LiveFrame(frame, arrival, shown))
             if self._info is None:
+                assert isinstance(frame, VideoFrame), "the pipeline has no decoder before it knows the source"
                 self._info = self._describe(frame, stream)
                 self._described.set()
 
@@ -316,36 +310,3 @@ def _parameters(stream: Stream) -> tuple[object, ...]:
     assert isinstance(stream, AudioStream)
     codec = stream.codec_context
     return codec.name, codec.sample_rate, codec.channels, codec.extradata
-
-
-class _Undecodable:
-    """Counts the packets of one connection that can't be decoded.
-
-    Those before its first keyframe, and one that the connection's end has cut off, are no damage.
-    """
-
-    def __init__(self, frames: LiveFrames) -> None:
-        self._frames = frames
-        self._early = self._failed = 0  # packets before the first keyframe, and after it; not yet counted
-        self._keyframe = False
-
-    def feed(self, *, keyframe: bool) -> None:
-        """Takes the next packet, before it is decoded."""
-        self._frames.lose(self._failed, damaged=True)
-        self._failed = 0
-        self._keyframe = self._keyframe or keyframe
-        self._early += not self._keyframe
-
-    def failed(self) -> None:
-        """Says that the packet can't be decoded."""
-        self._failed += self._keyframe
-
-    def first(self) -> None:
-        """Says that the first frame has come. Without a keyframe before it, the early packets were decoded."""
-        if self._keyframe:
-            self._frames.lose(self._early)
-        self._keyframe, self._early = True, 0
-
-    def ended(self) -> None:
-        """Says that the connection has ended."""
-        self._frames.lose(self._early + self._failed)

@@ -28,6 +28,7 @@ class PacketFilter:
         self._path = path
         self._filters: BitStreamFilterContext | None = None
         self._lengths = False  # whether NAL units begin with their length in four bytes
+        self._keyframes_alone = False  # whether the filters leave all other packets as they are
         codec, extradata = stream.codec_context.name, stream.codec_context.extradata
         if codec in _LENGTH_SIZE and extradata and extradata[0] == 1:
             # The first filter puts the parameter sets before IDR pictures only; H.264 may begin with another keyframe.
@@ -35,10 +36,13 @@ class PacketFilter:
             self._lengths = extradata[_LENGTH_SIZE[codec]] & 3 == 3
         elif codec in _REPEATED and extradata:
             self._filters = BitStreamFilterContext("dump_extra", stream)
+            self._keyframes_alone = True
 
     def __call__(self, packet: Packet[VideoStream]) -> list[Packet[VideoStream]]:
         """Returns the packets that the filters make of a packet, which they empty: none if it is damaged."""
-        if self._filters is None or (self._lengths and not packet.is_keyframe and _write_start_codes(packet)):
+        if self._filters is None:
+            return [packet]
+        if not packet.is_keyframe and (self._keyframes_alone or (self._lengths and _write_start_codes(packet))):
             return [packet]
         try:
             return self._filters.filter(packet)

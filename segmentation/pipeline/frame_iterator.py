@@ -24,7 +24,7 @@ from segmentation.pipeline.instance_steps import make_instance_steps
 from segmentation.pipeline.mask_stages import MaskStages
 from segmentation.pipeline.output_paths import check_live
 from segmentation.pipeline.pictures import Mask, Rgb, enlarged
-from segmentation.pipeline.plan import Plan, make_plan, with_stage
+from segmentation.pipeline.plan import Plan, make_plan, with_host_decoder
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.threads import Overlap, opencv_threads
 from segmentation.stages.decode.timestamps import within_limit
@@ -121,7 +121,7 @@ def _with_format(plan: Plan, config: Config, info: VideoInfo) -> tuple[Plan, str
     """Returns the plan, and the layout of its frames, a key of `FORMATS`. NVDEC converts nothing."""
     pix_fmt = working_format(info.pix_fmt, tuple(FORMATS))
     if plan.decode.on_gpu and pix_fmt != info.pix_fmt.replace("yuvj", "yuv"):
-        plan = with_stage(plan, "decode", "pyav", config, info)
+        plan = with_host_decoder(plan, config, info)
     return plan, pix_fmt
 
 

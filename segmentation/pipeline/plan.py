@@ -57,6 +57,7 @@ IMPLEMENTATIONS = {
         "pyav": "segmentation.stages.decode.pyav:PyAVDecoder",
         "nvdec": "segmentation.stages.decode.nvdec:NvdecDecoder",
         "live": "segmentation.stages.decode.live:LiveDecoder",
+        "live-nvdec": "segmentation.stages.decode.live_nvdec:LiveNvdecDecoder",
     },
     "preprocess": {
         "opencv": "segmentation.stages.preprocess.opencv:OpenCVPreprocessor",
@@ -101,11 +102,13 @@ OPTIMIZED = {
 AUTO = {stage: (*OPTIMIZED[stage], *BASELINE[stage]) for stage in STAGES}
 # Chosen where the GPU lacks an engine: its NVDEC has no decoder for the codec, or it has no NVENC.
 SUBSTITUTES = {"decode": "pyav", "encode": "x264-segments"}
+# In place of those that read files, for live sources.
+_LIVE = {"pyav": "live", "nvdec": "live-nvdec"}
 # Chosen where the constructor finds out that the network can't run, or is not to.
 _NEXT = {"tensorrt": "torch-fp16", "torch-fp16": "onnxruntime", "torch": "onnxruntime"}
 _TABLES = {"baseline": BASELINE, "optimized": OPTIMIZED, "auto": AUTO}
 # Their modules can't be imported without a GPU, or fail with an unclear error: the GPU is looked for first.
-_ON_GPU = frozenset({"nvdec", "cuda", "cvcuda", "torch-fp16", "tensorrt", "nvenc", "jpeg"})
+_ON_GPU = frozenset({"nvdec", "live-nvdec", "cuda", "cvcuda", "torch-fp16", "tensorrt", "nvenc", "jpeg"})
 
 
 S = TypeVar("S", bound=Stage)
@@ -252,6 +255,11 @@ def with_stage(plan: Plan, stage: str, name: str, config: Config, info: VideoInf
     return replace(plan, **named)
 
 
+def with_host_decoder(plan: Plan, config: Config, info: VideoInfo) -> Plan:
+    """The plan with a decoder that converts to the pixel format of the outputs."""
+    return with_stage(plan, "decode", "pyav" if info.live is None else _LIVE["pyav"], config, info)
+
+
 def with_next_network(plan: Plan, exc: RefusesNetwork, config: Config, info: VideoInfo) -> Plan:
     """The plan for a network that its implementation refuses. Raises `exc` where the user has asked for that one."""
     if asked_for(config):
@@ -275,8 +283,8 @@ def _with_outputs(plan: Plan, config: Config, info: VideoInfo, target: Target) -
     outputs, pix_fmt = _plan_outputs(plan.encode, config, info, target)
     plan = replace(plan, encode=outputs[0].encode, outputs=outputs, pix_fmt=pix_fmt)
     if plan.decode.on_gpu and pix_fmt != _plain(info.pix_fmt):
-        log.warning("%s: pyav decodes it, because NVDEC converts nothing", info.path)
-        plan = with_stage(plan, "decode", "pyav", config, info)
+        plan = with_host_decoder(plan, config, info)
+        log.warning("%s: %s decodes it, because NVDEC converts nothing", info.path, plan.decode.name)
     return plan
 
 
@@ -414,9 +422,9 @@ def _choose(
         refusals = ["ONNX Runtime alone runs networks that find single things"]
         candidates = ("instances",) if config.mode != "optimized" else ()
     elif stage == "decode" and info is not None and info.live is not None:
-        if wanted not in (None, "live"):
-            raise ConfigError(f"--decode {wanted}: reads files; leave it out for a live source")
-        candidates = ("live",)
+        if wanted in _LIVE:
+            raise ConfigError(f"--decode {wanted}: reads files; use --decode {_LIVE[wanted]} for a live source")
+        candidates = tuple(_LIVE.get(name, name) for name in candidates)
     while candidates:
         name, *rest = candidates
         try:
@@ -433,7 +441,7 @@ def _choose(
         except LacksEngine as exc:
             refusals.append(str(exc))
             if wanted is None and stage in SUBSTITUTES:
-                rest = [SUBSTITUTES[stage], *rest]
+                rest = [_LIVE[SUBSTITUTES[stage]] if name in _LIVE.values() else SUBSTITUTES[stage], *rest]
         except BackendError as exc:
             refusals.append(f"{name}: {exc}")
             if isinstance(exc, NotProven) and asked_for(config):
@@ -448,9 +456,9 @@ def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) ->
     """An implementation and what it runs on. Raises `BackendError` if it can't run here."""
     if name in _ON_GPU:
         device_index(config)
-    if name == "nvdec":
-        if info is not None and info.stream is not None:
-            raise LacksEngine(f"NVDEC's demuxers read files, and {info.path} is none")
+    if name == "nvdec" and info is not None and info.stream is not None:
+        raise LacksEngine(f"NVDEC's demuxers read files, and {info.path} is none")
+    if name in ("nvdec", "live-nvdec"):
         require_video_libraries()
     if name == "nvenc":
         nvenc_engine(config)

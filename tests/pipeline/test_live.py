@@ -27,7 +27,7 @@ from program import cli, start
 from rtsp_server import PASSWORD, USER, RtspServer, recording
 from videos import times
 
-from segmentation import ConfigError, InputError, Report, Segmenter
+from segmentation import BackendError, ConfigError, InputError, Report, Segmenter
 from segmentation.cli.console import ConsoleHandler
 from segmentation.live_frames import LiveFrames
 from segmentation.pipeline.stream_status import StreamStatus
@@ -445,6 +445,17 @@ def test_what_needs_a_beginning_is_refused(camera: RtspServer, segmenter: Segmen
         next(segmenter.frames(camera.url(), start=1.0))
     with Segmenter(model=keep, decode="pyav", **OPTIONS) as other, pytest.raises(ConfigError, match="reads files"):
         other.run(camera.url(), tmp_path / "out.mp4")
+
+
+def test_decoders_of_live_sources_are_chosen_by_name(camera: RtspServer, tmp_path: Path) -> None:
+    with Segmenter(model=keep, decode="live", **OPTIONS) as segmenter:
+        assert segmenter.run(camera.url(), tmp_path / "out.mp4", max_frames=3).plan["decode"] == "live"
+        with pytest.raises(BackendError, match="reads live sources"):
+            segmenter.run(SAMPLE, tmp_path / "file.mp4")
+    with Segmenter(model=keep, decode="live-nvdec", **OPTIONS) as segmenter, pytest.raises(BackendError):
+        segmenter.run(camera.url(), tmp_path / "none.mp4")  # the device is the CPU
+    with Segmenter(model=keep, decode="nvdec", **OPTIONS) as segmenter, pytest.raises(ConfigError, match="live-nvdec"):
+        segmenter.run(camera.url(), tmp_path / "none.mp4")
 
 
 def _free_port() -> int:

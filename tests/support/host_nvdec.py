@@ -1,4 +1,4 @@
-"""Runs `NvdecDecoder` on the CPU: FFmpeg decodes in NVDEC's place, and the kernels run on the host.
+"""Runs NVDEC's decoders on the CPU: FFmpeg decodes in NVDEC's place, and the kernels run on the host.
 
 Threads, chunks, sessions and times are those of a GPU. Tests marked `gpu` show what NVDEC itself makes of a stream.
 """
@@ -15,7 +15,8 @@ import av
 import av.error
 import numpy as np
 import torch
-from host_kernels import HostCvCuda, HostGpu, _put_back
+from av.codec.context import Flags
+from host_kernels import HostCvCuda, HostGpu, _put_back, host_stages
 from videos import planes
 
 from segmentation.frames import VideoInfo
@@ -26,7 +27,7 @@ _CODECS = {"H264": "h264", "HEVC": "hevc", "VP8": "vp8", "VP9": "vp9", "MPEG2": 
 
 
 class PacketData:
-    bsl_data = bsl = pts = 0
+    bsl_data = bsl = pts = decode_flag = 0
 
 
 class Surface:
@@ -58,9 +59,14 @@ class Session:
     """
 
     alive = made = 0
+    held = 0  # frames that sessions of low latency hold back, as where a stream does not tell its order
 
-    def __init__(self, codec: str) -> None:
+    def __init__(self, codec: str, latency: str = "NATIVE") -> None:
+        self._latency = latency
+        self._ready: list[Surface] = []
         self._decoder: Any = av.CodecContext.create(_CODECS[codec], "r")
+        if latency == "ZERO":
+            self._decoder.flags |= Flags.low_delay
         self._decoder.thread_count = 1  # with more, FFmpeg does not always say that a frame is damaged
         self._surfaces: list[Surface] = []
         Session.alive += 1
@@ -85,7 +91,12 @@ class Session:
             self._decoder.flush_buffers()
         if any(frame.is_corrupt for frame in frames):
             ctypes.CDLL(None).printf(b"Decode Error occurred\n")
-        self._surfaces = [Surface(frame) for frame in frames]
+        self._ready += [Surface(frame) for frame in frames]
+        held = Session.held if self._latency == "LOW" and packet is not None else 0
+        ready = len(self._ready) - held if len(self._ready) > held else 0
+        self._surfaces, self._ready = self._ready[:ready], self._ready[ready:]
+        for surface in self._surfaces if self._latency == "ZERO" else ():
+            surface.timestamp = 0
         return self._surfaces
 
 
@@ -93,11 +104,13 @@ class _Nvc(ModuleType):
     __version__ = "FFmpeg"
     PacketData = PacketData
     PyNvVCException = PyNvVCExceptionUnsupported = ValueError
+    DisplayDecodeLatencyType = SimpleNamespace(NATIVE="NATIVE", LOW="LOW", ZERO="ZERO")
+    VideoPacketFlag = SimpleNamespace(ENDOFPICTURE=8)
     cudaVideoCodec = SimpleNamespace(**{name: name for name in _CODECS})
 
     @staticmethod
     def CreateDecoder(**options: Any) -> Session:
-        return Session(options["codec"])
+        return Session(options["codec"], options["latency"])
 
 
 class NvdecGpu(HostGpu):
@@ -149,9 +162,29 @@ def _module() -> Any:
     return nvdec
 
 
+@cache
+def _live_module() -> Any:
+    live = imported_anew(
+        "segmentation.gpu.context",
+        "segmentation.gpu.plane_pool",
+        "segmentation.gpu.transfer",
+        "segmentation.stages.decode.nvdec_session",
+        "segmentation.stages.decode.live_nvdec",
+    )
+    live.__dict__["GpuTransfer"] = host_stages().GpuTransfer
+    return live
+
+
 def host_nvdec(info: VideoInfo, sessions: Any = None, **options: Any) -> Any:
     """Returns a `NvdecDecoder` for 4:2:0 in 8 bits, whose planes are in host memory."""
     config = Config(**{"batch_size": 8, **options})
     with _importing:
         nvdec = _module()
     return nvdec.NvdecDecoder(info, "yuv420p", config, NvdecGpu(), sessions=sessions)
+
+
+def host_live_nvdec(info: VideoInfo, **options: Any) -> Any:
+    """Returns a `LiveNvdecDecoder` for 4:2:0 in 8 bits, whose planes are in host memory."""
+    with _importing:
+        live = _live_module()
+    return live.LiveNvdecDecoder(info, "yuv420p", Config(**options), NvdecGpu())

@@ -23,6 +23,7 @@ from segmentation.frames import VideoInfo
 from segmentation.media.bitstream import (
     begins_stream,
     h264_pictures,
+    is_idr,
     may_interlace,
     refreshes_gradually,
 )
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 _MOST_WAITING = 600  # packets of one chunk that wait for its decoder: the reader then waits for the decoder
 _POLL = 0.05  # seconds between looks at whether decoding has been stopped
 _H264_IDR = 5  # nal_unit_type, H.264 table 7-1
-_HEVC_IRAP, _HEVC_IDR, _HEVC_RASL = range(16, 24), range(19, 21), range(8, 10)  # nal_unit_type, H.265 table 7-1
+_HEVC_IRAP, _HEVC_RASL = range(16, 24), range(8, 10)  # nal_unit_type, H.265 table 7-1
 
 BatchT = TypeVar("BatchT")
 
@@ -280,13 +281,7 @@ def begins_anew(codec: str, chunk: Chunk[BatchT]) -> bool:
     and no later frame refers to them. All packets must be there already: else the decoder would wait for the reader
     while it holds frames that other decoders, and so the reader, wait for.
     """
-    return chunk.head is not None and chunk.ended and _is_idr(codec, chunk.head)
-
-
-def _is_idr(codec: str, packet: VideoPacket) -> bool:
-    if codec == "hevc":
-        return any(nal >> 1 & 63 in _HEVC_IDR for nal in _nal_bytes(packet))
-    return codec == "h264" and any(nal & 31 == _H264_IDR for nal in _nal_bytes(packet))
+    return chunk.head is not None and chunk.ended and is_idr(codec, bytes(chunk.head))
 
 
 def is_hidden(codec: str, packet: VideoPacket) -> bool:

@@ -9,10 +9,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import av
+from av.video.frame import VideoFrame
 
 from segmentation.errors import BackendError
-from segmentation.frames import Frame, FrameBatch, VideoInfo
-from segmentation.live_frames import LiveFrame
+from segmentation.frames import Frame, FrameBatch, Planes, VideoInfo
+from segmentation.live_frames import DevicePicture, LiveFrame
 from segmentation.options.config import Config
 from segmentation.options.times import exact
 from segmentation.stages.decode.pyav import PyAVDecoder
@@ -85,13 +86,13 @@ class LiveDecoder(PyAVDecoder):
                 if live.sound is not None:
                     live.sound.begin = begin
                 deadline = self._deadline(begin)
-            frames = tuple(frame for frame in (self._frame(one, begin or 0.0) for one in taken) if frame is not None)
-            if frames:
+            batch = self._made(taken, begin or 0.0)
+            if batch.frames:
                 self._pausing = False
-                repeats.keep(frames[-1].planes, taken[-1].shown)
-                count += len(frames)
-                yield self._batch(FrameBatch(frames=frames, index=0))
-            if not taken or len(frames) < len(taken):
+                repeats.keep(batch.part(len(batch) - 1, len(batch)), taken[-1].shown)
+                count += len(batch)
+                yield self._batch(batch)
+            if not taken or len(batch) < len(taken):
                 self.cut_short = not taken and live.ended and not (live.complete or stop.is_set())
                 return
 
@@ -122,11 +123,11 @@ class LiveDecoder(PyAVDecoder):
         found = self._repeats.next(time.monotonic())
         if found is None:
             return
-        planes, card, shown = found
+        kept, card, shown = found
         pts = self._place(shown, begin)
         if not self._timeline.over(pts):
-            frame = Frame(planes=planes, pts=pts, duration=0)
-            yield self._batch(FrameBatch(frames=(frame,), index=0, repeated=True, card=card))
+            frame = Frame(planes=kept.frames[0].planes, pts=pts, duration=0)
+            yield self._batch(replace(kept, frames=(frame,), repeated=True, card=card))
 
     def _deadline(self, begin: float) -> float | None:
         """Returns when a stretch that begins then is over, on the monotonic clock, though no frame may come."""
@@ -139,6 +140,11 @@ class LiveDecoder(PyAVDecoder):
         self._soonest = pts + round(_STEP / self.info.time_base)
         return pts
 
+    def _made(self, taken: list[LiveFrame], begin: float) -> FrameBatch:
+        """Returns a batch of the frames, without those after the wanted stretch."""
+        frames = (self._frame(one, begin) for one in taken)
+        return FrameBatch(frames=tuple(frame for frame in frames if frame is not None), index=0)
+
     def _frame(self, taken: LiveFrame, begin: float) -> Frame | None:
         """The frame with its pts; `None` after the wanted stretch."""
         base = self.info.time_base
@@ -147,4 +153,9 @@ class LiveDecoder(PyAVDecoder):
             return None
         picture = taken.picture
         length = (picture.duration or 0) * (picture.time_base or base)
-        return Frame(planes=self._planes(picture), pts=pts, duration=round(length / base))
+        return Frame(planes=self._planes_of(picture), pts=pts, duration=round(length / base))
+
+    def _planes_of(self, picture: VideoFrame | DevicePicture) -> Planes:
+        """Returns the planes of a picture on the host."""
+        assert isinstance(picture, VideoFrame), "the pipeline's own decoder makes no others"
+        return self._planes(picture)

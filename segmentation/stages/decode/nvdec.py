@@ -19,7 +19,6 @@ from itertools import takewhile
 from typing import ClassVar, NamedTuple
 
 import PyNvVideoCodec as nvc
-from numpy import int64, uint64
 
 from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, Memory, VideoInfo
 from segmentation.gpu.context import Gpu, torch_dtype
@@ -34,7 +33,6 @@ from segmentation.stages.decode.chunks import (
     chunks,
     exact_keyframe,
     read,
-    size_changes,
     whole,
 )
 from segmentation.stages.decode.nvdec_log import damage_log
@@ -42,8 +40,8 @@ from segmentation.stages.decode.nvdec_session import NvdecSession, Surface, Time
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, Share, StreamFormat
 from segmentation.stages.decode.nvdec_support import nvdec_engines
 from segmentation.stages.decode.pyav import PyAVDecoder
+from segmentation.stages.decode.surface_unpacker import SurfaceUnpacker
 from segmentation.stages.decode.timestamps import Timeline, missing
-from segmentation.stages.frame_kernels import FRAMES
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +92,7 @@ class NvdecDecoder(Decoder):
         batch_bytes = self._layout.frame_bytes(info.width, info.height) * self._batch_size
         most = min(AHEAD, gpu.free_bytes() // 4 // (self._pool.files + 1)) // batch_bytes
         self._queue: ChunkQueue[_DecodedBatch] = ChunkQueue(most, self._batch_size, self._decoders)
-        self._kernels = self._gpu.kernels(FRAMES, self._layout)
+        self._unpack = SurfaceUnpacker(self._gpu, info, self._layout)
         shapes = [(self._batch_size, *shape) for shape in self._layout.shapes(info.width, info.height)]
         self._planes = PlanePool(self._gpu, shapes, torch_dtype(self._layout), reader=gpu)
         self._share = Share(self._pool, self._decoders)
@@ -322,16 +320,6 @@ class NvdecDecoder(Decoder):
         (planes, times), current.filling = current.filling, None
         last = times[-1].pts  # a frame without a time does not tell which frames should have come earlier
         return _DecodedBatch(planes, times, 0 if last is None else current.lost(last), self._gpu.record_event())
-
-    def _unpack(self, surface: Surface, planes: DevicePlanes, row: int) -> None:
-        """Queues the copy of a surface into row `row` of the batch. Raises `InputError` if the size has changed."""
-        width, height = self.info.width, self.info.height
-        rows, pitch = surface.shape[0], surface.strides[0]
-        if (rows, surface.shape[1]) != (height * 3 // 2 if self._layout.shift_y else height * 3, width):
-            raise size_changes(self.info)
-        shift = 0 if self._layout.bits == 8 else 6
-        pointer = uint64(surface.GetPtrToPlane(0))
-        self._kernels("unpack", (-(-width // 4), height, 1), pointer, int64(pitch), *planes, width, height, row, shift)
 
 
 @dataclass(slots=True)

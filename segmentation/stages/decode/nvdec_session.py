@@ -3,7 +3,7 @@
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import PyNvVideoCodec as nvc
 
@@ -18,6 +18,11 @@ from segmentation.stages.decode.nvdec_support import NVDEC_CODECS
 if TYPE_CHECKING:
     from segmentation.stages.decode.chunks import VideoPacket
 
+# How long a session holds frames back. "native": a frame and four surfaces more than the stream needs, so that its
+# engine has pictures queued. "low": those frames alone before which others may be shown, as far as the stream tells.
+# "zero": none, so that frames come as they are decoded, all with the timestamp 0. Each packet must be one whole frame
+# for the last two.
+Latency = Literal["native", "low", "zero"]
 _IN_ORDER = ("vp8", "vp9")  # codecs whose frames are shown as they are decoded
 
 
@@ -42,9 +47,10 @@ class Presentation(NamedTuple):
 class TimesToCome(dict[int, Presentation]):
     """The times of packets that a session got and whose frames are to come, by timestamp, in decoding order."""
 
-    def __init__(self, codec: str) -> None:
+    def __init__(self, codec: str, *, in_order: bool = False) -> None:
+        """`in_order`: frames are shown as they are decoded, whatever timestamps they come out with."""
         super().__init__()
-        self._codec = codec
+        self._codec, self._in_order = codec, in_order or codec in _IN_ORDER
 
     def data(self, packet: VideoPacket) -> nvc.PacketData:
         """Returns a packet for NVDEC, and notes its times for its frame, if that is shown.
@@ -59,13 +65,21 @@ class TimesToCome(dict[int, Presentation]):
         data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, timestamp
         return data
 
+    def lose(self, pts: int | None = None) -> int:
+        """Forgets the times of the frames that should have come before `pts`; of all frames without it.
+
+        Returns how many of them are shown.
+        """
+        due = [key for key, times in self.items() if pts is None or (times.pts is not None and times.pts < pts)]
+        return sum(not self.pop(key).hidden for key in due)
+
     def taken(self, timestamp: int) -> Presentation:
         """Returns the times of the frame that has come out with this timestamp.
 
         In VP8 and VP9 frames come out as their packets went in, but NVDEC also uses up the timestamps of packets whose
         frames it does not show.
         """
-        if self._codec in _IN_ORDER:
+        if self._in_order:
             timestamp = next(iter(self), timestamp)
         return self.pop(timestamp, Presentation(None, 0, False))
 
@@ -73,8 +87,11 @@ class TimesToCome(dict[int, Presentation]):
 class NvdecSession:
     """One of NVDEC's decoders, bound to a CUDA stream. Creating and destroying it spares running graph captures."""
 
-    def __init__(self, stream_format: StreamFormat, gpu: Gpu, *, remedy: str = "use --decode pyav") -> None:
+    def __init__(
+        self, stream_format: StreamFormat, gpu: Gpu, *, remedy: str = "use --decode pyav", latency: Latency = "native"
+    ) -> None:
         """Creates a session that copies its surfaces on the stream of `gpu`. `remedy` ends its errors."""
+        self._whole_frames = latency != "native"
         self.format, self._remedy = stream_format, remedy
         self.path = ""  # of the file that is being decoded, for errors
         self._begun = False  # whether a surface has come: the first packets create the hardware decoder
@@ -84,6 +101,7 @@ class NvdecSession:
                 codec=getattr(nvc.cudaVideoCodec, NVDEC_CODECS[stream_format.codec]),
                 cudastream=gpu.stream.cuda_stream,
                 usedevicememory=True,
+                latency=getattr(nvc.DisplayDecodeLatencyType, latency.upper()),
             )
 
     def decode(self, data: nvc.PacketData) -> list[Surface]:
@@ -93,6 +111,8 @@ class NvdecSession:
         `DeviceError` behind the library's exception.
         """
         assert self._decoder is not None
+        if self._whole_frames and data.bsl:
+            data.decode_flag = nvc.VideoPacketFlag.ENDOFPICTURE
         try:
             with nullcontext() if self._begun else capture_unsafe():
                 surfaces: list[Surface] = self._decoder.Decode(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import pairwise
 
-from segmentation.frames import Planes, VideoInfo
+from segmentation.frames import FrameBatch, Planes, VideoInfo
 from segmentation.media.card import lost_card
 from segmentation.options.keywords import OnLoss
 
@@ -20,17 +20,17 @@ class Repeats:
         self.wanted = on_loss != "gap"
         self._with_card = on_loss == "card"
         self._info, self._pix_fmt = info, pix_fmt
-        self._planes: Planes | None = None
+        self._newest: FrameBatch | None = None
         self._shown: deque[float] = deque(maxlen=_RECENT)  # when the source's newest frames are shown
         self._due: float | None = None  # when the next one is shown, on the monotonic clock; `None`: there is no loss
         self._card: Planes | None = None
 
-    def keep(self, planes: Planes, shown: float) -> None:
-        """Takes the source's newest frame, which ends a loss, with the time at which it is shown."""
+    def keep(self, newest: FrameBatch, shown: float) -> None:
+        """Takes the source's newest frame alone, which ends a loss, with the time at which it is shown."""
         if self._due is not None:
             self._shown.clear()  # the loss was no distance of frames
         self._shown.append(shown)
-        self._planes, self._due, self._card = planes, None, None
+        self._newest, self._due, self._card = newest, None, None
 
     @property
     def step(self) -> float:
@@ -43,12 +43,12 @@ class Repeats:
         """Returns until when the pipeline may wait for a frame of the source."""
         return now + self.step if self._due is None else max(self._due, now + _STEPS[0])
 
-    def next(self, now: float) -> tuple[Planes, Planes | None, float] | None:
-        """Returns picture, card and time of the next frame, if it is to be shown by `now` on the monotonic clock.
+    def next(self, now: float) -> tuple[FrameBatch, Planes | None, float] | None:
+        """Returns frame, card and time of the next frame, if it is to be shown by `now` on the monotonic clock.
 
         Frames for which the pipeline was too slow are left out.
         """
-        if self._planes is None:
+        if self._newest is None:
             return None
         if self._due is None:
             self._due = max(now, self._shown[-1] + self.step)
@@ -58,4 +58,4 @@ class Repeats:
         self._due = shown + self.step
         if self._with_card and self._card is None:
             self._card = lost_card(self._info, self._pix_fmt)
-        return self._planes, self._card, shown
+        return self._newest, self._card, shown

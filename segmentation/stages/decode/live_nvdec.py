@@ -1,0 +1,211 @@
+"""Decodes live sources on NVDEC: the thread that reads a source feeds a session, and the ring holds device memory.
+
+A live session hands out each frame as soon as its packet is there, unless a later one is shown before it. Its surface
+is copied at once into planes of a pool, which go through the stages without another copy, a frame a batch.
+"""
+
+from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+import PyNvVideoCodec as nvc
+from av.video.frame import VideoFrame
+
+from segmentation.errors import BackendError, InputError, LacksEngine
+from segmentation.frames import FORMATS, ON_GPU, FrameBatch, Memory, PixelFormat, Planes, VideoInfo
+from segmentation.gpu.context import Gpu, torch_dtype
+from segmentation.gpu.errors import gpu_errors
+from segmentation.gpu.plane_pool import PlanePool
+from segmentation.gpu.transfer import GpuTransfer
+from segmentation.live_frames import DevicePicture, LiveFrame
+from segmentation.media.bitstream import is_idr
+from segmentation.media.packet_decoder import DecodedPictures, PacketDecoder
+from segmentation.options.config import Config
+from segmentation.stages.decode.live import LiveDecoder
+from segmentation.stages.decode.nvdec_log import damage_log
+from segmentation.stages.decode.nvdec_session import Latency, NvdecSession, Surface, TimesToCome
+from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, StreamFormat
+from segmentation.stages.decode.nvdec_support import check_exactness, nvdec_engines
+from segmentation.stages.decode.surface_unpacker import SurfaceUnpacker
+
+if TYPE_CHECKING:
+    from segmentation.stages.decode.chunks import VideoPacket
+
+_CODECS = ("h264", "hevc")  # in which a packet is a frame, and an IDR picture tells where to change over
+
+
+class LiveNvdecDecoder(LiveDecoder):
+    """See `segmentation.stages.decode`. The planes of a batch are (1, h, w), as batches have a frame each.
+
+    The CPU decodes up to an IDR picture, and after errors, see `media.live_decoding`. Its frames are uploaded.
+    """
+
+    memory: ClassVar[Memory] = "cuda"
+
+    def __init__(
+        self, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu, *, sessions: NvdecSessionPool | None = None
+    ) -> None:
+        super().__init__(info, pix_fmt, config, gpu, sessions=sessions)
+        assert info.live is not None
+        layout = FORMATS[pix_fmt]
+        self._batch_size = 1  # more would need a copy of each frame
+        self._stages = gpu
+        self._upload = GpuTransfer(gpu, info, layout, self._batch_size)
+        decoding = gpu.with_own_stream() if sessions is None else sessions.gpu(gpu)
+        self._decoder = NvdecPackets(info, layout, config, stages=gpu, decoding=decoding)
+        info.live.packet_decoder = self._decoder
+
+    @staticmethod
+    def describe(config: Config, info: VideoInfo | None = None) -> str:
+        LiveDecoder.describe(config, info)
+        if info is not None and info.codec not in _CODECS:
+            raise LacksEngine(f"NVDEC decodes live sources in H.264 and HEVC alone, and {info.path} is {info.codec}")
+        nvdec_engines(config, info)
+        return f"NVDEC, PyNvVideoCodec {nvc.__version__}, in a thread that always reads the source"
+
+    def close(self) -> None:
+        """Ends the session, whose memory is free then, though the source may keep its thread for a while."""
+        assert self.info.live is not None
+        self.info.live.packet_decoder = None
+        self._decoder.close()
+
+    def _made(self, taken: list[LiveFrame], begin: float) -> FrameBatch:
+        batch = super()._made(taken, begin)
+        if not batch.frames:
+            return batch
+        self._stages.enter()
+        picture = taken[0].picture
+        if isinstance(picture, DevicePicture):
+            self._stages.wait_event(picture.ready)
+            return replace(batch, planes=picture.planes)
+        return self._upload.frames(batch, "cuda")
+
+    def _planes_of(self, picture: VideoFrame | DevicePicture) -> Planes:
+        planes: Planes = ON_GPU if isinstance(picture, DevicePicture) else super()._planes_of(picture)
+        return planes
+
+
+class NvdecPackets(PacketDecoder):
+    """Decodes the packets of a live source with one session for each connection.
+
+    Many cameras don't state that their frames come in the order in which they are shown, and NVDEC would hold some
+    back. Where it does so, and no frame was shown before an earlier one, a session that holds back none goes on at the
+    next IDR picture. `InputError` is raised where frames come in another order after all.
+    """
+
+    def __init__(self, info: VideoInfo, layout: PixelFormat, config: Config, *, stages: Gpu, decoding: Gpu) -> None:
+        """`decoding` has the stream of all sessions, `stages` the stream on which the planes are read."""
+        self.info = info
+        self._config, self._gpu = config, decoding
+        self._format = StreamFormat(decoding.index, info.codec, info.width, info.height, info.pix_fmt, None)
+        self._unpack = SurfaceUnpacker(decoding, info, layout)
+        shapes = [(1, *shape) for shape in layout.shapes(info.width, info.height)]
+        self._pool = PlanePool(decoding, shapes, torch_dtype(layout), reader=stages)
+        self._lock = threading.Lock()  # held where the session is used
+        self._closed = False
+        self._session: NvdecSession | None = None
+        self._in_order = False  # whether the session hands frames out as they are decoded
+        self._times = TimesToCome(info.codec)
+        self._newest: int | None = None  # pts of the connection's packets
+        self._reorders = False  # whether a packet's pts was below that of one before
+        self._time_base = info.time_base  # seconds, of the connection's packets
+        damage_log()  # takes the library's lines about damage off the standard output
+
+    def begin(self, info: VideoInfo) -> None:
+        picture, ours = ((one.codec, one.width, one.height, one.pix_fmt) for one in (info, self.info))
+        if picture != ours:
+            raise BackendError("it has become {} of {}x{} in {}".format(*picture))
+        check_exactness(self._config, info)
+        with self._lock:
+            if self._closed:
+                return
+            self._gpu.enter()
+            self._time_base, self._newest, self._reorders = info.time_base, None, False
+            with gpu_errors():
+                self._make_session()
+
+    def decode(self, packet: VideoPacket | None) -> DecodedPictures:
+        with self._lock, gpu_errors():
+            if self._session is None:
+                return DecodedPictures([], 0)
+            if packet is None:
+                return self._decoded(nvc.PacketData())
+            left = DecodedPictures([], 0)
+            if self._holds_back and is_idr(self.info.codec, bytes(packet)):
+                left = self._decoded(nvc.PacketData())
+                self._in_order = True
+                self._make_session()
+            data = self._times.data(packet)
+            self._watch_order(packet)
+            pictures, lost = self._decoded(data)
+            return DecodedPictures(left.pictures + pictures, left.lost + lost)
+
+    def end(self) -> int:
+        with self._lock:
+            return self._end()
+
+    def close(self) -> None:
+        """Ends the session. Packets that come later are not decoded."""
+        with self._lock:
+            self._closed = True
+            self._end()
+
+    def _make_session(self) -> None:
+        """Begins a session in the place of the one before, if there is one."""
+        self._end()
+        latency: Latency = "zero" if self._in_order else "low"
+        self._session = NvdecSession(self._format, self._gpu, remedy="the CPU goes on", latency=latency)
+        self._session.path = self.info.path
+        self._times = TimesToCome(self.info.codec, in_order=self._in_order)
+
+    @property
+    def _holds_back(self) -> bool:
+        """Returns whether the session holds frames back though none was shown before an earlier one."""
+        return bool(self._times) and not (self._reorders or self._in_order)
+
+    def _watch_order(self, packet: VideoPacket) -> None:
+        """Raises `InputError` where frames don't come in order from a session that would hand them out so."""
+        newest, pts = self._newest, packet.pts
+        if pts is None:
+            return
+        self._newest = pts if newest is None or packet.is_keyframe else max(newest, pts)
+        if newest is not None and pts < newest and not packet.is_keyframe:
+            self._reorders = True
+            if self._in_order:
+                self._in_order = False
+                raise InputError("its frames are no longer in the order in which they are shown")
+
+    def _decoded(self, data: nvc.PacketData) -> DecodedPictures:
+        """Returns the pictures that are ready after one more packet; all that are left, after an empty one."""
+        assert self._session is not None
+        pictures, lost = [], 0
+        for surface in self._session.decode(data):
+            pts, duration, hidden = self._times.taken(surface.timestamp)
+            lost += 0 if pts is None else self._times.lose(pts)
+            if not hidden:
+                pictures.append(self._copied(surface, pts, duration))
+        lost += self._times.lose() if self._in_order or not data.bsl else 0
+        return DecodedPictures(pictures, lost)
+
+    def _end(self) -> int:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+        return self._times.lose()
+
+    def _copied(self, surface: Surface, pts: int | None, duration: int) -> DevicePicture:
+        """Queues the copy of a surface, which the session overwrites at its next packet."""
+        planes = self._pool.take()
+        self._unpack(surface, planes, 0)
+        ready = self._gpu.record_event()
+        return DevicePicture(
+            planes=planes,
+            ready=ready,
+            width=self.info.width,
+            height=self.info.height,
+            pts=pts,
+            duration=duration,
+            time_base=self._time_base,
+        )

@@ -1,0 +1,260 @@
+"""Live sources on NVDEC: each frame once, in order, at once, as the CPU decodes it; through losses, damage and changes.
+
+On the side "host" FFmpeg stands in NVDEC's place, behind the same threads, kernels and pools.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import barcode
+import numpy as np
+import pytest
+from h264_order import unstated
+from numbered import all_frames, damage, numbered
+from numpy.typing import NDArray
+from rtsp_server import RtspServer
+from stages import GPU_SIDES, gpu
+from videos import planes as planes_of
+
+from segmentation.access import Access
+from segmentation.frames import FORMATS, FrameBatch
+from segmentation.live_frames import DevicePicture, LiveFrame, LiveFrames
+from segmentation.media.live import probe_any
+from segmentation.options.config import Config
+from segmentation.stages.frame_kernels import FRAMES
+
+ACCESS: dict[str, Any] = {"stall": 0.6, "reconnect": (0.1, 0.2), "max_delay": 60.0}
+
+pytestmark = pytest.mark.parametrize("side", GPU_SIDES)
+
+
+@dataclass
+class Seen:
+    """Frames that a decoder has handed out."""
+
+    live: LiveFrames
+    decoder: Any
+    frames: list[list[NDArray[Any]]] = field(default_factory=list)  # Y, U and V of each
+    pts: list[int] = field(default_factory=list)
+    ages: list[float] = field(default_factory=list)  # seconds since each was drawn
+    on_device: list[bool] = field(default_factory=list)  # whether each was decoded there
+
+    @property
+    def numbers(self) -> list[int]:
+        return [barcode.read(frame[0])[0] for frame in self.frames]
+
+    def until(self, reached: Callable[[], bool]) -> None:
+        """Takes frames until that is so, or the source has ended."""
+        deadline = time.monotonic() + 60
+        for batch in self.decoder:
+            assert time.monotonic() < deadline, self.numbers
+            self._add(batch)
+            self.live.written(len(batch))
+            if reached():
+                return
+
+    def _add(self, batch: FrameBatch) -> None:
+        import torch
+
+        if not batch.frames:
+            return
+        assert len(batch) == 1 and all(len(plane) == 1 for plane in batch.planes)
+        if batch.planes[0].is_cuda:
+            with torch.cuda.stream(gpu().stream):
+                frame = [plane[0].cpu().numpy() for plane in batch.planes]
+        else:
+            frame = [plane[0].numpy().copy() for plane in batch.planes]
+        self.frames.append(frame)
+        self.pts.append(batch.frames[0].pts)
+        self.ages.append(time.monotonic() - barcode.read(frame[0])[1])
+
+
+@cache
+def compile_kernels(side: str) -> None:
+    """Compiles the kernels: a source would be over, or late, by then."""
+    if side == "cuda":
+        gpu().kernels(FRAMES, FORMATS["yuv420p"])
+        return
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("cuda.core", reason="cuda-core is not installed")
+    from host_nvdec import NvdecGpu
+
+    NvdecGpu().kernels(FRAMES, FORMATS["yuv420p"])
+
+
+@contextmanager
+def decoding(side: str, address: str, **options: Any) -> Iterator[Seen]:
+    compile_kernels(side)
+    info = probe_any(address, Access(**ACCESS))
+    live = info.live
+    assert live is not None
+    decoder = _decoder(side, info, options)
+    seen = Seen(live, decoder)
+    put = live.put
+
+    def note(frame: LiveFrame) -> None:
+        seen.on_device.append(isinstance(frame.picture, DevicePicture))
+        put(frame)
+
+    live.put = note  # type: ignore[method-assign]
+    try:
+        yield seen
+    finally:
+        decoder.close()
+        live.close()
+        counts = live.counts()
+        assert counts.received == counts.shown + counts.waiting + sum(counts.dropped.values())
+
+
+def _decoder(side: str, info: Any, options: dict[str, Any]) -> Any:
+    if side == "cuda":
+        from segmentation.stages.decode.live_nvdec import LiveNvdecDecoder
+
+        return LiveNvdecDecoder(info, "yuv420p", Config(batch_size=16, **options), gpu())
+    from host_nvdec import host_live_nvdec
+
+    return host_live_nvdec(info, batch_size=16, **options)
+
+
+@pytest.fixture
+def camera() -> Iterator[RtspServer]:
+    with RtspServer() as server:
+        yield server
+
+
+H264 = {"x264-params": "keyint=20:scenecut=0:bframes=0"}
+H264_B = {"x264-params": "keyint=20:scenecut=0:bframes=3"}
+HEVC = {"x265-params": "keyint=20:scenecut=0:bframes=0:open-gop=0:log-level=none"}
+HEVC_B = {"x265-params": "keyint=20:scenecut=0:bframes=3:open-gop=0:log-level=none"}
+
+
+@pytest.mark.parametrize(
+    ("codec", "options", "suffix"),
+    [
+        ("libx264", H264, "mp4"),
+        ("libx264", H264_B, "mp4"),
+        ("libx264", H264_B, "ts"),
+        ("libx265", HEVC, "mp4"),
+        ("libx265", HEVC_B, "ts"),
+    ],
+)
+def test_frames_are_those_of_the_cpu(
+    side: str, codec: str, options: dict[str, str], suffix: str, tmp_path: Path
+) -> None:
+    path = numbered(tmp_path / f"clip.{suffix}", 70, codec, options, size=(320, 192))
+    expected = [list(planes_of(frame)) for frame in all_frames(path)]
+    with decoding(side, f"file://{path}") as seen:
+        seen.until(lambda: False)
+        assert seen.numbers == list(range(70)) and not seen.live.dropped
+        assert sum(seen.on_device) >= 40
+        for found, wanted in zip(seen.frames, expected, strict=True):
+            assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
+        assert np.diff(seen.pts) == pytest.approx(3000, abs=95)  # ticks of a 90,000th
+
+
+def test_no_frame_is_held_back(side: str, camera: RtspServer) -> None:
+    with decoding(side, camera.url()) as seen:
+        seen.until(lambda: sum(seen.on_device) > 60)
+        found = seen.numbers
+        assert found == [number for number in camera.sent if found[0] <= number <= found[-1]]
+        assert seen.live.dropped.keys() <= {"end"} and not seen.live.damaged
+        late = sorted(seen.ages[-40:])
+        assert late[20] < 3 / camera.fps  # FFmpeg hands a packet out when the next one begins
+
+
+def test_frames_are_not_held_back_where_a_camera_does_not_state_their_order(
+    side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if side == "host":
+        from host_nvdec import Session
+
+        monkeypatch.setattr(Session, "held", 2)
+    path = unstated(tmp_path / "unstated.ts", 120, (320, 192))
+    with decoding(side, f"file://{path}") as seen:
+        held = []
+        decode = seen.decoder._decoder.decode
+
+        def note(packet: Any) -> Any:
+            decoded = decode(packet)
+            held.append(len(seen.decoder._decoder._times))
+            return decoded
+
+        seen.decoder._decoder.decode = note
+        seen.until(lambda: False)
+        assert seen.numbers == list(range(120)) and not seen.live.dropped
+        assert sum(seen.on_device) >= 60 and set(held[-40:]) == {0}
+        print("frames held back at first:", max(held))
+
+
+def test_it_goes_on_after_losses_also_in_another_size(side: str, camera: RtspServer) -> None:
+    with decoding(side, camera.url()) as seen:
+        seen.until(lambda: sum(seen.on_device) > 20)
+        camera.hang_up()
+        seen.until(lambda: seen.live.reconnects == 1 and all(seen.on_device[-10:]))
+        assert seen.on_device == sorted(seen.on_device)  # the new connection begins on the GPU
+        camera.size = (640, 480)
+        camera.hang_up()
+        seen.until(lambda: not any(seen.on_device[-20:]))
+        camera.size = (320, 240)
+        camera.hang_up()
+        seen.until(lambda: all(seen.on_device[-10:]))
+        assert seen.numbers == sorted(set(seen.numbers)) and {frame[0].shape for frame in seen.frames} == {(240, 320)}
+
+
+def test_damage_ends_nothing(side: str, tmp_path: Path) -> None:
+    path = numbered(tmp_path / "damaged.mp4", 90, options=H264, size=(320, 192))
+    damage(path, 50)
+    with decoding(side, f"file://{path}") as seen:
+        seen.until(lambda: False)
+        assert seen.live.received == 90 and seen.numbers[-20:] == list(range(70, 90))
+        assert len(seen.frames) + seen.live.dropped["undecodable"] == 90
+
+
+def test_a_loss_shows_the_last_picture(side: str, camera: RtspServer) -> None:
+    with decoding(side, camera.url(), on_loss="freeze") as seen:
+        seen.until(lambda: sum(seen.on_device) > 20)
+        camera.refuse()
+        camera.hang_up()
+        repeated = [batch for batch, _ in zip((b for b in seen.decoder if b.repeated), range(3), strict=False)]
+        assert all(np.array_equal(b.planes[0].cpu(), repeated[0].planes[0].cpu()) for b in repeated)
+        assert len({batch.frames[0].pts for batch in repeated}) == 3
+
+
+def test_closing_ends_the_session_though_the_source_is_silent(side: str, camera: RtspServer) -> None:
+    with decoding(side, camera.url()) as seen:
+        seen.until(lambda: sum(seen.on_device) > 5)
+        camera.silent.set()
+        begin = time.monotonic()
+        seen.decoder.close()
+        assert time.monotonic() - begin < 0.5 and seen.decoder._decoder._session is None
+        assert seen.live.packet_decoder is None
+    if side == "host":
+        from host_nvdec import Session
+
+        assert Session.alive == 0
+
+
+def test_many_sources_at_once(side: str, camera: RtspServer) -> None:
+    """Sessions of several threads share a stream of the GPU."""
+    found: list[Seen] = []
+
+    def run() -> None:
+        with decoding(side, camera.url()) as seen:
+            seen.until(lambda: sum(seen.on_device) > 60)
+            found.append(seen)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    for seen in found:
+        assert seen.numbers == sorted(set(seen.numbers)) and not seen.live.damaged
+        assert seen.live.dropped.keys() <= {"end"}

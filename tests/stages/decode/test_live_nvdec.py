@@ -171,6 +171,7 @@ def test_no_frame_is_held_back(side: str, camera: RtspServer) -> None:
 def test_frames_are_not_held_back_where_a_camera_does_not_state_their_order(
     side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    compile_kernels(side)
     if side == "host":
         from host_nvdec import Session
 

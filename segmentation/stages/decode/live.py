@@ -50,8 +50,8 @@ class LiveDecoder(PyAVDecoder):
     ) -> None:
         super().__init__(info, pix_fmt, config, gpu, sessions=sessions)
         gap = _HELD if config.interval == "auto" else max(config.interval, config.max_interval)
-        # Smoothing holds a batch as a whole, and frames also wait for the next one that is inferred. With fewer, a batch
-        # that is late by then would wait for frames which nobody hands out.
+        # Smoothing holds a batch as a whole, and frames also wait for the next one that is inferred. If fewer could be
+        # under way, a batch that is late by then would wait for frames that are not handed out.
         self._held = max(_HELD, self._batch_size + _LATER) + 2 * gap
         self._repeats = Repeats(config.on_loss, info, pix_fmt)
         self._index = self._number = 0  # of the next frame and batch

@@ -14,7 +14,18 @@ from segmentation.stages.inference.network_kernels import DEPTHWISE, FORMS
 from segmentation.stages.masks.mask_kernels import MASKS, PROPAGATION
 
 NAMES = {
-    FRAMES: ("unpack", "preprocess", "reduce", "divide", "pixelate", "composite", "replace", "cut_out", "to_rgb"),
+    FRAMES: (
+        "unpack",
+        "preprocess",
+        "reduce",
+        "divide",
+        "pixelate",
+        "composite",
+        "replace",
+        "cut_out",
+        "to_rgb",
+        "to_surfaces",
+    ),
     MASKS: (
         *("keep", "change", "weigh", "average"),
         *("guide", "shrink", "fit", "gather", "draw"),

@@ -12,6 +12,7 @@ FRAMES = KernelSource(
         "stages/postprocess/background.cu",
         "stages/postprocess/composite.cu",
         "stages/encode/to_rgb.cu",
+        "stages/encode/surfaces.cu",
     ),
     constants=(("ROWS", COMPOSITE_ROWS), ("GRAY", GRAY)),
 )

@@ -25,6 +25,7 @@ NAMES = {
         "replace",
         "cut_out",
         "to_rgb",
+        "to_surfaces",
     ),
     MASKS: (
         *("keep", "change", "weigh", "average"),

@@ -4,10 +4,8 @@ import ctypes
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import av
@@ -85,9 +83,11 @@ def encoder(jobs: Sequence[Any], reused: int) -> Any:
     Surfaces are in the host's memory, and FFmpeg gets them as CUDA's. After `reused` more batches, if it is not 0, a
     batch's surfaces are overwritten, whether or not their packets are out.
     """
+    import host_kernels
     import torch
 
     import segmentation.stages.encode.nvenc as nvenc
+    from segmentation.stages.encode.nvenc_surfaces import SurfaceLayout
 
     class HostCuda(torch.Tensor):
         """A tensor on the host that says it is on a GPU."""
@@ -102,20 +102,21 @@ def encoder(jobs: Sequence[Any], reused: int) -> Any:
         def __dlpack_device__(self) -> tuple[int, int]:
             return _CUDA, 0
 
-    make, made = nvenc.surfaces, []
+    empty, fill, filled = SurfaceLayout.empty, SurfaceLayout.fill, []
 
-    def surfaces(*arguments: Any) -> Any:
+    def host_empty(self: SurfaceLayout, count: int) -> Any:
+        return empty(self, count).as_subclass(HostCuda)
+
+    def watched_fill(self: SurfaceLayout, surfaces: Any, batch: FrameBatch) -> None:
+        fill(self, surfaces, batch)
         if reused:
-            made.append(make(*arguments))
-            for old in made[-1 - reused : -reused]:
+            filled.append(surfaces)
+            for old in filled[-1 - reused : -reused]:
                 old.fill_(7)
-            return made[-1].as_subclass(HostCuda)
-        return make(*arguments).as_subclass(HostCuda)
 
-    nvenc.surfaces = surfaces
-    torch.cuda.stream = lambda stream: nullcontext()
-    event = SimpleNamespace(synchronize=lambda: None)
-    gpu = SimpleNamespace(stream=SimpleNamespace(record_event=lambda: event), device="cpu", index=0)
+    SurfaceLayout.empty, SurfaceLayout.fill = host_empty, watched_fill  # type: ignore[method-assign]
+    gpu: Any = host_kernels.HostGpu()
+    gpu.index = 0
     enter_context(0)
     for path, pix_fmt, size, options, pts in jobs:
         config = Config(**options)

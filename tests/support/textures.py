@@ -26,21 +26,23 @@ def texture(i: int, info: VideoInfo, pix_fmt: str) -> list[NDArray[Any]]:
     return planes
 
 
-def batches(info: VideoInfo, pix_fmt: str, pts: Sequence[int], device: Any, size: int = 4) -> Iterator[FrameBatch]:
-    """Yields batches as GPU stages make them: tensors that may be longer than the batch."""
+def batches(info: VideoInfo, pix_fmt: str, pts: Sequence[int], device: Any, *, first: int = 4) -> Iterator[FrameBatch]:
+    """Yields batches as GPU stages make them: tensors that may be longer than the batch. The `first` may be shorter."""
     import torch
 
-    for i in range(0, len(pts), size):
+    size = 4
+    for i in (0, *range(first, len(pts), size)):
         part = [texture(k, info, pix_fmt) for k in range(i, i + size)]
         planes = tuple(torch.from_numpy(np.stack(p)).to(device) for p in zip(*part, strict=True))
-        frames = tuple(Frame(planes=(), pts=n, duration=2) for n in pts[i : i + size])  # type: ignore[arg-type]
+        shown = pts[i : i + size] if i else pts[:first]
+        frames = tuple(Frame(planes=(), pts=n, duration=2) for n in shown)  # type: ignore[arg-type]
         yield FrameBatch(frames=frames, index=i, planes=planes)
 
 
 def write(nvenc: Any, path: Path, info: VideoInfo, pix_fmt: str, pts: Sequence[int], gpu: Any, config: Config) -> None:
     with Muxer(path, info, config) as muxer:
         encoder = nvenc.NvencEncoder(muxer, info, pix_fmt, config, gpu)
-        for batch in batches(info, pix_fmt, pts, gpu.device):
+        for batch in batches(info, pix_fmt, pts, gpu.device, first=2):
             muxer.write(encoder.encode(batch))
             for plane in batch.planes:  # the pipeline reuses its buffers
                 plane.zero_()

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -11,16 +10,17 @@ import av
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from textures import assert_shows_texture, texture, write
+from textures import assert_shows_texture, batches, texture, write
 from videos import video_info
 
 from segmentation import BackendError, Config
-from segmentation.frames import Frame, VideoInfo
+from segmentation.frames import VideoInfo
 from segmentation.gpu.discovery import GpuInfo
 from segmentation.media.muxer import Muxer
 from segmentation.stages.encode import nvenc_support
 
 CODECS = ("h264", "hevc", "av1")
+MODULES = ("segmentation.stages.encode.nvenc", "segmentation.stages.encode.nvenc_surfaces")
 
 
 @pytest.fixture
@@ -30,11 +30,23 @@ def nvenc(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         import torch  # noqa: F401
     except ImportError:
         monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
-    monkeypatch.delitem(sys.modules, "segmentation.stages.encode.nvenc", raising=False)
+    for name in MODULES:
+        monkeypatch.delitem(sys.modules, name, raising=False)
     import segmentation.stages.encode.nvenc as module
 
     yield module
-    sys.modules.pop("segmentation.stages.encode.nvenc", None)
+    for name in MODULES:  # they may refer to the stub
+        sys.modules.pop(name, None)
+
+
+def host_gpu() -> Any:
+    """Returns a `Gpu` whose memory is the host's, or skips the test."""
+    pytest.importorskip("torch", minversion="2")  # the stub has no version
+    import host_kernels
+
+    gpu: Any = host_kernels.HostGpu()
+    gpu.index = 0
+    return gpu
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -180,19 +192,21 @@ def assert_holds(frame: av.VideoFrame, planes: Sequence[NDArray[Any]]) -> None:
 @pytest.mark.parametrize("size", [(96, 64), (97, 65), (300, 130)])
 def test_surfaces_are_what_nvenc_reads(pix_fmt: str, size: tuple[int, int], nvenc: Any) -> None:
     """Chroma lies where NVENC expects it after luma, and FFmpeg reads the same picture from the same memory."""
-    torch = pytest.importorskip("torch", minversion="2")  # the stub has no version
+    gpu = host_gpu()
     info = video_info(size)
-    planes = texture(3, info, pix_fmt)
-    height, width = -(-size[1] // 2) * 2, -(-size[0] // 2) * 2
-    made = nvenc.surfaces(*(torch.from_numpy(p)[None] for p in planes), width, height)
-    assert made.shape[:2] == (1, height * 3 // 2) and made.is_contiguous()
+    (batch,) = batches(info, pix_fmt, [0, 1, 2], "cpu")
+    layout = nvenc.SurfaceLayout(info, pix_fmt, gpu)
+    made = layout.empty(4)
+    layout.fill(made, batch)
+    height = -(-size[1] // 2) * 2
+    assert made.shape[:2] == (4, height * 3 // 2) and made.is_contiguous()
     assert made.stride(1) * made.element_size() % 4 == 0
-    name = "nv12" if pix_fmt == "yuv420p" else "p010le"
-    frame = av.VideoFrame.from_dlpack((made[0, :height, :width], made[0, height:, :width]), name, stream=-1)
-    pitch = frame.planes[0].line_size
-    assert frame.planes[1].buffer_ptr - frame.planes[0].buffer_ptr == pitch * height
-    assert frame.planes[1].line_size == pitch
-    assert_holds(frame, planes)
+    for i in range(3):
+        frame = layout.wrap(made[i], None)
+        pitch = frame.planes[0].line_size
+        assert frame.planes[1].buffer_ptr - frame.planes[0].buffer_ptr == pitch * height
+        assert frame.planes[1].line_size == pitch
+        assert_holds(frame, texture(i, info, pix_fmt))
 
 
 @pytest.mark.parametrize("size", [(96, 64), (97, 65)])
@@ -200,7 +214,7 @@ def test_the_whole_way_with_another_encoder(
     size: tuple[int, int], nvenc: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """libx264 takes the place of h264_nvenc and gets the same surfaces, on the CPU."""
-    torch = pytest.importorskip("torch", minversion="2")  # the stub has no version
+    gpu = host_gpu()
     add, taken = Muxer.add_video, []
 
     def stand_in(self: Muxer, library: str, info: VideoInfo, options: dict[str, str]) -> Any:
@@ -210,47 +224,43 @@ def test_the_whole_way_with_another_encoder(
     monkeypatch.setattr(Muxer, "add_video", stand_in)
     monkeypatch.setattr(nvenc, "extras", lambda library, index: {"bf": "3"})
     monkeypatch.setattr(nvenc, "_MEMORY", "nv12")
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
-    event = SimpleNamespace(synchronize=lambda: None)
-    gpu = SimpleNamespace(stream=SimpleNamespace(record_event=lambda: event), device="cpu", index=0)
-    info, pts = video_info(size), [0, 1, 4, 5, 6, 30, 31, 33, 34, 35]
+    info, pts = video_info(size), [0, 1, 4, 5, 6, 30, 31, 33, 34, *range(35, 135)]
+    empty, made = nvenc.SurfaceLayout.empty, []
+    monkeypatch.setattr(nvenc.SurfaceLayout, "empty", lambda *arguments: made.append(empty(*arguments)) or made[-1])
     write(nvenc, tmp_path / "out.mp4", info, "yuv420p", pts, gpu, Config())
     assert_shows_texture(tmp_path / "out.mp4", info, "yuv420p", pts, 0)
     assert taken[0][0] == "h264_nvenc" and taken[0][1]["cq"] == "26"
+    assert 4 * len(made) < 0.6 * len(pts)  # surfaces are used again: libx264 holds about 45 frames
 
 
 def real_gpu() -> Any:
-    import torch
+    from segmentation.gpu.context import Gpu
 
-    device = torch.device("cuda", 0)
-    return SimpleNamespace(stream=torch.cuda.Stream(device), device=device, index=0)
+    return Gpu()
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv420p10le"])
 @pytest.mark.parametrize("size", [(192, 128), (193, 129)])
-def test_cuda_memory_reaches_ffmpeg(pix_fmt: str, size: tuple[int, int], tmp_path: Path) -> None:
+def test_cuda_memory_reaches_ffmpeg(pix_fmt: str, size: tuple[int, int]) -> None:
     """Frames lie in PyTorch's memory and context, which stay valid after FFmpeg's use. Any NVIDIA GPU will do."""
     import torch
 
     import segmentation.stages.encode.nvenc as nvenc
 
     gpu, info = real_gpu(), video_info(size)
-    encoder = nvenc.NvencEncoder.__new__(nvenc.NvencEncoder)
-    encoder._gpu, encoder._info, encoder._format = gpu, info, "nv12" if pix_fmt == "yuv420p" else "p010le"
-    encoder._width, encoder._height = -(-size[0] // 2) * 2, -(-size[1] // 2) * 2
-    encoder._cuda = nvenc.CudaContext(0, primary_ctx=False, current_ctx=True)
-    encoder._keyframes = nvenc.LiveKeyframes(info)
-    planes = texture(5, info, pix_fmt)
-    on_gpu = [torch.from_numpy(p)[None].to(gpu.device) for p in planes]
+    (batch,) = batches(info, pix_fmt, [0, 1, 2], gpu.device)
     torch.cuda.synchronize()
-    with torch.cuda.stream(gpu.stream):
-        made = nvenc.surfaces(*on_gpu, encoder._width, encoder._height)
-        gpu.stream.record_event().synchronize()
-        picture = encoder._picture(made[0], Frame(planes=(), pts=7, duration=2))  # type: ignore[arg-type]
-    assert picture.format.name == "cuda" and (picture.pts, picture.duration) == (7, 2)
-    assert_holds(picture.reformat(format=encoder._format), planes)
-    del picture, encoder, made
+    layout = nvenc.SurfaceLayout(info, pix_fmt, gpu)
+    made = layout.empty(3)
+    layout.fill(made, batch)
+    gpu.stream.synchronize()
+    context = nvenc.CudaContext(0, primary_ctx=False, current_ctx=True)
+    for i in range(3):
+        frame = layout.wrap(made[i], context)
+        assert frame.format.name == "cuda"
+        assert_holds(frame.reformat(format=layout.format), texture(i, info, pix_fmt))
+    del frame, context, made
     assert int(torch.ones(1000, device=gpu.device).sum()) == 1000
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT, SAMPLE, SHARED
+from rtsp_server import RtspServer
 from videos import repeated
 
 import segmentation  # noqa: F401 - before any test imports onnxruntime: switches its telemetry off
@@ -53,6 +54,13 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def long_people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As `people`, with 1200 frames: a signal after its first frame is written comes before its last is read."""
     return repeated(SAMPLE, tmp_path_factory.mktemp("long") / "people.mp4", 8)
+
+
+@pytest.fixture
+def camera() -> Iterator[RtspServer]:
+    """A camera that sends for as long as the test runs."""
+    with RtspServer() as server:
+        yield server
 
 
 @pytest.fixture

@@ -68,12 +68,6 @@ def reading(address: str, **options: Any) -> Iterator[Source]:
         assert counts.received == counts.shown + counts.waiting + sum(counts.dropped.values())
 
 
-@pytest.fixture
-def camera() -> Iterator[RtspServer]:
-    with RtspServer() as server:
-        yield server
-
-
 def test_the_change_is_at_a_keyframe_and_all_frames_come_once(camera: RtspServer) -> None:
     with reading(camera.url()) as source:
         source.read(lambda: len(source.numbers) > 5)

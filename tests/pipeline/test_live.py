@@ -55,12 +55,6 @@ def segmenter() -> Iterator[Segmenter]:
         yield made
 
 
-@pytest.fixture
-def camera() -> Iterator[RtspServer]:
-    with RtspServer() as server:
-        yield server
-
-
 def codes(path: Path) -> list[tuple[int, float, float]]:
     """Of each frame of an output its number, when it was drawn, and when it is shown, in seconds."""
     with av.open(str(path)) as file:

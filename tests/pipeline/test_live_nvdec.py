@@ -30,12 +30,6 @@ def segmenter() -> Iterator[Segmenter]:
         yield made
 
 
-@pytest.fixture
-def camera() -> Iterator[RtspServer]:
-    with RtspServer() as server:
-        yield server
-
-
 def accounted(report: Report) -> bool:
     return report.received == report.frames + sum(report.dropped.values())
 

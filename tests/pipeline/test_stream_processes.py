@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +28,6 @@ OPTIONS: dict[str, Any] = {
     "stall": 0.6,
     "max_delay": 10.0,
 }
-
-
-@pytest.fixture
-def camera() -> Iterator[RtspServer]:
-    with RtspServer() as server:
-        yield server
 
 
 def children(of: int | str = "self") -> set[int]:

@@ -5,7 +5,6 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,6 @@ def keep(batch: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 OPTIONS: dict[str, Any] = {"model": keep, "device": "cpu", "input_size": (64, 64), "smooth": 0.0, "stall": 0.6}
-
-
-@pytest.fixture
-def camera() -> Iterator[RtspServer]:
-    with RtspServer() as server:
-        yield server
 
 
 def accounted(report: Report) -> bool:

@@ -122,12 +122,6 @@ def _decoder(side: str, info: Any, options: dict[str, Any]) -> Any:
     return host_live_nvdec(info, batch_size=16, **options)
 
 
-@pytest.fixture
-def camera() -> Iterator[RtspServer]:
-    with RtspServer() as server:
-        yield server
-
-
 H264 = {"x264-params": "keyint=20:scenecut=0:bframes=0"}
 H264_B = {"x264-params": "keyint=20:scenecut=0:bframes=3"}
 HEVC = {"x265-params": "keyint=20:scenecut=0:bframes=0:open-gop=0:log-level=none"}

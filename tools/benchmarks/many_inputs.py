@@ -2,10 +2,12 @@
 
     python tools/benchmarks/many_inputs.py VIDEO
     python tools/benchmarks/many_inputs.py VIDEO --size 1920x1080 --encode null --jobs 1,4      # on a GPU
-    python tools/benchmarks/many_inputs.py VIDEO --size 1920x1080 --encode jpeg --workers local:1,local:2   # on two
+    PYTHONPATH=tools/benchmarks/unencoded python tools/benchmarks/many_inputs.py VIDEO --size 1920x1080 \\
+        --preset ultrafast --workers local:1,local:2      # on two GPUs; workers encode nothing then, either
 
 Every command is a process of its own, in which a clip goes first, unmeasured. All kinds take turns. On a machine that
-others use too, CPU seconds say more than frames a second. For Linux.
+others use too, CPU seconds say more than frames a second. JPEG makes large files, of which the disk may be the limit.
+For Linux.
 """
 
 import argparse

@@ -75,8 +75,13 @@ class Seen:
         self.ages.append(time.monotonic() - barcode.read(frame[0])[1])
 
 
+@pytest.fixture(autouse=True)
+def kernels(side: str) -> None:
+    _compile(side)
+
+
 @cache
-def compile_kernels(side: str) -> None:
+def _compile(side: str) -> None:
     """Compiles the kernels: a source would be over, or late, by then."""
     if side == "cuda":
         gpu().kernels(FRAMES, FORMATS["yuv420p"])
@@ -90,7 +95,6 @@ def compile_kernels(side: str) -> None:
 
 @contextmanager
 def decoding(side: str, address: str, **options: Any) -> Iterator[Seen]:
-    compile_kernels(side)
     info = probe_any(address, Access(**ACCESS))
     live = info.live
     assert live is not None
@@ -165,7 +169,6 @@ def test_no_frame_is_held_back(side: str, camera: RtspServer) -> None:
 def test_frames_are_not_held_back_where_a_camera_does_not_state_their_order(
     side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compile_kernels(side)
     if side == "host":
         from host_nvdec import Session
 

@@ -41,7 +41,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
 
 LENGTH, SIDE, BATCH = 16, 224, 4
-THREADS = 14  # of DALI and torchcodec: more brought no more frames on an H100, fewer brought less
+THREADS = 14  # of DALI and torchcodec: two for each of an H100's seven decoders
 WARM = 2 * THREADS * BATCH  # clips that do not count
 CODED = 240  # frames of a video; longer ones repeat them
 TIMEOUT = 60  # seconds of a turn

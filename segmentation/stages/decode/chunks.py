@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 
 _MOST_WAITING = 600  # packets of one chunk that wait for its decoder: the reader then waits for the decoder
 _POLL = 0.05  # seconds between looks at whether decoding has been stopped
-_H264_IDR = 5  # nal_unit_type, H.264 table 7-1
 _HEVC_IRAP, _HEVC_RASL = range(16, 24), range(8, 10)  # nal_unit_type, H.265 table 7-1
 
 BatchT = TypeVar("BatchT")
@@ -268,7 +267,7 @@ def exact_keyframe(codec: str) -> Callable[[VideoPacket], bool]:
     In H.264, keyframes other than IDR pictures may begin a gradual refresh, and later frames may refer to earlier ones.
     """
     if codec == "h264":
-        return lambda packet: _is_key(packet) and any(nal & 31 == _H264_IDR for nal in _nal_bytes(packet))
+        return lambda packet: _is_key(packet) and is_idr(codec, bytes(packet))
     if codec == "hevc":
         return lambda packet: _is_key(packet) and any(nal >> 1 & 63 in _HEVC_IRAP for nal in _nal_bytes(packet))
     return _is_key

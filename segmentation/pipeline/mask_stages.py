@@ -35,7 +35,7 @@ class MaskStages:
         self.gpu = resources.gpu if plan.on_gpu else None
         if self.gpu is not None:
             self.gpu.enter()  # another thread may have made it
-        batch_size = resources.batch_size(config, model, on_gpu=plan.on_gpu)
+        batch_size = resources.batch_size(config, model, on_gpu=plan.on_gpu, live=info.live is not None)
         if config.batch_size != batch_size:  # the options are checked again, which takes longer than the comparison
             config = replace(config, batch_size=batch_size)
         self.config = config

@@ -22,7 +22,7 @@ from segmentation.pipeline.plan import Choice
 from segmentation.pipeline.stream_status import StreamBoard
 from segmentation.pipeline.threads import Turn
 from segmentation.stages.encode.worker_process import EncoderService
-from segmentation.stages.inference import GPU_BATCH, Inference, keys_at_once, wants_class_map
+from segmentation.stages.inference import GPU_BATCH, LIVE_BATCH, Inference, keys_at_once, wants_class_map
 from segmentation.stages.inference.shared_network import SharedNetwork
 
 if TYPE_CHECKING:
@@ -98,18 +98,18 @@ class Resources:
                 self._secondary = tuple(map(SecondaryNetwork, wanted))
             return self._secondary
 
-    def preloader(self, model: Model | None, config: Config) -> ModelPreloader | None:
+    def preloader(self, model: Model | None, config: Config, *, live: bool) -> ModelPreloader | None:
         """For a network that is not loaded yet; `None` where there is nothing to load."""
         if model is None or any(key[1] == model for key in self._networks):
             return None
-        config = replace(config, batch_size=self.batch_size(config, model, on_gpu=True))
+        config = replace(config, batch_size=self.batch_size(config, model, on_gpu=True, live=live))
         return ModelPreloader(model, replace(config, batch_size=keys_at_once(config, model)))
 
-    def batch_size(self, config: Config, model: Model | None, *, on_gpu: bool) -> int:
+    def batch_size(self, config: Config, model: Model | None, *, on_gpu: bool, live: bool) -> int:
         """Frames that are processed at a time. On a GPU, a network with a fixed batch decides."""
         if on_gpu and model is not None and model.batch is not None:
             return model.batch
-        wanted = config.batch_size or (GPU_BATCH if on_gpu else 1)
+        wanted = config.batch_size or (1 if not on_gpu else LIVE_BATCH if live else GPU_BATCH)
         return min(wanted, self._batch_limit or wanted)
 
     def network(

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 def halve_batch(resources: Resources, config: Config, source: str, exc: DeviceMemoryError) -> None:
     """Limits the batch for the next attempt. Raises `DeviceMemoryError` where the batch can't be smaller."""
-    half = resources.batch_size(config, None, on_gpu=True) // 2
+    half = resources.batch_size(config, None, on_gpu=True, live=False) // 2  # a live source does not begin again
     if not half:
         raise exc
     if config.masks is None and (fixed := load_model(config).batch) is not None:

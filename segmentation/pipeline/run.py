@@ -128,7 +128,7 @@ class Run:
         self._end = end_of(info, config)
         self._saved = MaskReader(info, config) if config.masks is not None else None
         self._model: Model | None = resources.model(info) if self._saved is None else None
-        self._preloader = resources.preloader(self._model, config)
+        self._preloader = resources.preloader(self._model, config, live=info.live is not None)
         begin = self._preloader.begin if self._preloader is not None else None
         self._kept = self._model.kept if self._model is not None else ()
         self._classes = self._saved.about.classes if self._saved is not None else self._kept
@@ -141,7 +141,7 @@ class Run:
         self._gpu = resources.gpu if plan.on_gpu else None
         if self._gpu is not None:
             self._gpu.enter()  # another thread's run may have made it
-        batch_size = resources.batch_size(config, self._model, on_gpu=plan.on_gpu)
+        batch_size = resources.batch_size(config, self._model, on_gpu=plan.on_gpu, live=info.live is not None)
         self._config = replace(config, batch_size=batch_size)
         self._plan = plan = plan.with_batch_size(batch_size)
         self._clock = StageClock(self._gpu, self._trace)

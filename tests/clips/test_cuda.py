@@ -414,6 +414,7 @@ def test_memory_stays_level_from_epoch_to_epoch(dataset: ClipDataset) -> None:
     for _ in range(6):
         for _ in loader:
             pass
+        torch.cuda.synchronize()
         torch.cuda.empty_cache()  # of blocks, too, that a stream was reading at the end
         used.append(torch.cuda.memory_allocated())
         free.append(torch.cuda.mem_get_info()[0])

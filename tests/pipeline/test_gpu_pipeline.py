@@ -235,11 +235,11 @@ class Spy:
     """Keeps what the decoder hands out, as copies, to compare with what comes out in the end; dawdles at random."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-        from segmentation.stages.decode.nvdec import NvdecDecoder
+        from segmentation.stages.decode.surface_unpacker import SurfaceUnpacker
         from segmentation.stages.postprocess.cvcuda import CvCudaPostprocessor
 
         self.random = random.Random(seed)
-        self._slow(monkeypatch, NvdecDecoder, "_unpack", 0.002)
+        self._slow(monkeypatch, SurfaceUnpacker, "__call__", 0.002)
         self._slow(monkeypatch, CvCudaPostprocessor, "__call__", 0.02)
 
     def _slow(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, seconds: float) -> None:
@@ -461,7 +461,8 @@ def test_memory_is_flat_over_20000_frames(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("effect", ["blur", "pixelate", "color:#ffffff"])
 def test_a_run_gives_its_memory_back(tmp_path: Path, effect: str) -> None:
-    """At once, not when Python looks for garbage; a batch of these frames alone takes 24 MiB."""
+    """At once, not when Python looks for garbage: frames, of which a batch takes 24 MiB, the network's 4 MiB of
+    weights, and the 33 MiB in which cuBLAS works."""
     import torch
 
     path = Synthetic(codec="libx264", pts=range(40), size=(1280, 720)).write(tmp_path / "a.mp4")
@@ -473,7 +474,7 @@ def test_a_run_gives_its_memory_back(tmp_path: Path, effect: str) -> None:
             held.append(torch.cuda.memory_allocated() / 2**20)
     finally:
         gc.enable()
-    assert held[2] - held[1] < 12, held
+    assert held[2] - held[1] < 1, held
 
 
 def test_strange_requests_are_refused_in_one_line(corpus: Path) -> None:

@@ -67,7 +67,7 @@ def measure(options: argparse.Namespace, count: int, folder: Path) -> Figures:
     urls = ours.recv()
     settings = {"model": options.model, "interval": options.interval, "overwrite": True, "max_delay": options.max_delay}
     settings |= {"low_delay": options.low_delay, "max_interval": options.max_interval, "encode": options.encode}
-    settings |= {"decode": options.decode, "track": options.track}
+    settings |= {"decode": options.decode, "track": options.track, "batch_size": options.batch_size}
     settings |= {} if options.models is None else pipelines(options.models)[THREE]
 
     def run(number: int, limit: Figures) -> Report:
@@ -94,6 +94,7 @@ def measure(options: argparse.Namespace, count: int, folder: Path) -> Figures:
                 "dropped": report.dropped,
                 "inferred": report.inferred,
                 "latency": report.latency,
+                "stages": report.stages,
             }
             for report in reports
         ],
@@ -153,6 +154,7 @@ def main() -> None:
     one.add_argument("--models", type=Path, help="folder of the two networks of faces, which look at people then")
     one.add_argument("--track")
     one.add_argument("--decode", help="as the program takes it: live or live-nvdec")
+    one.add_argument("--batch-size", type=int, help="as the program takes it")
     one.add_argument("--encode", help="as the program takes it")
     one.add_argument("--interval", type=lambda text: text if text == "auto" else int(text), default=0)
     one.add_argument("--max-interval", type=int, default=3)

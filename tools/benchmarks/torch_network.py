@@ -6,6 +6,7 @@ from segmentation import Config
 from segmentation.frames import VideoInfo
 from segmentation.models.fp16_cache import fp16_graph
 from segmentation.models.model import load_model
+from segmentation.models.onnx_graph import prepare
 from segmentation.stages.inference.onnx_to_torch import convert, probabilities
 
 FCN = "fcn_resnet50"  # torchvision's, at 224x224, with random weights: for timing
@@ -36,7 +37,10 @@ class TorchNetwork:
             self.mean, self.std = _IMAGENET
         else:
             meaning = load_model(Config(model=model), info)
-            self._net = convert(fp16_graph(meaning, batch) if half else meaning.path, device)
+            if half:
+                self._net = convert(fp16_graph(meaning, batch), device)
+            else:
+                self._net = convert(meaning.path, device, prepare(meaning, batch)).float()
             self._dtype = torch.float32  # of the input, which an ONNX in FP16 keeps
             self._probabilities = lambda output: probabilities(output, meaning)
             self.height, self.width = meaning.height, meaning.width

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 GPU_BATCH = 16  # frames at a time: fewer leave the GPU waiting for the host, more only take memory
+LIVE_BATCH = 4  # a camera's frames come one by one, and the network takes its whole batch for each
 _KEYS_IF_AUTO = 4  # one of so many frames, roughly, becomes a key
 
 

@@ -6,8 +6,10 @@ The network is the same FP16 graph that engines are built from, see `models/fp16
 from __future__ import annotations
 
 import logging
+from collections import defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Streams that no network uses at the moment. cuBLAS keeps 33 MB for each on which it has multiplied, as long as the
+# process lives, and the kernels of a CUDA graph write there: so a stream serves one network at a time, and then others.
+_idle_streams: defaultdict[torch.device, deque[torch.cuda.Stream]] = defaultdict(deque)
+
 _Result: TypeAlias = "tuple[torch.Tensor, torch.Tensor | None]"  # masks and, where asked for, the class map
 
 
@@ -38,8 +44,9 @@ class Preloaded(NamedTuple):
     """A network that has run once: in that run libraries choose kernels and take memory."""
 
     input: torch.Tensor  # (N, 3, H, W)
+    net: torch.nn.Module
     run: Callable[[], _Result]
-    stream: torch.cuda.Stream  # of its own
+    stream: torch.cuda.Stream  # its own while it is loaded
     thread: ThreadPoolExecutor  # on which it ran: on another one, libraries would choose again
 
 
@@ -59,7 +66,8 @@ class TorchFp16Inference(Inference):
 
     def __init__(self, model: Model, config: Config, gpu: Gpu, preloaded: Preloaded | None = None) -> None:
         self._gpu = gpu
-        self._input, self._run, stream, thread = preloaded or self.preload(model, config)
+        self._preloaded: Preloaded | None = preloaded or self.preload(model, config)
+        self._input, _, self._run, stream, thread = self._preloaded
         with thread:
             self._graph, self._result = thread.submit(_captured, self._run, stream, model.name).result()
 
@@ -93,6 +101,18 @@ class TorchFp16Inference(Inference):
             masks, class_map = self._result
             return InferenceResult(masks, None if class_map is None else class_map.clone())
 
+    def close(self) -> None:
+        """Frees the weights at once: the network's nodes refer to each other, so that Python would do it much later."""
+        preloaded, self._preloaded = self._preloaded, None
+        if preloaded is None:
+            return
+        self._graph = None
+        with suppress(RuntimeError):  # a GPU that has failed was reported where it failed, and its stream ends here
+            preloaded.stream.wait_stream(self._gpu.stream)  # the last batch may still be at work
+            for tensor in (*preloaded.net.parameters(), *preloaded.net.buffers()):
+                tensor.untyped_storage().resize_(0)
+            _idle_streams[preloaded.input.device].append(preloaded.stream)
+
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
 def _loaded(model: Model, config: Config, thread: ThreadPoolExecutor) -> Preloaded:
@@ -101,7 +121,10 @@ def _loaded(model: Model, config: Config, thread: ThreadPoolExecutor) -> Preload
     count = config.batch_size or 1
     dtype = torch.float16 if model.dtype is np.float16 else torch.float32
     # On the pipeline's own stream, decoders may be at work already, and the capture would contain their work.
-    stream = torch.cuda.Stream(device)
+    try:
+        stream = _idle_streams[device].pop()
+    except IndexError:
+        stream = torch.cuda.Stream(device)
     with ThreadPoolExecutor(1) as pool, torch.cuda.stream(stream):
         pool.submit(_wake_libraries, device)
         path = fp16_graph(model, count)  # the name is another for another content
@@ -122,7 +145,7 @@ def _loaded(model: Model, config: Config, thread: ThreadPoolExecutor) -> Preload
             return probabilities(scores, model), likeliest(scores, model) if wants_classes else None
 
         run()
-    return Preloaded(example, run, stream, thread)
+    return Preloaded(example, net, run, stream, thread)
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]

@@ -42,15 +42,18 @@ class SpanRun(Run):
 
     def make(self) -> None:
         """Runs. Raises as `segment` does. The files of complete pieces stay."""
-        with ExitStack() as self._exits:
-            self._open()
-            self._build()
-            self._write(self._drive())
-            if self._fault is not None:
-                raise self._fault
-            if not self._request.stop.is_set():
-                self._outputs.finish(None)
-                self._pieces.finish(None)
+        try:
+            with ExitStack() as self._exits:
+                self._open()
+                self._build()
+                self._write(self._drive())
+                if self._fault is not None:
+                    raise self._fault
+                if not self._request.stop.is_set():
+                    self._outputs.finish(None)
+                    self._pieces.finish(None)
+        finally:
+            vars(self).clear()  # outputs and sink refer to the run, which would keep frames on the GPU until Python tidies up
 
     @property
     def _stretch(self) -> Config:

@@ -1,5 +1,6 @@
 """Pieces are the same however a video is divided among runs, and joined they are one run's output."""
 
+import gc
 import threading
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -13,13 +14,16 @@ from videos import packets, same_packets, times
 
 from segmentation import Config, InputError, OutputError, segment
 from segmentation.media.input import probe
+from segmentation.pipeline.compositor import Compositor
 from segmentation.scale import plan as planning
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.join import for_pieces, join
 from segmentation.scale.piece_file import PieceFile
 from segmentation.scale.plan import VideoPlan, plan_video
 from segmentation.scale.span import Span
+from segmentation.scale.span_run import SpanRun
 from segmentation.scale.worker import PieceSession
+from segmentation.stages.decode import Decoder
 
 Division = Sequence[tuple[int, int]]
 
@@ -81,6 +85,19 @@ def whole(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
 @pytest.mark.parametrize("division", [[(n, n + 1) for n in reversed(range(PIECES))], [(3, PIECES), (0, 3)]])
 def test_the_division_does_not_show(division: Division, source: Path, whole: Made, tmp_path: Path) -> None:
     assert divided(source, tmp_path, division) == whole
+
+
+def test_a_span_gives_its_memory_back(source: Path, tmp_path: Path) -> None:
+    """At once, not when Python looks for garbage: on a GPU, decoder and stages hold planes for batches of frames."""
+    maker = Maker(source, tmp_path)
+    gc.collect()
+    gc.disable()
+    try:
+        maker.make(0, 1)
+        assert not [one for one in gc.get_objects() if isinstance(one, SpanRun | Decoder | Compositor)]
+    finally:
+        gc.enable()
+    maker.session.close()
 
 
 def test_results_and_masks_are_those_of_an_ordinary_run(source: Path, whole: Made, tmp_path: Path) -> None:

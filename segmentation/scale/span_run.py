@@ -53,7 +53,7 @@ class SpanRun(Run):
                     self._outputs.finish(None)
                     self._pieces.finish(None)
         finally:
-            vars(self).clear()  # outputs and sink refer to the run, which would keep frames on the GPU until Python tidies up
+            vars(self).clear()  # outputs and sink refer to the run, and would keep its frames until Python tidies up
 
     @property
     def _stretch(self) -> Config:

@@ -7,7 +7,7 @@
     python tools/benchmarks/streams.py report a.json b.json -o page.html
 
 `live`: how many streams one machine carries, how late their frames are, what is dropped. Cameras of the tests' RTSP
-server, in a process of their own on the same machine, send the sample's first two seconds round and round, each from
+server, sixteen in a process on the same machine, send the sample's first two seconds round and round, each from
 another frame on. One session takes all of them at once, each to a file of its own, in as many processes as are asked
 for. A first run of 60 frames warms up.
 
@@ -43,15 +43,16 @@ from segmentation.pipeline.stream_processes import session
 
 RESULTS = ROOT / "tools" / "results"
 WARM_UP = 60  # frames
+SERVED = 16  # cameras of one process: more would wait for each other
 Figures = dict[str, Any]
 
 
-def cameras(connection: Connection, count: int, size: tuple[int, int], fps: int) -> None:
-    """Serves so many cameras until the connection is closed."""
+def cameras(connection: Connection, numbers: range, count: int, size: tuple[int, int], fps: int) -> None:
+    """Serves the cameras of these numbers, of `count` in all, until the connection is closed."""
     recorded = recording(str(ROOT / "samples" / "astronaut.mp4"), size, fps)
     servers = [
         RtspServer(size=size, fps=fps, recorded=recorded, phase=number * len(recorded) // count).__enter__()
-        for number in range(count)
+        for number in numbers
     ]
     connection.send([server.url() for server in servers])
     with suppress(EOFError):
@@ -61,10 +62,15 @@ def cameras(connection: Connection, count: int, size: tuple[int, int], fps: int)
 
 def measure(options: argparse.Namespace, count: int, folder: Path) -> Figures:
     """Returns the figures of `count` streams at once."""
-    ours, theirs = get_context("spawn").Pipe()
-    process = get_context("spawn").Process(target=cameras, args=(theirs, count, options.size, options.fps), daemon=True)
-    process.start()
-    urls = ours.recv()
+    context = get_context("spawn")
+    ends = []
+    for begin in range(0, count, SERVED):
+        ours, theirs = context.Pipe()
+        numbers = range(begin, min(begin + SERVED, count))
+        arguments = (theirs, numbers, count, options.size, options.fps)
+        context.Process(target=cameras, args=arguments, daemon=True).start()
+        ends.append(ours)
+    urls = [url for end in ends for url in end.recv()]
     settings = {"model": options.model, "interval": options.interval, "overwrite": True, "max_delay": options.max_delay}
     settings |= {"low_delay": options.low_delay, "max_interval": options.max_interval, "encode": options.encode}
     settings |= {"decode": options.decode, "track": options.track, "batch_size": options.batch_size}
@@ -80,9 +86,9 @@ def measure(options: argparse.Namespace, count: int, folder: Path) -> Figures:
         for limit in ({"max_frames": WARM_UP}, {"duration": options.seconds}):
             ready = threading.Barrier(count)
             reports = list(pool.map(run, range(count), [limit] * count))
-    ours.send(None)
-    late = ours.recv()
-    process.join()
+    for end in ends:
+        end.send(None)
+    late = max(end.recv() for end in ends)
     return {
         "plan": reports[0].plan,
         "slowest_read_seconds": round(late, 4),  # how long a camera has waited for a connection that is not drained

@@ -7,6 +7,7 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, ClassVar
 
 from segmentation.latency import Histogram, Latencies
@@ -143,7 +144,7 @@ class LiveFrames:
             self._changed.notify_all()
 
     def take(self, most: int, stop: threading.Event, deadline: float | None, held: int = 0) -> list[LiveFrame]:
-        """Returns the oldest frames that are not late, up to `most`, and waits for the first of them.
+        """Returns the oldest frames that are not late, up to `most` in one kind of memory; waits for the first.
 
         While more than `held` frames are under way, and one of them is late, none is taken: the stages are too slow,
         and what waited within them could not be dropped. Returns none once `stop` is set, the source has ended, the
@@ -153,7 +154,8 @@ class LiveFrames:
             while not (stop.is_set() or self.closed.is_set()):
                 self._drop_late()
                 if self._waiting and not self._backed_up(held):
-                    return [self._next() for _ in range(min(most, len(self._waiting)))]
+                    _, alike = next(groupby(islice(self._waiting, most), lambda frame: type(frame.picture)))
+                    return [self._next() for _ in tuple(alike)]
                 left = _POLL if deadline is None else min(_POLL, deadline - time.monotonic())
                 if left <= 0 or (self.ended and not self._waiting):
                     break

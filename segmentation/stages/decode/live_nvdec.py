@@ -1,7 +1,8 @@
 """Decodes live sources on NVDEC: the thread that reads a source feeds a session, and the ring holds device memory.
 
 A live session hands out each frame as soon as its packet is there, unless a later one is shown before it. Its surface
-is copied at once into planes of a pool, which go through the stages without another copy, a frame a batch.
+is copied at once into planes of a pool. A frame that is alone goes through the stages without another copy. Those that
+have waited for the stages are gathered in a batch, since the GPU takes little longer for it than for one of them.
 """
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
@@ -31,13 +32,15 @@ from segmentation.stages.decode.nvdec_support import check_exactness, nvdec_engi
 from segmentation.stages.decode.surface_unpacker import SurfaceUnpacker
 
 if TYPE_CHECKING:
+    import torch
+
     from segmentation.stages.decode.chunks import VideoPacket
 
 _CODECS = ("h264", "hevc")  # in which a packet is a frame, and an IDR picture tells where to change over
 
 
 class LiveNvdecDecoder(LiveDecoder):
-    """See `segmentation.stages.decode`. The planes of a batch are (1, h, w), as batches have a frame each.
+    """See `segmentation.stages.decode`. The planes of a batch are (N, h, w), with N 1 or the batch size.
 
     The CPU decodes up to an IDR picture, and after errors, see `media.live_decoding`. Its frames are uploaded.
     """
@@ -50,8 +53,9 @@ class LiveNvdecDecoder(LiveDecoder):
         super().__init__(info, pix_fmt, config, gpu, sessions=sessions)
         assert info.live is not None
         layout = FORMATS[pix_fmt]
-        self._batch_size = 1  # more would need a copy of each frame
         self._stages = gpu
+        shapes = [(self._batch_size, *shape) for shape in layout.shapes(info.width, info.height)]
+        self._gathered = PlanePool(gpu, shapes, torch_dtype(layout))
         self._upload = GpuTransfer(gpu, info, layout, self._batch_size)
         decoding = gpu.with_own_stream() if sessions is None else sessions.gpu(gpu)
         self._decoder = NvdecPackets(info, layout, config, stages=gpu, decoding=decoding)
@@ -76,11 +80,20 @@ class LiveNvdecDecoder(LiveDecoder):
         if not batch.frames:
             return batch
         self._stages.enter()
-        picture = taken[0].picture
-        if isinstance(picture, DevicePicture):
+        pictures = [frame.picture for frame in taken[: len(batch)] if isinstance(frame.picture, DevicePicture)]
+        return replace(batch, planes=self._batched(pictures)) if pictures else self._upload.frames(batch, "cuda")
+
+    def _batched(self, pictures: list[DevicePicture]) -> tuple[torch.Tensor, ...]:
+        """Returns the planes of a batch of pictures."""
+        for picture in pictures:
             self._stages.wait_event(picture.ready)
-            return replace(batch, planes=picture.planes)
-        return self._upload.frames(batch, "cuda")
+        if len(pictures) == 1:
+            return pictures[0].planes
+        planes = self._gathered.take()
+        for row, picture in enumerate(pictures):
+            for plane, own in zip(planes, picture.planes, strict=True):
+                self._stages.copy(plane[row : row + 1], own)
+        return planes
 
     def _planes_of(self, picture: VideoFrame | DevicePicture) -> Planes:
         planes: Planes = ON_GPU if isinstance(picture, DevicePicture) else super()._planes_of(picture)

@@ -29,6 +29,7 @@ from segmentation.media.live import probe_any
 from segmentation.options.config import Config
 from segmentation.stages.frame_kernels import FRAMES
 
+BATCH = 4  # frames
 ACCESS: dict[str, Any] = {"stall": 0.6, "reconnect": (0.1, 0.2), "max_delay": 60.0}
 
 pytestmark = pytest.mark.parametrize("side", GPU_SIDES)
@@ -44,6 +45,7 @@ class Seen:
     pts: list[int] = field(default_factory=list)
     ages: list[float] = field(default_factory=list)  # seconds since each was drawn
     on_device: list[bool] = field(default_factory=list)  # whether each was decoded there
+    sizes: list[int] = field(default_factory=list)  # of the batches
 
     @property
     def numbers(self) -> list[int]:
@@ -64,15 +66,17 @@ class Seen:
 
         if not batch.frames:
             return
-        assert len(batch) == 1 and all(len(plane) == 1 for plane in batch.planes)
-        if batch.planes[0].is_cuda:
-            with torch.cuda.stream(gpu().stream):
-                frame = [plane[0].cpu().numpy() for plane in batch.planes]
-        else:
-            frame = [plane[0].numpy().copy() for plane in batch.planes]
-        self.frames.append(frame)
-        self.pts.append(batch.frames[0].pts)
-        self.ages.append(time.monotonic() - barcode.read(frame[0])[1])
+        assert all(len(plane) >= len(batch) for plane in batch.planes)
+        self.sizes.append(len(batch))
+        for row, times in enumerate(batch.frames):
+            if batch.planes[0].is_cuda:
+                with torch.cuda.stream(gpu().stream):
+                    frame = [plane[row].cpu().numpy() for plane in batch.planes]
+            else:
+                frame = [plane[row].numpy().copy() for plane in batch.planes]
+            self.frames.append(frame)
+            self.pts.append(times.pts)
+            self.ages.append(time.monotonic() - barcode.read(frame[0])[1])
 
 
 @pytest.fixture(autouse=True)
@@ -120,10 +124,10 @@ def _decoder(side: str, info: Any, options: dict[str, Any]) -> Any:
     if side == "cuda":
         from segmentation.stages.decode.live_nvdec import LiveNvdecDecoder
 
-        return LiveNvdecDecoder(info, "yuv420p", Config(batch_size=16, **options), gpu())
+        return LiveNvdecDecoder(info, "yuv420p", Config(batch_size=BATCH, **options), gpu())
     from host_nvdec import host_live_nvdec
 
-    return host_live_nvdec(info, batch_size=16, **options)
+    return host_live_nvdec(info, batch_size=BATCH, **options)
 
 
 H264 = {"x264-params": "keyint=20:scenecut=0:bframes=0"}
@@ -154,6 +158,17 @@ def test_frames_are_those_of_the_cpu(
         for found, wanted in zip(seen.frames, expected, strict=True):
             assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
         assert np.diff(seen.pts) == pytest.approx(3000, abs=95)  # ticks of a 90,000th
+
+
+def test_frames_that_have_waited_are_gathered(side: str, tmp_path: Path) -> None:
+    path = numbered(tmp_path / "clip.mp4", 70, "libx264", H264, size=(320, 192))
+    expected = [list(planes_of(frame)) for frame in all_frames(path)]
+    with decoding(side, f"file://{path}") as seen:
+        seen.until(lambda: time.sleep(0.1) is not None)
+        assert seen.numbers == list(range(70)) and not seen.live.dropped
+        assert max(seen.sizes) == BATCH
+        for found, wanted in zip(seen.frames, expected, strict=True):
+            assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
 def test_no_frame_is_held_back(side: str, camera: RtspServer) -> None:

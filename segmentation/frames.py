@@ -239,7 +239,7 @@ class MaskedBatch:
     frames: FrameBatch
     masks: Array  # (N, h, w) float32 in 0..1, upright
     class_map: Array | None = None  # (N, h, w) uint8, upright: index into the kept classes, where it is asked for
-    instances: tuple[FrameInstances, ...] | None = None  # N, on the host wherever the masks are; where asked for
+    instances: Sequence[FrameInstances] | None = None  # N, read on the host wherever the masks are; where asked for
 
     def __len__(self) -> int:
         return len(self.frames)

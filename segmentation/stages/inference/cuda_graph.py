@@ -75,7 +75,8 @@ class GraphedNetwork(Generic[T]):
                 self._result = self._run()
             else:
                 self._graph.replay()
-        return self._result
+        result: T = self._result
+        return result
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]

@@ -444,8 +444,6 @@ def _choose(
         try:
             if stage == "infer" and model is not None and model.form.recurrent and name != "onnxruntime":
                 raise BackendError(f"{model.name} carries states from frame to frame, which onnxruntime alone does")
-            if model is not None and model.picture is not None and name == "cuda":
-                raise BackendError(f"{model.name} takes pictures with a border, which opencv alone makes")
             implementation, reason = _candidate(stage, name, config, info)
             if model is not None and issubclass(implementation, Inference):
                 given = replace(config, batch_size=model.batch or config.batch_size or GPU_BATCH)

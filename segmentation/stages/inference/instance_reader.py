@@ -52,7 +52,8 @@ class InstanceReader:
     def __call__(self, kernels: Kernels, outputs: Sequence[Tensor]) -> Found:
         """Queues all work on the stream of `kernels`, PyTorch's current one.
 
-        `outputs` are (N, ...), in the order of `Detection.outputs`. Raises `RefusesNetwork` where masks have another number of prototypes than the kernel takes.
+        `outputs` are (N, ...), in the order of `Detection.outputs`. Raises `RefusesNetwork` where masks have another
+        number of prototypes than the kernel takes.
         """
         found = best(outputs, self._form, self._size, self._kept)
         place, count = self._place, len(found.boxes)

@@ -251,7 +251,7 @@ class MaskedBatch:
             frames=transfer.frames(self.frames, memory),
             masks=transfer.rows(self.masks, memory, count),
             class_map=None if self.class_map is None else transfer.rows(self.class_map, memory, count),
-            instances=self.instances,
+            instances=self.instances if self.instances is None or memory == "cuda" else tuple(self.instances),
         )
 
 

@@ -446,7 +446,7 @@ def _choose(
                 raise BackendError(f"{model.name} carries states from frame to frame, which onnxruntime alone does")
             implementation, reason = _candidate(stage, name, config, info)
             if model is not None and issubclass(implementation, Inference):
-                given = replace(config, batch_size=model.batch or config.batch_size or GPU_BATCH)
+                given = replace(config, batch_size=model.batch_on_gpu or config.batch_size or GPU_BATCH)
                 found_out = implementation.known(model, replace(given, batch_size=keys_at_once(given, model)))
                 reason = ", ".join(filter(None, (reason, found_out)))
             return Choice(name, implementation, reason, "; ".join(refusals))

@@ -390,7 +390,7 @@ class Run:
         """Whether another attempt could take fewer frames at a time."""
         info = self._info
         again = info.live is None and (info.stream is None or info.stream.seekable)
-        return again and self._config.batch_size != 1 and (self._model is None or self._model.batch is None)
+        return again and self._config.batch_size != 1 and (self._model is None or self._model.batch_on_gpu is None)
 
 
 def end_of(info: VideoInfo, config: Config) -> Fraction | None:

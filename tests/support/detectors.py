@@ -52,7 +52,7 @@ def make_detector(
     return path
 
 
-def red_yolo(path: Path, size: tuple[int, int] = (64, 64)) -> Path:
+def red_yolo(path: Path, size: tuple[int, int] = (64, 64), *, batch: Any = "N") -> Path:
     """A YOLO of one instance that covers the input, whose mask is where the picture is red. Class 0 of 80."""
     found = np.zeros((84 + 32, sum((size[0] // s) * (size[1] // s) for s in (8, 16, 32))), np.float32)
     found[:4, 0] = size[1] / 2, size[0] / 2, size[1], size[0]
@@ -72,17 +72,17 @@ def red_yolo(path: Path, size: tuple[int, int] = (64, 64)) -> Path:
         "red": red,
         "offset": offset,
         "zero": np.float32(0),
-        "axes": np.array([-1, 1, 1], np.int64),
+        "axes": np.array([-1 if batch == "N" else batch, 1, 1], np.int64),
         "found": found[None],
     }
     value = helper.make_tensor_value_info
     save(
         path,
         nodes,
-        value("x", TensorProto.FLOAT, ["N", 3, *size]),
+        value("x", TensorProto.FLOAT, [batch, 3, *size]),
         [
-            value("output0", TensorProto.FLOAT, ["N", *found.shape]),
-            value("output1", TensorProto.FLOAT, ["N", 32, size[0] // 4, size[1] // 4]),
+            value("output0", TensorProto.FLOAT, [batch, *found.shape]),
+            value("output1", TensorProto.FLOAT, [batch, 32, size[0] // 4, size[1] // 4]),
         ],
         weights,
         None,

@@ -111,7 +111,7 @@ def _shift(graph: Graph, scores: str) -> NDArray[np.float32]:
     small = cv2.resize(photo, (SIZE, SIZE), interpolation=cv2.INTER_AREA)[..., ::-1].astype(np.float32) / 255
     (found,) = session.run([scores], {"images": small.transpose(2, 0, 1)[None]})
     shift = np.full((1, CLASSES, 1), -100, np.float32)
-    shift[0, 0] = np.log(THRESHOLD / (1 - THRESHOLD)) - np.sort(found[0, 0])[-PROPOSED]
+    shift[0, 0] = np.log(THRESHOLD / (1 - THRESHOLD)) - np.sort(found[0, 0])[-PROPOSED - 1 : -PROPOSED + 1].mean()
     return shift
 
 

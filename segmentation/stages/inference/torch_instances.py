@@ -26,7 +26,7 @@ from segmentation.stages.inference.cuda_graph import GraphedNetwork, Preloaded, 
 from segmentation.stages.inference.instance_reader import Found, InstanceReader
 from segmentation.stages.inference.instances import frame_instances
 from segmentation.stages.inference.network_kernels import INSTANCES
-from segmentation.stages.inference.onnx_to_torch import cached_network, convert
+from segmentation.stages.inference.onnx_to_torch import Scores, cached_network, convert
 from segmentation.stages.inference.proposals import READERS
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ def _loaded(model: Model, config: Config, device: torch.device) -> tuple[torch.T
     """Returns the network's input, and a function that finds the things in it."""
     assert model.detection is not None
     count, names = config.batch_size or 1, model.detection.outputs
+    at_once = model.batch or count  # a network of one picture runs `count` times
     dtype = torch.float16 if model.dtype is np.float16 else torch.float32
     example = torch.zeros((count, 3, model.height, model.width), dtype=dtype, device=device)
     origin = hashlib.sha256(model.path.read_bytes()).hexdigest(), model.form, names
@@ -120,17 +121,22 @@ def _loaded(model: Model, config: Config, device: torch.device) -> tuple[torch.T
         from segmentation.models.onnx_graph import prepare  # imports `onnx`, which later starts do without
 
         try:
-            graph = prepare(model, count)
+            graph = prepare(model, at_once)
         except EngineError as exc:
             raise RefusesNetwork(str(exc)) from exc
         return convert(model.path, device, graph)
 
-    net = cached_network(f"{model.path.stem}-fp32-b{count}", origin, example, converted, outputs=len(names))
+    name = f"{model.path.stem}-fp32-b{at_once}"
+    net = cached_network(name, origin, example[:at_once], converted, outputs=len(names))
     reader = InstanceReader(model, device, class_map=wants_class_map(model, config))
 
     def run() -> Found:
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # TF32 has 10 bits of each factor
-            outputs = net(example)
-        return reader(kernels_on(device, INSTANCES), outputs if isinstance(outputs, (tuple, list)) else [outputs])
+            parts = [_listed(net(part)) for part in example.split(at_once)]
+        return reader(kernels_on(device, INSTANCES), [torch.cat(output) for output in zip(*parts, strict=True)])
 
     return example, run
+
+
+def _listed(outputs: Scores) -> Sequence[torch.Tensor]:
+    return [outputs] if isinstance(outputs, torch.Tensor) else outputs

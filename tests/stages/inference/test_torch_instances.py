@@ -47,6 +47,7 @@ NETWORKS: dict[str, Callable[[Path], Model]] = {
     "instances": lambda folder: model_of(red_yolo(folder / "m.onnx")),
     "boxes": lambda folder: model_of(red_box(folder / "m.onnx", size=(64, 64))),
     "queries": lambda folder: model_of(make_detector(folder / "m.onnx", outputs_of("rf-detr"), size=(SIZE, SIZE))),
+    "one at a time": lambda folder: model_of(red_yolo(folder / "m.onnx", batch=1)),
     "faces": faces,
 }
 

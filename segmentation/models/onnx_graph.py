@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
-from onnx import numpy_helper
+from onnx import numpy_helper, version_converter
 
 from segmentation.errors import EngineError, one_line
 from segmentation.models.model import Model
@@ -46,6 +46,18 @@ def prepare(model: Model, batch: int | None) -> onnx.ModelProto:
     graph = _fold(graph, model.path)
     log.info("fold: %d of %d nodes are left", len(graph.graph.node), before)
     return graph
+
+
+def at_least_opset(graph: onnx.ModelProto, version: int) -> onnx.ModelProto:
+    """Returns the graph in a later version of ONNX, as other converters need, or as it is where that can't be done."""
+    own = next(o.version for o in graph.opset_import if o.domain in _STANDARD)
+    if own >= version:
+        return graph
+    try:
+        return version_converter.convert_version(graph, version)
+    except RuntimeError as exc:
+        log.info("opset: %d is kept (%s)", own, one_line(exc))
+        return graph
 
 
 def for_one_picture(model: Model) -> onnx.ModelProto | None:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from segmentation.gpu.context import Gpu  # imports libraries that loading a network does not need
 
+_OPSET = 13  # of older ones onnx2torch lacks operators, such as Slice before 10
+
 
 class TorchInstanceInference(Inference):
     """See `segmentation.stages.inference`. The masks returned are written again by the next call."""
@@ -118,10 +120,11 @@ def _loaded(model: Model, config: Config, device: torch.device) -> tuple[torch.T
     origin = hashlib.sha256(model.path.read_bytes()).hexdigest(), model.form, names
 
     def converted() -> GraphModule:
-        from segmentation.models.onnx_graph import prepare  # imports `onnx`, which later starts do without
+        # Imports `onnx`, which later starts do without.
+        from segmentation.models.onnx_graph import at_least_opset, prepare
 
         try:
-            graph = prepare(model, at_once)
+            graph = at_least_opset(prepare(model, at_once), _OPSET)
         except EngineError as exc:
             raise RefusesNetwork(str(exc)) from exc
         return convert(model.path, device, graph)

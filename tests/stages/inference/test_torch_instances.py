@@ -36,11 +36,11 @@ from segmentation.stages.inference.torch_instances import GpuInstances, TorchIns
 OVERLAY = Config(effect="overlay", batch_size=3)
 
 
-def faces(folder: Path) -> Model:
-    path = SHARED / "models" / "faces-yunet.onnx"
+def shared(name: str) -> Model:
+    path = SHARED / "models" / name
     if not path.is_file():
         pytest.skip("../shared/models is not here")
-    return replace(model_of(path), picture=Place(0, 0, 640, 384))
+    return model_of(path)
 
 
 NETWORKS: dict[str, Callable[[Path], Model]] = {
@@ -48,7 +48,8 @@ NETWORKS: dict[str, Callable[[Path], Model]] = {
     "boxes": lambda folder: model_of(red_box(folder / "m.onnx", size=(64, 64))),
     "queries": lambda folder: model_of(make_detector(folder / "m.onnx", outputs_of("rf-detr"), size=(SIZE, SIZE))),
     "one at a time": lambda folder: model_of(red_yolo(folder / "m.onnx", batch=1)),
-    "faces": faces,
+    "faces": lambda folder: replace(shared("faces-yunet.onnx"), picture=Place(0, 12, 640, 360)),
+    "an old opset": lambda folder: shared("faces-masked-rfb640.onnx"),
 }
 
 

@@ -435,6 +435,8 @@ def _choose(
         if wanted not in (None, *_INSTANCES["auto"]):
             raise ConfigError(f"--infer {wanted}: can't run {model.name}, which finds single things; leave it out")
         candidates = _INSTANCES[_mode(config)] if wanted is None else (wanted,)
+    elif stage == "infer" and model is not None and wanted in _INSTANCES["auto"]:
+        raise ConfigError(f"--infer {wanted}: can't run {model.name}, which finds no single things; leave it out")
     elif stage == "decode" and info is not None and info.live is not None:
         if wanted in _LIVE:
             raise ConfigError(f"--decode {wanted}: reads files; use --decode {_LIVE[wanted]} for a live source")

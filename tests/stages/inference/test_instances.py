@@ -145,6 +145,9 @@ def test_other_implementations_refuse_in_one_line(tmp_path: Path) -> None:
     assert make_plan(Config(model=path, infer="onnxruntime"), info, model=model).infer == plan.infer
     with pytest.raises(ConfigError, match=r"--infer torch: can't run .*which finds single things"):
         make_plan(Config(model=path, infer="torch"), info, model=model)
+    for name in ("instances", "torch-instances"):
+        with pytest.raises(ConfigError, match=f"--infer {name}: can't run person, which finds no single things"):
+            make_plan(Config(infer=name), info, model=model_of("person"))
 
 
 @pytest.mark.gpu

@@ -146,6 +146,16 @@ def test_classes_that_are_not_kept_are_no_instances(tmp_path: Path, side: str) -
     assert 0 < len(some) < len(whole)
 
 
+def test_a_run_gets_its_part_of_a_batch(tmp_path: Path) -> None:
+    outputs = [outputs_of("yolo", seed) for seed in range(3)]
+    model = network(tmp_path, "yolo", outputs[0])
+    found, whole = found_by("host", model, outputs)
+    part = GpuInstances(found.things, found.label_maps, model, gpu_of("host"))[1:3]
+    assert [frame.instances for frame in part] == [frame.instances for frame in whole[1:]]
+    assert len(part) == 2 and (part[1].label_map == whole[2].label_map).all()
+    assert whole[1].instances != whole[2].instances
+
+
 @pytest.mark.parametrize("side", SIDES)
 def test_nothing_found_is_an_empty_mask(tmp_path: Path, side: str) -> None:
     outputs = {name: array * 0 for name, array in outputs_of("yolo-seg").items()}

@@ -47,7 +47,7 @@ def best(outputs: Outputs, form: Detection, size: Size, kept: Tensor) -> Best:
     found = READERS[form.task]([output.float() for output in outputs], size)
     classes = found.classes.expand_as(found.scores)
     counted = torch.where((found.scores > form.score_threshold) & kept[classes], found.scores, 0.0)
-    scores, rows = counted.topk(min(MOST_COMPARED, counted.shape[1]), dim=1)
+    scores, rows = _highest(counted, min(MOST_COMPARED, counted.shape[1]))
     owners = found.owner(rows)
     boxes = _corners(_at(found.boxes, owners), form.boxes, size)
     scores = torch.where(boxes.isfinite().all(dim=2), scores, 0.0)
@@ -125,6 +125,19 @@ READERS: dict[str, Callable[[Outputs, Size], Proposals]] = {
     "yunet": _yunet,
     "ssd": _ssd,
 }
+
+
+def _highest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Returns the highest scores (N, count), descending, and their numbers; of equal ones the first come first.
+
+    `topk` alone takes any of equal ones, and networks that are sure give many boxes a score of exactly 1. So it gets
+    whole numbers, all different: the bits of a float that is not negative rise with it.
+    """
+    last = scores.shape[1] - 1
+    numbers = torch.arange(last, -1, -1, device=scores.device)
+    keys = (scores.contiguous().view(torch.int32).long() << 32) + numbers
+    rows = last - (keys.topk(count, dim=1).values & 0xFFFFFFFF)
+    return scores.gather(1, rows), rows
 
 
 def _at(values: Tensor, rows: Tensor) -> Tensor:

@@ -239,7 +239,7 @@ class MaskedBatch:
     frames: FrameBatch
     masks: Array  # (N, h, w) float32 in 0..1, upright
     class_map: Array | None = None  # (N, h, w) uint8, upright: index into the kept classes, where it is asked for
-    instances: tuple[FrameInstances, ...] | None = None  # N, on the host wherever the masks are; where asked for
+    instances: Sequence[FrameInstances] | None = None  # N, read on the host wherever the masks are; where asked for
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -251,7 +251,7 @@ class MaskedBatch:
             frames=transfer.frames(self.frames, memory),
             masks=transfer.rows(self.masks, memory, count),
             class_map=None if self.class_map is None else transfer.rows(self.class_map, memory, count),
-            instances=self.instances,
+            instances=self.instances if self.instances is None or memory == "cuda" else tuple(self.instances),
         )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST = 255  # instances of a frame, the values that a label map has for them
+EDGE = 0.5  # an instance's mask is above it at the instance's pixels
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom: shares of the upright picture, 0..1
 

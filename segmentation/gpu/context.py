@@ -7,10 +7,12 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import cvcuda
 import torch
 from cuda.core import Device
+from numpy.typing import NDArray
 
 from segmentation.frames import PixelFormat
 from segmentation.gpu import driver
@@ -88,6 +90,19 @@ class Gpu:
         """Returns page-locked memory of the host, with arbitrary content. Kernels may read and write it where it is."""
         with capture_unsafe():
             return torch.empty(shape, dtype=dtype, pin_memory=True)
+
+    def download(self, *tensors: torch.Tensor) -> list[NDArray[Any]]:
+        """Returns tensors on the host. Waits for what was queued before the copies, not for what others queue behind.
+
+        The arrays lie in page-locked memory, which PyTorch takes back when nothing refers to them.
+        """
+        with torch.cuda.stream(self.stream):
+            pinned = [self.pinned(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
+            for target, tensor in zip(pinned, tensors, strict=True):
+                target.copy_(tensor, non_blocking=True)
+            copied = self.record_event()
+        copied.synchronize()
+        return [target.numpy() for target in pinned]
 
     def empty_planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
         """Returns tensors of these shapes in one block: blocks of several sizes would break the memory up."""

@@ -51,7 +51,7 @@ class GpuTransfer(Transfer):
     def rows(self, array: Array, memory: Memory, count: int) -> Array:
         """Returns the first `count` rows of an array in that memory; of an array on the GPU all rows."""
         if isinstance(array, torch.Tensor):
-            return array if memory == "cuda" else self._download_rows(array[:count])
+            return array if memory == "cuda" else self._gpu.download(array[:count])[0]
         return array[:count] if memory == "host" else self._upload_rows(array)
 
     def chosen(self, array: Array, *places: Sequence[int]) -> NDArray[Any]:
@@ -60,7 +60,7 @@ class GpuTransfer(Transfer):
             part = array.view(torch.int16) if array.dtype == torch.uint16 else array  # of which PyTorch indexes none
             for axis, indices in enumerate(places):
                 part = part.index_select(axis, torch.tensor(indices, device=array.device))
-        host = self._download_rows(part)
+        (host,) = self._gpu.download(part)
         return host.view(np.uint16) if array.dtype == torch.uint16 else host
 
     def _upload_rows(self, array: NDArray[np.generic]) -> torch.Tensor:
@@ -68,17 +68,6 @@ class GpuTransfer(Transfer):
             pinned = torch.empty(array.shape, dtype=torch.from_numpy(array[:0]).dtype, pin_memory=True)
             pinned.numpy()[:] = array
             return pinned.to(self._gpu.device, non_blocking=True)
-
-    def _download_rows(self, rows: torch.Tensor) -> NDArray[np.generic]:
-        """Returns rows on the host. Waits for what was queued before the copy, not for what others queue behind it."""
-        with torch.cuda.stream(self._gpu.stream):
-            with capture_unsafe():
-                pinned = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
-            pinned.copy_(rows, non_blocking=True)
-            copied = self._gpu.record_event()
-        copied.synchronize()
-        host: NDArray[np.generic] = pinned.numpy()
-        return host
 
     def _upload(self, batch: FrameBatch) -> FrameBatch:
         """Returns the batch in device memory; the copies are queued."""

@@ -98,6 +98,14 @@ class Model:
         return place_in((self.height, self.width), width, height, fit)
 
     @property
+    def batch_on_gpu(self) -> int | None:
+        """The frames that the stages on a GPU take at a time; `None` if any number will do.
+
+        A network that finds single things in one picture at a time runs several times for a batch.
+        """
+        return None if self.detection is not None and self.batch == 1 else self.batch
+
+    @property
     def kept(self) -> tuple[str, ...]:
         """The labels of the classes that are kept."""
         return tuple(self.labels[channel] for channel in self.keep)

@@ -15,12 +15,9 @@ from segmentation.models.tensor_form import Extra, Form
 def with_pipelines_tensors(graph: onnx.ModelProto, model: Model) -> onnx.ModelProto:
     """Returns the graph with its input and output in the pipeline's form, under their names.
 
-    `graph` has no output but the model's. Raises `EngineError` if the network carries states from frame to frame, or
-    finds single things.
+    `graph` has no output but the model's. Raises `EngineError` if the network carries states from frame to frame.
     """
     form = model.form
-    if model.detection is not None:
-        raise EngineError(f"{model.path}: finds single things, which ONNX Runtime alone runs; leave it an .onnx")
     if form.recurrent:
         states = ", ".join(extra.name for extra in form.extras if extra.source)
         raise EngineError(

@@ -2,14 +2,14 @@
 
 import logging
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
-from onnx import numpy_helper
+from onnx import numpy_helper, version_converter
 
 from segmentation.errors import EngineError, one_line
 from segmentation.models.model import Model
@@ -27,13 +27,14 @@ def prepare(model: Model, batch: int | None) -> onnx.ModelProto:
     """Reads `model`'s file and returns its graph, in its own precision, ready to be converted or built.
 
     `batch` is a fixed batch size; `None` makes it dynamic. The graph has the input (batch, 3, height, width) and the
-    model's output alone. Raises `EngineError`.
+    model's output alone, of one that finds single things the outputs that are read, in that order. Raises
+    `EngineError`.
     """
     graph = _load(model)
     log.info("load: %s, %d nodes, %s", model.path, len(graph.graph.node), _opset(graph))
     moved = _move_initializers(graph)
     log.info("initializers: %d moved out of the inputs", moved)
-    _keep_output(graph, model.output_name)
+    _keep_outputs(graph, (model.output_name,) if model.detection is None else model.detection.outputs)
     graph = with_pipelines_tensors(graph, model)
     graph = _with_shape(graph, model, batch)
     log.info("batch: %s", "dynamic" if batch is None else f"fixed at {batch}")
@@ -45,6 +46,18 @@ def prepare(model: Model, batch: int | None) -> onnx.ModelProto:
     graph = _fold(graph, model.path)
     log.info("fold: %d of %d nodes are left", len(graph.graph.node), before)
     return graph
+
+
+def at_least_opset(graph: onnx.ModelProto, version: int) -> onnx.ModelProto:
+    """Returns the graph in a later version of ONNX, as other converters need, or as it is where that can't be done."""
+    own = next(o.version for o in graph.opset_import if o.domain in _STANDARD)
+    if own >= version:
+        return graph
+    try:
+        return version_converter.convert_version(graph, version)
+    except RuntimeError as exc:
+        log.info("opset: %d is kept (%s)", own, one_line(exc))
+        return graph
 
 
 def for_one_picture(model: Model) -> onnx.ModelProto | None:
@@ -114,12 +127,12 @@ def _move_initializers(graph: onnx.ModelProto) -> int:
     return moved
 
 
-def _keep_output(graph: onnx.ModelProto, name: str) -> None:
+def _keep_outputs(graph: onnx.ModelProto, names: Sequence[str]) -> None:
     """Drops the other outputs, and the nodes that only these need."""
-    kept = [value for value in graph.graph.output if value.name == name]
+    by_name = {value.name: value for value in graph.graph.output}
     del graph.graph.output[:]
-    graph.graph.output.extend(kept)
-    needed, nodes = {name}, []
+    graph.graph.output.extend(by_name[name] for name in names)
+    needed, nodes = set(names), []
     for node in reversed(graph.graph.node):
         if not needed.isdisjoint(node.output):
             needed.update(_read(node))
@@ -143,28 +156,35 @@ def _with_shape(graph: onnx.ModelProto, model: Model, batch: int | None) -> onnx
     changed = onnx.ModelProto()
     changed.CopyFrom(graph)
     sizes: list[int | str] = [BATCH if batch is None else batch, 3, model.height, model.width]
-    (source,), (output,) = changed.graph.input, changed.graph.output
-    _set_dimensions(source, sizes)
-    _set_dimensions(output, sizes[:1])
+    _set_dimensions(changed.graph.input[0], sizes)
+    for output in changed.graph.output:
+        _set_dimensions(output, sizes[:1])
     del changed.graph.value_info[:]  # they would still state the old sizes
     wanted = "dynamic" if batch is None else f"{batch}"
     way_out = f"build it with --batch {model.batch or 1}, or export it with a dynamic batch"
     pictures = np.random.default_rng(0).random((batch or 3, 3, model.height, model.width), np.float32)
     pictures = pictures.astype(model.dtype)
     try:
-        together = run(exact_session(changed), pictures)[0].astype(np.float32)
+        together = run(exact_session(changed), pictures)
         apart = _one_by_one(session_of(graph), pictures, model.batch or 1)
     except Exception as exc:  # ONNX Runtime's errors have no common base
         raise EngineError(f"{model.path}: its batch can't be made {wanted} ({one_line(exc)}); {way_out}") from exc
-    if together.shape != apart.shape or np.abs(together - apart).max() > _TOLERANCE * max(1, np.abs(apart).max()):
+    if not all(map(_is_close, together, apart)):
         raise EngineError(f"{model.path}: its batch can't be made {wanted} (pictures change each other); {way_out}")
     return changed
 
 
-def _one_by_one(session: ort.InferenceSession, pictures: NDArray[np.floating], batch: int) -> NDArray[np.float32]:
-    """Returns the output for each picture alone, in a batch of `batch` copies."""
-    parts = [run(session, np.repeat(picture[None], batch, axis=0))[0][:1] for picture in pictures]
-    return np.concatenate(parts).astype(np.float32)
+def _one_by_one(session: ort.InferenceSession, pictures: NDArray[np.floating], batch: int) -> list[NDArray[np.generic]]:
+    """Returns the outputs for each picture alone, in a batch of `batch` copies."""
+    parts = [run(session, np.repeat(picture[None], batch, axis=0)) for picture in pictures]
+    return [np.concatenate([output[:1] for output in outputs]) for outputs in zip(*parts, strict=True)]
+
+
+def _is_close(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
+    if one.shape != other.shape:
+        return False
+    exact = other.astype(np.float32)
+    return bool(np.abs(one.astype(np.float32) - exact).max() <= _TOLERANCE * max(1, np.abs(exact).max()))
 
 
 def _fold_biases(graph: onnx.ModelProto) -> int:

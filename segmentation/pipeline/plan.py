@@ -70,6 +70,7 @@ IMPLEMENTATIONS = {
         "tensorrt": "segmentation.stages.inference.tensorrt:TensorRTInference",
         "function": "segmentation.stages.inference.function:FunctionInference",
         "instances": "segmentation.stages.inference.instances:InstanceInference",
+        "torch-instances": "segmentation.stages.inference.torch_instances:TorchInstanceInference",
     },
     "postprocess": {
         "opencv": "segmentation.stages.postprocess.opencv:OpenCVPostprocessor",
@@ -99,16 +100,29 @@ OPTIMIZED = {
     "postprocess": ("cvcuda",),
     "encode": ("nvenc",),
 }
+# Instead of those that infer, for networks that find single things.
+_INSTANCES = {
+    "baseline": ("instances",),
+    "optimized": ("torch-instances",),
+    "auto": ("torch-instances", "instances"),
+}
 AUTO = {stage: (*OPTIMIZED[stage], *BASELINE[stage]) for stage in STAGES}
 # Chosen where the GPU lacks an engine: its NVDEC has no decoder for the codec, or it has no NVENC.
 SUBSTITUTES = {"decode": "pyav", "encode": "x264-segments"}
 # In place of those that read files, for live sources.
 _LIVE = {"pyav": "live", "nvdec": "live-nvdec"}
 # Chosen where the constructor finds out that the network can't run, or is not to.
-_NEXT = {"tensorrt": "torch-fp16", "torch-fp16": "onnxruntime", "torch": "onnxruntime"}
+_NEXT = {
+    "tensorrt": "torch-fp16",
+    "torch-fp16": "onnxruntime",
+    "torch": "onnxruntime",
+    "torch-instances": "instances",
+}
 _TABLES = {"baseline": BASELINE, "optimized": OPTIMIZED, "auto": AUTO}
 # Their modules can't be imported without a GPU, or fail with an unclear error: the GPU is looked for first.
-_ON_GPU = frozenset({"nvdec", "live-nvdec", "cuda", "cvcuda", "torch-fp16", "tensorrt", "nvenc", "jpeg"})
+_ON_GPU = frozenset(
+    {"nvdec", "live-nvdec", "cuda", "cvcuda", "torch-fp16", "torch-instances", "tensorrt", "nvenc", "jpeg"}
+)
 
 
 S = TypeVar("S", bound=Stage)
@@ -417,10 +431,12 @@ def _choose(
             )
         candidates = ("tensorrt",)
     elif stage == "infer" and model is not None and model.detection is not None:
-        if wanted not in (None, "onnxruntime", "instances"):
+        wanted = "instances" if wanted == "onnxruntime" else wanted
+        if wanted not in (None, *_INSTANCES["auto"]):
             raise ConfigError(f"--infer {wanted}: can't run {model.name}, which finds single things; leave it out")
-        refusals = ["ONNX Runtime alone runs networks that find single things"]
-        candidates = ("instances",) if config.mode != "optimized" else ()
+        candidates = _INSTANCES[_mode(config)] if wanted is None else (wanted,)
+    elif stage == "infer" and model is not None and wanted in _INSTANCES["auto"]:
+        raise ConfigError(f"--infer {wanted}: can't run {model.name}, which finds no single things; leave it out")
     elif stage == "decode" and info is not None and info.live is not None:
         if wanted in _LIVE:
             raise ConfigError(f"--decode {wanted}: reads files; use --decode {_LIVE[wanted]} for a live source")
@@ -430,11 +446,9 @@ def _choose(
         try:
             if stage == "infer" and model is not None and model.form.recurrent and name != "onnxruntime":
                 raise BackendError(f"{model.name} carries states from frame to frame, which onnxruntime alone does")
-            if model is not None and model.picture is not None and name == "cuda":
-                raise BackendError(f"{model.name} takes pictures with a border, which opencv alone makes")
             implementation, reason = _candidate(stage, name, config, info)
             if model is not None and issubclass(implementation, Inference):
-                given = replace(config, batch_size=model.batch or config.batch_size or GPU_BATCH)
+                given = replace(config, batch_size=model.batch_on_gpu or config.batch_size or GPU_BATCH)
                 found_out = implementation.known(model, replace(given, batch_size=keys_at_once(given, model)))
                 reason = ", ".join(filter(None, (reason, found_out)))
             return Choice(name, implementation, reason, "; ".join(refusals))

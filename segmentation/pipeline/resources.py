@@ -107,8 +107,8 @@ class Resources:
 
     def batch_size(self, config: Config, model: Model | None, *, on_gpu: bool, live: bool) -> int:
         """Frames that are processed at a time. On a GPU, a network with a fixed batch decides."""
-        if on_gpu and model is not None and model.batch is not None:
-            return model.batch
+        if on_gpu and model is not None and model.batch_on_gpu is not None:
+            return model.batch_on_gpu
         wanted = config.batch_size or (1 if not on_gpu else LIVE_BATCH if live else GPU_BATCH)
         return min(wanted, self._batch_limit or wanted)
 

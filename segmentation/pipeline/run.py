@@ -19,6 +19,7 @@ from segmentation.byte_source import ByteSource, source_name
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError
 from segmentation.frames import Array, Frame, FrameBatch, MaskedBatch, Memory, VideoInfo
 from segmentation.gpu.errors import gpu_errors
+from segmentation.instances import FrameInstances
 from segmentation.media.card import with_card
 from segmentation.media.live import probe_any
 from segmentation.media.live_address import source_label
@@ -278,12 +279,17 @@ class Run:
                     masks=self._on_host(masks, count),
                     levels=self._on_host(levels, count),
                     class_map=self._on_host(class_map, count),
-                    instances=batch.instances,
+                    instances=self._instances_read(batch),
                     thumbnails=self._on_host(small, count),
                 )
             # The frames are in memory of their own. Page-locked memory takes time, which other runs need not wait for.
             frames = [output.for_encoder(made, transfer) for made, output in zip(composed, self._outputs, strict=True)]
         return EncodingBatch(finished=finished, frames=deque(frames))
+
+    def _instances_read(self, batch: MaskedBatch) -> tuple[FrameInstances, ...] | None:
+        """Returns the instances if a sink reads them: those without ids go to results alone."""
+        read = self._config.results is not None or self._config.tracker is not None
+        return tuple(batch.instances) if read and batch.instances is not None else None
 
     def _on_host(self, array: Array | None, count: int) -> NDArray[Any] | None:
         if array is None:
@@ -384,7 +390,7 @@ class Run:
         """Whether another attempt could take fewer frames at a time."""
         info = self._info
         again = info.live is None and (info.stream is None or info.stream.seekable)
-        return again and self._config.batch_size != 1 and (self._model is None or self._model.batch is None)
+        return again and self._config.batch_size != 1 and (self._model is None or self._model.batch_on_gpu is None)
 
 
 def end_of(info: VideoInfo, config: Config) -> Fraction | None:

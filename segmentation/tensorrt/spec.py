@@ -73,7 +73,10 @@ class EngineOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSpec:
-    """Everything that decides one engine. Raises `ConfigError` if `variant` lacks one of the options."""
+    """Everything that decides one engine.
+
+    Raises `ConfigError` if `variant` lacks one of the options, and `EngineError` for networks that find single things.
+    """
 
     model: Model
     options: EngineOptions
@@ -83,6 +86,8 @@ class EngineSpec:
 
     def __post_init__(self) -> None:
         self.options.check(self.variant)
+        if self.model.detection is not None:
+            raise EngineError(f"{self.model.path}: finds single things, which no engine does here; leave it an .onnx")
 
     @property
     def capability(self) -> tuple[int, int] | None:

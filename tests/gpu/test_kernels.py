@@ -10,7 +10,7 @@ pytest.importorskip("cuda.core", reason="cuda-core is not installed")
 from segmentation.clips.sampling import CLIPS
 from segmentation.gpu.kernels import KernelSource, compiled, signatures
 from segmentation.stages.frame_kernels import FRAMES
-from segmentation.stages.inference.network_kernels import DEPTHWISE, FORMS
+from segmentation.stages.inference.network_kernels import DEPTHWISE, FORMS, INSTANCES
 from segmentation.stages.masks.mask_kernels import MASKS, PROPAGATION
 
 NAMES = {
@@ -34,8 +34,9 @@ NAMES = {
     PROPAGATION: ("downsample", "halve", "search", "match", "weigh_keys", "warp", "blend"),
     CLIPS: ("clip_sample",),
     DEPTHWISE: tuple(f"depthwise_{side}_{stride}_{dilation}" for side, stride, dilation in sorted(FORMS)),
+    INSTANCES: ("suppress", "draw_boxes", "draw_layers", "draw_prototypes"),
 }
-IDS = ["frames", "masks", "propagation", "clips", "depthwise"]
+IDS = ["frames", "masks", "propagation", "clips", "depthwise", "instances"]
 
 
 # The oldest, one of the middle and the newest; the others if they are asked for.

@@ -5,59 +5,15 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from detectors import Arrays, blobs, make_detector
+from detectors import make_detector, outputs_of
 from networks import model_of
-from references import REFERENCES, SIZE, Thing, sigmoid
+from references import REFERENCES, SIZE, Thing
 
 from segmentation.instances import MOST
 from segmentation.models.detection import Detection, Place
 from segmentation.models.detections import Detections, read
 from segmentation.models.detector import Detector
 from segmentation.models.model import open_session
-
-CELLS = (SIZE // 8) ** 2 + (SIZE // 16) ** 2 + (SIZE // 32) ** 2
-
-
-def outputs_of(task: str) -> Arrays:
-    """Outputs of one picture in this layout: some 10 things, many of them twice and a little apart."""
-    rng = np.random.default_rng(3)
-    count = 6
-    corner, side = rng.uniform(2, 30, (count, 2)), rng.uniform(10, 30, (count, 2))
-    center = np.hstack([corner + side / 2, side])
-    corners = np.hstack([corner, corner + side])
-    scores = rng.uniform(0.1, 0.95, (count, 5))
-    twice = np.repeat(np.arange(count), 3)
-    shaken = center[twice] + rng.uniform(-1.5, 1.5, (len(twice), 4))
-    made: Arrays = {}
-    if task == "rf-detr":
-        logits = np.log(scores / (1 - scores))
-        made = {"dets": center / SIZE, "labels": logits, "masks": blobs(count, 16, 16)}
-    elif task == "rtmdet-ins":
-        masks = sigmoid(blobs(count, SIZE, SIZE))
-        made = {"dets": np.hstack([corners, scores[:, :1]]), "labels": np.arange(count) % 5, "masks": masks}
-    elif task == "mask-rcnn":
-        masks = sigmoid(blobs(count, SIZE, SIZE)[:, None])
-        made = {"boxes": corners, "labels": np.arange(count) + 1, "scores": scores.max(axis=1), "masks": masks}
-    elif task in ("yolo-seg", "yolo"):
-        columns = np.zeros((9, CELLS))
-        columns[:4, : len(twice)], columns[4:, : len(twice)] = shaken.T, scores[twice].T
-        columns[4:, : len(twice)] -= rng.uniform(0, 0.05, (5, len(twice)))
-        made = {"output0": columns}
-        if task == "yolo-seg":
-            shares = rng.normal(size=(32, CELLS))
-            made = {"output0": np.vstack([columns, shares]), "output1": blobs(32, 16, 16)}
-    elif task == "yolov5":
-        rows = np.zeros((3 * CELLS, 10))
-        rows[: len(twice)] = np.hstack([shaken, rng.uniform(0.6, 1, (len(twice), 1)), scores[twice]])
-        made = {"output0": rows}
-    elif task == "yunet":
-        for stride in (8, 16, 32):
-            cells = (SIZE // stride) ** 2
-            made[f"cls_{stride}"], made[f"obj_{stride}"] = rng.uniform(-0.1, 1.1, (2, cells, 1))
-            made[f"bbox_{stride}"] = rng.uniform(-0.5, 0.9, (cells, 4))
-    else:
-        made = {"scores": np.hstack([1 - scores[twice][:, :1], scores[twice]]), "boxes": corners[twice] / SIZE}
-    return {name: array if array.dtype == np.int64 else array.astype(np.float32) for name, array in made.items()}
 
 
 def found_by(path: Path, **options: object) -> Detections:

@@ -7,8 +7,10 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+from references import SIZE, sigmoid
 
 Arrays = dict[str, NDArray[Any]]
+CELLS = (SIZE // 8) ** 2 + (SIZE // 16) ** 2 + (SIZE // 32) ** 2
 KINDS = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.int64): TensorProto.INT64}
 
 
@@ -50,7 +52,7 @@ def make_detector(
     return path
 
 
-def red_yolo(path: Path, size: tuple[int, int] = (64, 64)) -> Path:
+def red_yolo(path: Path, size: tuple[int, int] = (64, 64), *, batch: Any = "N") -> Path:
     """A YOLO of one instance that covers the input, whose mask is where the picture is red. Class 0 of 80."""
     found = np.zeros((84 + 32, sum((size[0] // s) * (size[1] // s) for s in (8, 16, 32))), np.float32)
     found[:4, 0] = size[1] / 2, size[0] / 2, size[1], size[0]
@@ -70,17 +72,17 @@ def red_yolo(path: Path, size: tuple[int, int] = (64, 64)) -> Path:
         "red": red,
         "offset": offset,
         "zero": np.float32(0),
-        "axes": np.array([-1, 1, 1], np.int64),
+        "axes": np.array([-1 if batch == "N" else batch, 1, 1], np.int64),
         "found": found[None],
     }
     value = helper.make_tensor_value_info
     save(
         path,
         nodes,
-        value("x", TensorProto.FLOAT, ["N", 3, *size]),
+        value("x", TensorProto.FLOAT, [batch, 3, *size]),
         [
-            value("output0", TensorProto.FLOAT, ["N", *found.shape]),
-            value("output1", TensorProto.FLOAT, ["N", 32, size[0] // 4, size[1] // 4]),
+            value("output0", TensorProto.FLOAT, [batch, *found.shape]),
+            value("output1", TensorProto.FLOAT, [batch, 32, size[0] // 4, size[1] // 4]),
         ],
         weights,
         None,
@@ -156,3 +158,45 @@ def red_box(path: Path, *, size: tuple[int, int] = (32, 32)) -> Path:
         {"labels": '["background", "spot"]', "score_threshold": "0.1"},
     )
     return path
+
+
+def outputs_of(task: str, seed: int = 3) -> Arrays:
+    """Outputs of one picture of `SIZE` in this layout: some 10 things, many of them twice and a little apart."""
+    rng = np.random.default_rng(seed)
+    count = 6
+    corner, side = rng.uniform(2, 30, (count, 2)), rng.uniform(10, 30, (count, 2))
+    center = np.hstack([corner + side / 2, side])
+    corners = np.hstack([corner, corner + side])
+    scores = rng.uniform(0.1, 0.95, (count, 5))
+    twice = np.repeat(np.arange(count), 3)
+    shaken = center[twice] + rng.uniform(-1.5, 1.5, (len(twice), 4))
+    made: Arrays = {}
+    if task == "rf-detr":
+        logits = np.log(scores / (1 - scores))
+        made = {"dets": center / SIZE, "labels": logits, "masks": blobs(count, 16, 16, seed)}
+    elif task == "rtmdet-ins":
+        masks = sigmoid(blobs(count, SIZE, SIZE, seed))
+        made = {"dets": np.hstack([corners, scores[:, :1]]), "labels": np.arange(count) % 5, "masks": masks}
+    elif task == "mask-rcnn":
+        masks = sigmoid(blobs(count, SIZE, SIZE, seed)[:, None])
+        made = {"boxes": corners, "labels": np.arange(count) + 1, "scores": scores.max(axis=1), "masks": masks}
+    elif task in ("yolo-seg", "yolo"):
+        columns = np.zeros((9, CELLS))
+        columns[:4, : len(twice)], columns[4:, : len(twice)] = shaken.T, scores[twice].T
+        columns[4:, : len(twice)] -= rng.uniform(0, 0.05, (5, len(twice)))
+        made = {"output0": columns}
+        if task == "yolo-seg":
+            shares = rng.normal(size=(32, CELLS))
+            made = {"output0": np.vstack([columns, shares]), "output1": blobs(32, 16, 16, seed)}
+    elif task == "yolov5":
+        rows = np.zeros((3 * CELLS, 10))
+        rows[: len(twice)] = np.hstack([shaken, rng.uniform(0.6, 1, (len(twice), 1)), scores[twice]])
+        made = {"output0": rows}
+    elif task == "yunet":
+        for stride in (8, 16, 32):
+            cells = (SIZE // stride) ** 2
+            made[f"cls_{stride}"], made[f"obj_{stride}"] = rng.uniform(-0.1, 1.1, (2, cells, 1))
+            made[f"bbox_{stride}"] = rng.uniform(-0.5, 0.9, (cells, 4))
+    else:
+        made = {"scores": np.hstack([1 - scores[twice][:, :1], scores[twice]]), "boxes": corners[twice] / SIZE}
+    return {name: array if array.dtype == np.int64 else array.astype(np.float32) for name, array in made.items()}

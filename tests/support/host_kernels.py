@@ -109,7 +109,7 @@ class HostKernels:
         self._signatures = kernels.signatures(source, layout)
 
     def __call__(self, name: str, size: tuple[int, int, int], *arguments: Argument) -> None:
-        if name == "pixelate":  # a block of threads makes a block of the picture
+        if name in ("pixelate", "suppress"):  # a block of threads makes a block of the picture, or all of it
             size = (size[0] // kernels.THREADS[0], size[1] // kernels.THREADS[1], size[2])
         assert all(value.is_contiguous() for value in arguments if isinstance(value, torch.Tensor))
         getattr(self._library, f"run_{name}")(*size, self._signatures[name].pack(arguments))
@@ -136,6 +136,9 @@ class HostGpu:
         )
 
     pinned = empty
+
+    def download(self, *tensors: torch.Tensor) -> list[Any]:
+        return [tensor.clone().numpy() for tensor in tensors]
 
     def empty_planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
         return tuple(torch.zeros(shape, dtype=dtype) for shape in shapes)

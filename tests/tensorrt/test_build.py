@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from detectors import red_yolo
 from networks import (
     RED,
     RED_ONLY,
@@ -239,6 +240,11 @@ def test_names_can_be_read() -> None:
     )
     assert trt.file_name == f"person-fp32-b4-trt11.4.0-rtx4090-{trt.fingerprint[:12]}.engine"
     assert replace(base, gpu=TURING).file_name.split("-")[4] == "sm75"
+
+
+def test_networks_of_single_things_have_no_engine(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"red\.onnx: finds single things, which no engine does here"):
+        spec(RTX, red_yolo(tmp_path / "red.onnx"))
 
 
 def test_where_engines_lie(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

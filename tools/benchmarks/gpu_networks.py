@@ -13,6 +13,7 @@ from segmentation.gpu.context import Gpu
 from segmentation.media.input import probe
 from segmentation.models.model import load_model
 from segmentation.stages.inference.torch_fp16 import TorchFp16Inference
+from segmentation.stages.inference.torch_instances import TorchInstanceInference
 
 WARM_UP, IN_A_ROW = 3, 20
 
@@ -37,7 +38,8 @@ def measured(names: Sequence[str], batches: Sequence[int], repeats: int) -> tupl
 def call(name: str, batch: int, gpu: Gpu) -> Callable[[], object]:
     """Returns a call of the network `name` on pictures that are on the GPU."""
     model = load_model(Config(model=name), probe(str(ROOT / "samples" / "astronaut.mp4")))
-    infer = TorchFp16Inference(model, Config(batch_size=batch), gpu)
+    implementation = TorchFp16Inference if model.detection is None else TorchInstanceInference
+    infer = implementation(model, Config(batch_size=batch), gpu)
     pictures = torch.randn((batch, 3, model.height, model.width), device=f"cuda:{gpu.index}")
     return lambda: infer(pictures)
 

@@ -1,4 +1,4 @@
-"""Times networks alone on a GPU, in FP16 as the pipeline runs them: of one picture, and of a batch.
+"""Times networks alone on a GPU, as the pipeline runs them: of one picture, and of a batch.
 
     python tools/benchmarks/network_times.py --model person --batch 1,16 -o networks.json
 

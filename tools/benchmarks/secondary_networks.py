@@ -53,11 +53,11 @@ def timed(segmenter: Segmenter, video: str, output: Path) -> dict[str, float]:
     }
 
 
-def measure(videos: Sequence[str], models: Path, repeats: int) -> dict[str, Any]:
-    """Returns the figures of all pipelines, by video."""
+def measure(videos: Sequence[str], pipelines: dict[str, dict[str, Any]], repeats: int) -> dict[str, Any]:
+    """Returns the figures of all pipelines, whose options are given by name, by video."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        segmenters = {name: Segmenter(**options) for name, options in pipelines(models).items()}
+        segmenters = {name: Segmenter(**options) for name, options in pipelines.items()}
         for video in videos:
             rounds: dict[str, list[dict[str, float]]] = {name: [] for name in segmenters}
             for number in range(repeats + 1):
@@ -113,7 +113,7 @@ def main() -> None:
     times = (secondary_steps.FRESH, 2 * secondary_steps.FRESH)
     result = {
         **head,
-        "milliseconds_a_frame": measure(options.videos, options.models, options.repeats),
+        "milliseconds_a_frame": measure(options.videos, pipelines(options.models), options.repeats),
         "kept_faces": {
             Path(video).name: {f"{fresh:g} s": agreement(video, then, fresh) for fresh in times}
             for video in options.videos

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from segmentation.stages import Stage
@@ -26,14 +27,14 @@ class InferenceResult(NamedTuple):
     masks: Array  # (N, h, w) float32 in 0..1: the probability of the classes that are kept
     # (N, h, w) uint8: index into `model.keep` of the likeliest class, where `wants_class_map` says so
     class_map: Array | None
-    instances: tuple[FrameInstances, ...] | None = None  # N, of a network that finds single things
+    instances: Sequence[FrameInstances] | None = None  # N, of a network that finds single things
 
 
 class Inference(Stage):
     """A network that is called with the preprocessor's output, (N, 3, H, W) in `model.dtype`.
 
     N may be smaller than the batch size, as in the last batch. Returned NumPy arrays belong to the caller. Of returned
-    CUDA masks, only the first N rows count, and the next call overwrites them. The class map belongs to the caller.
+    CUDA masks, only the first N rows count, and the next call overwrites them. The rest belongs to the caller.
     """
 
     workers: int  # threads that may call at once; a recurrent network has one, and takes frames in order
@@ -58,7 +59,7 @@ class Inference(Stage):
     def known(cls, model: Model, config: Config) -> str:
         """Says what earlier starts have found out about the network in batches of `config.batch_size`; "" for nothing.
 
-        Raises `NotProven` where another implementation is to serve.
+        Raises `BackendError` where another implementation is to serve.
         """
         return ""
 

@@ -117,5 +117,6 @@ class BatchedNetwork(SharedNetwork):
             for request in requests:
                 rows = slice(place, place + request.count)
                 classes = None if found.class_map is None else found.class_map[rows]
-                request.result = InferenceResult(masks[rows], classes)
+                instances = None if found.instances is None else found.instances[rows]
+                request.result = InferenceResult(masks[rows], classes, instances)
                 place += request.count

@@ -6,17 +6,14 @@ import math
 
 import numpy as np
 import torch
-from cuda.core import Device
 
-from segmentation.frames import FORMATS
-from segmentation.gpu.kernels import Kernels, compiled, signatures
+from segmentation.gpu.kernels import Kernels
+from segmentation.stages.inference.cuda_graph import kernels_on
 from segmentation.stages.inference.network_kernels import DEPTHWISE, EIGHT, WIDE
 
 Form = tuple[int, int, int]  # side, stride and dilation
 Bounds = tuple[float, float]  # least and most
 UNBOUNDED = -math.inf, math.inf
-
-_LAYOUT = FORMATS["yuv420p"]  # all programs are compiled for frames of some layout
 
 
 def taps_of(weight: torch.Tensor) -> torch.Tensor:
@@ -38,10 +35,7 @@ def depthwise(
     Values of x above `limit` count as `limit`. `taps` are those of `taps_of`, `bias` is (C,), both float16. C is a
     multiple of `EIGHT`, `form` one of `FORMS`. Sums are in FP32.
     """
-    stream = torch.cuda.current_stream(x.device).cuda_stream
-    program = compiled(Device(x.device.index).arch, DEPTHWISE, _LAYOUT, 0)
-    kernels = Kernels(stream, program, signatures(DEPTHWISE, _LAYOUT))
-    return launched(kernels, x, taps, bias, form, padding, bounds, limit)
+    return launched(kernels_on(x.device, DEPTHWISE), x, taps, bias, form, padding, bounds, limit)
 
 
 def launched(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from segmentation.errors import BackendError
 from segmentation.frames import Memory, VideoInfo
-from segmentation.instances import FrameInstances, Instance, box_pixels
+from segmentation.instances import EDGE, FrameInstances, Instance, box_pixels
 from segmentation.models.detection import Place
 from segmentation.models.detections import Detections, Floats, Size
 from segmentation.models.detector import Detector
@@ -21,8 +21,6 @@ from segmentation.stages.inference.onnxruntime import frame_a_thread
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
-
-EDGE = 0.5  # of an instance's mask
 
 
 class InstanceInference(Inference):
@@ -37,9 +35,8 @@ class InstanceInference(Inference):
         self.workers, options = frame_a_thread()
         self._detector = Detector(open_session(model.path, options), model)
         self._model = model
-        self._place = model.picture or Place(0, 0, model.width, model.height)
-        self._classes = np.zeros(len(model.labels), np.uint8)  # number of a label to index into `model.keep`
-        self._classes[list(model.keep)] = np.arange(len(model.keep))
+        self._place = place_of(model)
+        self._classes = kept_numbers(model)
         self._wants_class_map = wants_class_map(model, config)
 
     @staticmethod
@@ -51,31 +48,50 @@ class InstanceInference(Inference):
     def __call__(self, tensor: NDArray[Any]) -> InferenceResult:
         found = [one.within(self._place) for one in self._detector(tensor)]
         layers = [_layers(one, (self._place.height, self._place.width)) for one in found]
-        instances = tuple(self._instances(one, labels) for one, (_, labels) in zip(found, layers, strict=True))
+        instances = tuple(
+            frame_instances(one.boxes, one.scores, one.classes, self._model, labels)
+            for one, (_, labels) in zip(found, layers, strict=True)
+        )
         class_map = None
         if self._wants_class_map:
             maps = [self._class_map(one, labels) for one, (_, labels) in zip(found, layers, strict=True)]
             class_map = np.stack(maps)
         return InferenceResult(np.stack([mask for mask, _ in layers]), class_map, instances)
 
-    def _instances(self, found: Detections, label_map: NDArray[np.uint8]) -> FrameInstances:
-        width, height = self._place.width, self._place.height
-        instances = tuple(
-            Instance(
-                label=self._model.labels[number],
-                score=float(score),
-                box=(left / width, top / height, right / width, bottom / height),
-            )
-            for (left, top, right, bottom), score, number in zip(
-                found.boxes.tolist(), found.scores, found.classes, strict=True
-            )
-        )
-        return FrameInstances(instances=instances, first_map=label_map)
-
     def _class_map(self, found: Detections, label_map: NDArray[np.uint8]) -> NDArray[np.uint8]:
         by_number: NDArray[np.uint8] = np.concatenate([[0], self._classes[found.classes]]).astype(np.uint8)
         class_map: NDArray[np.uint8] = by_number[label_map]
         return class_map
+
+
+def place_of(model: Model) -> Place:
+    """Returns the part of the network's input that shows the video."""
+    return model.picture or Place(0, 0, model.width, model.height)
+
+
+def kept_numbers(model: Model) -> NDArray[np.uint8]:
+    """Returns the index into `model.keep` of each label, (labels,) uint8; 0 for one that is not kept."""
+    numbers = np.zeros(len(model.labels), np.uint8)
+    numbers[list(model.keep)] = np.arange(len(model.keep))
+    return numbers
+
+
+def frame_instances(
+    boxes: Floats, scores: Floats, classes: NDArray[Any], model: Model, label_map: NDArray[np.uint8]
+) -> FrameInstances:
+    """Returns the instances of a frame, from boxes (n, 4) in pixels of the place, scores (n,) and classes (n,)."""
+    height, width = label_map.shape
+    instances = tuple(
+        Instance(
+            label=model.labels[int(number)],
+            score=score,
+            box=(left / width, top / height, right / width, bottom / height),
+        )
+        for (left, top, right, bottom), score, number in zip(
+            boxes.tolist(), scores.tolist(), classes.tolist(), strict=True
+        )
+    )
+    return FrameInstances(instances=instances, first_map=label_map)
 
 
 def _layers(found: Detections, size: Size) -> tuple[Floats, NDArray[np.uint8]]:

@@ -33,12 +33,13 @@ _INSTALL = install("gpu")
 
 
 def cached_network(
-    name: str, origin: Sequence[object], example: torch.Tensor, build: Callable[[], GraphModule]
+    name: str, origin: Sequence[object], example: torch.Tensor, build: Callable[[], GraphModule], *, outputs: int = 1
 ) -> GraphModule:
     """Returns the network that `build` makes, for inputs of the shape, type and device of `example`.
 
     The network is recorded into a file of the cache folder, whose name begins with `name`. Later calls load the file,
-    without importing onnx2torch and the libraries that it needs. `origin` tells all that `build` depends on.
+    without importing onnx2torch and the libraries that it needs. `origin` tells all that `build` depends on. A recorded
+    network returns the first `outputs` of its outputs alone, see `record`.
     """
     versions = _FORMAT, torch.__version__, installed_version("onnx2torch")
     facts = *origin, *versions, tuple(example.shape), example.dtype, example.device
@@ -47,7 +48,7 @@ def cached_network(
         return load(path)
     net = build()
     try:
-        recorded = record(net, example)
+        recorded = record(net, example, outputs=outputs)
     except UnrecordableError as exc:
         log.info("%s is converted at each start: %s", name, exc)
         return net

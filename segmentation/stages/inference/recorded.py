@@ -23,17 +23,16 @@ class UnrecordableError(Exception):
     """The network is not the same graph for every input."""
 
 
-def record(net: torch.nn.Module, example: torch.Tensor) -> GraphModule:
+def record(net: torch.nn.Module, example: torch.Tensor, *, outputs: int = 1) -> GraphModule:
     """Runs `net` once on `example`, and returns the operators that it ran as a graph for inputs of that shape.
 
-    Of several outputs, only the first is kept. Raises `UnrecordableError` if another input might take another path.
+    Only the first `outputs` of its outputs are kept; several are returned in a list. Raises `UnrecordableError` if
+    another input might take another path.
     """
     recorder = _Recorder(example)
     with recorder:
-        output = net(example)
-    while isinstance(output, (tuple, list)):
-        output = output[0]
-    return recorder.finish(output)
+        found = net(example)
+    return recorder.finish(list(found)[:outputs] if isinstance(found, (tuple, list)) else [found])
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[misc]
@@ -98,11 +97,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
             self._constant[tensor] = self._graph.get_attr(name)
         return self._constant[tensor]
 
-    def finish(self, output: torch.Tensor) -> GraphModule:
-        """Returns the graph of all operators that `output` depends on."""
-        if output not in self._dynamic:
+    def finish(self, outputs: list[torch.Tensor]) -> GraphModule:
+        """Returns the graph of all operators that the outputs depend on."""
+        if any(output not in self._dynamic for output in outputs):
             raise UnrecordableError("the output does not depend on the picture")
-        self._graph.output(self._dynamic[output])
+        nodes = [self._dynamic[output] for output in outputs]
+        self._graph.output(nodes if len(nodes) > 1 else nodes[0])
         self._graph.eliminate_dead_code()
         return GraphModule(self._root, self._graph)
 

@@ -46,6 +46,7 @@ class CudaSmoothing(smoothing.SmoothingBackend[smoothing.CudaHistory]):
         self._held = 4 * self._count + 2 * smoothing.REACH
         self._kernels = gpu.kernels(MASKS, FORMATS["yuv420p"])  # these kernels read no frames: any layout will do
         self._strength = np.float32(config.smoothing_strength)
+        self._picture = model.picture
         self._shares = torch.from_numpy(smoothing.luma_shares(model).copy()).to(gpu.device)
         self._next = 0  # number of the next frame
         self._buffers: _SmoothingBuffers | None = None  # the first batch has the masks' size
@@ -56,6 +57,8 @@ class CudaSmoothing(smoothing.SmoothingBackend[smoothing.CudaHistory]):
         buffers = self._buffers
         height, width = buffers.size
         with torch.cuda.stream(self._gpu.stream):
+            if self._picture is not None:  # masks don't cover the border
+                tensor = tensor[:, :, *self._picture.pixels].contiguous()
             given = tensor.float()
         given_size = (tensor.shape[3], tensor.shape[2])
         records = (buffers.records, self._held, width, height)

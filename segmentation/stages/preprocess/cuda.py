@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from segmentation.frames import FORMATS, FrameBatch, Memory, VideoInfo
 from segmentation.gpu.context import Gpu
+from segmentation.models.detection import Place
 from segmentation.models.model import Model
 from segmentation.options.config import Config
 from segmentation.stages.frame_kernels import FRAMES
-from segmentation.stages.preprocess import Preprocessor
+from segmentation.stages.preprocess import GRAY, Preprocessor
 from segmentation.stages.preprocess.resampling import shrinking
 
 
@@ -29,15 +30,17 @@ class CudaPreprocessor(Preprocessor):
         turns = info.rotation // 90
         self._kernels = gpu.kernels(FRAMES, layout, turns)
         self._stored = (info.width, info.height)
-        height, width = (model.height, model.width) if turns % 2 == 0 else (model.width, model.height)
-        self._size = (width, height)  # as stored
+        place = model.picture or Place(0, 0, model.width, model.height)
+        self._size = (place.width, place.height) if turns % 2 == 0 else (place.height, place.width)  # as stored
+        self._input = (model.width, model.height, place.left, place.top)
         chroma = (-(-info.height >> layout.shift_y), -(-info.width >> layout.shift_x))
         tables = [*shrinking((info.height, info.width), self._size), *shrinking(chroma, self._size)]
         with torch.cuda.stream(gpu.stream):
             self._tables = [torch.from_numpy(table).to(gpu.device) for table in tables]
             self._color = torch.from_numpy(to_input(info, layout.bits, model)).to(gpu.device)
             shape = (config.batch_size or 1, 3, model.height, model.width)
-            self._tensor = torch.zeros(shape, dtype=torch.float32, device=gpu.device)
+            gray = self._color[12:15] * GRAY + self._color[15:18]
+            self._tensor = gray[:, None, None].expand(shape).contiguous()  # no call writes to the border
         self._half = model.dtype is np.float16
 
     @staticmethod
@@ -46,17 +49,16 @@ class CudaPreprocessor(Preprocessor):
 
     def __call__(self, batch: FrameBatch) -> torch.Tensor:
         assert len(batch) <= len(self._tensor), "the kernel would write behind the tensor"
-        width, height = self._size
         tables = [argument for table in self._tables for argument in (table, table.shape[1] - 1)]
         self._kernels(
             "preprocess",
-            (width, height, len(batch)),
+            (*self._size, len(batch)),
             *batch.planes,
             *self._stored,
             *tables,
             self._tensor,
-            width,
-            height,
+            *self._input,
+            *self._size,
             self._color,
         )
         with torch.cuda.stream(self._gpu.stream):

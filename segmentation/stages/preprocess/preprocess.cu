@@ -12,15 +12,17 @@ __device__ float input_value(const ToRgb &color, int c, float luma, float blue, 
     return color.scale[c] * __saturatef(m[0] * luma + m[1] * blue + m[2] * red + m[3]) + color.offset[c];
 }
 
-// Writes the network's input `target` (N, 3, upright height, upright width). (target_width, target_height) is its size
-// as stored. Each pair of tables is an `Axis`. A thread makes one pixel.
+// Writes frames to a place in the network's input `target` (N, 3, input_height, input_width), which begins at (left, top)
+// and is (place_height, place_width) as the frames are stored. Each pair of tables is an `Axis`. A thread makes one
+// pixel.
 extern "C" __global__ void preprocess(const sample *y, const sample *u, const sample *v, int width, int height,
                                       const float *luma_across, int luma_columns, const float *luma_down,
                                       int luma_rows, const float *chroma_across, int chroma_columns,
-                                      const float *chroma_down, int chroma_rows, float *target, int target_width,
-                                      int target_height, const ToRgb *color) {
+                                      const float *chroma_down, int chroma_rows, float *target, int input_width,
+                                      int input_height, int left, int top, int place_width, int place_height,
+                                      const ToRgb *color) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
-    if (column >= target_width || row >= target_height) return;
+    if (column >= place_width || row >= place_height) return;
     const int chroma_width = -(-width >> SHIFT_X), chroma_height = -(-height >> SHIFT_Y);
     const long long first = place(0, 0, width, height);
     const long long first_chroma = place(0, 0, chroma_width, chroma_height);
@@ -28,8 +30,10 @@ extern "C" __global__ void preprocess(const sample *y, const sample *u, const sa
     const float luma = shrunk(y + first, width, {luma_across, luma_columns}, {luma_down, luma_rows}, column, row);
     const float blue = shrunk(u + first_chroma, chroma_width, across, down, column, row);
     const float red = shrunk(v + first_chroma, chroma_width, across, down, column, row);
-    const long long size = (long long)target_width * target_height;
-    const long long place = upright(column, row, target_width, target_height);
+    const long long size = (long long)input_width * input_height;
+    const int pixel = upright(column, row, place_width, place_height);  // in the place
+    const int across_place = TURNS % 2 == 0 ? place_width : place_height;
+    const long long place = (long long)(top + pixel / across_place) * input_width + left + pixel % across_place;
     for (int c = 0; c < 3; c++) {
         target[(3 * blockIdx.z + c) * size + place] = input_value(*color, c, luma, blue, red);
     }

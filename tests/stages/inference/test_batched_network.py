@@ -26,7 +26,10 @@ TIMEOUT = 20
 
 
 class Means(Inference):
-    """The mean of each picture's channels. Like a CUDA graph, it always works on a whole batch, in the same memory."""
+    """The mean of each picture's channels. Like a CUDA graph, it always works on a whole batch, in the same memory.
+
+    In place of a picture's instances there is its mean.
+    """
 
     memory: ClassVar[Memory] = "cuda"
     workers = 1
@@ -45,7 +48,8 @@ class Means(Inference):
         self.calls += 1
         with torch.cuda.stream(self._gpu.stream):
             self._masks.copy_(tensor.mean(1))
-            return InferenceResult(self._masks, (tensor[:, 0] > 0.5).byte())
+            means = self._masks.mean((1, 2)).tolist()
+            return InferenceResult(self._masks, (tensor[:, 0] > 0.5).byte(), means)
 
 
 class Several:
@@ -85,6 +89,7 @@ class Several:
             masks, classes = (torch.as_tensor(array)[:count].cpu().numpy() for array in result[:2])
         assert masks.shape == classes.shape == (count, 4, 6)
         assert np.allclose(masks, value) and (classes == (value > 0.5)).all()
+        assert result.instances == pytest.approx([value] * count)
 
     @contextmanager
     def held_up(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ import av
 import cv2
 import numpy as np
 import pytest
-from detectors import make_detector, red_yolo
+from detectors import make_detector, outputs_of, red_yolo
 from drawn import batch_of, make_info, planes_of
 from networks import model_of
 from paths import SHARED
@@ -124,7 +124,7 @@ def test_a_video_goes_through_all_stages_with_a_network_of_instances(
         save_masks="masks.mkv",
         codec="ffv1",
     )
-    assert report.plan["infer"] == "instances"
+    assert report.plan["infer"] in ("instances", "torch-instances")
     assert report.frames == 4
     white = next(pictures(Path("out.mkv"))).planes[0] > 128
     assert abs(white.mean() - 0.25) < 0.05
@@ -139,14 +139,31 @@ def test_other_implementations_refuse_in_one_line(tmp_path: Path) -> None:
     path = red_yolo(tmp_path / "m.onnx")
     model = model_of(path)
     info = make_info(64, 64, Color(1, LIMITED))
-    plan = make_plan(Config(model=path), info, model=model)
+    plan = make_plan(Config(model=path, mode="baseline"), info, model=model)
     assert plan.infer is not None
     assert (plan.infer.name, plan.infer.memory) == ("instances", "host")
     assert make_plan(Config(model=path, infer="onnxruntime"), info, model=model).infer == plan.infer
     with pytest.raises(ConfigError, match=r"--infer torch: can't run .*which finds single things"):
         make_plan(Config(model=path, infer="torch"), info, model=model)
-    with pytest.raises(BackendError, match="ONNX Runtime alone runs networks that find single things"):
-        make_plan(Config(model=path, mode="optimized"), info, model=model)
+    for name in ("instances", "torch-instances"):
+        with pytest.raises(ConfigError, match=f"--infer {name}: can't run person, which finds no single things"):
+            make_plan(Config(infer=name), info, model=model_of("person"))
+
+
+@pytest.mark.gpu
+def test_a_gpu_infers_where_it_can(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = model_of(red_yolo(tmp_path / "m.onnx"))
+    info = make_info(64, 64, Color(1, LIMITED))
+    plan = make_plan(Config(model=model.path), info, model=model)
+    assert plan.infer is not None and plan.preprocess is not None
+    assert (plan.infer.name, plan.infer.memory, plan.preprocess.name) == ("torch-instances", "cuda", "cuda")
+    outputs = outputs_of("rtmdet-ins")
+    other = model_of(make_detector(tmp_path / "n.onnx", outputs), labels=tuple(f"c{i}" for i in range(7)))
+    plan = make_plan(Config(model=other.path), info, model=other)
+    assert plan.infer is not None and plan.infer.name == "instances"
+    assert "infer: instances on the CPU (torch-instances: rtmdet-ins returns as many things" in caplog.text
+    with pytest.raises(BackendError, match="rtmdet-ins returns as many things"):
+        make_plan(Config(model=other.path, mode="optimized"), info, model=other)
 
 
 def test_no_interval_with_single_things(tmp_path: Path) -> None:

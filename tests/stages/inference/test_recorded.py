@@ -63,6 +63,16 @@ def test_a_network_from_the_file_does_the_same(forward: Callable[[Any, Any], Any
             assert torch.equal(loaded(x), expected[0] if isinstance(expected, list) else expected)
 
 
+def test_several_outputs_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "net.pt"
+    net = Net(lambda net, x: [convolved(net, x), x.mean(dim=1), x * 2])
+    with torch.inference_mode():
+        path.write_bytes(store(record(net, EXAMPLE, outputs=2)))
+        x = torch.randn(SHAPE)
+        found = load(path)(x)
+        assert len(found) == 2 and all(map(torch.equal, found, net(x)))
+
+
 REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "a value read": (lambda net, x: x * 2 if x.sum().item() > 0 else x, "reads values that depend on the picture"),
     "a constant changed": (lambda net, x: net.mean.add_(x.mean()) + x[:, :1, :1, :4], "changes a constant"),

@@ -1,6 +1,7 @@
 """Masks are smoothed and refined on the GPU as on the CPU; without a GPU the kernels run on the host (host_kernels)."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from videos import pictures
 
 from segmentation.frames import FORMATS, Color, FrameBatch, MaskedBatch
+from segmentation.models.detection import Place
 from segmentation.models.model import load_model
 from segmentation.options.config import Config
 from segmentation.stages.masks.refinement import Refiner
@@ -93,6 +95,16 @@ def test_masks_are_smoothed_alike_in_batches_of_any_size(side: str, sizes: list[
     assert np.abs(ours - theirs).max() < 1e-5
     if len(masks) > 1:
         assert np.abs(theirs - masks).max() > 0.1
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_masks_that_leave_out_a_border_are_smoothed_alike(side: str) -> None:
+    gpu, model = gpu_of(side), replace(MODEL, picture=Place(4, 10, 48, 40))
+    masks, tensor = clip(5, (40, 48), (64, 64))
+    ours = smoothed_by(CudaSmoothing(model, Config(smooth=0.5, batch_size=5), gpu), masks, tensor, [5], gpu)
+    theirs = smoothed_by(HostSmoothing(model, 0.5), masks, tensor, [5])
+    assert np.abs(ours - theirs).max() < 1e-5
+    assert np.abs(ours - smoothed_by(HostSmoothing(MODEL, 0.5), masks, tensor, [5])).max() > 1e-3
 
 
 @pytest.mark.parametrize("side", SIDES)

@@ -156,18 +156,21 @@ def test_tables_that_a_caller_changes_are_not_kept() -> None:
     assert all(map(np.array_equal, shrinking((90, 160), (40, 24)), before))
 
 
-@pytest.mark.parametrize("rotation", [0, 90])
-def test_a_letterbox_is_the_whole_picture_amid_gray(rotation: int) -> None:
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+@pytest.mark.parametrize("side", SIDES)
+def test_a_letterbox_is_the_whole_picture_amid_gray(side: str, rotation: int) -> None:
     """The border is the gray that networks of boxes were trained with, 114 of 255."""
     color = Color(matrix=1, range=LIMITED)
     info = make_info(96, 48, color, rotation)
     model = replace(MODEL, height=64, width=64, detection=Detection(task="yolo", outputs=("y",), fit="letterbox"))
-    assert model.for_video(info).picture == ((16, 0, 32, 64) if rotation else (0, 16, 64, 32))
+    model = model.for_video(info)
+    upright = rotation % 180 != 0
+    assert model.picture == ((16, 0, 32, 64) if upright else (0, 16, 64, 32))
     planes = planes_of(np.full((48, 96, 3), 200, np.uint8), "yuv420p", color)
-    tensor = preprocess("opencv", info, "yuv420p", model, batch_of(planes))[0]
+    tensor = preprocess(side, info, "yuv420p", model, batch_of(planes))[0]
     mean, std = (np.array(value, np.float32)[:, None, None] for value in (model.mean, model.std))
     rgb = (tensor * std + mean) * 255
-    if rotation:
+    if upright:
         rgb = rgb.transpose(0, 2, 1)
     assert np.abs(rgb[:, 16:48] - 200).max() <= TOLERANCE
     assert np.abs(rgb[:, :16] - 114).max() < 0.01 and np.abs(rgb[:, 48:] - 114).max() < 0.01

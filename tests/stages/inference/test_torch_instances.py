@@ -73,11 +73,11 @@ def on_the_host(model: Model, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any]
     need_onnx2torch()
     gpu = gpu_of("host")
     monkeypatch.setattr(torch_instances, "kernels_on", lambda _, source: gpu.kernels(source, FORMATS["yuv420p"]))
-    example, run = torch_instances._loaded(model, OVERLAY, gpu.device)
+    network = torch_instances._loaded(model, OVERLAY, gpu.device)
 
     def infer(tensor: Any) -> InferenceResult:
-        example.copy_(tensor)
-        found = run()
+        network.input.copy_(tensor)
+        found = network.run()
         return InferenceResult(found.masks, found.class_map, GpuInstances(found.things, found.label_maps, model, gpu))
 
     return infer

@@ -72,14 +72,18 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Result]:
     return {name: summary(runs) for name, runs in results.items()}
 
 
+def _listed(text: str) -> list[str]:
+    return text.split(",") if text else []
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures many short clips of one command against one long file.")
     parser.add_argument("video")
     parser.add_argument("--clips", type=int, default=60)
     parser.add_argument("--frames", type=int, default=90, help="of each clip (default: 90)")
     parser.add_argument("--size", type=lambda text: tuple(map(int, text.split("x"))), default=(640, 360), metavar="WxH")
-    parser.add_argument("--jobs", type=lambda text: text.split(","), default=["1", "2"], help="default: 1,2")
-    parser.add_argument("--workers", type=lambda text: text.split(","), default=[], help="default: none")
+    parser.add_argument("--jobs", type=_listed, default=["1", "2"], help="default: 1,2; empty for none")
+    parser.add_argument("--workers", type=_listed, default=[], help="default: none")
     parser.add_argument("--preset", default="superfast")
     parser.add_argument("--encode", help="as the program takes it; null: nothing is encoded, on a GPU")
     parser.add_argument("--repeats", type=int, default=3)

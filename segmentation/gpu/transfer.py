@@ -48,10 +48,10 @@ class GpuTransfer(Transfer):
             return batch if wait or memory == "host" else replace(batch, ready=self._gpu.record_event())
         return self._upload(batch) if memory == "cuda" else self._download(batch, wait, blocks)
 
-    def rows(self, array: Array, memory: Memory, count: int) -> Array:
+    def rows(self, array: Array, memory: Memory, count: int, *, wait: bool = True) -> Array:
         """Returns the first `count` rows of an array in that memory; of an array on the GPU all rows."""
         if isinstance(array, torch.Tensor):
-            return array if memory == "cuda" else self._download_rows(array[:count])
+            return array if memory == "cuda" else self._download_rows(array[:count], wait=wait)
         return array[:count] if memory == "host" else self._upload_rows(array)
 
     def chosen(self, array: Array, *places: Sequence[int]) -> NDArray[Any]:
@@ -69,14 +69,18 @@ class GpuTransfer(Transfer):
             pinned.numpy()[:] = array
             return pinned.to(self._gpu.device, non_blocking=True)
 
-    def _download_rows(self, rows: torch.Tensor) -> NDArray[np.generic]:
-        """Returns rows on the host. Waits for what was queued before the copy, not for what others queue behind it."""
+    def _download_rows(self, rows: torch.Tensor, *, wait: bool = True) -> NDArray[np.generic]:
+        """Returns rows on the host. Waits for what was queued before the copy, not for what others queue behind it.
+
+        Without `wait` the copy is queued.
+        """
         with torch.cuda.stream(self._gpu.stream):
             with capture_unsafe():
                 pinned = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
             pinned.copy_(rows, non_blocking=True)
-            copied = self._gpu.record_event()
-        copied.synchronize()
+            copied = self._gpu.record_event() if wait else None
+        if copied is not None:
+            copied.synchronize()
         host: NDArray[np.generic] = pinned.numpy()
         return host
 

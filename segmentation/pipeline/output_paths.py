@@ -85,7 +85,13 @@ def live_name(source: str, *, whole: bool) -> str:
     return re.sub(r"[^\w.]+", "-", "/".join(parts)).strip("-.") or "video"
 
 
-def check_streams(source: str | ByteSource, target: Target, config: Config) -> None:
+def check_output(output: object, config: Config) -> None:
+    """Raises `ConfigError` for an output of a run without a video."""
+    if output is not None and not config.video:
+        raise ConfigError("no video: -o is for videos; leave out -o (output), or --no-video (video=False)")
+
+
+def check_streams(source: str | ByteSource, target: Target | None, config: Config) -> None:
     """Raises `ConfigError` for options that a pipe can't have: what it held can't be read again."""
     check_live(source, config)
     live = isinstance(source, str) and is_live(source)
@@ -118,7 +124,7 @@ def check_live(source: str | ByteSource, config: Config) -> None:
             raise ConfigError(f"{name}: a live source {reason}; leave out --{name}")
 
 
-def check_names(source: str | None, target: Target, config: Config) -> None:
+def check_names(source: str | None, target: Target | None, config: Config) -> None:
     """Raises `ConfigError` if two of the files to be written are one, or one of them is read."""
     named = [("-o", target)] if isinstance(target, Path) else []
     named += [("--also", Path(path)) for _, path in config.also]

@@ -10,7 +10,7 @@ class Report:
     """One run in figures, as `--json` prints it."""
 
     input: str
-    output: str
+    output: str | None  # `None` without a video
     also: tuple[str, ...]  # the further outputs
     frames: int
     damaged: int  # frames of the input that were lost or are known to be broken

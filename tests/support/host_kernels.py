@@ -209,7 +209,7 @@ def host_stages() -> SimpleNamespace:
         def _pinned(self, planes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
             return [torch.empty(plane.shape, dtype=self._dtype) for plane in planes]
 
-        def rows(self, array: Any, memory: str, count: int) -> Any:
+        def rows(self, array: Any, memory: str, count: int, *, wait: bool = True) -> Any:
             return torch.from_numpy(array.copy()) if memory == "cuda" else array[:count].numpy()
 
     postprocess.GpuTransfer = HostTransfer

@@ -296,6 +296,7 @@ class Config:
     def __post_init__(self) -> None:
         for name, kind in _TYPES.items():  # before anybody can see the frozen object
             object.__setattr__(self, name, fitted(name, getattr(self, name), kind))
+        self._check_video()  # first, since the others complete options
         self._check_effects()
         _choice("mode", self.mode, get_args(Mode))
         _choice("codec", self.codec, (None, *CODECS))
@@ -313,7 +314,6 @@ class Config:
         self._check_instances()
         self._check_masks()
         self._check_model()
-        self._check_video()
 
     @property
     def inputs_by_name(self) -> dict[str, tuple[float, ...]]:

@@ -31,10 +31,10 @@ CLIPS: dict[str, Synthetic] = {
     "turned.mov": Synthetic(codec="libx264", rotation=90),
     "late.mkv": Synthetic(clock=100.5),
     "broadcast.ts": Synthetic(codec="libx264", clock=9000.25),
-    "before.mkv": Synthetic(codec="libx264", pts=range(-9, 16), container_options={"avoid_negative_ts": "disabled"}),
+    "wrapping.ts": Synthetic(codec="libx264", clock=95443.3),  # MPEG-TS counts to 2^33 in 1/90000 s
     "deep.mkv": Synthetic(pix_fmt="yuv422p10le"),
     "gray.mkv": Synthetic(pix_fmt="gray"),
-    "a.avi": Synthetic(codec="mpeg4"),
+    "ntsc.avi": Synthetic(codec="mpeg4", time_base=Fraction(1001, 30000)),
 }
 
 

@@ -248,7 +248,11 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="write no video, but --results, --save-masks and --count alone (default: a video)",
     )
-    add("--results", metavar="FILE|FOLDER", help="also write the classes, areas and boxes of each frame, as JSON lines")
+    add(
+        "--results",
+        metavar="FILE|FOLDER|ADDRESS",
+        help="also write the classes, areas and boxes of each frame as JSON lines, or post them to an http(s) address",
+    )
     add(
         "--results-format",
         choices=get_args(ResultsFormat),

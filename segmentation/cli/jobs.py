@@ -46,10 +46,10 @@ class Job:
     @property
     def written(self) -> list[Path]:
         """Returns the files that this run writes."""
-        others = (self.options.get("results"), self.options.get("save_masks"))
+        others = [str(path) for path in (self.options.get("results"), self.options.get("save_masks")) if path]
         also = [Path(path) for _, path in self.options.get("also", ())]
         videos = [] if self.address or self.target is None else [self.target]
-        paths = [*videos, *also, *(Path(str(path)) for path in others if path)]
+        paths = [*videos, *also, *(Path(path) for path in others if not is_url(path))]
         return [path for path in paths if str(path) != STANDARD and not is_fifo(path)]
 
     @property
@@ -158,7 +158,9 @@ def _name_others(job: Job, target: Path, config: Config, source: Source, *, seve
     In folders, these files are named after the run's output, which it may lack, and masks after its input.
     """
 
-    def within(option: str, path: str | Path, name: str) -> Path:
+    def within(option: str, path: str | Path, name: str) -> str | Path:
+        if is_url(str(path)):
+            return _address(option, str(path), source.path, several=several)
         if NAME in str(path) or not _is_folder(option, path, several=several):
             return fill_name(Path(path), source.path)
         file = Path(path, source.folder, name)
@@ -182,6 +184,14 @@ def _name_others(job: Job, target: Path, config: Config, source: Source, *, seve
             raise ConfigError(f"--masks {config.masks}: several inputs need a folder that exists")
         inside = os.path.isdir(config.masks)
         options["masks"] = Path(config.masks, source.folder, masks) if inside else Path(config.masks)
+
+
+def _address(option: str, address: str, source: str, *, several: bool) -> str:
+    """Returns the address that an input's file is sent to. Raises `ConfigError` where several would share it."""
+    filled = fill_name(address, source)
+    if several and filled == address:
+        raise ConfigError(f"--{option} {address}: several inputs need an address each; write {NAME} in it, for streams")
+    return filled
 
 
 def _suffixes(effect: str, target: Path) -> str:

@@ -247,8 +247,8 @@ class Config:
     """Decode the output afterwards and compare it with the input. Default: False."""
 
     results: str | Path | TextIO | None = None
-    """A file, a named pipe or a file object for text that gets one JSON object per frame: the found classes with area
-    and box. Default: None."""
+    """A file, a named pipe, a file object for text or an http(s) address that gets one JSON object per frame: the found
+    classes with area and box. Default: None."""
 
     results_format: ResultsFormat = "lines"
     """What `results` has: `lines` of JSON, one a frame, `coco`, one JSON object with a mask of each instance, or `mot`,

@@ -24,6 +24,7 @@ from segmentation.pipeline.mask_stages import without_outputs
 from segmentation.pipeline.output_paths import (
     check_names,
     check_output,
+    check_results,
     check_streams,
     default_output,
     fill_name,
@@ -95,6 +96,7 @@ class Segmenter:
         with self.streams.watch(str(input)) if live else nullcontext() as monitor:
             config = with_name(config, input)
             target = _target(input, output, config)
+            check_results(config)
             check_names(str(input) if isinstance(input, str | Path) else None, target, config)
             with opened_source(input, stop) as source:
                 check_streams(source, target, config)

@@ -176,8 +176,8 @@ class Plan:
 
     @property
     def mask_memory(self) -> Memory:
-        """Where masks are refined: where the frames are shown, or without a video where the masks are found."""
-        return (self.postprocess or self.infer or self.decode).memory
+        """Where masks are refined: where frames are composited, or without a video where they were used last."""
+        return (self.postprocess or self.preprocess or self.decode).memory
 
     @property
     def choices(self) -> dict[str, Choice[Any] | None]:

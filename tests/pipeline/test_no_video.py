@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from paths import SAMPLE
 from program import cli
 from rtsp_server import RtspServer
-from videos import Synthetic
+from videos import Synthetic, times
 
 from segmentation import BackendError, Config, ConfigError, Report, Segmenter, Streams, Workers, segment
 from segmentation.pipeline.plan import IMPLEMENTATIONS
@@ -203,6 +203,22 @@ def test_live_sources_write_results_and_masks(camera: RtspServer, segmenter: Seg
     assert report.frames == len(lines) == 40 and accounted(report) and report.output is None
     assert lines[0]["pts"] == 0 and [line["index"] for line in lines] == list(range(40))
     assert report.latency["max"] > 0 and {path.name for path in tmp_path.iterdir()} == {"hall.jsonl", "hall.mkv"}
+
+
+@pytest.mark.parametrize("on_loss", ["gap", "card"])
+def test_a_loss_is_as_with_a_video(on_loss: str, camera: RtspServer, segmenter: Segmenter, tmp_path: Path) -> None:
+    """Frames that repeat have saved masks, but no results."""
+
+    def watch(done: int, expected: int) -> None:
+        if done == 20:
+            camera.hang_up()
+
+    results, masks = tmp_path / "a.jsonl", tmp_path / "a.mkv"
+    options: dict[str, Any] = {"reconnect": "0.5..0.5", "on_loss": on_loss, "max_frames": 60, "max_delay": 10.0}
+    report = segmenter.run(camera.url(), video=False, results=results, save_masks=masks, progress=watch, **options)
+    assert report.reconnects == 1 and accounted(report) and (report.repeated > 0) == (on_loss == "card")
+    assert len(results.read_text().splitlines()) == report.frames == 60
+    assert len(times(masks)) == 60 + report.repeated
 
 
 @pytest.mark.parametrize("processes", [1, 2])

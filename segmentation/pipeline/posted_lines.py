@@ -154,7 +154,7 @@ class PostedLines:
             try:
                 self._receiver.post(data)
             except (OSError, HTTPException) as exc:
-                self._judge(exc if isinstance(exc, OSError) else OSError(one_line(exc)))
+                self._judge(exc)
                 self._abandoned.wait(pause)
                 pause = min(2 * pause, longest)
                 continue
@@ -163,16 +163,16 @@ class PostedLines:
             self._taken, self._lost = True, None
             return
 
-    def _judge(self, error: OSError) -> None:
-        """Raises the error of a POST where no further attempt is wanted. Says in a line that the receiver fails."""
+    def _judge(self, error: OSError | HTTPException) -> None:
+        """Says in a line that the receiver fails. Raises `OSError` where no further attempt is wanted."""
         now = time.monotonic()
-        if self._pauses is None or (isinstance(error, _RefusedError) and not self._taken):
-            raise error
+        refused = isinstance(error, _RefusedError) and not self._taken
+        late = self._live is None and self._lost is not None and now - self._lost > _PATIENCE
+        if self._pauses is None or refused or late:
+            raise OSError(one_line(error)) from error  # a BrokenPipeError would be the end before a program like `head`
         if self._lost is None:
             self._lost = now
             log.warning("%s: takes no results (%s); trying again", self._name, one_line(error))
-        if self._live is None and now - self._lost > _PATIENCE:
-            raise error
 
 
 class _RefusedError(OSError):

@@ -159,6 +159,7 @@ class VideoInfo:
     display_matrix: tuple[int, ...] | None  # FFmpeg's AV_PKT_DATA_DISPLAYMATRIX, 9 integers
     rotation: int  # degrees counter-clockwise that stored frames must be turned to stand upright: 0, 90, 180, 270
     interlaced: bool  # whether frames may consist of two fields
+    first_pts: int = 0  # ticks: where the container says that this stream begins
     layered: bool = False  # whether a packet holds several views of a frame, as in MV-HEVC
     packed: bool = False  # whether a packet may hold two frames, as in MPEG-4 of old encoders
     gradual: bool = False  # whether the first pictures lack what went before, until a gradual refresh is over
@@ -272,8 +273,12 @@ class Transfer(Protocol):
         Without `wait` the GPU may still be copying; the copy is complete once `ready` has passed.
         """
 
-    def rows(self, array: Array, memory: Memory, count: int) -> Array:
-        """The first `count` rows of an array in that memory, likewise."""
+    def rows(self, array: Array, memory: Memory, count: int, *, wait: bool = True) -> Array:
+        """The first `count` rows of an array in that memory, likewise.
+
+        Without `wait` the GPU may still be copying; the copy is complete once an event has passed that is recorded
+        after the call.
+        """
 
     def chosen(self, array: Array, *places: Sequence[int]) -> NDArray[Any]:
         """What lies at these places of an array's first axes, on the host: as many as there are places in each."""
@@ -292,7 +297,7 @@ class HostTransfer:
     ) -> FrameBatch:
         return batch
 
-    def rows(self, array: Array, memory: Memory, count: int) -> Array:
+    def rows(self, array: Array, memory: Memory, count: int, *, wait: bool = True) -> Array:
         return array
 
     def chosen(self, array: Array, *places: Sequence[int]) -> NDArray[Any]:

@@ -94,7 +94,7 @@ class LiveFrames:
     def __init__(self, max_delay: float) -> None:
         self.received = self.taken = self.reconnects = 0
         self.repeated = 0  # frames shown while the source was lost, which did not arrive
-        self.unsent = 0  # frames for addresses whose connection was lost, each address counted
+        self.unsent = 0  # frames or results for addresses whose connection was lost, each address counted
         self.damaged = 0  # frames that could not be decoded after the first keyframe, or are known to be broken
         self.dropped: Counter[str] = Counter()
         self.closed = threading.Event()  # by the pipeline, which takes no more

@@ -30,6 +30,12 @@ class FinishedBatch:
     thumbnails: NDArray[np.float32] | None = None  # (N, h, w), see `pipeline.thumbnails`
     packets: list[list[Packet[VideoStream]]] = field(default_factory=list)  # of each video output, in their order
 
+    @property
+    def has_arrays(self) -> bool:
+        """Whether a sink reads arrays, which came from where the masks are."""
+        arrays = (self.masks, self.levels, self.class_map, self.thumbnails)
+        return any(array is not None for array in arrays)
+
 
 class Sink(ABC):
     """A file or a check that is made of all batches of a run, in order. Its methods run on one thread."""

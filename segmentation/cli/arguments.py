@@ -242,7 +242,17 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         "(default: h264 superfast, hevc fast, av1 8, NVENC p5)",
     )
     add("--verify", action="store_true", help="check the output afterwards, against the input")
-    add("--results", metavar="FILE|FOLDER", help="also write the classes, areas and boxes of each frame, as JSON lines")
+    add(
+        "--no-video",
+        dest="video",
+        action="store_false",
+        help="write no video, but --results, --save-masks and --count alone (default: a video)",
+    )
+    add(
+        "--results",
+        metavar="FILE|FOLDER|ADDRESS",
+        help="also write the classes, areas and boxes of each frame as JSON lines, or post them to an http(s) address",
+    )
     add(
         "--results-format",
         choices=get_args(ResultsFormat),

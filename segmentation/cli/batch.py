@@ -58,7 +58,8 @@ class Outcome:
         if self.error is not None:
             message, code = failure(self.error)
             return json.dumps({"input": source_label(self.source), "error": message, "exit_code": code})
-        return json.dumps({"input": source_label(self.source), "output": str(self.target), "skipped": True})
+        output = None if self.target is None else str(self.target)
+        return json.dumps({"input": source_label(self.source), "output": output, "skipped": True})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -161,7 +162,7 @@ class Batch:
         try:
             job.make_folders()
             source = video_in(job.source)
-            target = job.address or video_out(job.target, self.segmenter.config, self.stdout)
+            target = job.address or (job.target and video_out(job.target, self.segmenter.config, self.stdout))
             options = job.options
             if str(options.get("results")) == STANDARD:
                 options = options | {"results": lines_out(self.stdout)}
@@ -185,14 +186,15 @@ class Batch:
             code = fail(outcome.error)
         elif report is not None:
             code = 0 if report.complete or outcome.stopped else INCOMPLETE
-            files = ", ".join([report.output, *report.also])
+            files = ", ".join(_videos(report)) or report.input
             state = "stopped, " if outcome.stopped else "incomplete, " if code else ""
             if not self.quiet:
                 frames = f"{report.frames} frame{'s' * (report.frames != 1)}"
                 done = f"{frames} in {report.seconds:.1f} s ({report.fps:.1f} fps)"
                 say(f"{files}: {state}{done}{_sizes(outcome.source, report)}")
         else:
-            log.info("%s: exists already, skipped", outcome.target)
+            there = outcome.target or f"the results of {source_label(outcome.source)}"
+            log.info("%s: exists already, skipped", there)
         if self.json:
             try:
                 self.stdout.print(outcome.as_json())
@@ -212,7 +214,7 @@ class Batch:
             "not begun": count - len(outcomes),
         }
         frames = sum(report.frames for report in reports)
-        size = sum(_size(path) for report in reports for path in (report.output, *report.also))
+        size = sum(_size(path) for report in reports for path in _videos(report))
         parts = [f"{count} {what}" for what, count in counts.items() if count or what == "done"]
         say(f"{', '.join(parts)}: {frames} frames in {seconds:.1f} s ({frames / seconds:.1f} fps), {_megabytes(size)}")
         for error in failed:
@@ -231,14 +233,19 @@ def _as_fragment(report: Report, written: Sequence[Path]) -> Report:
             renamed[str(path)] = str(path.replace(fragment))
     return replace(
         report,
-        output=renamed.get(report.output, report.output),
+        output=report.output and renamed.get(report.output, report.output),
         also=tuple(renamed.get(path, path) for path in report.also),
     )
 
 
+def _videos(report: Report) -> list[str]:
+    """Returns the outputs of a run, none without a video."""
+    return [] if report.output is None else [report.output, *report.also]
+
+
 def _sizes(source: str, report: Report) -> str:
     """Returns the size of the outputs and that of the input, if they are files."""
-    written = sum(_size(path) for path in (report.output, *report.also))
+    written = sum(map(_size, _videos(report)))
     if not written:
         return ""
     return f", {_megabytes(written)}" + (f" (input: {_megabytes(_size(source))})" if os.path.isfile(source) else "")

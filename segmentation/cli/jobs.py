@@ -17,7 +17,7 @@ from segmentation.media.output_stream import is_output_address
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.keywords import RunOptions
-from segmentation.pipeline.output_paths import NAME, default_output, fill_name, live_name
+from segmentation.pipeline.output_paths import NAME, check_output, default_output, fill_name, live_name
 from segmentation.pipeline.plan import may_use_gpu
 
 # With a GPU, half of a short clip's time goes into opening it and waiting for its last frames. On the CPU one input
@@ -37,7 +37,7 @@ class Job:
     """Holds the input and the output of one run, and the options that differ from those of other runs."""
 
     source: str
-    target: Path
+    target: Path | None  # `None` without a video
     options: RunOptions
     folders: set[Path] = field(default_factory=set)  # to be made if they are missing
     address: str | None = None  # that the video is sent to, in place of `target`
@@ -46,9 +46,10 @@ class Job:
     @property
     def written(self) -> list[Path]:
         """Returns the files that this run writes."""
-        others = (self.options.get("results"), self.options.get("save_masks"))
+        others = [str(path) for path in (self.options.get("results"), self.options.get("save_masks")) if path]
         also = [Path(path) for _, path in self.options.get("also", ())]
-        paths = [*([] if self.address else [self.target]), *also, *(Path(str(path)) for path in others if path)]
+        videos = [] if self.address or self.target is None else [self.target]
+        paths = [*videos, *also, *(Path(path) for path in others if not is_url(path))]
         return [path for path in paths if str(path) != STANDARD and not is_fifo(path)]
 
     @property
@@ -75,8 +76,9 @@ def longest_first(jobs: Sequence[Job]) -> list[Job]:
 def make_jobs(sources: Sequence[Source], output: str | None, config: Config) -> list[Job]:
     """Returns a job for each input. `output` is a file, a folder, or an address that video is sent to.
 
-    Raises `ConfigError` if two jobs have a file or an address in common.
+    Raises `ConfigError` if two jobs have a file or an address in common, and for an output without a video.
     """
+    check_output(output, config)
     several = len(sources) > 1
     address = output if is_output_address(output) else None
     output = None if address else output
@@ -91,12 +93,12 @@ def make_jobs(sources: Sequence[Source], output: str | None, config: Config) -> 
     files = {_identity(source.path): source.path for source in sources if not is_url(source.path)}
     owners: dict[Path, str] = {}
     for source, target, whole in _targets(sources, output, config, folder=folder):
-        if os.path.exists(target) and files.get(_identity(target), source.path) != source.path:
+        if config.video and os.path.exists(target) and files.get(_identity(target), source.path) != source.path:
             raise ConfigError(f"{source.path}: its output {target} is an input too; name another with -o")
-        job = Job(source.path, target, {}, address=fill_name(address, source.path))
+        job = Job(source.path, target if config.video else None, {}, address=fill_name(address, source.path))
         if folder:
             job.folders.add(target.parent)
-        _name_others(job, config, source, several=several, whole=whole)
+        _name_others(job, target, config, source, several=several, whole=whole)
         masks = job.options.get("masks")
         for path in [*job.written, *([Path(masks)] if masks else [])]:
             if owners.setdefault(path, source.path) != source.path:
@@ -150,20 +152,22 @@ def _is_folder(option: str, path: str | Path, *, several: bool) -> bool:
     return several
 
 
-def _name_others(job: Job, config: Config, source: Source, *, several: bool, whole: bool) -> None:
+def _name_others(job: Job, target: Path, config: Config, source: Source, *, several: bool, whole: bool) -> None:
     """Adds the names of a run's other files.
 
-    In folders, these files are named after the run's output, and masks after its input.
+    In folders, these files are named after the run's output, which it may lack, and masks after its input.
     """
 
-    def within(option: str, path: str | Path, name: str) -> Path:
+    def within(option: str, path: str | Path, name: str) -> str | Path:
+        if is_url(str(path)):
+            return _address(option, str(path), source.path, several=several)
         if NAME in str(path) or not _is_folder(option, path, several=several):
             return fill_name(Path(path), source.path)
         file = Path(path, source.folder, name)
         job.folders.add(file.parent)
         return file
 
-    target, options = job.target, job.options
+    options = job.options
     options["also"] = [
         (effect, within("also", path, f"{target.stem}.{_suffixes(effect, target)}")) for effect, path in config.also
     ]
@@ -180,6 +184,14 @@ def _name_others(job: Job, config: Config, source: Source, *, several: bool, who
             raise ConfigError(f"--masks {config.masks}: several inputs need a folder that exists")
         inside = os.path.isdir(config.masks)
         options["masks"] = Path(config.masks, source.folder, masks) if inside else Path(config.masks)
+
+
+def _address(option: str, address: str, source: str, *, several: bool) -> str:
+    """Returns the address that an input's file is sent to. Raises `ConfigError` where several would share it."""
+    filled = fill_name(address, source)
+    if several and filled == address:
+        raise ConfigError(f"--{option} {address}: several inputs need an address each; write {NAME} in it, for streams")
+    return filled
 
 
 def _suffixes(effect: str, target: Path) -> str:

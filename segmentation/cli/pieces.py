@@ -21,7 +21,7 @@ from segmentation.errors import ConfigError, OutputError, SegmentationError
 from segmentation.media.input import probe
 from segmentation.models.model import load_model
 from segmentation.options.access import access_of
-from segmentation.pipeline.output_paths import check_names
+from segmentation.pipeline.output_paths import check_names, check_output
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.join import NoPieces, for_pieces, join
 from segmentation.scale.plan import plan_video
@@ -79,6 +79,7 @@ def _plan(options: argparse.Namespace) -> int:
     config = config_from(options)
     if len(options.inputs) != 1 or options.output is None:
         raise ConfigError("plan: give one input, and the output with -o")
+    check_output(options.output, config)
     target = Path(options.output)
     info = probe(options.inputs[0], access_of(config))
     check_names(info.path, target, config)

@@ -91,17 +91,19 @@ class Gpu:
         with capture_unsafe():
             return torch.empty(shape, dtype=dtype, pin_memory=True)
 
-    def download(self, *tensors: torch.Tensor) -> list[NDArray[Any]]:
+    def download(self, *tensors: torch.Tensor, wait: bool = True) -> list[NDArray[Any]]:
         """Returns tensors on the host. Waits for what was queued before the copies, not for what others queue behind.
 
-        The arrays lie in page-locked memory, which PyTorch takes back when nothing refers to them.
+        Without `wait` the copies are queued. The arrays lie in page-locked memory, which PyTorch takes back when
+        nothing refers to them.
         """
         with torch.cuda.stream(self.stream):
             pinned = [self.pinned(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
             for target, tensor in zip(pinned, tensors, strict=True):
                 target.copy_(tensor, non_blocking=True)
-            copied = self.record_event()
-        copied.synchronize()
+            copied = self.record_event() if wait else None
+        if copied is not None:
+            copied.synchronize()
         return [target.numpy() for target in pinned]
 
     def empty_planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:

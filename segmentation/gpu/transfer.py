@@ -48,10 +48,10 @@ class GpuTransfer(Transfer):
             return batch if wait or memory == "host" else replace(batch, ready=self._gpu.record_event())
         return self._upload(batch) if memory == "cuda" else self._download(batch, wait, blocks)
 
-    def rows(self, array: Array, memory: Memory, count: int) -> Array:
+    def rows(self, array: Array, memory: Memory, count: int, *, wait: bool = True) -> Array:
         """Returns the first `count` rows of an array in that memory; of an array on the GPU all rows."""
         if isinstance(array, torch.Tensor):
-            return array if memory == "cuda" else self._gpu.download(array[:count])[0]
+            return array if memory == "cuda" else self._gpu.download(array[:count], wait=wait)[0]
         return array[:count] if memory == "host" else self._upload_rows(array)
 
     def chosen(self, array: Array, *places: Sequence[int]) -> NDArray[Any]:

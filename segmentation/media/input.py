@@ -256,6 +256,7 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
             rotation=upright(matrix) if matrix else 0,
             interlaced=frame.interlaced_frame,
             access=access,
+            first_pts=stream.start_time or 0,
             stream=None if isinstance(source, str) else source,
             extradata=extradata,
             timed=timed,

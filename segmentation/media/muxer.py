@@ -26,6 +26,7 @@ from segmentation.live_sound import LiveSound
 from segmentation.media.containers import EXACT, codec_for, format_options
 from segmentation.media.download import InterruptedDownload
 from segmentation.media.input import open_input
+from segmentation.media.output_clock import begins_elsewhere, shown_at
 from segmentation.media.output_stream import Target
 from segmentation.media.sound_copy import SoundCopy
 from segmentation.options.config import Config
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Seconds. A container that begins later runs on a broadcast clock, which no player of files expects. Shortly before
-# that clock wraps around, FFmpeg counts from below 0, and players show nothing before 0.
-_CLOCK_LIMIT = 60
 _LATENESS = Fraction(1)  # seconds by which MPEG-TS has sound behind the video that is shown at the same time
 _OWN_TAGS = {"encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
 _OTHERS = {".mkv": "matroska", ".mov": "mov", ".avi": "avi"}  # formats to propose for streams that have to be left out
@@ -150,8 +148,7 @@ class Muxer:
             return
         source = self._source = open_input(self._info.source, self._info.access)
         start = self.shift if self.shift else None
-        first = source.streams[self._info.stream_index].start_time or 0
-        if start is None and (self._info.start > _CLOCK_LIMIT or first < 0):
+        if start is None and begins_elsewhere(self._info):
             self.shift = self._info.start
             begin = float(self.shift)
             log.warning("%s: its clock begins at %.1f s; the output begins at 0", self._info.path, begin)
@@ -222,10 +219,7 @@ class Muxer:
 
     def seconds(self, pts: int) -> Fraction:
         """Returns when the output shows the frame of this pts: in seconds, a whole number of the container's ticks."""
-        base = self._info.time_base
-        ticks = (pts - round(self.shift / base)) * base / self.tick
-        nearest = (abs(ticks) + Fraction(1, 2)) // 1  # halves away from 0, as FFmpeg rounds
-        return (nearest if ticks >= 0 else -nearest) * self.tick
+        return shown_at(pts, self._info.time_base, self.shift, self.tick)
 
     @property
     def tick(self) -> Fraction:

@@ -42,6 +42,8 @@ _X26X = ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow
 PRESETS = {"h264": _X26X, "hevc": _X26X, "av1": tuple(map(str, range(14))), "ffv1": (), "mjpeg": ()}
 UNCOMPRESSED = ("y4m", "rawvideo")  # formats without a codec
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+# Options of what a run without a video lacks.
+_OF_VIDEOS = ("also", "codec", "format", "quality", "preset", "encode", "postprocess", "verify", "cut_every")
 NVENC_PRESETS = ("p1", "p2", "p3", "p4", "p5", "p6", "p7")
 
 
@@ -234,6 +236,10 @@ class Config:
 
     # Outputs: `pipeline`
 
+    video: bool = True
+    """Write a video. Without it a run has no output, and writes `results`, `save_masks` and `count` alone; the stages
+    after the masks don't run. Default: True."""
+
     overwrite: bool = False
     """Replace files that exist. Default: False, which raises `OutputError` for them."""
 
@@ -241,8 +247,8 @@ class Config:
     """Decode the output afterwards and compare it with the input. Default: False."""
 
     results: str | Path | TextIO | None = None
-    """A file, a named pipe or a file object for text that gets one JSON object per frame: the found classes with area
-    and box. Default: None."""
+    """A file, a named pipe, a file object for text or an http(s) address that gets one JSON object per frame: the found
+    classes with area and box. Default: None."""
 
     results_format: ResultsFormat = "lines"
     """What `results` has: `lines` of JSON, one a frame, `coco`, one JSON object with a mask of each instance, or `mot`,
@@ -290,6 +296,7 @@ class Config:
     def __post_init__(self) -> None:
         for name, kind in _TYPES.items():  # before anybody can see the frozen object
             object.__setattr__(self, name, fitted(name, getattr(self, name), kind))
+        self._check_video()  # first, since the others complete options
         self._check_effects()
         _choice("mode", self.mode, get_args(Mode))
         _choice("codec", self.codec, (None, *CODECS))
@@ -484,6 +491,17 @@ class Config:
             if getattr(self, name) != type(self).__dataclass_fields__[name].default:
                 option = f"--{name.replace('_', '-')}"
                 raise ConfigError(f"masks {self.masks}: the masks are found already; leave out {option}, or --masks")
+
+    def _check_video(self) -> None:
+        """Refuses a run that would write nothing, and the options of the stages that a run without a video lacks."""
+        if self.video:
+            return
+        for name in _OF_VIDEOS:
+            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                option = f"--{name.replace('_', '-')}"
+                raise ConfigError(f"no video: {option} is for videos; leave out {option}, or --no-video")
+        if self.results is None and self.save_masks is None and not self.count:
+            raise ConfigError("no video: nothing would be written; add --results, --save-masks or --count")
 
     def _check_model(self) -> None:
         for name in ("model_type", "task", "model_output", "model_inputs"):

@@ -86,6 +86,7 @@ class RunOptions(PictureOptions, total=False):
     quality: Quality | None
     preset: str | None
     overwrite: bool
+    video: bool
     strict: bool
     trace: str | Path | None
     verify: bool

@@ -1,4 +1,4 @@
-"""Refinement and the postprocessors of all outputs, as one step."""
+"""Refinement and the postprocessors of all outputs, as one step. Without a video it is refinement alone."""
 
 from __future__ import annotations
 
@@ -22,15 +22,19 @@ class Compositor:
 
     def __init__(
         self,
-        outputs: Sequence[tuple[Effect, Postprocessor]],
+        outputs: Sequence[tuple[Effect, Postprocessor | None]],
+        memory: Memory,
         info: VideoInfo,
         pix_fmt: str,
         config: Config,
         gpu: Gpu | None,
         transfer: Transfer,
     ) -> None:
-        """`outputs` are what makes the frames of each output, with its effect."""
-        self.memory: Memory = outputs[0][1].memory
+        """`outputs` are what makes the frames of each output, with its effect; without a video one effect and `None`.
+
+        `memory` is that of all postprocessors, and of the masks.
+        """
+        self.memory = memory
         self._outputs = outputs
         self._config, self._transfer = config, transfer
         self._refine = make_refiner(self.memory, info, pix_fmt, config, gpu) if config.refine else None
@@ -43,7 +47,8 @@ class Compositor:
         for effect, postprocess in reversed(self._outputs):
             if shown is None or self._selects:
                 shown = self._refined(self._selected(batch, effect))
-            made.insert(0, postprocess(shown))
+            if postprocess is not None:
+                made.insert(0, postprocess(shown))
         assert shown is not None
         return made, shown
 

@@ -12,10 +12,9 @@ from functools import cached_property
 
 from segmentation.byte_source import Input, opened_source
 from segmentation.errors import InputError
-from segmentation.frames import FORMATS, MaskedBatch, Planes, VideoInfo
+from segmentation.frames import MaskedBatch, Planes, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.instances import FrameInstances
-from segmentation.media.input import working_format
 from segmentation.media.live import probe_any
 from segmentation.media.planes import rgb_of
 from segmentation.options.access import access_of
@@ -24,7 +23,7 @@ from segmentation.pipeline.instance_steps import make_instance_steps
 from segmentation.pipeline.mask_stages import MaskStages
 from segmentation.pipeline.output_paths import check_live
 from segmentation.pipeline.pictures import Mask, Rgb, enlarged
-from segmentation.pipeline.plan import Plan, make_plan, with_host_decoder
+from segmentation.pipeline.plan import make_plan, with_own_format
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.threads import Overlap, opencv_threads
 from segmentation.stages.decode.timestamps import within_limit
@@ -89,7 +88,8 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
         model = resources.model(info)
         secondary = resources.secondary_networks(model.kept)
         plan = make_plan(config, info, model=model, secondary=secondary)
-        plan, pix_fmt = _with_format(plan, config, info)
+        plan = with_own_format(plan, config, info)
+        pix_fmt = plan.pix_fmt
         overlap = exits.enter_context(Overlap(prompt=info.live is not None))
         if info.stream is not None:
             exits.callback(info.stream.end)  # before the threads are waited for
@@ -115,14 +115,6 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
             if config.strict:
                 raise InputError(text)
             log.warning("%s", text)
-
-
-def _with_format(plan: Plan, config: Config, info: VideoInfo) -> tuple[Plan, str]:
-    """Returns the plan, and the layout of its frames, a key of `FORMATS`. NVDEC converts nothing."""
-    pix_fmt = working_format(info.pix_fmt, tuple(FORMATS))
-    if plan.decode.on_gpu and pix_fmt != info.pix_fmt.replace("yuvj", "yuv"):
-        plan = with_host_decoder(plan, config, info)
-    return plan, pix_fmt
 
 
 def _frames(batch: MaskedBatch, info: VideoInfo, pix_fmt: str) -> Generator[MaskedFrame, None, None]:

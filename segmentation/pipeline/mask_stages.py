@@ -117,6 +117,7 @@ def without_outputs(config: Config) -> Config:
     return replace(
         config,
         on_loss="gap",
+        video=True,
         also=(),
         codec=None,
         format=None,

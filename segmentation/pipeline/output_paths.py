@@ -9,6 +9,7 @@ from typing import TypeVar
 from segmentation.byte_source import ByteSource, is_fifo
 from segmentation.errors import ConfigError
 from segmentation.media.containers import NUMBER, PICTURE_SUFFIXES, PICTURES, is_sequence
+from segmentation.media.input import is_url
 from segmentation.media.live_address import is_live, split_name
 from segmentation.media.output_stream import OutputAddress, OutputStream, Target
 from segmentation.media.webp import is_animated_webp
@@ -85,7 +86,20 @@ def live_name(source: str, *, whole: bool) -> str:
     return re.sub(r"[^\w.]+", "-", "/".join(parts)).strip("-.") or "video"
 
 
-def check_streams(source: str | ByteSource, target: Target, config: Config) -> None:
+def check_output(output: object, config: Config) -> None:
+    """Raises `ConfigError` for an output of a run without a video."""
+    if output is not None and not config.video:
+        raise ConfigError("no video: -o is for videos; leave out -o (output), or --no-video (video=False)")
+
+
+def check_results(config: Config) -> None:
+    """Raises `ConfigError` for results in a format that is no lines, to an address."""
+    if isinstance(config.results, str) and is_url(config.results) and config.results_format != "lines":
+        form = config.results_format
+        raise ConfigError(f"results format {form}: is for files; {config.results} gets lines; leave it out")
+
+
+def check_streams(source: str | ByteSource, target: Target | None, config: Config) -> None:
     """Raises `ConfigError` for options that a pipe can't have: what it held can't be read again."""
     check_live(source, config)
     live = isinstance(source, str) and is_live(source)
@@ -118,12 +132,16 @@ def check_live(source: str | ByteSource, config: Config) -> None:
             raise ConfigError(f"{name}: a live source {reason}; leave out --{name}")
 
 
-def check_names(source: str | None, target: Target, config: Config) -> None:
+def check_names(source: str | None, target: Target | None, config: Config) -> None:
     """Raises `ConfigError` if two of the files to be written are one, or one of them is read."""
     named = [("-o", target)] if isinstance(target, Path) else []
     named += [("--also", Path(path)) for _, path in config.also]
     others = {"--results": config.results, "--save-masks": config.save_masks, "--trace": config.trace}
-    named += [(option, Path(path)) for option, path in others.items() if isinstance(path, str | Path)]
+    named += [
+        (option, Path(path))
+        for option, path in others.items()
+        if isinstance(path, str | Path) and not is_url(str(path))
+    ]
     reads = [(source, "the input itself"), (config.masks, "what --masks reads")]
     reads.append((Effect.parse(config.effect).file, "what --effect reads"))
     reads += [(Effect.parse(effect).file, "what --also reads") for effect, _ in config.also]

@@ -1,4 +1,4 @@
-"""The video outputs of a run: each with an effect of its own, all from one decode and one inference.
+"""The video outputs of a run, perhaps none: each with an effect of its own, all from one decode and one inference.
 
 Every output has its postprocess stage, encoder, container and verifier. Batches pass from one output's encoder to the
 next's, each in a thread of its own, so that the encoders work at the same time, on batches that follow each other.
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from segmentation.frames import FrameBatch, Transfer, VideoInfo
 from segmentation.media.muxer import Muxer
@@ -29,6 +30,9 @@ from segmentation.stages.encode import Encoder
 from segmentation.stages.postprocess import Postprocessor
 from segmentation.stages.postprocess.marks import Marks
 
+if TYPE_CHECKING:  # machines without a GPU lack its module's libraries
+    from segmentation.gpu.driver import Event
+
 OpenOutput = Callable[[Target, VideoInfo, Config, str], Muxer]  # the arguments of `open_output`
 
 
@@ -37,6 +41,7 @@ class EncodingBatch:
     """A batch on its way through the encoders."""
 
     finished: FinishedBatch
+    copied: Event | None = None  # its arrays are on the host once this CUDA event has passed
     frames: deque[FrameBatch] = field(default_factory=deque)  # of the outputs that have not encoded it yet, in order
 
 
@@ -123,9 +128,9 @@ class Outputs:
         return iter(self._all)
 
     @property
-    def main(self) -> Muxer:
-        """The first output's muxer."""
-        return self._all[0].muxer
+    def main(self) -> Muxer | None:
+        """The first output's muxer, `None` without a video."""
+        return self._all[0].muxer if self._all else None
 
     @property
     def sinks(self) -> list[Sink]:
@@ -143,6 +148,7 @@ class Outputs:
         for output in self._all:
             config, muxer = output.plan.config, output.muxer
             effect = effect_on(config.effect, classes)
+            assert plan.postprocess is not None
             output.postprocess = plan.postprocess.implementation(info, plan.pix_fmt, effect, config, gpu)
             exits.callback(output.postprocess.close)
             if effect.kind == "overlay" and config.tracker is not None:

@@ -22,7 +22,7 @@ from segmentation.host_array import on_host
 from segmentation.media.input import SMPTE170M
 from segmentation.models.model import Model
 from segmentation.options.config import Config
-from segmentation.options.effect import effect_on
+from segmentation.options.effect import Effect, effect_on
 from segmentation.options.keywords import PictureOptions
 from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.mask_stages import MaskStages, without_outputs
@@ -30,6 +30,7 @@ from segmentation.pipeline.plan import Plan, make_plan
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.threads import Overlap, opencv_threads
 from segmentation.stages.masks.refinement import LONGER_SIDE
+from segmentation.stages.postprocess import Postprocessor
 from segmentation.stages.preprocess.opencv import shrink
 
 if TYPE_CHECKING:
@@ -102,16 +103,18 @@ class Pictures:
         stages, model = self._stages(info, config)
         with stages, ExitStack() as exits:
             with gpu_errors():
+                assert stages.plan.postprocess is not None
                 implementation = stages.plan.postprocess.implementation
-                outputs = []
+                outputs: list[tuple[Effect, Postprocessor | None]] = []
                 for text in effects:
                     effect = effect_on(text, model.kept)
                     if effect.label:
                         raise ConfigError(f"effect {text}: instances are of videos; leave out @{effect.label}")
                     postprocess = implementation(info, _PIX_FMT, effect, stages.config, stages.gpu)
-                    outputs.append((effect, postprocess))
                     exits.callback(postprocess.close)
-                compositor = Compositor(outputs, info, _PIX_FMT, stages.config, stages.gpu, stages.transfer)
+                    outputs.append((effect, postprocess))
+                memory = stages.plan.mask_memory
+                compositor = Compositor(outputs, memory, info, _PIX_FMT, stages.config, stages.gpu, stages.transfer)
 
             def finish(masked: MaskedBatch) -> tuple[list[FrameBatch], MaskedBatch]:
                 with gpu_errors(), stages.turn.of(compositor):

@@ -26,7 +26,7 @@ from segmentation.errors import (
     RefusesNetwork,
     did_you_mean,
 )
-from segmentation.frames import Memory, VideoInfo
+from segmentation.frames import FORMATS, Memory, VideoInfo
 from segmentation.gpu.discovery import device_index, enter_context, find_gpu, require_torch, require_video_libraries
 from segmentation.imports import loaded
 from segmentation.media.containers import CUTOUTS, codec_for, of_pictures
@@ -165,10 +165,10 @@ class Plan:
     preprocess: Choice[Preprocessor] | None  # `None` with saved masks, as `infer`
     infer: Choice[Inference] | None
     masks: str  # with saved masks: a line on them
-    postprocess: Choice[Postprocessor]
-    encode: Choice[Encoder]  # of the main output
+    postprocess: Choice[Postprocessor] | None  # `None` without a video, as `encode`
+    encode: Choice[Encoder] | None  # of the main output
     outputs: tuple[OutputPlan, ...] = ()  # the main one first; empty without a target
-    pix_fmt: str = ""  # from decoder to encoders, a key of `frames.FORMATS`; empty without a target
+    pix_fmt: str = ""  # from decoder to encoders, a key of `frames.FORMATS`; empty without a target and a video
     steps: tuple[PlannedStep, ...] = ()  # between inference and postprocess
 
     def names(self) -> dict[str, str]:
@@ -189,6 +189,11 @@ class Plan:
         return any(choice is not None and choice.on_gpu for choice in self.choices.values())
 
     @property
+    def mask_memory(self) -> Memory:
+        """Where masks are refined: where frames are composited, or without a video where they were used last."""
+        return (self.postprocess or self.preprocess or self.decode).memory
+
+    @property
     def choices(self) -> dict[str, Choice[Any] | None]:
         """Stage to choice, in a frame's order."""
         return {
@@ -204,9 +209,9 @@ class Plan:
         for stage, choice in self.choices.items():
             if stage == "postprocess":
                 yield from self.steps
-            if choice is None:
+            if choice is None and stage in ("preprocess", "infer"):
                 yield stage, "masks", self.masks
-            else:
+            elif choice is not None:
                 yield stage, choice.name, choice.reason + (f" ({choice.instead_of})" if choice.instead_of else "")
 
 
@@ -232,20 +237,20 @@ def make_plan(
     with ThreadPoolExecutor(1) as pool:
         if mode != "baseline":  # while libraries are imported
             pool.submit(_enter_context, config)
-        encode = pool.submit(_choose, "encode", table["encode"], config, info)
+        encode = pool.submit(_choose, "encode", table["encode"], config, info) if config.video else None
         infer = None if saved else _choose("infer", table["infer"], config, info, model)
         if infer is not None and begin is not None:
             begin(infer.implementation)
         decode = _choose("decode", table["decode"], config, info)
         preprocess = None if saved else _choose("preprocess", table["preprocess"], config, info, model)
-        postprocess = _choose("postprocess", table["postprocess"], config, info)
+        postprocess = _choose("postprocess", table["postprocess"], config, info) if config.video else None
         plan = Plan(
             decode=decode,
             preprocess=preprocess,
             infer=infer,
             masks=MaskReader.describe(config) if saved else "",
             postprocess=postprocess,
-            encode=encode.result(),
+            encode=None if encode is None else encode.result(),
             steps=planned_steps(
                 config,
                 model,
@@ -259,6 +264,8 @@ def make_plan(
             log.warning("%s: %s on the CPU (%s)", stage, choice.name, choice.instead_of)
     if config.compile and infer is not None and infer.name != "torch-fp16":
         log.warning("infer: --compile is for torch-fp16 only, %s runs as it is", infer.name)
+    if info is not None and not config.video:
+        return with_own_format(plan, config, info)
     return plan if info is None or target is None else _with_outputs(plan, config, info, target)
 
 
@@ -272,6 +279,13 @@ def with_stage(plan: Plan, stage: str, name: str, config: Config, info: VideoInf
 def with_host_decoder(plan: Plan, config: Config, info: VideoInfo) -> Plan:
     """The plan with a decoder that converts to the pixel format of the outputs."""
     return with_stage(plan, "decode", "pyav" if info.live is None else _LIVE["pyav"], config, info)
+
+
+def with_own_format(plan: Plan, config: Config, info: VideoInfo) -> Plan:
+    """The plan with the pixel format nearest to the input's, since there is no encoder to ask."""
+    plan = replace(plan, pix_fmt=working_format(info.pix_fmt, tuple(FORMATS)))
+    converts = plan.pix_fmt != _plain(info.pix_fmt)  # which NVDEC can't do
+    return with_host_decoder(plan, config, info) if plan.decode.on_gpu and converts else plan
 
 
 def with_next_network(plan: Plan, exc: RefusesNetwork, config: Config, info: VideoInfo) -> Plan:
@@ -294,6 +308,7 @@ def _of_pictures(target: Path, effect: str) -> bool:
 
 def _with_outputs(plan: Plan, config: Config, info: VideoInfo, target: Target) -> Plan:
     """The plan with its outputs, and with the pixel format that all of them take."""
+    assert plan.encode is not None
     outputs, pix_fmt = _plan_outputs(plan.encode, config, info, target)
     plan = replace(plan, encode=outputs[0].encode, outputs=outputs, pix_fmt=pix_fmt)
     if plan.decode.on_gpu and pix_fmt != _plain(info.pix_fmt):

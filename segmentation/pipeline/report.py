@@ -10,7 +10,7 @@ class Report:
     """One run in figures, as `--json` prints it."""
 
     input: str
-    output: str
+    output: str | None  # `None` without a video
     also: tuple[str, ...]  # the further outputs
     frames: int
     damaged: int  # frames of the input that were lost or are known to be broken
@@ -19,7 +19,7 @@ class Report:
     dropped: dict[str, int] = field(default_factory=dict)  # cause to frames; only live sources drop any
     reconnects: int = 0  # of a live source
     repeated: int = 0  # frames of the output that did not arrive: they were shown while a live source was lost
-    unsent: int = 0  # frames that were not sent to an address while its connection was lost, each address counted
+    unsent: int = 0  # frames, or lines of results, that an address did not get while it was lost, each address counted
     latency: dict[str, float] = field(default_factory=dict)  # of a live source, in seconds: p50, p95, p99 and max
     counts: dict[str, dict[str, int]] = field(default_factory=dict)  # of `count`, by line or zone
     complete: bool = True  # whether the output has all that was asked for, but for at most 1 % of damaged frames

@@ -1,4 +1,4 @@
-"""Results of each frame, as a file of JSON lines: `--results`.
+"""Results of each frame, as a file of JSON lines, or as lines that are posted to an address: `--results`.
 
 One line a frame, in order. Pixels are those of the upright picture at full size.
 
@@ -32,10 +32,12 @@ from segmentation.atomic_file import PendingFile
 from segmentation.byte_source import is_fifo, name_of
 from segmentation.errors import OutputError, ReaderGone, one_line
 from segmentation.frames import VideoInfo
+from segmentation.media.input import is_url
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.pipeline.counts import CountSink
 from segmentation.pipeline.instance_results import Coco, Mot, in_line
+from segmentation.pipeline.posted_lines import PostedLines
 from segmentation.pipeline.run_lengths import rle
 from segmentation.pipeline.selected_masks import SHOWING
 from segmentation.sinks import FinishedBatch, Sink
@@ -110,7 +112,10 @@ class Results(Sink):
         assert given is not None
         self._name = given if isinstance(given, str | Path) else name_of(given)
         self._pending: PendingFile | None = None  # of a file that appears when it is complete
-        if isinstance(given, str | Path) and not is_fifo(given):
+        self._posted: PostedLines | None = None
+        if isinstance(given, str) and is_url(given):
+            self._posted = PostedLines(given, config.pauses, info.live)
+        elif isinstance(given, str | Path) and not is_fifo(given):
             self._pending = PendingFile(Path(given), overwrite=config.overwrite)
             self._pending.check("--results")
         self._own = isinstance(given, str | Path)
@@ -120,10 +125,13 @@ class Results(Sink):
         size = (info.height, info.width) if turned else (info.width, info.height)
         self._instances = {"lines": None, "coco": Coco(size), "mot": Mot(size)}[config.results_format]
         self._finished = False
-        self._file: TextIO
+        self._file: TextIO | PostedLines
         try:
             if not isinstance(given, str | Path):
                 self._file = given
+            elif self._posted is not None:
+                self._posted.open()
+                self._file = self._posted
             elif self._pending is None:
                 self._file = open(given, "w", encoding="utf-8")  # noqa: SIM115
             else:
@@ -188,11 +196,14 @@ class Results(Sink):
     def _discard(self) -> None:
         if self._pending is not None:
             self._pending.discard()
+        if self._posted is not None:
+            self._posted.abandon()
 
     def _error(self, exc: BaseException) -> OutputError:
         if isinstance(exc, BrokenPipeError):
             return ReaderGone(f"{self._name}: its reader has closed it")
-        return OutputError(f"{self._name}: cannot be written ({one_line(exc)})")
+        what = "cannot be written" if self._posted is None else "takes no results"
+        return OutputError(f"{self._name}: {what} ({one_line(exc)})")
 
 
 def measured(found: Mask, width: int, height: int) -> dict[str, object]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from segmentation.instances import FrameInstances
 from segmentation.media.card import with_card
 from segmentation.media.live import probe_any
 from segmentation.media.live_address import source_label
+from segmentation.media.output_clock import DefaultClock
 from segmentation.media.output_stream import Target
 from segmentation.models.model import Model
 from segmentation.options.access import access_of
@@ -50,6 +52,7 @@ from segmentation.sinks import FinishedBatch, Sink
 from segmentation.stages.decode.timestamps import expected, within_limit
 from segmentation.stages.masks.quantize import quantize
 from segmentation.stages.masks.saved import MaskReader, MaskWriter
+from segmentation.stages.postprocess import Postprocessor
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -66,7 +69,7 @@ class Request:
     """The arguments of one run."""
 
     source: str | ByteSource
-    target: Target
+    target: Target | None  # `None` without a video
     config: Config
     stop: threading.Event  # ends the run early
     progress: Progress | None
@@ -94,12 +97,12 @@ class Run:
             end = self._finish()
         verified = self._outputs.check(end, self._decoder.damaged, stopped=self._request.stop.is_set())
         seconds = time.perf_counter() - begin
-        files = [str(output.muxer.target) for output in self._outputs]
+        videos = [str(output.muxer.target) for output in self._outputs]
         live = self._info.live
         return Report(
             input=self._source,
-            output=files[0],
-            also=tuple(files[1:]),
+            output=videos[0] if videos else None,
+            also=tuple(videos[1:]),
             frames=self._frames,
             damaged=self._decoder.damaged,
             inferred=self._masks.inferred,
@@ -125,7 +128,7 @@ class Run:
         if info.live is not None:
             self._exits.callback(info.live.close)
         if self._request.monitor is not None:
-            self._request.monitor.opened(info)
+            self._request.monitor.opened(info, video=config.video)
         self._end = end_of(info, config)
         self._saved = MaskReader(info, config) if config.masks is not None else None
         self._model: Model | None = resources.model(info) if self._saved is None else None
@@ -171,8 +174,7 @@ class Run:
                 self._decoded = self._overlap(batches, "decoded")
             self._outputs.build(resources, exits, self._end, self._kept)
             self._transfer = make_transfer(gpu, info, pix_fmt, config)
-            made_by = [(Effect.parse(output.plan.config.effect), output.postprocess) for output in self._outputs]
-            self._compositor = Compositor(made_by, info, pix_fmt, config, gpu, self._transfer)
+            self._compositor = self._make_compositor()
             self._masks = self._mask_source()
             if info.live is not None:  # frames that wait for the network would be late
                 self._decoded = self._overlap(batches, "decoded")
@@ -183,12 +185,21 @@ class Run:
         """Returns the video outputs, to be opened."""
         return Outputs(self._info, self._plan, self._clock)
 
+    def _make_compositor(self) -> Compositor:
+        """Returns what makes the frames of all outputs; without a video it refines masks for the results alone."""
+        made_by: list[tuple[Effect, Postprocessor | None]]
+        made_by = [(Effect.parse(output.plan.config.effect), output.postprocess) for output in self._outputs]
+        made_by = made_by or [(Effect.parse(self._config.effect), None)]
+        memory = self._plan.mask_memory
+        return Compositor(made_by, memory, self._info, self._plan.pix_fmt, self._config, self._gpu, self._transfer)
+
     def _make_records(self, kept: tuple[str, ...]) -> list[Sink]:
         """Opens the sinks besides the videos; `kept` are the network's classes."""
         info, config, exits = self._info, self._config, self._exits
         records: list[Sink] = [] if self._counts is None else [self._counts]
         if config.results is not None:
-            results = Results(self._outputs.main.seconds, info, self._classes, config, self._counts)
+            clock = self._outputs.main or DefaultClock(info, config)
+            results = Results(clock.seconds, info, self._classes, config, self._counts)
             records.append(exits.enter_context(results))
         if config.save_masks is not None:
             assert self._model is not None, "Config refuses save_masks with masks"
@@ -232,7 +243,16 @@ class Run:
         for number, output in enumerate(self._outputs, 1):
             name = "encoded" if number == 1 else f"encoded {number}"
             batches = self._overlap(output.encoding(batches, self._transfer), name)
-        return (batch.finished for batch in batches)
+        return map(self._copied, batches)
+
+    def _copied(self, batch: EncodingBatch) -> FinishedBatch:
+        """Returns a batch whose arrays are on the host. Without a video nothing else waits for the GPU.
+
+        So no more batches are queued on the GPU than the queues before this hold.
+        """
+        if batch.copied is not None:
+            self._clock.call("wait", batch.finished.frames, batch.copied.synchronize)
+        return batch.finished
 
     def _processed(self) -> Iterator[EncodingBatch]:
         """Yields the batches that are to be encoded."""
@@ -252,6 +272,7 @@ class Run:
     def _composite(self, batch: MaskedBatch) -> EncodingBatch:
         """Makes the frames of all outputs, and brings to the host whatever a sink reads."""
         transfer, compositor, config = self._transfer, self._compositor, self._config
+        lines = config.results is not None and config.results_format == "lines"  # other formats read instances alone
         count = len(batch)
         transfer.enter()
         with gpu_errors():
@@ -262,17 +283,20 @@ class Run:
                 levels, masks = self._quantize(batch.masks)
                 batch = replace(batch, masks=masks)  # the composite shows the masks that are saved
             with self._resources.turn.of(compositor):
-                composed, shown = self._clock.stage(
-                    "postprocess", batch.frames, compositor, batch.to(compositor.memory, transfer)
-                )
+                composed: list[FrameBatch] = []
+                shown = batch
+                if config.video or lines:
+                    composed, shown = self._clock.stage(
+                        "postprocess", batch.frames, compositor, batch.to(compositor.memory, transfer)
+                    )
                 if (card := batch.frames.card) is not None:
                     shows = [output.shows_cards for output in self._outputs]
                     composed = [with_card(made, card) if so else made for made, so in zip(composed, shows, strict=True)]
                 monitor = self._request.monitor
-                if monitor is not None and monitor.wants_picture:
+                if config.video and monitor is not None and monitor.wants_picture:
                     monitor.show(transfer.frames(composed[0], "host").frames[-1].planes, self._plan.pix_fmt)
-                masks = shown.masks if config.results is not None or config.verify else None
-                class_map = shown.class_map if config.results is not None else None
+                masks = shown.masks if lines or config.verify else None
+                class_map = shown.class_map if lines else None
                 small = thumbnails(batch.frames, self._gpu) if config.verify else None
                 finished = FinishedBatch(
                     frames=batch.frames.without_pictures(),
@@ -282,9 +306,10 @@ class Run:
                     instances=self._instances_read(batch),
                     thumbnails=self._on_host(small, count),
                 )
+                copied = self._gpu.record_event() if self._gpu is not None and finished.has_arrays else None
             # The frames are in memory of their own. Page-locked memory takes time, which other runs need not wait for.
             frames = [output.for_encoder(made, transfer) for made, output in zip(composed, self._outputs, strict=True)]
-        return EncodingBatch(finished=finished, frames=deque(frames))
+        return EncodingBatch(finished=finished, copied=copied, frames=deque(frames))
 
     def _instances_read(self, batch: MaskedBatch) -> tuple[FrameInstances, ...] | None:
         """Returns the instances if a sink reads them: those without ids go to results alone."""
@@ -292,9 +317,10 @@ class Run:
         return tuple(batch.instances) if read and batch.instances is not None else None
 
     def _on_host(self, array: Array | None, count: int) -> NDArray[Any] | None:
+        """Returns the first rows of an array on the host. The GPU may still be copying them."""
         if array is None:
             return None
-        rows = self._transfer.rows(array, "host", count)
+        rows = self._transfer.rows(array, "host", count, wait=False)
         assert isinstance(rows, np.ndarray)
         return rows
 
@@ -345,10 +371,16 @@ class Run:
         if self._trace is not None:
             self._trace.finish()
         if fault is not None:
-            names = ", ".join(str(output.muxer.target) for output in self._outputs)
             before = f"the {self._frames} frames before are" if complete else "what was finished before is"
-            raise DeviceError(f"{self._source}: {fault}; {before} in {names}") from fault
+            raise DeviceError(f"{self._source}: {fault}; {before} in {self._files}") from fault
         return end
+
+    @property
+    def _files(self) -> str:
+        """The files that the run has written: its videos, or without them the others."""
+        videos = [output.muxer.target for output in self._outputs]
+        others = [name for name in (self._config.results, self._config.save_masks) if isinstance(name, str | Path)]
+        return ", ".join(map(str, videos or others)) or "the counts"
 
     def _report_damage(self) -> None:
         damaged = self._decoder.damaged

@@ -14,14 +14,22 @@ from segmentation.errors import ConfigError, DeviceMemoryError
 from segmentation.heap import trim_heap
 from segmentation.media.containers import PICTURES
 from segmentation.media.live_address import is_live, source_label
-from segmentation.media.output_stream import Output, OutputStream, as_target
+from segmentation.media.output_stream import Output, OutputStream, Target, as_target
 from segmentation.media.still import is_still
 from segmentation.options.access import access_of
 from segmentation.options.config import Config
 from segmentation.options.keywords import FrameOptions, Options, PictureOptions, RunOptions
 from segmentation.pipeline.frame_iterator import MaskedFrame, masked_frames
 from segmentation.pipeline.mask_stages import without_outputs
-from segmentation.pipeline.output_paths import check_names, check_streams, default_output, fill_name, with_name
+from segmentation.pipeline.output_paths import (
+    check_names,
+    check_output,
+    check_results,
+    check_streams,
+    default_output,
+    fill_name,
+    with_name,
+)
 from segmentation.pipeline.pick import with_picked
 from segmentation.pipeline.picture_run import PictureRun
 from segmentation.pipeline.pictures import Mask, Picture, Pictures, Rgb, as_picture
@@ -70,10 +78,11 @@ class Segmenter:
         `input` is a file, an http(s) address, a camera or stream such as `rtsp://...` or `/dev/video0`, a named pipe,
         the bytes of a video, or a file object opened with "rb", which need not be seekable. `output` is a file, a named
         pipe or a file object opened with "wb", and defaults to `<stem>.segmented.mp4` beside the input, and for a
-        picture's name to a picture. Options replace those of the session for this run. Setting `stop` ends the run
-        early, with playable files of the frames so far; before the first frame that is an `InputError`.
-        `progress(done, expected)` is called after each batch, on the calling thread; `expected` is 0 where the length
-        is unknown. An exception of `progress` ends the run and leaves no file.
+        picture's name to a picture. With `video=False` there is no output, and the input is no picture. Options replace
+        those of the session for this run. Setting `stop` ends the run early, with playable files of the frames so far;
+        before the first frame that is an `InputError`. `progress(done, expected)` is called after each batch, on the
+        calling thread; `expected` is 0 where the length is unknown. An exception of `progress` ends the run and leaves
+        no file.
 
         Raises `ConfigError`, `InputError`, `ModelError`, `EngineError`, `BackendError` or `OutputError`. Then only
         complete outputs are left. Raises `DeviceError` if the GPU fails on the way. Then the frames before are in
@@ -85,11 +94,9 @@ class Segmenter:
         config, stop = replace(self.config, **options), stop or threading.Event()
         live = isinstance(input, str | Path) and is_live(str(input))
         with self.streams.watch(str(input)) if live else nullcontext() as monitor:
-            if output is None and not isinstance(input, str | Path):
-                raise ConfigError("output: name a file or give a file object; a default exists for files alone")
             config = with_name(config, input)
-            named = default_output(str(input), config) if output is None else fill_name(output, input)
-            target = as_target(named, config)
+            target = _target(input, output, config)
+            check_results(config)
             check_names(str(input) if isinstance(input, str | Path) else None, target, config)
             with opened_source(input, stop) as source:
                 check_streams(source, target, config)
@@ -107,6 +114,9 @@ class Segmenter:
                 access = access_of(config, request.stop)
                 if is_still(source, access):
                     return PictureRun(self._pictures, source, target, access, request)()
+            case str(), None if default_output(source).suffix.lower() in PICTURES and not is_live(source):
+                if is_still(source, access_of(config, request.stop)):
+                    raise ConfigError(f"{source}: is a picture, which is always written too; leave out --no-video")
         config = with_picked(self._resources, source, config)
         request = replace(request, config=config)
         while True:
@@ -182,3 +192,13 @@ class Segmenter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _target(input: Input, output: Output | OutputStream | None, config: Config) -> Target | None:
+    """Returns what a run writes its video to, `None` without a video. Raises `ConfigError`."""
+    check_output(output, config)
+    if not config.video:
+        return None
+    if output is None and not isinstance(input, str | Path):
+        raise ConfigError("output: name a file or give a file object; a default exists for files alone")
+    return as_target(default_output(str(input), config) if output is None else fill_name(output, input), config)

@@ -100,7 +100,7 @@ class _Process:
                 known.pop(number, None)
 
     def _run(self, number: int, request: Request, inbox: queue.SimpleQueue[Advanced | Ended]) -> Report:
-        assert isinstance(request.source, str) and isinstance(request.target, Path | OutputAddress)
+        assert isinstance(request.source, str) and isinstance(request.target, Path | OutputAddress | None)
         if isinstance(request.monitor, _RemoteMonitor):
             self._monitors[number] = request.monitor
             request.monitor.follow(lambda patience: self._picture(number, patience))
@@ -207,7 +207,7 @@ class StreamProcesses(Segmenter):
         if not isinstance(request.source, str) or not is_live(request.source):
             label = source_label(source_name(request.source))
             raise ConfigError(f"{label}: is no live source; leave out --processes, or play files with --pace")
-        if not isinstance(request.target, Path | OutputAddress):
+        if not isinstance(request.target, Path | OutputAddress | None):
             raise ConfigError("processes: an output is a file or an address there, no pipe and no file object")
         try:
             pickle.dumps(request.config)

@@ -27,7 +27,7 @@ class Begin:
 
     number: int
     source: str
-    target: Path | OutputAddress
+    target: Path | OutputAddress | None
     config: Config
 
 

@@ -59,14 +59,15 @@ class StreamMonitor:
         self._status = StreamStatus(name=self.name, address=hide_secrets(split_name(source)[1]), state="connecting")
         self._begin = time.monotonic()
         self._info: VideoInfo | None = None
+        self._video = True  # whether there is an output to look at
         self._wanted = 0.0  # until when somebody looks at small pictures
         self._made = 0.0  # when the last one was made
         self._planes: tuple[Planes, str] | None = None  # of the last one, with their layout
         self._changed = threading.Condition()
 
-    def opened(self, info: VideoInfo) -> None:
-        """The source has sent its first frame."""
-        self._info = info
+    def opened(self, info: VideoInfo, *, video: bool) -> None:
+        """The source has sent its first frame. Without a `video` nothing is shown: the input has what effects hide."""
+        self._info, self._video = info, video
 
     def finished(self, report: Report) -> None:
         """The run has ended."""
@@ -138,8 +139,10 @@ class StreamMonitor:
     def jpeg(self, patience: float) -> bytes | None:
         """Returns the output as a small JPEG, no older than a moment if one comes within `patience` seconds.
 
-        Returns the last one, or `None` if there was none, if the source is silent.
+        Returns the last one, or `None` if there was none, if the source is silent. Without a video there is none.
         """
+        if not self._video:
+            return None
         begin = time.monotonic()
         with self._changed:
             self._wanted = begin + 2 * patience

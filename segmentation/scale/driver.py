@@ -266,9 +266,12 @@ def _files(input: Input, output: Output | OutputStream | None, config: Config) -
     """Returns the input's name and the output. Raises `ConfigError` for what workers, other processes, can't have."""
     for name, given in (("input", input), ("output", output), ("results", config.results)):
         is_file = given is None or isinstance(given, str | Path)
-        if not is_file or (given is not None and is_fifo(str(given))):
+        posts = name == "results" and is_url(str(given))
+        if not is_file or posts or (given is not None and is_fifo(str(given))):
             given = given if isinstance(given, str | Path) else f"of type {type(given).__name__}"
             raise ConfigError(f"{name} {given}: workers read and write files; name one, or leave out --workers")
+    if not config.video:
+        raise ConfigError("no video: workers make videos; leave out --workers, or --no-video")
     source = str(input)
     if is_live(source):
         raise ConfigError(f"{source_label(source)}: workers take files; leave out --workers for a live source")

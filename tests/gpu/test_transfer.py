@@ -27,3 +27,6 @@ def test_chosen_rows_and_columns_come_as_they_are(pix_fmt: str) -> None:
         assert found.dtype == values.dtype
         np.testing.assert_array_equal(found, values[np.ix_(*places)])
     np.testing.assert_array_equal(transfer.rows(array, "host", 3), values[:3])
+    queued = transfer.rows(array, "host", 3, wait=False)
+    device.record_event().synchronize()
+    np.testing.assert_array_equal(queued, values[:3])

@@ -191,6 +191,14 @@ def test_options_stay_as_they_were_checked() -> None:
         ({"codec": "h264", "encode": "jpeg"}, "--encode jpeg makes mjpeg only"),
         ({"codec": "mjpeg", "verify": True}, "can't check mjpeg"),
         ({"encode": "jpeg", "verify": True}, "can't check mjpeg"),
+        ({"video": False}, "nothing would be written; add --results, --save-masks or --count"),
+        ({"video": False, "results": "a", "also": [("mask", "a.mkv")]}, "leave out --also, or --no-video"),
+        ({"video": False, "results": "a", "codec": "mjpeg"}, "leave out --codec, or --no-video"),
+        ({"video": False, "results": "a", "encode": "jpeg"}, "leave out --encode, or --no-video"),
+        ({"video": False, "results": "a", "quality": "high"}, "leave out --quality, or --no-video"),
+        ({"video": False, "results": "a", "preset": "fast"}, "leave out --preset, or --no-video"),
+        ({"video": False, "results": "a", "verify": True}, "leave out --verify, or --no-video"),
+        ({"video": False, "results": "a", "cut_every": 60}, "leave out --cut-every, or --no-video"),
     ],
 )
 def test_what_does_not_go_together(options: dict[str, Any], hint: str) -> None:

@@ -137,7 +137,7 @@ class HostGpu:
 
     pinned = empty
 
-    def download(self, *tensors: torch.Tensor) -> list[Any]:
+    def download(self, *tensors: torch.Tensor, wait: bool = True) -> list[Any]:
         return [tensor.clone().numpy() for tensor in tensors]
 
     def empty_planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
@@ -212,7 +212,7 @@ def host_stages() -> SimpleNamespace:
         def _pinned(self, planes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
             return [torch.empty(plane.shape, dtype=self._dtype) for plane in planes]
 
-        def rows(self, array: Any, memory: str, count: int) -> Any:
+        def rows(self, array: Any, memory: str, count: int, *, wait: bool = True) -> Any:
             return torch.from_numpy(array.copy()) if memory == "cuda" else array[:count].numpy()
 
     postprocess.GpuTransfer = HostTransfer

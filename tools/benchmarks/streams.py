@@ -9,7 +9,7 @@
 `live`: how many streams one machine carries, how late their frames are, what is dropped. Cameras of the tests' RTSP
 server, sixteen in a process on the same machine, send the sample's first two seconds round and round, each from
 another frame on. One session takes all of them at once, each to a file of its own, in as many processes as are asked
-for. A first run of 60 frames warms up.
+for. With `--no-video` these files are results and saved masks. A first run of 60 frames warms up.
 
 `experiments`: see `stream_experiments.py`. `report`: one table and one page of what several machines have measured.
 For Linux.
@@ -76,11 +76,16 @@ def measure(options: argparse.Namespace, count: int, folder: Path) -> Figures:
     settings |= {"decode": options.decode, "track": options.track, "batch_size": options.batch_size}
     settings |= {} if options.models is None else pipelines(options.models)[THREE]
 
+    def outputs(number: int) -> Figures:
+        """Returns what names the files of one stream."""
+        if not options.video:
+            files = {"results": folder / f"{number}.jsonl", "save_masks": folder / f"{number}.mkv"}
+            return {"video": False, **files}
+        return {"output": folder / f"{number}.mkv", "preset": None if options.encode == "jpeg" else "ultrafast"}
+
     def run(number: int, limit: Figures) -> Report:
         ready.wait()
-        target = folder / f"{number}.mkv"
-        preset = None if options.encode == "jpeg" else "ultrafast"
-        return segmenter.run(urls[number], target, preset=preset, **limit)
+        return segmenter.run(urls[number], **outputs(number), **limit)
 
     with session(options.processes, **settings) as segmenter, ThreadPoolExecutor(count) as pool:
         for limit in ({"max_frames": WARM_UP}, {"duration": options.seconds}):
@@ -162,6 +167,7 @@ def main() -> None:
     one.add_argument("--decode", help="as the program takes it: live or live-nvdec")
     one.add_argument("--batch-size", type=int, help="as the program takes it")
     one.add_argument("--encode", help="as the program takes it")
+    one.add_argument("--no-video", dest="video", action="store_false", help="results and saved masks alone")
     one.add_argument("--interval", type=lambda text: text if text == "auto" else int(text), default=0)
     one.add_argument("--max-interval", type=int, default=3)
     one.add_argument("--max-delay", type=float, default=0.5)

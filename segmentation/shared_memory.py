@@ -18,8 +18,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+_madvise = ctypes.CDLL(None, use_errno=True).madvise
+_madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
 _SPACE = 1 << 36  # bytes of addresses, not of memory: the users of the blocks bound how much memory they take
 _ALIGNED = 64  # bytes: planes begin at multiples of it
+
+
+def advise(address: int, size: int, advice: int) -> None:
+    """Calls madvise(2). Other threads run meanwhile: `mmap.madvise` keeps Python's lock. Raises `OSError`."""
+    if _madvise(address, size, advice):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 class PlaneLocation(NamedTuple):
@@ -92,12 +102,12 @@ class BlockPool:
                 free.extend(kept)
                 for offset in set(offsets) - set(kept):
                     self._end_lock(offset)
-                    self._map.madvise(mmap.MADV_REMOVE, offset, size)
+                    advise(self._address + offset, size, mmap.MADV_REMOVE)
                 if not kept and not in_use:
                     del self._free[size]
             self._end = end
             tail = -(-max(end, keep) // mmap.PAGESIZE) * mmap.PAGESIZE
-            self._map.madvise(mmap.MADV_REMOVE, tail, self.size - tail)
+            advise(self._address + tail, self.size - tail, mmap.MADV_REMOVE)
 
     def close(self) -> None:
         """Ends the pool. Arrays that are still referenced stay valid; all other memory is freed."""

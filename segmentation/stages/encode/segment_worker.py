@@ -28,6 +28,7 @@ from segmentation.child_process import ignore_interrupts, picklable
 from segmentation.cuts import Cutter
 from segmentation.errors import OutputError, SegmentationError
 from segmentation.frames import FORMATS, Plane
+from segmentation.shared_memory import advise
 from segmentation.stages.encode import VideoPacket
 from segmentation.stages.encode.worker_protocol import (
     EncodedSegment,
@@ -232,9 +233,7 @@ class _Prefaulter:
             thread.join()
 
     def _work(self) -> None:
-        advise = ctypes.CDLL(None).madvise
-        advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        with suppress(Empty):
+        with suppress(Empty, OSError):
             while True:
                 begin, size = self._pieces.get_nowait()
                 advise(self._address + begin, size, _POPULATE_WRITE)

@@ -113,6 +113,10 @@ class SegmentEncoder(PyAVEncoder):
         layout = self._layout = _layout(muxer, info, pix_fmt, config)
         options = _segment_options(muxer.codec, layout)
         super().__init__(muxer, info, pix_fmt, config, gpu, threads=layout.threads, options=options)
+        self._soon = layout.waiting  # frames that may soon wait
+        if count := expected(info, config):
+            batch = config.batch_size or 1  # for which a block has room, also for the last one
+            self._soon = min(self._soon, -(-count // batch) * batch)
         context = self._stream.codec_context
         self._timing = DecodingTimes(_delay(muxer.codec, context), info)
         cuts = muxer.cuts or Cuts(layout.frames)
@@ -148,7 +152,7 @@ class SegmentEncoder(PyAVEncoder):
 
     def prefault(self) -> None:
         if self._lease is not None:
-            self._lease.send(Prefault(self._layout.waiting * self._settings.frame_bytes))
+            self._lease.send(Prefault(self._soon * self._settings.frame_bytes))
 
     def encode(self, batch: FrameBatch) -> list[VideoPacket]:
         if self._lease is None:

@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -106,6 +107,22 @@ def test_memory_stays_flat(service: EncoderService, tmp_path: Path) -> None:
     assert service.started == 1 and len(set(states)) == 3  # those of the three sizes
     status = Path(f"/proc/{pid}/status").read_text()
     assert int(status.partition("RssAnon:")[2].split()[0]) < 200_000  # kB: Python, NumPy and FFmpeg take 40,000
+
+
+def test_a_short_file_gets_little_memory(service: EncoderService, tmp_path: Path) -> None:
+    """Faulting in more than its frames take would cost many short files more than encoding them."""
+    info = replace(video_info((640, 360)), frames=5)
+    with open_encoder(tmp_path / "a.mkv", info, lossless(), service=service) as (_, encoder):
+        assert encoder.blocks is not None
+        encoder.prefault()
+        states = [-1, 0]
+        while states[-1] != states[-2] or not states[-1]:
+            time.sleep(0.1)
+            states.append(os.fstat(encoder.blocks.fd).st_blocks * 512)
+        assert 5 <= states[-1] / (640 * 360 * 3 // 2) < 6
+        for batch in batches(moving(5, info)):
+            encoder.encode(batch)
+        encoder.flush()
 
 
 def test_an_idle_worker_keeps_little(service: EncoderService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,10 @@ _HEVC_SPS = 33  # the same, H.265 table 7-1
 _PROFILE, _LEVEL = 88, 8  # bits in profile_tier_level, H.265 clause 7.3.3
 _WITH_CHROMA = {44, 83, 86, 100, 110, 118, 122, 128, 134, 135, 138, 139, 244}  # profile_idc, H.264 clause 7.3.2.1.1
 _PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")  # user data of MPEG-4 encoders that pack B-frames
+_SEQUENCE = b"\xb3"  # sequence_header_code, MPEG-2 table 6-1
+_VIDEO_OBJECT_LAYER = range(0x20, 0x30)  # video_object_layer_start_code, MPEG-4 part 2, table 6-3
+_VP9_RGB = 7  # color_space, VP9 bitstream, section 7.2.2
+_AV1_SEQUENCE = 1  # obu_type of a sequence header, AV1 bitstream, section 6.2.2
 _SEQUENCE_EXTENSION = b"\0\0\1\xb5"  # extension_start_code, MPEG-2 table 6-1; 1 follows for sequences
 
 
@@ -37,14 +41,33 @@ def packs_b_frames(codec: str, data: bytes) -> bool:
 
 def begins_inside(codec: str, data: bytes) -> bool:
     """Returns whether the shown picture begins to the right of the coded one's corner, or below it."""
-    if codec == "h264":
-        return any(sps.left or sps.top for sps in _parameter_sets(data))
-    return codec == "hevc" and any(map(_hevc_begins_inside, _units(data)))
+    return codec in ("h264", "hevc") and any(picture.left or picture.top for picture in pictures(codec, data))
 
 
-def h264_pictures(data: bytes) -> set[tuple[int, ...]]:
-    """Returns the shown pictures that H.264's sequence parameter sets state: left, top, width, height in pixels."""
-    return {(sps.left, sps.top, sps.width, sps.height) for sps in _parameter_sets(data)}
+def pictures(codec: str, data: bytes) -> "set[Shown]":
+    """Returns the pictures that a packet's headers state. None for a packet without such headers.
+
+    For AV1 and MPEG-4 the headers themselves tell one picture from another; all its sides are 0.
+    """
+    match codec:
+        case "h264":
+            return {parsed.picture for parsed in _parameter_sets(data)}
+        case "hevc":
+            sets = (unit for unit in _units(data) if len(unit) > 1 and unit[0] >> 1 & 63 == _HEVC_SPS)
+            return {_hevc_picture(unit) for unit in sets if not unit[1] >> 3}  # those of the first layer
+        case "mpeg2video":
+            sizes = (int.from_bytes(unit[1:4], "big") for unit in _units(data) if unit[:1] == _SEQUENCE and unit[3:])
+            return {Shown(width=size >> 12, height=size & 0xFFF) for size in sizes}
+        case "mpeg4":
+            units = (unit.rstrip(b"\0") for unit in _units(data))
+            return {Shown(header=unit) for unit in units if unit and unit[0] in _VIDEO_OBJECT_LAYER}
+        case "vp8":
+            return _vp8_picture(data)
+        case "vp9":
+            return _vp9_picture(data)
+        case "av1" | "libdav1d":
+            return {Shown(header=unit) for unit in _av1_sequences(data)}
+    return set()
 
 
 def sequence_sets(codec: str, data: bytes) -> frozenset[bytes]:
@@ -91,13 +114,20 @@ def _payloads(messages: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
             rest = rest[size:]
 
 
-class _ParameterSet(NamedTuple):
-    """The picture in a sequence parameter set, H.264 clause 7.3.2.1.1: where it is shown from, in pixels."""
+class Shown(NamedTuple):
+    """The part of a coded picture that is shown, in pixels, as a header states it."""
 
-    left: int
-    top: int
-    width: int
-    height: int
+    left: int = 0
+    top: int = 0
+    width: int = 0
+    height: int = 0
+    header: bytes = b""
+
+
+class _ParameterSet(NamedTuple):
+    """What H.264's sequence parameter sets tell, clause 7.3.2.1.1."""
+
+    picture: Shown
     frame_mbs_only: bool
 
 
@@ -144,7 +174,7 @@ def _parsed(unit: bytes) -> _ParameterSet:
     bits.read(1)
     left, right, top, bottom = _window(bits, chroma, 1 if frame_mbs_only else 2)
     height = 16 * map_units * (1 if frame_mbs_only else 2)
-    return _ParameterSet(left, top, 16 * width - left - right, height - top - bottom, frame_mbs_only)
+    return _ParameterSet(Shown(left, top, 16 * width - left - right, height - top - bottom), frame_mbs_only)
 
 
 def _window(bits: "_Bits", chroma: int, rows: int) -> tuple[int, int, int, int]:
@@ -158,10 +188,8 @@ def _window(bits: "_Bits", chroma: int, rows: int) -> tuple[int, int, int, int]:
     return bits.golomb() * across, bits.golomb() * across, bits.golomb() * down, bits.golomb() * down
 
 
-def _hevc_begins_inside(unit: bytes) -> bool:
+def _hevc_picture(unit: bytes) -> Shown:
     """Reads H.265's sequence parameter set up to its conformance window, clause 7.3.2.2.1."""
-    if len(unit) < 2 or unit[0] >> 1 & 63 != _HEVC_SPS or unit[1] >> 3:
-        return False
     bits = _Bits(unit[2:].replace(b"\0\0\3", b"\0\0"))
     bits.read(4)
     layers = bits.read(3)  # sps_max_sub_layers_minus1
@@ -174,9 +202,76 @@ def _hevc_begins_inside(unit: bytes) -> bool:
     bits.golomb()  # its number
     chroma = bits.golomb()
     bits.read(1 if chroma == 3 else 0)
-    bits.golomb(2)  # size
-    left, _, top, _ = _window(bits, chroma, 1)
-    return bool(left or top)
+    width, height = bits.golomb(), bits.golomb()
+    left, right, top, bottom = _window(bits, chroma, 1)
+    return Shown(left, top, width - left - right, height - top - bottom)
+
+
+def _vp8_picture(data: bytes) -> set[Shown]:
+    """Reads a keyframe's header, RFC 6386, section 9.1."""
+    if len(data) < 10 or data[0] & 1:
+        return set()
+    width, height = (int.from_bytes(data[at : at + 2], "little") & 0x3FFF for at in (6, 8))
+    return {Shown(width=width, height=height)}
+
+
+def _vp9_picture(data: bytes) -> set[Shown]:
+    """Reads the first frame's header, VP9 bitstream, sections 6.2 and 7.2.
+
+    Frames between keyframes may change the size too. Those of the size of a reference do not state it.
+    """
+    bits = _Bits(data[:32])
+    bits.read(2)
+    profile = bits.read(1) + 2 * bits.read(1)
+    bits.read(1 if profile == 3 else 0)
+    if bits.read(1):  # show_existing_frame
+        return set()
+    inter, shown, resilient = bits.read(1), bits.read(1), bits.read(1)
+    if inter:
+        intra_only = 0 if shown else bits.read(1)
+        bits.read(0 if resilient else 2)
+        if not intra_only:
+            bits.read(8 + 3 * 4)  # frames that are refreshed, and references
+            if any(bits.read(1) for _ in range(3)):  # of the size of a reference
+                return set()
+            return {Shown(width=bits.read(16) + 1, height=bits.read(16) + 1)}
+        bits.read(24)
+        if profile:
+            _skip_vp9_color(bits, profile)
+        bits.read(8)
+    else:
+        bits.read(24)
+        _skip_vp9_color(bits, profile)
+    return {Shown(width=bits.read(16) + 1, height=bits.read(16) + 1)}
+
+
+def _skip_vp9_color(bits: "_Bits", profile: int) -> None:
+    """Reads past color_config, VP9 bitstream, section 6.2.2."""
+    bits.read(1 if profile >= 2 else 0)
+    if bits.read(3) != _VP9_RGB:
+        bits.read(1)
+        bits.read(3 if profile in (1, 3) else 0)
+    else:
+        bits.read(1 if profile in (1, 3) else 0)
+
+
+def _av1_sequences(data: bytes) -> Iterator[bytes]:
+    """Yields the sequence headers of a packet, AV1 bitstream, sections 5.3 and 5.5."""
+    at = 0
+    while at < len(data):
+        kind, extended, sized = data[at] >> 3 & 15, data[at] >> 2 & 1, data[at] >> 1 & 1
+        at += 1 + extended
+        size = len(data) - at
+        if sized:
+            size = shift = 0
+            while at < len(data):  # leb128
+                size |= (data[at] & 127) << shift
+                shift, at = shift + 7, at + 1
+                if not data[at - 1] & 128:
+                    break
+        if kind == _AV1_SEQUENCE:
+            yield data[at : at + size]
+        at += size
 
 
 def _skip_scaling_list(bits: "_Bits", size: int) -> None:

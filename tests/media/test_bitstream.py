@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from videos import Synthetic
 
-from segmentation.media.bitstream import has_layers, packs_b_frames
+from segmentation.media.bitstream import Shown, has_layers, packs_b_frames, pictures
 from segmentation.media.input import probe
+from segmentation.stages.decode.chunks import read
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,37 @@ def test_layers_of_nal_units(header: bytes, layered: bool) -> None:
 def test_user_data_of_mpeg4(said: bytes, packed: bool) -> None:
     data = b"\0\0\1\xb2" + said + b"\0\0\1\xb6"
     assert packs_b_frames("mpeg4", data) == packed and not packs_b_frames("h264", data)
+
+
+@pytest.mark.parametrize("size", [(64, 48), (322, 182)])
+@pytest.mark.parametrize("codec", ["libx264", "libx265", "mpeg2video", "libvpx", "libvpx-vp9"])
+def test_the_picture_that_keyframes_state(codec: str, size: tuple[int, int], tmp_path: Path) -> None:
+    info = probe(str(Synthetic(codec=codec, size=size).write(tmp_path / "a.mkv")))
+    stated = [pictures(info.codec, bytes(packet)) for packet in read(info, None) if packet.is_keyframe]
+    assert len(stated) > 1 and all(found == {Shown(width=size[0], height=size[1])} for found in stated)
+
+
+@pytest.mark.parametrize("codec", ["libsvtav1", "mpeg4"])
+def test_the_headers_of_a_stream_stay_the_same(codec: str, tmp_path: Path) -> None:
+    """They alone tell one picture from another in these codecs."""
+    stated = []
+    for size in ((64, 64), (64, 64), (96, 64)):
+        path = Synthetic(codec=codec, size=size, format="avi" if codec == "mpeg4" else None).write(tmp_path / "a.mkv")
+        info = probe(str(path))
+        stated.append(next(pictures(info.codec, bytes(packet)) for packet in read(info, None) if packet.is_keyframe))
+    assert stated[0] and stated[0] == stated[1] and stated[0] != stated[2]
+
+
+@pytest.mark.parametrize(("profile", "color"), [(0, 0), (1, 7), (2, 5)])
+def test_frames_of_vp9_between_keyframes(profile: int, color: int) -> None:
+    """Of the size of a reference they state none. Others do, also those without references; these with `color` bits."""
+    begin = f"10{profile & 1}{profile >> 1}0"  # no repetition
+    references = "1" * 8 + "0001" * 3
+    size = f"{320 - 1:016b}{180 - 1:016b}"
+    alike = begin + "110" + "00" + references + "01" + size
+    resized = begin + "110" + "00" + references + "000" + size
+    intra = begin + "101" + "1" + "0" * (24 + color) + "1" * 8 + size
+    stated = {Shown(width=320, height=180)}
+    for bits, found in ((alike, set()), (resized, stated), (intra, stated)):
+        data = int(bits.ljust(256, "0"), 2).to_bytes(32, "big")
+        assert pictures("vp9", data) == found

@@ -21,10 +21,11 @@ from av.video.stream import VideoStream
 from segmentation.errors import InputError, one_line
 from segmentation.frames import VideoInfo
 from segmentation.media.bitstream import (
+    Shown,
     begins_stream,
-    h264_pictures,
     is_idr,
     may_interlace,
+    pictures,
     refreshes_gradually,
 )
 from segmentation.media.encryption import refuse_encrypted
@@ -180,7 +181,7 @@ def read(
     reading ends with an error, and `damaged` for each packet that is left out because it is. Raises `StreamChanges`
     where a stream goes on in another size or with fields.
     """
-    pictures: set[tuple[int, ...]] = set()  # that the first keyframe announces
+    first_shown: set[Shown] = set()  # pictures that the first headers state
     begun = False  # before, there is nothing to decode, and a session may still have the parameters of another file
     keyframes = 0
     sought = first if first is not None and _leads_before(info, first) else None
@@ -201,8 +202,8 @@ def read(
                     keyframes += begun and ready.is_keyframe
                     if not begun or (keyframes == 1 and needs_earlier_frames(info.codec, ready)):
                         continue
-                    if ready.is_keyframe and info.codec in ("h264", "mpeg2video"):
-                        _check_keyframe(info, bytes(ready), pictures)
+                    if ready.is_keyframe or info.codec == "vp9":
+                        _check_headers(info, bytes(ready), first_shown)
                     yield ready
         except av.error.FFmpegError as exc:
             log.warning("%s: reading ended early: %s", info.path, one_line(exc))
@@ -217,16 +218,19 @@ def needs_earlier_frames(codec: str, packet: VideoPacket) -> bool:
     return codec == "hevc" and any(nal >> 1 & 63 in _HEVC_RASL for nal in _nal_bytes(packet))
 
 
-def _check_keyframe(info: VideoInfo, data: bytes, pictures: set[tuple[int, ...]]) -> None:
-    """Raises `StreamChanges` for a keyframe of other `pictures` than the first one's, which it adds, or with fields."""
+def _check_headers(info: VideoInfo, data: bytes, first: set[Shown]) -> None:
+    """Raises `StreamChanges` for a packet with other pictures than the `first` ones, which it adds, or with fields.
+
+    NVDEC's library does not always tell: a session brings smaller pictures to the size of its first one.
+    """
     if not info.interlaced and may_interlace(info.codec, data):
         raise StreamChanges(
             f"{info.path}: becomes interlaced on the way, and NVDEC would mix its fields; use --decode pyav"
         )
-    found = h264_pictures(data) if info.codec == "h264" else set()
-    if not pictures:
-        pictures |= found
-    if not found <= pictures:
+    found = pictures(info.codec, data)
+    if not first:
+        first |= found
+    if not found <= first:
         raise size_changes(info)
 
 

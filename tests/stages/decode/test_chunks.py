@@ -10,12 +10,14 @@ import av
 import numpy as np
 import pytest
 from seams import SEAMS
+from variants import made
 from videos import Synthetic, planes
 
 from segmentation import InputError
 from segmentation.media.input import open_input, probe
 from segmentation.stages.decode.chunks import (
     Chunk,
+    StreamChanges,
     begins_anew,
     chunks,
     exact_keyframe,
@@ -256,6 +258,25 @@ def test_another_size_on_the_way_is_an_error(corpus: Path) -> None:
     packets = read(probe(str(corpus / "test_res_change.h264")), None)
     assert len([next(packets) for _ in range(49)]) == 49
     with pytest.raises(InputError, match="the picture's size changes from 848x464 on the way"):
+        next(packets)
+
+
+@pytest.mark.parametrize(
+    ("codec", "suffix"),
+    [
+        ("h264", "ts"),
+        ("hevc", "ts"),
+        ("mpeg2", "ts"),
+        ("vp8", "webm"),
+        ("vp9", "webm"),
+    ],
+)
+def test_smaller_pictures_are_an_error_before_a_decoder_gets_them(codec: str, suffix: str, tmp_path: Path) -> None:
+    """A session of NVDEC would bring them to the size of those before, without a word."""
+    path = made(f"{codec}-becomes-smaller.{suffix}", tmp_path)
+    packets = read(probe(str(path)), None)
+    assert len([next(packets) for _ in range(30)]) == 30
+    with pytest.raises(StreamChanges, match="the picture's size changes from 320x240 on the way"):
         next(packets)
 
 

@@ -288,7 +288,8 @@ class Config:
     """Name of the encoder, as for `decode`. Default: by `mode`."""
 
     batch_size: int | None = None
-    """Number of frames that are processed at a time: 1 or more. Default: 16 on a GPU, 1 on the CPU."""
+    """Number of frames that are processed at a time: 1 or more. Default: 16 on a GPU, 4 there for live sources, 1 on
+    the CPU."""
 
     compile: bool = False
     """Compile the network with torch.compile, for `infer="torch-fp16"` alone. Default: False."""

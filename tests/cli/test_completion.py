@@ -20,7 +20,7 @@ TYPED = [
     ("--eff", {"--effect"}),
     ("--codec h", {"h264", "hevc"}),
     ("--effect bl", {"blur"}),
-    ("--effect blur --infer t", {"torch", "torch-fp16", "tensorrt"}),
+    ("--effect blur --infer t", {"torch", "torch-fp16", "torch-instances", "tensorrt"}),
     ("--preset ultra", {"ultrafast"}),
     ("--device c", {"cpu", "cuda:0"}),
     ("-o be", {"beach.jpg"}),

@@ -108,7 +108,7 @@ def run_stage(clip: Path, config: Config, folder: Path, stage: str) -> Result:
         infer = plan.infer.implementation(model, config, None)
         effect = Effect.parse(config.effect)
         drawn = plan.postprocess.implementation(info, pix_fmt, effect, config, None)
-        compose = Compositor([(effect, drawn)], info, pix_fmt, config, None, HostTransfer())
+        compose = Compositor([(effect, drawn)], drawn.memory, info, pix_fmt, config, None, HostTransfer())
         encoder = plan.encode.implementation(muxer, info, pix_fmt, config, None)
         batches = list(islice(decoder, IN_MEMORY))
         tensors = [preprocess(batch) for batch in batches]

@@ -119,7 +119,8 @@ def alone_on_gpu(folder: Path, clip: Path, options: Options, frames: int) -> dic
 
     config, info = Config(**options, overwrite=True), probe(str(clip))
     plan, model, resources = make_plan(config, info), load_model(config, info), Resources(config)
-    config, gpu = replace(config, batch_size=resources.batch_size(config, model, on_gpu=True)), resources.gpu
+    batch = resources.batch_size(config, model, on_gpu=True, live=False)
+    config, gpu = replace(config, batch_size=batch), resources.gpu
     few = replace(config, max_frames=BATCHES * (config.batch_size or 1))
     with ExitStack() as ending:
         decoder = plan.decode.implementation(info, info.pix_fmt, few, gpu)
@@ -128,9 +129,8 @@ def alone_on_gpu(folder: Path, clip: Path, options: Options, frames: int) -> dic
         infer = plan.infer.implementation(model, config, gpu)
         effect = Effect.parse(config.effect)
         drawn = plan.postprocess.implementation(info, info.pix_fmt, effect, config, gpu)
-        compose = Compositor(
-            [(effect, drawn)], info, info.pix_fmt, config, gpu, make_transfer(gpu, info, info.pix_fmt, config)
-        )
+        transfer = make_transfer(gpu, info, info.pix_fmt, config)
+        compose = Compositor([(effect, drawn)], drawn.memory, info, info.pix_fmt, config, gpu, transfer)
         batches = list(decoder)
         tensor = preprocess(batches[0])
         masks = infer(tensor).masks

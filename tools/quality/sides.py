@@ -88,7 +88,8 @@ class Side:
         gpu = resources.gpu if plan.decode.on_gpu else None
         if gpu is not None:
             gpu.enter()
-        config = replace(self._config, batch_size=resources.batch_size(self._config, None, on_gpu=gpu is not None))
+        batch = resources.batch_size(self._config, None, on_gpu=gpu is not None, live=False)
+        config = replace(self._config, batch_size=batch)
         sessions = resources.nvdec_sessions if gpu is not None else None
         decoder = plan.decode.implementation(info, pix_fmt, config, gpu, sessions=sessions)
         transfer = make_transfer(gpu, info, pix_fmt, config)

@@ -8,7 +8,7 @@ _LEAST = 0.001  # seconds: what is shorter counts as that
 _STEP = 1.05  # from one bucket of the histogram to the next
 
 
-BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)  # seconds, of `Histogram`
+BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)  # seconds, of `Histogram`
 
 
 class Histogram(NamedTuple):

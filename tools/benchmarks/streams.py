@@ -9,7 +9,9 @@
 `live`: how many streams one machine carries, how late their frames are, what is dropped. Cameras of the tests' RTSP
 server, sixteen in a process on the same machine, send the sample's first two seconds round and round, each from
 another frame on. One session takes all of them at once, each to a file of its own, in as many processes as are asked
-for. With `--no-video` these files are results and saved masks. A first run of 60 frames warms up.
+for. With `--no-video` these files are results and saved masks. A first run of 60 frames warms up. All sources connect
+at the same moment, so that the first seconds are about that; the figures from `--settle` seconds on stand beside those
+of the whole run.
 
 `experiments`: see `stream_experiments.py`. `report`: one table and one page of what several machines have measured.
 For Linux.
@@ -20,6 +22,7 @@ import json
 import sys
 import tempfile
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
@@ -38,12 +41,16 @@ from rtsp_server import RtspServer, recording
 from secondary_networks import pipelines
 from stream_experiments import THREE
 
-from segmentation import Report
+from segmentation import Report, Segmenter
+from segmentation.latency import BOUNDS, Histogram
 from segmentation.pipeline.stream_processes import session
+from segmentation.pipeline.stream_status import StreamStatus
 
 RESULTS = ROOT / "tools" / "results"
 WARM_UP = 60  # frames
 SERVED = 16  # cameras of one process: more would wait for each other
+END = 0.5  # seconds before a run's end that the settled figures leave out
+IN_TIME = 0.15  # seconds, one of the bounds of latencies
 Figures = dict[str, Any]
 
 
@@ -89,14 +96,18 @@ def measure(options: argparse.Namespace, count: int, folder: Path) -> Figures:
 
     with session(options.processes, **settings) as segmenter, ThreadPoolExecutor(count) as pool:
         for limit in ({"max_frames": WARM_UP}, {"duration": options.seconds}):
-            ready = threading.Barrier(count)
-            reports = list(pool.map(run, range(count), [limit] * count))
+            ready = threading.Barrier(count + 1)
+            running = pool.map(run, range(count), [limit] * count)
+            ready.wait()
+            settled = seen_settled(segmenter, options) if "duration" in limit else {}
+            reports = list(running)
     for end in ends:
         end.send(None)
     late = max(end.recv() for end in ends)
     return {
         "plan": reports[0].plan,
         "slowest_read_seconds": round(late, 4),  # how long a camera has waited for a connection that is not drained
+        "settled": settled,
         "streams": [
             {
                 "frames": report.frames,
@@ -112,20 +123,49 @@ def measure(options: argparse.Namespace, count: int, folder: Path) -> Figures:
     }
 
 
+def seen_settled(session: Segmenter, options: argparse.Namespace) -> Figures:
+    """Returns the figures of the streams from `settle` seconds on, looked at while they run."""
+
+    def look() -> dict[str, tuple[float, StreamStatus, Histogram]]:
+        return {one.name: (time.monotonic(), one.status(), one.late) for one in session.streams.monitors}
+
+    begin = time.monotonic()
+    looks = []
+    for moment in (options.settle, options.seconds - END):
+        time.sleep(max(0.0, begin + moment - time.monotonic()))
+        looks.append(look())
+    streams = []
+    for name, (start, before, late) in looks[0].items():
+        end, after, later = looks[1][name]
+        within = dict(zip(BOUNDS, (b - a for a, b in zip(late.up_to, later.up_to, strict=True)), strict=True))
+        streams.append(
+            {
+                "fps": round((after.shown - before.shown) / (end - start), 2),
+                "dropped": sum(after.dropped.values()) - sum(before.dropped.values()),
+                "in_time": round(within[IN_TIME] / max(1, later.number - late.number), 4),
+            }
+        )
+    return {"seconds": [options.settle, options.seconds - END], "in_time_seconds": IN_TIME, "streams": streams}
+
+
 def row(count: int, figures: Figures) -> str:
     """Returns a line of the table: the worst stream counts."""
     streams = figures["streams"]
     lost = sum(n for stream in streams for cause, n in stream["dropped"].items() if cause != "end")
     worst = {name: max(stream["latency"][name] for stream in streams) for name in ("p50", "p95", "p99", "max")}
     latency = " | ".join(f"{1000 * seconds:.0f}" for seconds in worst.values())
-    return f"| {count} | {min(stream['fps'] for stream in streams):.1f} | {lost} | {latency} |"
+    settled = figures["settled"]["streams"]
+    late = f"{min(one['fps'] for one in settled):.1f} | {sum(one['dropped'] for one in settled)}"
+    late += f" | {100 * min(one['in_time'] for one in settled):.0f} %"
+    return f"| {count} | {min(stream['fps'] for stream in streams):.1f} | {lost} | {latency} | {late} |"
 
 
 def live(options: argparse.Namespace) -> None:
     """Measures live streams."""
     results = circumstances("benchmarks/streams.py", sys.argv[1:])
     results["counts"] = {}
-    print("| streams | least fps | dropped | p50, ms | p95 | p99 | max |\n|---|---|---|---|---|---|---|")
+    print(f"| streams | least fps | dropped | p50, ms | p95 | p99 | max | settled: fps | dropped | {IN_TIME} s |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for count in options.streams:
             figures = measure(options, count, Path(folder))
@@ -161,6 +201,7 @@ def main() -> None:
     one.add_argument("--fps", type=int, default=25)
     one.add_argument("--processes", type=int, default=1, help="that share the streams (default: 1)")
     one.add_argument("--seconds", type=float, default=20.0)
+    one.add_argument("--settle", type=float, default=8.0, help="seconds until the streams have settled (default: 8)")
     one.add_argument("--model", default="person")
     one.add_argument("--models", type=Path, help="folder of the two networks of faces, which look at people then")
     one.add_argument("--track")

@@ -57,7 +57,7 @@ class Seen:
         for batch in self.decoder:
             assert time.monotonic() < deadline, self.numbers
             self._add(batch)
-            self.live.written(len(batch))
+            self.live.written(0 if batch.repeated else len(batch))
             if reached():
                 return
 

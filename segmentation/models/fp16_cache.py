@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime as ort
 
 from segmentation.atomic_file import write_atomically
-from segmentation.cache import engine_folder
+from segmentation.cache import engine_folder, locked
 from segmentation.models.model import Model
 from segmentation.models.sample_picture import picture_inputs
 
@@ -29,7 +29,9 @@ def fp16_graph(model: Model, batch: int) -> Path:
     path = engine_folder() / f"{model.path.stem}-fp16-b{batch}-{key}.onnx"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, _converted(model, batch))
+        with locked(path):  # a session's processes begin at the same moment
+            if not path.is_file():
+                write_atomically(path, _converted(model, batch))
     return path
 
 

@@ -1,5 +1,6 @@
 """Loading the network while the libraries of other stages are imported."""
 
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from segmentation.models.model import Model
@@ -8,19 +9,24 @@ from segmentation.stages.inference import Inference
 
 
 class ModelPreloader:
-    """Calls `Inference.preload` on a thread of its own."""
+    """Calls `Inference.preload` on a thread of its own, once for all runs that begin at the same time."""
 
     def __init__(self, model: Model, config: Config) -> None:
         """`config.batch_size` is that of a GPU."""
         self._model, self._config = model, config
-        self._preloaded: Future[object] | None = None
+        self._lock = threading.Lock()
+        self._preloaded: dict[type[Inference], Future[object] | None] = {}  # `None` once it was handed out
 
     def begin(self, implementation: type[Inference]) -> None:
-        """Starts loading for the implementation that the plan has chosen."""
-        pool = ThreadPoolExecutor(1, "preload")
-        self._preloaded = pool.submit(implementation.preload, self._model, self._config)
-        pool.shutdown(wait=False)
+        """Starts loading for the implementation that a run's plan has chosen, unless another run has started it."""
+        with self._lock:
+            if implementation not in self._preloaded:
+                pool = ThreadPoolExecutor(1, "preload")
+                self._preloaded[implementation] = pool.submit(implementation.preload, self._model, self._config)
+                pool.shutdown(wait=False)
 
-    def result(self) -> object:
-        """For the implementation's constructor: `None` where nothing was loaded. Raises the error of loading."""
-        return None if self._preloaded is None else self._preloaded.result()
+    def result(self, implementation: type[Inference]) -> object:
+        """For the implementation's constructor, once: `None` where nothing was loaded. Raises the error of loading."""
+        with self._lock:
+            loading, self._preloaded[implementation] = self._preloaded.get(implementation), None
+        return None if loading is None else loading.result()

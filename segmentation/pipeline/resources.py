@@ -54,6 +54,8 @@ class Resources:
         self._trackers: TrackerProcesses | None = None
         self._networks: dict[_NetworkKey, SharedNetwork] = {}
         self._refused: dict[_NetworkKey, tuple[type[RefusesNetwork], str]] = {}
+        # Of networks that are being loaded: the model, the batch, and whether class maps are wanted.
+        self._preloaders: dict[tuple[Model, int | None, bool], ModelPreloader] = {}
 
     @property
     def gpu(self) -> Gpu:
@@ -99,11 +101,16 @@ class Resources:
             return self._secondary
 
     def preloader(self, model: Model | None, config: Config, *, live: bool) -> ModelPreloader | None:
-        """For a network that is not loaded yet; `None` where there is nothing to load."""
-        if model is None or any(key[1] == model for key in self._networks):
+        """For a network that is not loaded yet, one for all runs that begin together; `None` where there is none."""
+        if model is None:
             return None
         config = replace(config, batch_size=self.batch_size(config, model, on_gpu=True, live=live))
-        return ModelPreloader(model, replace(config, batch_size=keys_at_once(config, model)))
+        config = replace(config, batch_size=keys_at_once(config, model))
+        key = (model, config.batch_size, wants_class_map(model, config))
+        with self._lock:
+            if any(known == model for _, known, _, _ in self._networks):
+                return None
+            return self._preloaders.setdefault(key, ModelPreloader(model, config))
 
     def batch_size(self, config: Config, model: Model | None, *, on_gpu: bool, live: bool) -> int:
         """Frames that are processed at a time. On a GPU, a network with a fixed batch decides."""
@@ -127,7 +134,8 @@ class Resources:
                 kind, text = self._refused[key]
                 raise kind(text)
             if key not in self._networks:
-                preloaded = None if preloader is None else preloader.result()
+                self._preloaders = {of: one for of, one in self._preloaders.items() if of[0] != model}
+                preloaded = None if preloader is None else preloader.result(choice.implementation)
                 try:
                     with self.turn.of(choice):  # what another run queues meanwhile must not get into a CUDA graph
                         infer = choice.implementation(model, config, gpu, preloaded)

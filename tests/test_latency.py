@@ -45,6 +45,6 @@ def test_a_histogram_counts_up_to_each_bound() -> None:
         latencies.add(seconds)
     found = latencies.histogram()
     assert dict(zip(BOUNDS, found.up_to, strict=True)) == {
-        0.01: 2, 0.025: 2, 0.05: 3, 0.1: 3, 0.2: 5, 0.3: 5, 0.5: 5, 1.0: 5, 2.0: 5, 5.0: 5
+        0.01: 2, 0.025: 2, 0.05: 3, 0.1: 3, 0.15: 3, 0.2: 5, 0.3: 5, 0.5: 5, 1.0: 5, 2.0: 5, 5.0: 5
     }  # fmt: skip
     assert found.number == 6 and found.total == pytest.approx(7.336)

@@ -101,7 +101,8 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
             sessions = resources.nvdec_sessions if plan.decode.on_gpu else None
             decoder = plan.decode.implementation(info, pix_fmt, stages.config, stages.gpu, sessions=sessions)
             exits.callback(decoder.close)
-            decoded = overlap(stages.clock.steps("decode", within_limit(info, decoder)), "decoded")
+            decoded = stages.clock.steps("decode", within_limit(info, decoder))
+            decoded = overlap(decoded, "decoded") if info.live is None else decoded
         trackers = resources.trackers(on_gpu=plan.on_gpu)
         steps = make_instance_steps(
             stages.config, info, pix_fmt, model.kept, stages.transfer, secondary, trackers, stages.gpu

@@ -170,14 +170,12 @@ class Run:
             self._decoder = plan.decode.implementation(info, pix_fmt, self._stretch, gpu, sessions=sessions)
             exits.callback(self._decoder.close)
             batches = until(self._request.stop, self._clock.steps("decode", self._wanted()))
-            if info.live is None:
-                self._decoded = self._overlap(batches, "decoded")
+            # A live source has a thread of its own, and its frames wait where those that are late can be dropped.
+            self._decoded = self._overlap(batches, "decoded") if info.live is None else batches
             self._outputs.build(resources, exits, self._end, self._kept)
             self._transfer = make_transfer(gpu, info, pix_fmt, config)
             self._compositor = self._make_compositor()
             self._masks = self._mask_source()
-            if info.live is not None:  # frames that wait for the network would be late
-                self._decoded = self._overlap(batches, "decoded")
             self._quantize = _quantizer(self._masks.memory, gpu) if config.save_masks is not None else None
         exits.enter_context(opencv_threads.one_a_frame(self._masks.workers))
 

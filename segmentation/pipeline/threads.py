@@ -86,8 +86,12 @@ class Overlap:
 
         All mappings share the threads of the first mapping, so that its number of workers bounds them all. The source
         is read on the thread that consumes the mapping, which waits for more items while all results so far may be
-        there. If they are to come promptly, the source is read on a thread of its own.
+        there. If they are to come promptly, the source is read on a thread of its own, or a single worker is the thread
+        that consumes the mapping: with many streams, each change of threads takes longer than queueing work on a GPU.
         """
+        if self._prompt and workers == 1:
+            yield from map(function, source)
+            return
         begun = self._begun(function, source, workers)
         if self._prompt:
             # One call is with the consumer and one with the thread that begins them.

@@ -174,6 +174,8 @@ class PushMuxer(StreamMuxer):
                 reason = "user or password is missing or wrong (401)"
             case av.error.InvalidDataError():
                 reason = "no answer that FFmpeg can read"
+            case PermissionError() if self._address.scheme == "rtmp":
+                reason = "the server refuses the stream; another one may have its name"
             case TimeoutError():
                 reason = "silent for too long"
             case ValueError() if not isinstance(exc, av.error.FFmpegError):

@@ -24,7 +24,7 @@ _IN_PATH = re.compile(r"((?:user|pass|pwd)[a-z]*=).*?(?=_[a-z]+=|[&;/]|$)", re.I
 _PASSWORD = r"[^\s:/?#@]*:(?!\d*[:,;.)'\"]*(?:[/?#\s]|$)).*@"
 # Scheme, user and password, host and path, query and fragment. Punctuation at the end belongs to the sentence around.
 _ADDRESS = re.compile(
-    rf"((?:https?|rtsps?|rtmp|srt|udp|rtp)://)([^\s/?#]*@|{_PASSWORD})?([^\s?#]*)([?#]\S*?)?(?=[:,;.)'\"]*(?:\s|$))",
+    rf"((?:https?|rtsps?|rtmps?|srt|udp|rtp)://)([^\s/?#]*@|{_PASSWORD})?([^\s?#]*)([?#]\S*?)?(?=[:,;.)'\"]*(?:\s|$))",
     re.IGNORECASE,
 )
 

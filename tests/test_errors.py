@@ -16,6 +16,7 @@ from segmentation.errors import InputError, printable
         ("https://host/a.mp4?token=secret&v=1#secret, b", "https://host/a.mp4?token=***&v=***#***, b"),
         ("see HTTPS://me@se@host?secret.", "see HTTPS://***@host?***."),
         ("rtsp://me:s@cret@cam:554/s?u=secret, rtsps://me:secret@cam", "rtsp://***@cam:554/s?u=***, rtsps://***@cam"),
+        ("rtmp://me:secret@h/live/cam?key=secret, rtmps://me:secret@h", "rtmp://***@h/live/cam?key=***, rtmps://***@h"),
         ("rtsp://cam/user=secret_password=se_cret_channel=1.sdp", "rtsp://cam/user=***_password=***_channel=1.sdp"),
         ("srt://host:1?passphrase=secret: no", "srt://host:1?passphrase=***: no"),
         ("https://host/a@b/c.mp4: ok", "https://host/a@b/c.mp4: ok"),

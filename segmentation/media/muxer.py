@@ -28,7 +28,7 @@ from segmentation.media.download import InterruptedDownload
 from segmentation.media.input import open_input
 from segmentation.media.output_clock import begins_elsewhere, shown_at
 from segmentation.media.output_stream import Target
-from segmentation.media.sound_copy import SoundCopy
+from segmentation.media.sound_copy import SoundCopy, name_channels
 from segmentation.options.config import Config
 from segmentation.options.times import exact
 
@@ -203,9 +203,8 @@ class Muxer:
             copy = self.container.add_stream_from_template(stream)
             copy.metadata.update(_tags(stream.metadata))
             copy.disposition = stream.disposition
-            if isinstance(copy, AudioStream) and copy.layout.name.endswith(" channels"):
-                # AVI does not say which channels these are. MP4 refuses PCM without an answer, only when all is done.
-                copy.codec_context.layout = f"{copy.layout.nb_channels}c"  # the usual ones, as FFmpeg assumes
+            if isinstance(copy, AudioStream):
+                name_channels(copy)  # AVI does not name them
             self._others[stream.index] = copy
 
     def write(self, packets: Sequence[Packet[VideoStream]]) -> None:

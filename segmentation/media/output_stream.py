@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import BinaryIO, TypeAlias, get_args
 from urllib.parse import urlsplit
@@ -15,8 +16,10 @@ from segmentation.options.keywords import Format
 Output: TypeAlias = str | Path | BinaryIO
 
 SUFFIXES: dict[Format, str] = dict(zip(get_args(Format), (".mkv", ".ts", ".nut", ".y4m", ".yuv"), strict=True))
-_RTSP_PORT = 554
-_SENT = {"rtsp": "rtsp", "udp": "mpegts"}  # scheme of an address that is written to, and FFmpeg's format
+# By scheme of an address that is written to, FFmpeg's format.
+_SENT = {"rtsp": "rtsp", "rtmp": "flv", "udp": "mpegts"}
+_PORTS = {"rtsp": 554, "rtmp": 1935}
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _FORMATS = {suffix: name for name, suffix in SUFFIXES.items()}
 
 
@@ -66,17 +69,21 @@ class OutputAddress(OutputStream):
 
     @property
     def place(self) -> tuple[str, int]:
-        """Returns host and port. Raises `ValueError` for a port that is no number."""
+        """Returns host and port of a server. Raises `ValueError` for a port that is no number."""
         parts = urlsplit(self.address)
-        return parts.hostname or "", parts.port or _RTSP_PORT
+        return parts.hostname or "", parts.port or _PORTS[self.scheme]
 
     def open(self) -> None:
         """Opens nothing: FFmpeg connects."""
 
 
 def is_output_address(output: object) -> bool:
-    """Returns whether an output is an address that video can be sent to."""
-    return isinstance(output, str) and output.partition("://")[0].lower() in _SENT and "://" in output
+    """Returns whether an output is an address. Raises `ConfigError` for one that video can't be sent to."""
+    found = _ADDRESS.match(output) if isinstance(output, str) else None
+    if found is not None and found[1].lower() not in _SENT:
+        known = ", ".join(f"{scheme}://" for scheme in _SENT)
+        raise ConfigError(f"output {hide_secrets(found.string)}: can't be sent to; addresses begin with {known}")
+    return found is not None
 
 
 Target: TypeAlias = Path | OutputStream

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import av
 import av.error
+from av.audio.codeccontext import AudioCodecContext
 from av.container import OutputContainer
 from av.packet import Packet
 from av.stream import Stream
@@ -21,6 +22,7 @@ from segmentation.media.containers import format_options
 from segmentation.media.live_address import look_up
 from segmentation.media.output_stream import OutputAddress
 from segmentation.media.reconnection import Reconnection
+from segmentation.media.rtmp import greet, tee_to_rtmp
 from segmentation.media.stream_muxer import STREAM_OPTIONS, StreamMuxer
 
 if TYPE_CHECKING:
@@ -29,9 +31,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RTSP_SOUND = ("aac", "opus", "pcm_alaw", "pcm_mulaw")
+_FLV_RATES = {  # Hz: with others, FLV's muxer fails or states wrong ones. AAC may have any.
+    "mp3": (11025, 22050, 44100, 48000),
+    "pcm_alaw": (8000,),
+    "pcm_mulaw": (8000,),
+}
 _LONGEST = 2.0  # seconds of each step of the connection: FFmpeg holds the GIL meanwhile, so all other runs wait
 # Formats in memory whose streams the encoder writes to: with parameter sets apart from the packets, or within.
-_MODELS = {"rtsp": "nut", "udp": "mpegts"}
+_MODELS = {"rtsp": "nut", "rtmp": "flv", "udp": "mpegts"}
 
 
 class PushMuxer(StreamMuxer):
@@ -59,26 +66,30 @@ class PushMuxer(StreamMuxer):
     def _connect(self) -> OutputContainer:
         """Returns an open connection with the streams of the model. Raises `OSError` or an error of FFmpeg's.
 
-        After an attempt that took long, it is asked first whether anybody listens there.
+        After an attempt that took long, it is asked first whether anybody answers there: FFmpeg waits with the GIL.
         """
-        target = self._address
-        options = format_options(target, self._info) | STREAM_OPTIONS
-        if target.scheme == "rtsp":
-            limit = min(_LONGEST, self._info.access.stall)
-            options |= {"rtsp_transport": "tcp", "timeout": str(round(limit * 1_000_000))}
-        else:
-            options |= {"pkt_size": "1316"}  # bytes: seven packets of MPEG-TS, so that none is torn
+        target, limit = self._address, min(_LONGEST, self._info.access.stall)
         if self._slow and target.scheme == "rtsp":
-            socket.create_connection(target.place, _LONGEST).close()  # releases the GIL while it waits
+            socket.create_connection(target.place, limit).close()
+        elif self._slow and target.scheme == "rtmp":
+            greet(target.place, limit)
         begin = time.monotonic()
         try:
-            return self._opened(options)
+            return self._opened(limit)
         finally:
-            self._slow = time.monotonic() - begin > _LONGEST / 2
+            self._slow = time.monotonic() - begin > limit / 2
 
-    def _opened(self, options: dict[str, str]) -> OutputContainer:
+    def _opened(self, limit: float) -> OutputContainer:
         target = self._address
-        connection = av.open(target.address, "w", format=target.container, container_options=options)
+        name, container, options = target.address, target.container, format_options(target, self._info) | STREAM_OPTIONS
+        match target.scheme:
+            case "rtsp":
+                options |= {"rtsp_transport": "tcp", "timeout": str(round(limit * 1_000_000))}
+            case "rtmp":
+                name, container, options = tee_to_rtmp(name, options, limit), "tee", {}
+            case "udp":
+                options |= {"pkt_size": "1316"}  # bytes: seven packets of MPEG-TS, so that none is torn
+        connection = av.open(name, "w", format=container, container_options=options)
         try:
             for stream in self.container.streams:
                 connection.add_stream_from_template(stream)
@@ -138,12 +149,22 @@ class PushMuxer(StreamMuxer):
         _close(self._connection)
         self._connection = None
 
+    def _prepare(self, overwrite: bool, option: str) -> None:
+        if self._address.scheme == "rtmp" and self.codec != "h264":
+            raise OutputError(f"{self.target}: RTMP takes h264, not {self.codec}")
+        super()._prepare(overwrite, option)
+
     def _can_hold(self, stream: Stream) -> bool:
-        if self._address.container != "rtsp":
+        scheme = self._address.scheme
+        if scheme == "udp":
             return super()._can_hold(stream)
         codec = stream.codec_context
+        assert isinstance(codec, AudioCodecContext)
+        name = codec.codec.canonical_name
+        if scheme == "rtmp":
+            return name == "aac" or (codec.sample_rate in _FLV_RATES.get(name, ()) and codec.channels <= 2)
         # Of AAC, the server is told the header, which MPEG-TS repeats in each packet in its place.
-        return codec.name in _RTSP_SOUND and (codec.name != "aac" or codec.extradata is not None)
+        return name in _RTSP_SOUND and (name != "aac" or codec.extradata is not None)
 
     def _error(self, exc: BaseException) -> OutputError:
         match exc:
@@ -153,6 +174,10 @@ class PushMuxer(StreamMuxer):
                 reason = "user or password is missing or wrong (401)"
             case av.error.InvalidDataError():
                 reason = "no answer that FFmpeg can read"
+            case PermissionError() if self._address.scheme == "rtmp":
+                reason = "the server refuses the stream; another one may have its name"
+            case TimeoutError():
+                reason = "silent for too long"
             case ValueError() if not isinstance(exc, av.error.FFmpegError):
                 reason = str(exc)
             case _:

@@ -40,6 +40,7 @@ class SoundCopy:
             raise ValueError(f"{container.format.name} can't hold {codec}")
         assert isinstance(template, AudioStream)
         self._stream = container.add_stream_from_template(template)
+        name_channels(self._stream)
         self._rate = self._stream.rate
         self._filler = _second_of_silence(self._stream) if container.format.name in _TIMELESS else b""
         self._begin: float | None = None  # seconds: when the first sample is heard
@@ -77,6 +78,15 @@ class SoundCopy:
         packet.duration = round(length / time_base)
         packet.is_keyframe = True
         return packet
+
+
+def name_channels(stream: AudioStream) -> None:
+    """Gives the channels of an output's stream the usual names where the source did not say which they are.
+
+    MP4 refuses PCM without them, only when all is done. With G.711, FFmpeg's FLV ends the process without them.
+    """
+    if stream.layout.name.endswith(" channels"):
+        stream.codec_context.layout = f"{stream.layout.nb_channels}c"
 
 
 def _second_of_silence(stream: AudioStream) -> bytes:

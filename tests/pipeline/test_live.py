@@ -314,9 +314,12 @@ def test_the_frames_before_a_silence_do_not_wait_for_the_source(
     assert accounted(report) and len(times(tmp_path / "out.mkv")) == report.frames > status.shown
 
 
-def test_a_source_that_is_silent_from_the_start_can_be_stopped(segmenter: Segmenter, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["rtsp", "rtmp"])
+def test_a_source_that_is_silent_from_the_start_can_be_stopped(
+    scheme: str, segmenter: Segmenter, tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        url = f"rtsp://127.0.0.1:{mute.getsockname()[1]}/cam"
+        url = f"{scheme}://127.0.0.1:{mute.getsockname()[1]}/live/cam"
         stop = threading.Event()
         later(0.3, stop.set)
         begin = time.monotonic()

@@ -140,19 +140,21 @@ RECEIVES = """
 import sys
 import av, barcode
 
-url, options = sys.argv[1], {"rtsp_flags": "listen", "listen_timeout": "30"} if sys.argv[1].startswith("rtsp") else {}
-with av.open(url, options=options) as file:
+url = sys.argv[1]
+listening = {"rtsp": {"rtsp_flags": "listen", "listen_timeout": "30"}, "rtmp": {"listen": "1", "timeout": "30"}}
+listening["rtmp"]["analyzeduration"] = "500000"  # microseconds; until then FFmpeg looks for more streams
+with av.open(url, options=listening.get(url[:4], {})) as file:
     print(file.streams.video[0].codec_context.name)
     for frame, _ in zip(file.decode(video=0), range(20)):
         print(barcode.read(frame.to_ndarray(format="gray"))[0], flush=True)
 """
 
 
-@pytest.mark.parametrize("scheme", ["rtsp", "udp"])
+@pytest.mark.parametrize("scheme", ["rtsp", "rtmp", "udp"])
 def test_the_result_is_sent_to_an_address(scheme: str, segmenter: Segmenter) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    url = f"{scheme}://127.0.0.1:{port}" + "/cam" * (scheme == "rtsp")
+    url = f"{scheme}://127.0.0.1:{port}" + "/live/cam" * (scheme != "udp")
     command = [sys.executable, "-c", RECEIVES, url]
     stop = threading.Event()
     with RtspServer() as camera, subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=SUPPORT) as receiver:
@@ -175,21 +177,21 @@ def _received(process: subprocess.Popen[str]) -> list[int]:
     return [int(number) for number in out.split()[1:]]
 
 
-@pytest.mark.parametrize("scheme", ["rtsp", pytest.param("udp", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scheme", ["rtsp", "rtmp", pytest.param("udp", marks=pytest.mark.slow)])
 def test_a_lost_output_is_connected_again(
     scheme: str, segmenter: Segmenter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The run goes on meanwhile, and so does the file beside the address."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    url = f"{scheme}://127.0.0.1:{port}" + "/cam" * (scheme == "rtsp")
+    url = f"{scheme}://127.0.0.1:{port}" + "/live/cam" * (scheme != "udp")
     stop, first_receiver, found = threading.Event(), _receiver(url), []
     _listens(first_receiver, port)
 
     def receive() -> None:
         try:
             found.append(_received(first_receiver))
-            while scheme == "rtsp" and not segmenter.streams.monitors[-1].status().unsent:
+            while scheme != "udp" and not segmenter.streams.monitors[-1].status().unsent:
                 time.sleep(0.01)
             found.append(_received(_receiver(url)))  # it may be connected to as soon as it listens
         finally:
@@ -208,7 +210,7 @@ def test_a_lost_output_is_connected_again(
     assert len(whole) == report.frames and whole == sorted(set(whole)) and set(first + second) <= set(whole)
     assert report.received == report.frames + sum(report.dropped.values())
     lines = [record for record in caplog.records if record.name.endswith("push_muxer") and record.levelname != "INFO"]
-    if scheme == "rtsp":
+    if scheme != "udp":
         assert report.unsent > 0 and len(lines) <= 2 and "trying to reconnect" in lines[0].getMessage()
         assert not report.complete
 
@@ -224,10 +226,41 @@ def _listens(receiver: subprocess.Popen[str], port: int) -> None:
         time.sleep(0.01)
 
 
-def test_without_reconnecting_a_lost_output_ends_the_run(segmenter: Segmenter) -> None:
+def test_a_mute_server_holds_up_other_runs_once(segmenter: Segmenter) -> None:
+    """FFmpeg waits for it with the GIL. After that, each attempt is a greeting of zeros, which waits without."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    url = f"rtsp://127.0.0.1:{port}/cam"
+    url = f"rtmp://127.0.0.1:{port}/live/cam"
+    stop, receiver, greetings = threading.Event(), _receiver(url), []
+    _listens(receiver, port)
+
+    def stay_mute() -> None:
+        try:
+            _received(receiver)
+            with socket.create_server(("127.0.0.1", port)) as mute:
+                mute.settimeout(30)
+                while len(greetings) < 3:
+                    with mute.accept()[0] as connection:
+                        greetings.append(connection.recv(1537, socket.MSG_WAITALL))
+                        connection.recv(1)  # its end
+        finally:
+            stop.set()
+
+    with RtspServer() as camera:
+        thread = threading.Thread(target=stay_mute)
+        thread.start()
+        report = segmenter.run(camera.url(), url, stop=stop, max_delay=10.0, stall=0.5, reconnect="0.1..0.2")
+        thread.join()
+    first, *others = greetings
+    assert any(first[1:]) and others == [bytes([3]) + bytes(1536)] * 2
+    assert report.unsent > 0 and not report.complete
+
+
+@pytest.mark.parametrize("scheme", ["rtsp", "rtmp"])
+def test_without_reconnecting_a_lost_output_ends_the_run(scheme: str, segmenter: Segmenter) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    url = f"{scheme}://127.0.0.1:{port}/live/cam"
     with RtspServer() as camera, _receiver(url) as receiver:
         _listens(receiver, port)
         reading = threading.Thread(target=_received, args=(receiver,))
@@ -243,6 +276,9 @@ def test_without_reconnecting_a_lost_output_ends_the_run(segmenter: Segmenter) -
         ("rtsp://someone:sesame@127.0.0.1:1/x", "Connection refused"),
         ("rtsp://no-such-host.invalid/x", "the host's name is not known"),
         ("rtsp://127.0.0.1:{mute}/x", "no answer that FFmpeg can read"),
+        ("rtmp://someone:sesame@127.0.0.1:1/live/x", "Connection refused"),
+        ("rtmp://no-such-host.invalid/live/x", "the host's name is not known"),
+        ("rtmp://127.0.0.1:{mute}/live/x", "silent for too long"),
     ],
 )
 def test_an_address_that_takes_nothing_is_one_line(url: str, reason: str, segmenter: Segmenter) -> None:
@@ -263,6 +299,10 @@ def test_what_cant_be_sent_is_refused(segmenter: Segmenter) -> None:
         segmenter.run("samples/astronaut.mp4", low_delay=True)
     with pytest.raises(ConfigError, match="av1 holds back frames"):
         segmenter.run("rtsp://127.0.0.1:1/x", low_delay=True, codec="av1")
+    with RtspServer() as camera, pytest.raises(OutputError, match="RTMP takes h264, not hevc"):
+        segmenter.run(camera.url(), "rtmp://127.0.0.1:1/live/x", codec="hevc")
+    done = cli("rtsp://127.0.0.1:1/a", "-o", "rtmps://user:sesame@127.0.0.1:1/live/x")
+    assert done.returncode == 2 and "rtmps://***@127.0.0.1:1/live/x: can't be sent to" in done.stderr
     done = cli("rtsp://127.0.0.1:1/a", "rtsp://127.0.0.1:1/b", "-o", "rtsp://user:sesame@127.0.0.1:1/x")
     assert done.returncode == 2 and "several inputs need an address each; write {name} in it" in done.stderr
     assert PASSWORD not in done.stderr

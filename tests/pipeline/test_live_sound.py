@@ -212,22 +212,26 @@ RECEIVES = """
 import sys
 import av
 
-url, options = sys.argv[1], {"rtsp_flags": "listen", "listen_timeout": "30"} if sys.argv[1].startswith("rtsp") else {}
-with av.open(url, options=options) as file:
+url = sys.argv[1]
+listening = {"rtsp": {"rtsp_flags": "listen", "listen_timeout": "30"}, "rtmp": {"listen": "1", "timeout": "30"}}
+listening["rtmp"]["analyzeduration"] = "500000"  # microseconds; until then FFmpeg looks for more streams
+with av.open(url, options=listening.get(url[:4], {})) as file:
     print(*(stream.codec_context.name for stream in file.streams), flush=True)
     audio = [packet for packet, _ in zip(file.demux(), range(60)) if packet.stream.type == "audio"]
     print(*(bytes(packet)[0] for packet in audio))
 """
 
 
-@pytest.mark.parametrize("scheme", ["rtsp", "udp"])
-def test_sound_is_sent_to_an_address(scheme: str, segmenter: Segmenter) -> None:
-    """G.711 to a server. In MPEG-TS, to which AAC goes, FFmpeg would write it as data that nobody can read."""
+@pytest.mark.parametrize(
+    ("scheme", "codec"), [("rtsp", "pcm_mulaw"), ("rtmp", "pcm_mulaw"), ("rtmp", "aac"), ("udp", "aac")]
+)
+def test_sound_is_sent_to_an_address(scheme: str, codec: str, segmenter: Segmenter) -> None:
+    """G.711 to servers, and AAC. In MPEG-TS, FFmpeg would write G.711 as data that nobody can read."""
     sent, received = free_port(), free_port()
-    url = f"{scheme}://127.0.0.1:{received}" + "/cam" * (scheme == "rtsp")
+    url = f"{scheme}://127.0.0.1:{received}" + "/live/cam" * (scheme != "udp")
     stop = threading.Event()
     with ExitStack() as exits:
-        if scheme == "rtsp":
+        if codec == "pcm_mulaw":
             camera = exits.enter_context(RtspServer(fps=FPS, sound=True))
             source = camera.url()
         else:
@@ -243,8 +247,8 @@ def test_sound_is_sent_to_an_address(scheme: str, segmenter: Segmenter) -> None:
             segmenter.run(source, url, stop=stop, **OPTIONS)
         assert receiver.stdout is not None
         codecs, packets = receiver.stdout.read().splitlines()
-    assert codecs == ("h264 pcm_mulaw" if scheme == "rtsp" else "h264 aac")
-    if scheme == "rtsp":
+    assert codecs == f"h264 {codec}"
+    if codec == "pcm_mulaw":
         numbers = [int(number) for number in packets.split()]
         sent = [number & 0xFF for number in camera.sent]  # a busy machine's camera leaves frames out
         first = sent.index(numbers[0])

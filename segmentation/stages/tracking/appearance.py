@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +15,8 @@ _LUMA_LEVELS = (np.arange(256) // (256 // _LUMA)).astype(np.uint8)
 _CHROMA_LEVELS = np.clip((np.arange(256) - 128) // 8 + _CHROMA // 2, 0, _CHROMA - 1).astype(np.uint8)
 BINS = _LUMA * _CHROMA * _CHROMA
 _NEW = 0.1  # share of the newest frame in a track's histogram
+_UNSEEN = 0.01  # added to the share of each color: one that was never seen is unlikely, not impossible
+_AROUND = 11  # side of the square around a place whose colors say whose it is, in pixels of the mask
 
 
 def color_bins(samples: Samples) -> NDArray[np.uint8]:
@@ -31,11 +34,16 @@ def histogram(colors: Colors, pixels: NDArray[np.bool_]) -> Histogram:
     return np.bincount(bins, minlength=BINS).astype(np.float64) / max(1, bins.size)
 
 
-def mixed(known: Histogram, new: Histogram) -> Histogram:
-    """Returns a track's histogram with that of one more frame."""
-    return (1 - _NEW) * known + _NEW * new
+def mixed(known: Histogram | None, new: Histogram, share: float = _NEW) -> Histogram:
+    """Returns a track's histogram with that of one more frame, which has this `share` of it."""
+    return new if known is None else (1 - share) * known + share * new
 
 
 def likeness(one: Histogram, other: Histogram) -> float:
     """Returns the Bhattacharyya coefficient of two histograms, 0 for no common color to 1 for the same."""
     return float(np.sqrt(one * other).sum())
+
+
+def plausible(look: Histogram, colors: Colors) -> NDArray[np.float32]:
+    """Returns how well a thing's colors explain those around each place of `colors` (h, w): mean logarithms, (h, w)."""
+    return np.asarray(cv2.blur(np.log(look + _UNSEEN).astype(np.float32)[colors], (_AROUND, _AROUND)), np.float32)

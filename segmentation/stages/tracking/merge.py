@@ -1,7 +1,7 @@
 """Splits a component that is several tracked things, such as two people who pass each other.
 
 Each thing keeps the shape that it had when it was last alone. The shapes are moved until together they explain the
-component, and each pixel goes to a shape that covers it, or else to the nearest.
+component, and each pixel goes to a shape that covers it, by colors where they are known, or else to the nearest.
 """
 
 from __future__ import annotations
@@ -65,16 +65,23 @@ def _cut(shape: Silhouette, window: Silhouette) -> Pixels:
     return result
 
 
-def divide(component: Silhouette, shapes: Sequence[Silhouette]) -> list[Silhouette | None]:
+def divide(
+    component: Silhouette, shapes: Sequence[Silhouette], whose: NDArray[np.float32] | None = None
+) -> list[Silhouette | None]:
     """Returns the part of each shape in the component; `None` for a thing that is hidden by the others.
 
-    Where shapes overlap, the one whose lower edge is lowest is in front: its feet are nearest to the camera.
+    Where N shapes overlap, `whose` (N, h, w) is largest for the one whose place it is, by its colors. Without it, the
+    one whose lower edge is lowest is in front: its feet are nearest to the camera.
     """
     order = sorted(range(len(shapes)), key=lambda i: -shapes[i].edges[3])
     covers = [_cut(shape, component) for shape in shapes]
     owner = np.full(component.pixels.shape, -1)
-    for i in order:
-        owner[covers[i] & (owner < 0)] = i
+    if whose is None:
+        for i in order:
+            owner[covers[i] & (owner < 0)] = i
+    else:
+        covered = np.any(covers, axis=0)
+        owner[covered] = np.where(covers, whose, -np.inf).argmax(0)[covered]
     shown = [i for i in order if np.count_nonzero(component.pixels & (owner == i)) >= _SHOWN * shapes[i].area]
     shown = shown or order[:1]
     distances = np.stack([_distance(covers[i]) for i in shown])

@@ -13,6 +13,8 @@ from segmentation.stages.tracking.silhouette import Edges, Silhouette
 CONFIRMED = 2  # frames in which a thing is seen before it gets an id
 _CUT = 0.6  # share of the expected shape below which what was seen is a piece of it
 _PATIENCE = 0.5  # seconds after which such a piece is the thing's new shape
+_PARTED = 1.0  # seconds after things were together in which their colors may say that they were confused
+_LATEST = 0.3  # share of the newest frame in the colors since then
 _DOUBT = 3.0  # how much less the place of a part of a component says than that of a whole one
 
 
@@ -25,13 +27,15 @@ class Track:
         self.score = instance.score
         self.shape = shape  # when it was last alone
         self.expected = shape  # the shape where it is expected in the current frame
-        self.look = look
+        self.look = look  # its colors, of all frames but those since it was together with others
         self.seen = time  # seconds, when it was last seen
         self.alone = 0.0  # seconds for which it was seen as a whole
         self.hits = 1
         self._whole = time  # seconds, when it was last seen as a whole or as another shape
         self.merged = False  # whether it was a part of a component in the last frame
         self.together = float("-inf")  # seconds, when it was last so
+        self.met: set[Track] = set()  # those that it may be confused with, as they were together
+        self._since: Histogram | None = None  # colors since then
         self._motion = EdgeMotion(shape.edges, time)
 
     def expect(self, time: float, frame: tuple[int, ...], *, moving: bool) -> None:
@@ -63,7 +67,7 @@ class Track:
         self.shape = self.expected = shape
         self._whole = time
         if look is not None:
-            self.look = look if self.look is None else mixed(self.look, look)
+            self._take(look, time)
         self._seen(instance, time)
         self.merged = False
 
@@ -78,6 +82,21 @@ class Track:
     def hide(self, time: float) -> None:
         """Takes that the thing is a part of a component, seen or not."""
         self.merged, self.together = True, time
+        self._since = None
+
+    def since_parting(self, look: Histogram) -> Histogram:
+        """Returns the colors since the thing was together with others, with `look` of the current frame."""
+        return mixed(self._since, look, _LATEST)
+
+    def _take(self, look: Histogram, time: float) -> None:
+        """Takes the colors of one more frame. Until it is clear whose they are, they are kept apart."""
+        if not self.met:
+            self.look = mixed(self.look, look)
+            return
+        self._since = self.since_parting(look)
+        if time - self.together > _PARTED:
+            self.look, self._since = mixed(self.look, self._since, 0.5), None
+            self.met.clear()
 
     def _seen(self, instance: Instance, time: float) -> None:
         self.score = instance.score

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, count
+from itertools import count
 
 import lap
 import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.instances import MOST, FrameInstances, Instance
-from segmentation.stages.tracking.appearance import Colors, Histogram, histogram, likeness
+from segmentation.stages.tracking.appearance import Colors, Histogram, histogram, likeness, plausible
 from segmentation.stages.tracking.components import pixels_of, shares
 from segmentation.stages.tracking.merge import divide, fit
 from segmentation.stages.tracking.motion import box_iou
+from segmentation.stages.tracking.parting import exchange_ids
 from segmentation.stages.tracking.silhouette import Silhouette
 from segmentation.stages.tracking.track import CONFIRMED, Track
 
@@ -41,8 +42,6 @@ _SPREAD = 1.0  # the same for each second that the thing was lost
 _GROWTH = 2.5  # the most by which a thing's area may differ when it appears again
 _LOOK = 0.5  # weight of the colors against the place
 _SAME_LOOK = 0.4  # likeness below which two things are not the same
-_PARTED = 1.0  # seconds after things were together in which their colors may say that they were confused
-_LOOK_LEAD = 0.15  # by how much colors must speak for an exchange of two ids
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,8 +93,9 @@ class Tracker:
         shared = {track: track.expected.counts(found.label_map, len(found.instances)) for track in self._tracks}
         owners = self._associate(seen, shared, time)
         groups = self._groups(seen, owners, shared)
-        _exchange_ids([(group.tracks[0], group.seen[0]) for group in groups if len(group.tracks) == 1], time)
-        shown = self._settle(groups, shared, frame, time)
+        alone = [(group.tracks[0], group.seen[0].look) for group in groups if len(group.tracks) == 1]
+        exchange_ids({track: look for track, look in alone if look is not None})
+        shown = self._settle(groups, shared, frame, time, colors)
         self._end_tracks(shown, found.label_map, time)
         return _with_ids(shown, frame) if self._split else _in_place(found, shown)
 
@@ -134,7 +134,9 @@ class Tracker:
         unique = {id(group): group for group in groups.values()}
         return list(unique.values())
 
-    def _settle(self, groups: Sequence[_Group], shared: _Shared, frame: tuple[int, ...], time: float) -> list[_Shown]:
+    def _settle(
+        self, groups: Sequence[_Group], shared: _Shared, frame: tuple[int, ...], time: float, colors: Colors | None
+    ) -> list[_Shown]:
         """Updates the tracks with what is theirs. Returns the frame's instances, of which some may have no track."""
         shown: list[_Shown] = []
         for group in groups:
@@ -150,7 +152,7 @@ class Tracker:
                 tracks[0].see(instance, shape, group.seen[0].look, time)
                 shown.append((tracks[0], instance, shape))
             else:
-                shown += _parts(instance, shape, tracks, frame, time)
+                shown += _parts(instance, shape, tracks, frame, time, colors)
         return shown
 
     def _without_pieces(self, tracks: list[Track]) -> list[Track]:
@@ -177,6 +179,8 @@ class Tracker:
             elif not track.id and (track.hits >= CONFIRMED or not self._begun):
                 track.id = next(self._ids)
             kept.append(track)
+        for track in kept:
+            track.met.intersection_update(kept)
         self._tracks = kept
         self._begun = True
 
@@ -220,19 +224,6 @@ def _return(track: Track, one: _Seen, shared: NDArray[np.int64], time: float) ->
         alike = likeness(track.look, one.look)
         return -1.0 if alike < _SAME_LOOK else (1 - _LOOK) * near + _LOOK * alike
     return near
-
-
-def _exchange_ids(apart: Sequence[tuple[Track, _Seen]], time: float) -> None:
-    """Exchanges the ids of two tracks that have just come apart if each looks more like the other did before."""
-    parted = [(track, one.look) for track, one in apart if time - track.together <= _PARTED and one.look is not None]
-    for (track, look), (other, others_look) in combinations(parted, 2):
-        if track.look is None or other.look is None or track.label != other.label:
-            continue
-        straight = likeness(track.look, look) + likeness(other.look, others_look)
-        crossed = likeness(track.look, others_look) + likeness(other.look, look)
-        if crossed > straight + _LOOK_LEAD:
-            track.id, other.id = other.id, track.id
-            track.look, other.look = other.look, track.look
 
 
 def _distance(track: Track, one: _Seen) -> float:
@@ -294,15 +285,25 @@ def _share_inside(shape: Silhouette, track: Track) -> float:
 
 
 def _parts(
-    instance: Instance, shape: Silhouette, tracks: Sequence[Track], frame: tuple[int, ...], time: float
+    instance: Instance,
+    shape: Silhouette,
+    tracks: Sequence[Track],
+    frame: tuple[int, ...],
+    time: float,
+    colors: Colors | None,
 ) -> list[_Shown]:
     """Updates the tracks that share a shape, and returns the part of each that is not hidden."""
     place = np.zeros(frame, bool)
     there, here = shape.within(frame)
     place[there] = shape.pixels[here]
     placed = fit(place, [track.expected for track in tracks])
+    looks = [track.look for track in tracks if track.look is not None]
+    whose = None
+    if colors is not None and len(looks) == len(tracks):
+        whose = np.stack([plausible(look, colors[there]) for look in looks])
     parts: list[_Shown] = []
-    for track, moved, part in zip(tracks, placed, divide(shape, placed), strict=True):
+    for track, moved, part in zip(tracks, placed, divide(shape, placed, whose), strict=True):
+        track.met.update(other for other in tracks if other is not track)
         if part is None:
             track.hide(time)
         else:

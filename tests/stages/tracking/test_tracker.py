@@ -144,6 +144,56 @@ def test_colors_tell_who_is_who_after_a_meeting() -> None:
     assert before == after[::-1]
 
 
+def test_colors_tell_who_has_left_while_the_others_stay_together() -> None:
+    """Two go behind a third, who stays; the one of them that comes out again is the one that it looks like."""
+
+    def ids(leaver: int) -> tuple[list[int], int]:
+        shades = (60, 200, 128)  # of the two and of the third
+        tracker = Tracker(moving=True, split=True)
+        for n in range(90):
+            step = min(n, 30)
+            two = [20 + 2 * step, 180 - 2 * step]  # at the third in the end
+            if n >= 60:  # out again, to the right
+                two[leaver] = 110 + 2 * (n - 60)
+            samples = np.full((3, 1, *SIZE), 128, np.uint8)
+            for column, shade in zip((*two, 100), shades, strict=True):
+                left, top, right, bottom = walker(column)
+                samples[1, 0, top:bottom, left:right] = shade
+            figures = (*map(walker, two), walker(100, 20, 110))
+            frame = tracker.update(found(*figures), n / RATE, color_bins(samples)[0])
+            if n == 5:
+                before = ids_at(frame, (two[0], 60), (two[1], 60))
+        return before, ids_at(frame, (two[leaver], 60))[0]
+
+    for leaver in (0, 1):
+        before, after = ids(leaver)
+        assert after == before[leaver], leaver
+
+
+def test_where_two_overlap_colors_say_who_is_in_front() -> None:
+    """The one whose feet are higher, as on a step, goes in front of the other."""
+
+    def overlap(*, colored: bool) -> tuple[int, list[int]]:
+        tracker = Tracker(moving=True, split=True)
+        for n in range(36):
+            left, right = 30 + 2 * n, 110
+            samples = np.full((3, 1, *SIZE), 128, np.uint8)
+            samples[1, 0, 30:110, right - 12 : right + 12] = 200
+            samples[1, 0, 20:100, left - 12 : left + 12] = 60  # it covers the other
+            colors = color_bins(samples)[0] if colored else None
+            frame = tracker.update(found(walker(left, 20, 100), walker(right, 30, 110)), n / RATE, colors)
+            if n == 5:
+                first = ids_at(frame, (left, 60), (right, 60))
+        assert left + 12 > right - 12 + 10, "they overlap"
+        (inside,) = ids_at(frame, (left + 8, 60))
+        return inside, first
+
+    inside, (in_front, behind) = overlap(colored=True)
+    assert inside == in_front
+    inside, (in_front, behind) = overlap(colored=False)
+    assert inside == behind, "without colors, the lower feet decide"
+
+
 def test_instances_of_a_network_keep_their_boxes_and_their_label_map() -> None:
     tracker = Tracker(moving=True, split=False)
     label_map = np.zeros(SIZE, np.uint8)

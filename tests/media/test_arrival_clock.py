@@ -42,3 +42,19 @@ def test_times_rise() -> None:
     clock = ArrivalClock()
     times = [clock.place(pts, 20.0) for pts in (1.0, 1.0, 0.9, None, None)]
     assert all(a < b for a, b in pairwise(times))
+
+
+def test_what_a_stalled_connection_brings_at_once_keeps_its_time() -> None:
+    """Frames 25 to 100 come at 14.0, those after it on time again."""
+    clock = ArrivalClock()
+    times = [clock.place(n / 25, 10 + n / 25 if not 25 <= n <= 100 else 14.0) for n in range(150)]
+    assert times == pytest.approx([10 + n / 25 for n in range(150)])
+
+
+def test_a_source_that_stays_late_is_believed_after_a_while() -> None:
+    """It has paused for 3 s, and its clock too."""
+    clock = ArrivalClock()
+    clock.place(0.0, 10.0)
+    times = [clock.place(n / 25, 13.0 + n / 25) for n in range(1, 200)]
+    assert times[:100] == pytest.approx([10 + n / 25 for n in range(1, 101)])
+    assert times[-50:] == pytest.approx([13 + n / 25 for n in range(150, 200)])

@@ -49,7 +49,7 @@ from segmentation.pipeline.stream_status import StreamStatus
 RESULTS = ROOT / "tools" / "results"
 WARM_UP = 60  # frames
 SERVED = 16  # cameras of one process: more would wait for each other
-END = 0.5  # seconds before a run's end that the settled figures leave out
+END = 1.0  # seconds before a run's end that the settled figures leave out: processes tell theirs each half second
 IN_TIME = 0.15  # seconds, one of the bounds of latencies
 Figures = dict[str, Any]
 
@@ -125,22 +125,18 @@ def measure(options: argparse.Namespace, count: int, folder: Path) -> Figures:
 
 def seen_settled(session: Segmenter, options: argparse.Namespace) -> Figures:
     """Returns the figures of the streams from `settle` seconds on, looked at while they run."""
-
-    def look() -> dict[str, tuple[float, StreamStatus, Histogram]]:
-        return {one.name: (time.monotonic(), one.status(), one.late) for one in session.streams.monitors}
-
     begin = time.monotonic()
-    looks = []
+    looks: list[dict[str, tuple[StreamStatus, Histogram]]] = []
     for moment in (options.settle, options.seconds - END):
         time.sleep(max(0.0, begin + moment - time.monotonic()))
-        looks.append(look())
+        looks.append({one.name: (one.status(), one.late) for one in session.streams.monitors})
     streams = []
-    for name, (start, before, late) in looks[0].items():
-        end, after, later = looks[1][name]
+    for name, (before, late) in looks[0].items():
+        after, later = looks[1][name]
         within = dict(zip(BOUNDS, (b - a for a, b in zip(late.up_to, later.up_to, strict=True)), strict=True))
         streams.append(
             {
-                "fps": round((after.shown - before.shown) / (end - start), 2),
+                "fps": after.fps,  # of the last 5 seconds
                 "dropped": sum(after.dropped.values()) - sum(before.dropped.values()),
                 "in_time": round(within[IN_TIME] / max(1, later.number - late.number), 4),
             }

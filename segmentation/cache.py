@@ -34,8 +34,7 @@ def locked(path: Path) -> Iterator[None]:
             except BlockingIOError:
                 log.info("%s: another process is building it; waiting", path)
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-            # The process that held the lock before has removed the file. A lock on a removed file excludes nobody.
-            if lock.exists() and os.path.samestat(os.fstat(descriptor), lock.stat()):
+            if _is_open(lock, descriptor):
                 try:
                     yield
                 finally:
@@ -43,3 +42,11 @@ def locked(path: Path) -> Iterator[None]:
                 return
         finally:
             os.close(descriptor)
+
+
+def _is_open(lock: Path, descriptor: int) -> bool:
+    """Returns whether a descriptor is that of the lock file. One that was removed since excludes nobody."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), lock.stat())
+    except FileNotFoundError:
+        return False

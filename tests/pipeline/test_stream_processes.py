@@ -9,13 +9,13 @@ import sys
 import threading
 import time
 import urllib.request
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from barcode import numbers
 from paths import SAMPLE
+from processes import children
 from rtsp_server import PASSWORD, USER, RtspServer
 
 from segmentation import ConfigError, Streams
@@ -31,15 +31,9 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def children(of: int = os.getpid()) -> set[int]:
-    """Returns the sessions' processes that a process has started and that are not over."""
-    found = set()
-    for entry in Path("/proc").glob("[0-9]*"):  # the kernel's own lists of children lack some while others end
-        with suppress(OSError):
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == of and b"stream_worker" in (entry / "cmdline").read_bytes():
-                found.add(int(entry.name))
-    return found
+def workers(of: int | None = None) -> set[int]:
+    """Returns the sessions' processes that a process, else this one, has started and that are not over."""
+    return set(children(of, "stream_worker"))
 
 
 def test_streams_are_shared_and_each_is_as_alone(camera: RtspServer, tmp_path: Path) -> None:
@@ -47,7 +41,7 @@ def test_streams_are_shared_and_each_is_as_alone(camera: RtspServer, tmp_path: P
         for number, server in enumerate((camera, other, camera)):
             streams.add(f"s{number}", server.url(), tmp_path / "{name}.mkv", max_frames=30 + number)
         kinds = [(event.name, event.kind) for event in streams.events()]
-        assert len(children()) == 2
+        assert len(workers()) == 2
         assert sorted(kinds) == sorted((f"s{n}", kind) for n in range(3) for kind in ("started", "ended"))
         for number in range(3):
             report = streams.report[f"s{number}"]
@@ -56,7 +50,7 @@ def test_streams_are_shared_and_each_is_as_alone(camera: RtspServer, tmp_path: P
             assert report.received == report.frames + sum(report.dropped.values())
         status = {one.name: one for one in streams.status()}
         assert all(one.state == "ended" and one.shown >= 30 for one in status.values())
-    assert not children()
+    assert not workers()
 
 
 def test_figures_and_pictures_come_while_they_run(camera: RtspServer, tmp_path: Path) -> None:
@@ -86,10 +80,10 @@ def test_a_process_that_dies_takes_its_streams_alone(camera: RtspServer, tmp_pat
         streams.add("a", camera.url(), tmp_path / "a.mkv")
         events = streams.events()
         assert next(events).kind == "started"
-        (first,) = children()
+        (first,) = workers()
         streams.add("b", other.url(), tmp_path / "b.mkv", max_frames=60)
         assert next(events).kind == "started"
-        (second,) = children() - {first}
+        (second,) = workers() - {first}
         os.kill(second, signal.SIGKILL)
         end = next(events)
         assert (end.name, end.kind) == ("b", "failed")
@@ -159,7 +153,7 @@ with Streams(processes=2, device="cpu", input_size=(64, 64)) as streams:
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"started\n"
-        (worker,) = children(process.pid)
+        (worker,) = workers(process.pid)
         process.kill()
     deadline = time.monotonic() + 20
     while Path(f"/proc/{worker}").exists():
@@ -174,7 +168,7 @@ def test_processes_share_a_gpu(camera: RtspServer, tmp_path: Path) -> None:
     with RtspServer() as other, Streams(processes=2, mode="optimized", track="balanced", max_delay=10.0) as streams:
         for name, server in (("a", camera), ("b", other)):
             streams.add(name, server.url(), tmp_path / "{name}.mkv", max_frames=60)
-        assert {event.kind for event in streams.events()} == {"started", "ended"} and len(children()) == 2
+        assert {event.kind for event in streams.events()} == {"started", "ended"} and len(workers()) == 2
     for name in ("a", "b"):
         assert streams.report[name].plan["infer"] == "torch-fp16"
         found = numbers(tmp_path / f"{name}.mkv")

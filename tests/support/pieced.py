@@ -2,13 +2,13 @@
 
 import hashlib
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import av
 from paths import ROOT
+from processes import children
 from videos import Synthetic
 
 NETWORK = ROOT / "tests" / "data" / "bright-dynamic.onnx"  # small, so that a run is over soon
@@ -90,12 +90,3 @@ def at_work(process: int) -> list[int]:
             return busy
         time.sleep(0.01)
     raise AssertionError("no worker is at work")
-
-
-def children(process: int) -> list[int]:
-    """Returns the ids of the processes that a process has started."""
-    found: list[int] = []
-    for file in Path(f"/proc/{process}/task").glob("*/children"):
-        with suppress(OSError):  # the thread has ended
-            found += map(int, file.read_text().split())
-    return found

@@ -108,11 +108,6 @@ def equal(path: Path, frames: Sequence[Frame], info: VideoInfo) -> bool:
     )
 
 
-def children() -> list[int]:
-    """Returns the processes that this one has started, and the dead ones that it has not waited for."""
-    return [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
-
-
 def descriptors() -> int:
     """Returns the number of this process's open files."""
     gc.collect()

@@ -12,10 +12,10 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from processes import children
 from segmented import (
     LENGTH,
     batches,
-    children,
     descriptors,
     equal,
     frames_mapped,

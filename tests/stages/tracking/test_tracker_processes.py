@@ -4,11 +4,12 @@ import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from processes import children
+from segmented import descriptors
 
 from segmentation.errors import SegmentationError
 from segmentation.instances import Instance
@@ -29,11 +30,9 @@ def processes() -> Iterator[TrackerProcesses]:
     service.close()
 
 
-def children() -> list[int]:
+def trackers() -> set[int]:
     """Returns the trackers' processes that this one has started and that are not over."""
-    tasks = Path("/proc/self/task").glob("*/children")
-    pids = [int(pid) for task in tasks for pid in task.read_text().split()]
-    return [pid for pid in pids if b"tracker_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return set(children(module="tracker_worker"))
 
 
 def batches(speed: int) -> Iterator[tuple[NDArray[np.float32], list[float]]]:
@@ -97,10 +96,10 @@ def test_colors_go_there_too(processes: TrackerProcesses) -> None:
 
 def test_runs_at_once_share_processes_and_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_processes, "_MOST", 2)
-    service, before = TrackerProcesses(), len(children())
+    service, before = TrackerProcesses(), len(trackers())
     with ThreadPoolExecutor(6) as pool:
         found = list(pool.map(lambda number: remote(service, 1 + number % 3), range(6)))
-    assert 1 <= len(children()) - before <= 2
+    assert 1 <= len(trackers()) - before <= 2
     service.close()
     for number, one in enumerate(found):
         assert_same(one, local(1 + number % 3))
@@ -114,10 +113,10 @@ def test_masks_without_a_number_are_unknown(processes: TrackerProcesses) -> None
 
 def test_a_process_that_dies_is_one_line_and_the_next_run_has_another(processes: TrackerProcesses) -> None:
     masks = np.zeros((1, *SIZE), np.float32)
-    before = set(children())
+    before = trackers()
     with processes.tracker(SETTINGS, Ids()) as tracker:
         tracker(masks, None, None, [0.0])
-        (pid,) = set(children()) - before
+        (pid,) = trackers() - before
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(SegmentationError, match=r"^track: the process .* signal 9 .*; start again$"):
             tracker(masks, None, None, [0.1])
@@ -126,10 +125,10 @@ def test_a_process_that_dies_is_one_line_and_the_next_run_has_another(processes:
 
 def test_each_run_of_a_dead_process_gets_the_line_though_another_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_processes, "_MOST", 1)
-    masks, service, before = np.zeros((1, *SIZE), np.float32), TrackerProcesses(), set(children())
+    masks, service, before = np.zeros((1, *SIZE), np.float32), TrackerProcesses(), trackers()
     with service.tracker(SETTINGS, Ids()) as one, service.tracker(SETTINGS, Ids()) as other:
         one(masks, None, None, [0.0])
-        (pid,) = set(children()) - before
+        (pid,) = trackers() - before
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(SegmentationError, match="start again"):
             one(masks, None, None, [0.1])
@@ -137,7 +136,7 @@ def test_each_run_of_a_dead_process_gets_the_line_though_another_has_begun(monke
         with pytest.raises(SegmentationError, match="start again"):
             other(masks, None, None, [0.0])
     service.close()
-    assert set(children()) == before
+    assert trackers() == before
 
 
 def test_a_fault_there_is_told_here(processes: TrackerProcesses) -> None:
@@ -149,10 +148,10 @@ def test_a_fault_there_is_told_here(processes: TrackerProcesses) -> None:
 
 
 def test_nothing_is_left() -> None:
-    before, descriptors = set(children()), len(os.listdir("/proc/self/fd"))
+    before, opened = trackers(), descriptors()
     service = TrackerProcesses()
     kept = remote(service)
-    assert set(children()) > before
+    assert trackers() > before
     service.close()
-    assert set(children()) == before and len(os.listdir("/proc/self/fd")) == descriptors
+    assert trackers() == before and descriptors() == opened
     assert kept

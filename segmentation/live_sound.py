@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 _MOST = 1 << 14  # packets that wait for a picture: five minutes of AAC
+_START = 30.0  # seconds from the first frame on within which all outputs are open
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +32,28 @@ class LiveSound:
         self.template = template
         self.begin: float | None = None  # when the outputs' first frame is shown
         self._waiting: list[deque[SoundPacket]] = []
+        self._early: deque[SoundPacket] = deque(maxlen=_MOST)  # for outputs that open while the source sends already
         self._last = float("-inf")
+        self._lock = threading.Lock()
 
     def put(self, packet: SoundPacket) -> None:
         """Adds the newest packet, unless its time is over: after a loss a source may send some a second time."""
-        if packet.heard > self._last:
+        with self._lock:
+            if packet.heard <= self._last:
+                return
             self._last = packet.heard
             for waiting in self._waiting:
                 waiting.append(packet)
+            if self.begin is None or packet.heard < self.begin + _START:
+                self._early.append(packet)
+            else:
+                self._early.clear()
 
     def subscribe(self) -> deque[SoundPacket]:
-        """Returns where the packets of one more output will wait, for `until`."""
-        waiting: deque[SoundPacket] = deque(maxlen=_MOST)
-        self._waiting.append(waiting)
+        """Returns where the packets of one more output wait, for `until`: from the first on, if it opens at the start."""
+        with self._lock:
+            waiting = self._early.copy()
+            self._waiting.append(waiting)
         return waiting
 
     def until(self, waiting: deque[SoundPacket], seconds: float) -> Iterator[tuple[float, SoundPacket]]:

@@ -104,6 +104,20 @@ def test_sound_is_heard_with_its_pictures(name: str, segmenter: Segmenter, tmp_p
     assert len(heard(tmp_path / "mask.mkv")) == pytest.approx(45, abs=1)
 
 
+def test_sound_is_heard_from_the_first_picture_on(tmp_path: Path) -> None:
+    """The outputs open long after the source has begun to send: the network is slow at first."""
+    delays = iter([1.0])
+
+    def slow(batch: NDArray[np.float32]) -> NDArray[np.float32]:
+        time.sleep(next(delays, 0.0))
+        return keep(batch)
+
+    with RtspServer(fps=FPS, sound=True) as camera, Segmenter(model=slow, device="cpu", input_size=(64, 64)) as made:
+        made.run(camera.url(), tmp_path / "a.mkv", max_frames=20, **OPTIONS)
+    pictures, sound = seen(tmp_path / "a.mkv"), heard(tmp_path / "a.mkv")
+    assert sound[0][0] in [number & 0xFF for number, _ in pictures[:2]]  # RTSP states no time for the first
+
+
 def test_sound_is_cut_with_the_pictures(segmenter: Segmenter, tmp_path: Path) -> None:
     with RtspServer(fps=FPS, sound=True) as camera:
         segmenter.run(camera.url(), tmp_path / "a.mkv", cut_every=2.0, max_frames=90, **OPTIONS)

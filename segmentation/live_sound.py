@@ -50,7 +50,7 @@ class LiveSound:
                 self._early.clear()
 
     def subscribe(self) -> deque[SoundPacket]:
-        """Returns where the packets of one more output wait, for `until`: from the first on, if it opens at the start."""
+        """Returns where the packets of one more output wait: from the first on, if it opens at the start."""
         with self._lock:
             waiting = self._early.copy()
             self._waiting.append(waiting)

@@ -42,7 +42,7 @@ class ArrivalClock:
         return None if self._offset is None else pts + self._offset
 
     def _believed(self, pts: float, late: float, arrival: float) -> bool:
-        """Returns whether the source's clock still goes with this one: it has not jumped, nor fallen behind for long."""
+        """Returns whether the source's clock goes with this one: it has not jumped, nor fallen behind for long."""
         if late <= _LATE:
             self._late_since = None
             return late >= -_EARLY

@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from segmentation.frames import Array, MaskedBatch, Transfer
+from segmentation.frames import Array, MaskedBatch, Memory, Transfer
 from segmentation.options.config import Config
 
+if TYPE_CHECKING:  # machines without a GPU may lack its libraries
+    from segmentation.gpu.context import Gpu
 
-def covered(batch: MaskedBatch, config: Config, transfer: Transfer) -> MaskedBatch:
-    """Returns the batch with masks that put the effect everywhere, for repeated frames and for masks with a NaN.
+
+class FailClosed:
+    """Calling it with a batch returns that with masks that put the effect everywhere, where frames are repeated and
+    where masks have a NaN.
 
     A repeated picture is old. A network whose numbers overflow returns NaN, in which an edge would lie anywhere.
     """
-    value = 1.0 if config.invert else 0.0
-    with transfer.on_stream():
-        masks = _filled(batch.masks, value) if batch.frames.repeated else _without_nan(batch.masks, value)
-    return replace(batch, masks=masks)
+
+    def __init__(self, config: Config, transfer: Transfer, memory: Memory, gpu: Gpu | None) -> None:
+        """`memory` is where the masks are. On a GPU the next call may overwrite the masks of a call."""
+        self._value = 1.0 if config.invert else 0.0
+        self._transfer = transfer
+        self._without_nan: Callable[[Any, float], Array] = without_nan
+        if memory == "cuda":
+            from segmentation.stages.masks.cuda import CudaCover  # needs PyTorch
+
+            assert gpu is not None
+            self._without_nan = CudaCover(config, gpu)
+
+    def __call__(self, batch: MaskedBatch) -> MaskedBatch:
+        if not batch.frames.repeated:
+            return replace(batch, masks=self._without_nan(batch.masks, self._value))
+        with self._transfer.on_stream():
+            return replace(batch, masks=_filled(batch.masks, self._value))
+
+
+def without_nan(masks: NDArray[np.float32], value: float) -> NDArray[np.float32]:
+    """Returns the masks (N, h, w), where all of one that has a NaN is `value`."""
+    unknown = np.isnan(masks.sum(axis=(1, 2)))
+    return np.where(unknown[:, None, None], np.float32(value), masks) if unknown.any() else masks
 
 
 def _filled(masks: Array, value: float) -> Array:
     return np.full_like(masks, value) if isinstance(masks, np.ndarray) else masks.new_full(masks.shape, value)
-
-
-def _without_nan(masks: Array, value: float) -> Array:
-    """Returns the masks (N, h, w), where all of one that has a NaN is `value`. Waits for no GPU."""
-    if isinstance(masks, np.ndarray):
-        unknown = np.isnan(masks.sum(axis=(1, 2)))
-        return np.where(unknown[:, None, None], np.float32(value), masks) if unknown.any() else masks
-    return masks.masked_fill(masks.sum(dim=(1, 2)).isnan()[:, None, None], value)

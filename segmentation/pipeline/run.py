@@ -33,7 +33,7 @@ from segmentation.options.effect import Effect
 from segmentation.options.times import exact
 from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.counts import CountSink
-from segmentation.pipeline.fail_closed import covered
+from segmentation.pipeline.fail_closed import FailClosed
 from segmentation.pipeline.instance_steps import make_instance_steps
 from segmentation.pipeline.mask_source import MaskSource, SavedMasks
 from segmentation.pipeline.mask_stages import load_network, make_transfer
@@ -176,7 +176,8 @@ class Run:
             self._transfer = make_transfer(gpu, info, pix_fmt, config)
             self._compositor = self._make_compositor()
             self._masks = self._mask_source()
-            self._quantize = _quantizer(self._masks.memory, gpu) if config.save_masks is not None else None
+            self._cover = FailClosed(config, self._transfer, self._masks.memory, gpu)
+            self._quantize = _quantizer(self._masks.memory, config, gpu) if config.save_masks is not None else None
         exits.enter_context(opencv_threads.one_a_frame(self._masks.workers))
 
     def _make_outputs(self) -> Outputs:
@@ -275,7 +276,7 @@ class Run:
         transfer.enter()
         with gpu_errors():
             with self._resources.turn.of(self._masks):
-                batch = covered(batch, config, transfer)
+                batch = self._cover(batch)
             levels = None
             if self._quantize is not None:
                 levels, masks = self._quantize(batch.masks)
@@ -430,10 +431,10 @@ def end_of(info: VideoInfo, config: Config) -> Fraction | None:
     return info.start + exact(config.start) + exact(config.duration)
 
 
-def _quantizer(memory: Memory, gpu: Gpu | None) -> Callable[[Array], tuple[Array, Array]]:
+def _quantizer(memory: Memory, config: Config, gpu: Gpu | None) -> Callable[[Array], tuple[Array, Array]]:
     if memory == "host":
         return quantize
     from segmentation.stages.masks.cuda import CudaQuantizer  # needs PyTorch
 
     assert gpu is not None
-    return CudaQuantizer(gpu)
+    return CudaQuantizer(config, gpu)

@@ -30,6 +30,7 @@ NAMES = {
     MASKS: (
         *("keep", "change", "weigh", "average"),
         *("guide", "shrink", "fit", "gather", "draw"),
+        *("find_nan", "cover", "quantize"),
     ),
     PROPAGATION: ("downsample", "halve", "search", "match", "weigh_keys", "warp", "blend"),
     CLIPS: ("clip_sample",),

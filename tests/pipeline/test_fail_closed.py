@@ -15,7 +15,7 @@ from segmentation import Config, Segmenter
 from segmentation.frames import Frame, FrameBatch, HostTransfer, MaskedBatch
 from segmentation.instances import FrameInstances
 from segmentation.options.effect import Effect
-from segmentation.pipeline.fail_closed import covered
+from segmentation.pipeline.fail_closed import FailClosed
 from segmentation.pipeline.selected_masks import with_selected_masks
 from segmentation.stages.tracking.components import components
 
@@ -32,17 +32,19 @@ def batch(masks: NDArray[np.float32], *, repeated: bool = False) -> MaskedBatch:
     return MaskedBatch(frames=FrameBatch(frames=(frame,) * len(masks), index=0, repeated=repeated), masks=masks)
 
 
+def covered(given: MaskedBatch, config: Config) -> MaskedBatch:
+    return FailClosed(config, HostTransfer(), "host", None)(given)
+
+
 @pytest.mark.parametrize(("invert", "everywhere"), [(False, 0.0), (True, 1.0)])
 def test_the_effect_is_everywhere_where_the_mask_is_unknown(invert: bool, everywhere: float) -> None:
     masks = np.full((3, 5, 7), 0.5, np.float32)
     masks[1, 2, 3] = np.nan
     config = Config(invert=invert)
-    found = covered(batch(masks), config, HostTransfer()).masks
+    found = covered(batch(masks), config).masks
     assert (found[1] == everywhere).all() and (found[[0, 2]] == 0.5).all() and found.dtype == np.float32
-    assert (covered(batch(masks[:1], repeated=True), config, HostTransfer()).masks == everywhere).all()
-    assert (
-        covered(batch(masks[:1]), config, HostTransfer()).masks is not None and np.isnan(masks).sum() == 1
-    )  # the input is only read
+    assert (covered(batch(masks[:1], repeated=True), config).masks == everywhere).all()
+    assert covered(batch(masks[:1]), config).masks is not None and np.isnan(masks).sum() == 1  # the input is only read
 
 
 @pytest.mark.parametrize("effect", ["blur@face", "blur"])
@@ -50,7 +52,7 @@ def test_repeated_frames_are_covered_whoever_is_to_be_seen(effect: str) -> None:
     """Also by an effect on some instances alone: nobody knows where these are."""
     found = FrameInstances(instances=(), first_map=np.zeros((5, 7), np.uint8))
     repeated = replace(batch(np.ones((1, 5, 7), np.float32), repeated=True), instances=(found,))
-    closed = covered(repeated, Config(), HostTransfer())
+    closed = covered(repeated, Config())
     shown = with_selected_masks(closed, Effect.parse(effect), 0.5, HostTransfer(), keeping=effect == "blur")
     assert (np.asarray(shown.masks) == 0).all()
 
@@ -84,7 +86,7 @@ def test_an_effect_on_instances_is_everywhere_where_none_could_be_found() -> Non
     masks[1] = 0
     masks[1, 20:40, 20:40] = 1
     found = tuple(components(mask, None, ["person"], 0.5) for mask in masks)
-    closed = covered(replace(batch(masks), instances=found), Config(), HostTransfer())
+    closed = covered(replace(batch(masks), instances=found), Config())
     unknown, known = np.asarray(
         with_selected_masks(closed, Effect.parse("blur@person"), 0.5, HostTransfer(), keeping=False).masks
     )

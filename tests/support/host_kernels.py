@@ -38,7 +38,7 @@ _BEFORE = """
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-using std::max; using std::min;
+using std::isnan; using std::max; using std::min;
 #define __global__
 #define __device__
 #define __shared__ static
@@ -50,6 +50,8 @@ struct alignas(16) float4 { float x, y, z, w; };
 static float4 make_float4(float x, float y, float z, float w) { return float4{x, y, z, w}; }
 static float __saturatef(float value) { return fminf(fmaxf(value, 0), 1); }
 static void __syncthreads() {}
+static float __fmul_rn(float a, float b) { return a * b; }
+static float __fadd_rn(float a, float b) { return a + b; }
 static float widened(unsigned short bits) {  // FP16 to float
     int exponent = bits >> 10 & 31, mantissa = bits & 1023;
     float size = exponent == 31 ? (mantissa ? NAN : INFINITY)
@@ -142,6 +144,9 @@ class HostGpu:
 
     def empty_planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
         return tuple(torch.zeros(shape, dtype=dtype) for shape in shapes)
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        target.copy_(source)
 
     def record_event(self) -> Any:
         return SimpleNamespace(synchronize=lambda: None)

@@ -130,9 +130,6 @@ class NvdecGpu(HostGpu):
     def record_event(self) -> Any:
         return SimpleNamespace(synchronize=lambda: None, query=lambda: True)
 
-    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        target.copy_(source)
-
 
 _importing = threading.Lock()  # `cache` lets threads that come at once all import, with each other's stand-ins
 

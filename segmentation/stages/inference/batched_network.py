@@ -104,7 +104,7 @@ class BatchedNetwork(SharedNetwork):
                 self._batch = torch.zeros((self._size, *first.shape[1:]), dtype=first.dtype, device=first.device)
             place = 0
             for request in requests:
-                self._batch[place : place + request.count].copy_(request.tensor[: request.count])
+                self._gpu.copy(self._batch[place : place + request.count], request.tensor[: request.count])
                 place += request.count
         return self._batch
 

@@ -1,4 +1,4 @@
-"""Smooths, refines and rounds masks on a GPU. The formulas are in `smoothing.py` and `refinement.py`.
+"""Smooths, refines, covers and rounds masks on a GPU. The formulas are in `smoothing.py` and `refinement.py`.
 
 A batch takes nine launches, whatever its size. Intermediate results go to the same buffers each time, because a request
 for memory takes the host longer than queueing a kernel.
@@ -155,13 +155,49 @@ class CudaRefiner:
 
 
 class CudaQuantizer:
-    """Calling it with masks (N, h, w) in 0..1 returns the same as `quantize.quantize`, in CUDA tensors."""
+    """Calling it with masks (N, h, w) in 0..1 returns the same as `quantize.quantize`, in CUDA tensors.
 
-    def __init__(self, gpu: Gpu) -> None:
+    The next call overwrites them.
+    """
+
+    def __init__(self, config: Config, gpu: Gpu) -> None:
         self._gpu = gpu
+        self._count = config.batch_size or 1
+        self._kernels = gpu.kernels(MASKS, FORMATS["yuv420p"])
         self._values = torch.from_numpy(VALUES).to(gpu.device)
+        self._buffers: tuple[torch.Tensor, torch.Tensor] | None = None  # the first batch has the masks' size
 
     def __call__(self, masks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        with torch.cuda.stream(self._gpu.stream):
-            levels = (masks * 255 + 0.5).to(torch.uint8)
-            return levels, self._values[levels.long()]  # looked up, not divided: GPUs round a division otherwise
+        count, height, width = masks.shape
+        if self._buffers is None:
+            shape = (self._count, height, width)
+            self._buffers = self._gpu.empty(shape, torch.uint8), self._gpu.empty(shape, torch.float32)
+        levels, rounded = self._buffers
+        self._kernels("quantize", (width, height, count), masks, width, height, self._values, levels, rounded)
+        return levels[:count], rounded[:count]
+
+
+class CudaCover:
+    """Calling it with masks (N, h, w) returns the same as `fail_closed.without_nan`, in a CUDA tensor, at once.
+
+    The next call overwrites it.
+    """
+
+    def __init__(self, config: Config, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._count = config.batch_size or 1
+        self._kernels = gpu.kernels(MASKS, FORMATS["yuv420p"])
+        with torch.cuda.stream(gpu.stream):
+            self._calls = torch.zeros(self._count, dtype=torch.int32, device=gpu.device)  # the last with a NaN there
+        self._call = 0
+        self._masks: torch.Tensor | None = None  # the first batch has the masks' size
+
+    def __call__(self, masks: torch.Tensor, value: float) -> torch.Tensor:
+        count, height, width = masks.shape
+        if self._masks is None:
+            self._masks = self._gpu.empty((self._count, height, width), torch.float32)
+        self._call = self._call % 0x7FFFFFFF + 1
+        given = (masks, width, height, self._calls, self._call)
+        self._kernels("find_nan", (width, height, count), *given)
+        self._kernels("cover", (width, height, count), *given, np.float32(value), self._masks)
+        return self._masks[:count]

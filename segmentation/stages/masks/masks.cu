@@ -1,4 +1,4 @@
-// Smooths and refines masks. The formulas are in the docstrings of smoothing.py and refinement.py. mask_kernels.py
+// Smooths, refines and rounds masks. The formulas are in the docstrings of smoothing.py and refinement.py. mask_kernels.py
 // passes the constants of these modules under their names; DOUBT of refinement.py is REFINED and UNREFINED. Masks are
 // upright, (N, height, width) without gaps. blockIdx.z is the number of a frame, or of a pair of frames. Sums have a
 // fixed order, so that every run gives the same masks.
@@ -206,4 +206,30 @@ extern "C" __global__ void draw(const float *masks, const float *gathered, int w
     float value = near.of(gathered + skip) * guides[at] + near.of(gathered + layer + skip);
     if (share < 1) value = share * value + (1 - share) * near.of(masks + skip);
     target[at] = __saturatef(value);
+}
+
+// Writes `call` to the place of each mask that has a NaN in `calls` (N).
+extern "C" __global__ void find_nan(const float *masks, int width, int height, int *calls, int call) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= width || y >= height) return;
+    if (isnan(masks[((long long)blockIdx.z * height + y) * width + x])) calls[blockIdx.z] = call;
+}
+
+// Copies the masks; those for which `find_nan` has written `call` become `value` everywhere.
+extern "C" __global__ void cover(const float *masks, int width, int height, const int *calls, int call, float value,
+                                 float *target) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= width || y >= height) return;
+    const long long at = ((long long)blockIdx.z * height + y) * width + x;
+    target[at] = calls[blockIdx.z] == call ? value : masks[at];
+}
+
+// Writes the masks in steps of 1/255, `levels`, and what `values` has for these, `target`.
+extern "C" __global__ void quantize(const float *masks, int width, int height, const float *values,
+                                    unsigned char *levels, float *target) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= width || y >= height) return;
+    const long long at = ((long long)blockIdx.z * height + y) * width + x;
+    levels[at] = (unsigned char)__fadd_rn(__fmul_rn(masks[at], 255), 0.5f);  // rounded after each, as NumPy does it
+    target[at] = values[levels[at]];
 }

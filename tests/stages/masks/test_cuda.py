@@ -17,6 +17,8 @@ from segmentation.frames import FORMATS, Color, FrameBatch, MaskedBatch
 from segmentation.models.detection import Place
 from segmentation.models.model import load_model
 from segmentation.options.config import Config
+from segmentation.pipeline.fail_closed import without_nan
+from segmentation.stages.masks.quantize import quantize
 from segmentation.stages.masks.refinement import Refiner
 from segmentation.stages.masks.smoothing import HostSmoothing, smooth_masks
 
@@ -24,7 +26,7 @@ pytest.importorskip("cuda.core", reason="cuda-core is not installed")
 pytest.importorskip("torch", reason="PyTorch is not installed")
 import torch
 
-from segmentation.stages.masks.cuda import CudaRefiner, CudaSmoothing
+from segmentation.stages.masks.cuda import CudaCover, CudaQuantizer, CudaRefiner, CudaSmoothing
 
 Map = NDArray[np.float32]
 MODEL = load_model(Config())
@@ -235,3 +237,34 @@ def test_masks_larger_than_the_picture_stay_as_they_are(side: str) -> None:
     planes = (np.zeros((180, 320), np.uint8), np.zeros((90, 160), np.uint8), np.zeros((90, 160), np.uint8))
     masks = np.random.default_rng(0).random((1, 256, 256)).astype(np.float32)
     assert np.array_equal(refined_by(side, batch_of(planes), "yuv420p", 0, masks), masks)
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_masks_are_rounded_alike(side: str) -> None:
+    """Also halfway between two levels, in batches of any length."""
+    gpu = gpu_of(side)
+    steps = np.arange(2 * 255 + 1, dtype=np.float32) / np.float32(510)
+    near = [np.nextafter(steps, np.float32(way)) for way in (0, 1)]
+    masks = np.concatenate([steps, *near, np.random.default_rng(0).random(3 * 511, np.float32)]).reshape(6, 7, 73)
+    ours = CudaQuantizer(Config(batch_size=4), gpu)
+    for given in (masks[:4], masks[4:]):
+        levels, rounded = ours(moved(given, gpu))
+        wanted = quantize(given)
+        assert np.array_equal(levels.cpu(), wanted[0]) and np.array_equal(rounded.cpu(), wanted[1])
+        assert levels.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_masks_with_a_nan_are_covered_alike(side: str, value: float) -> None:
+    """A mask is covered in the call in which it has one, and in no other."""
+    gpu = gpu_of(side)
+    ours = CudaCover(Config(batch_size=3), gpu)
+    for batch, broken in enumerate([(1,), (), (0, 2), (0,), ()]):
+        masks = np.random.default_rng(batch).random((3 if batch < 3 else 2, 37, 61), np.float32)
+        for number, row in enumerate(broken):
+            masks[row, 36 * number, 60 - number] = np.nan
+        given = moved(masks, gpu)
+        found = ours(given, value).cpu().numpy()
+        assert np.array_equal(found, without_nan(masks, value)) and len(found) == len(masks)
+        assert np.array_equal(given.cpu(), masks, equal_nan=True), "the input is only read"

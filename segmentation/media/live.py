@@ -177,8 +177,8 @@ class LiveReader:
                     last = last if silent else time.monotonic()
                     undecodable.feed(keyframe=packet.is_keyframe)
                     self._put(decode(packet), stream, undecodable, last)
-                    if self._paced and not silent:
-                        last = time.monotonic()  # putting has waited
+                    if not silent:
+                        last = time.monotonic()  # decoders may take seconds to begin, and paced frames wait
                 elif packet.stream_index == sound:
                     self._hear(packet)
                 if silent:

@@ -132,6 +132,15 @@ def test_after_an_error_the_cpu_goes_on_at_the_next_keyframe(
     assert len(lines) == 1 and lines[0].endswith("from the next keyframe on (made to fail)")
 
 
+def test_a_decoder_that_is_slow_to_begin_is_no_silence_of_the_source(camera: RtspServer) -> None:
+    with reading(camera.url()) as source:
+        source.decoder.slow = 2 * ACCESS["stall"]
+        source.hand_over()
+        source.read(lambda: sum(source.handed_over) > 2 * camera.fps)
+        assert source.frames.reconnects == 0 and len(source.decoder.begun) == 1
+        assert source.numbers == _sent(camera, source)
+
+
 def test_an_error_at_the_change_loses_nothing(camera: RtspServer) -> None:
     with reading(camera.url()) as source:
         source.decoder.fail.set()

@@ -1,6 +1,7 @@
 """A `PacketDecoder` without a GPU, whose pictures are PyAV's frames, and which fails where a test says so."""
 
 import threading
+import time
 from typing import Any
 
 import av
@@ -21,6 +22,7 @@ class HostPackets(PacketDecoder):
         self.ended = 0
         self.fail = threading.Event()  # at the next packet
         self.fail_at_keyframe = threading.Event()  # at the next keyframe
+        self.slow = 0.0  # seconds that it takes to begin
         self._decoder: Any = None
         self._waiting: set[int] = set()
 
@@ -30,6 +32,7 @@ class HostPackets(PacketDecoder):
         assert self._decoder is None, "the connection before has not ended"
         self._decoder = av.CodecContext.create(info.codec, "r")
         self.begun.append(info)
+        time.sleep(self.slow)
 
     def decode(self, packet: Any) -> DecodedPictures:
         if packet is not None:

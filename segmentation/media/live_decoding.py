@@ -16,7 +16,7 @@ from segmentation.errors import SegmentationError
 from segmentation.live_frames import DevicePicture, LiveFrames
 from segmentation.media.bitstream import is_idr, sequence_sets
 from segmentation.media.input import as_stated, decoder_options
-from segmentation.media.packet_decoder import DecodedPictures, PacketDecoder
+from segmentation.media.packet_decoder import DecodedPictures, PacketDecoder, PictureOrder
 from segmentation.media.start_codes import PacketFilter
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class ConnectionDecoder:
         stream.codec_context.options = decoder_options(access)
         self._stream, self._frames, self._name, self._undecodable = stream, frames, name, undecodable
         self._filter = PacketFilter(stream, name)
+        self._order = PictureOrder()
         self._device: PacketDecoder | None = None  # the pipeline's decoder, while it decodes
         self._sets: frozenset[bytes] = frozenset()  # with which it has begun
         self._refused = False  # whether the CPU decodes to the end of the connection
@@ -56,6 +57,7 @@ class ConnectionDecoder:
     def __call__(self, packet: VideoPacket) -> Pictures:
         """Returns the pictures that a packet completes, in presentation order."""
         copies = self._filtered_copies(packet) if packet.is_keyframe and self._may_use_device else []
+        self._order.feed(packet)
         if self._device is not None:
             return self._go_on(packet, copies, self._device)
         begun = self._change(copies)
@@ -100,7 +102,7 @@ class ConnectionDecoder:
         info = replace(info, width=context.width, height=context.height, pix_fmt=context.pix_fmt)
         self._device, self._sets = device, sequence_sets(info.codec, head)
         try:
-            device.begin(as_stated(info, head))
+            device.begin(as_stated(info, head), self._order)
             first = [picture for copy in copies for picture in self._counted(device.decode(copy))]
         except SegmentationError as exc:
             self._refused = True

@@ -19,6 +19,7 @@ from segmentation.access import Access
 from segmentation.frames import VideoInfo
 from segmentation.live_frames import LiveFrames
 from segmentation.media.live import probe_any
+from segmentation.media.packet_decoder import PictureOrder
 
 ACCESS: dict[str, Any] = {"stall": 0.6, "reconnect": (0.1, 0.2), "max_delay": 60.0}
 GO_ON = threading.Event()
@@ -184,9 +185,9 @@ def test_a_stream_with_fields_stays_on_the_cpu(tmp_path: Path) -> None:
         seen = []
         begin = source.decoder.begin
 
-        def note(info: VideoInfo) -> None:
+        def note(info: VideoInfo, order: PictureOrder) -> None:
             seen.append(info.interlaced)
-            begin(info)
+            begin(info, order)
 
         source.decoder.begin = note  # type: ignore[method-assign]
         source.hand_over()

@@ -14,7 +14,6 @@ from typing import Any
 import av
 import av.error
 import numpy as np
-import torch
 from av.codec.context import Flags
 from host_kernels import HostCvCuda, HostGpu, _put_back, host_stages
 from videos import planes

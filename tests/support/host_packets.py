@@ -8,7 +8,7 @@ import av
 
 from segmentation.errors import BackendError, InputError
 from segmentation.frames import VideoInfo
-from segmentation.media.packet_decoder import DecodedPictures, PacketDecoder
+from segmentation.media.packet_decoder import DecodedPictures, PacketDecoder, PictureOrder
 
 MARK = 7  # of chroma, in pictures that this decoder has made
 
@@ -26,7 +26,7 @@ class HostPackets(PacketDecoder):
         self._decoder: Any = None
         self._waiting: set[int] = set()
 
-    def begin(self, info: VideoInfo) -> None:
+    def begin(self, info: VideoInfo, order: PictureOrder) -> None:
         if (info.width, info.height) != (self.info.width, self.info.height):
             raise BackendError(f"it has become {info.width}x{info.height}")
         assert self._decoder is None, "the connection before has not ended"

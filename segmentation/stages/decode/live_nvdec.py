@@ -22,7 +22,7 @@ from segmentation.gpu.plane_pool import PlanePool
 from segmentation.gpu.transfer import GpuTransfer
 from segmentation.live_frames import DevicePicture, LiveFrame
 from segmentation.media.bitstream import is_idr
-from segmentation.media.packet_decoder import DecodedPictures, PacketDecoder
+from segmentation.media.packet_decoder import DecodedPictures, PacketDecoder, PictureOrder
 from segmentation.options.config import Config
 from segmentation.stages.decode.live import LiveDecoder
 from segmentation.stages.decode.nvdec_log import damage_log
@@ -104,8 +104,9 @@ class NvdecPackets(PacketDecoder):
     """Decodes the packets of a live source with one session for each connection.
 
     Many cameras don't state that their frames come in the order in which they are shown, and NVDEC would hold some
-    back. Where it does so, and no frame was shown before an earlier one, a session that holds back none goes on at the
-    next IDR picture. `InputError` is raised where frames come in another order after all.
+    back. Where none was shown before an earlier one on the CPU, a session begins that holds back none. Where too few
+    were seen, and a session holds some back, such a session goes on at the next IDR picture. `InputError` is raised
+    where frames come in another order after all.
     """
 
     def __init__(self, info: VideoInfo, layout: PixelFormat, config: Config, *, stages: Gpu, decoding: Gpu) -> None:
@@ -121,12 +122,11 @@ class NvdecPackets(PacketDecoder):
         self._session: NvdecSession | None = None
         self._in_order = False  # whether the session hands frames out as they are decoded
         self._times = TimesToCome(info.codec)
-        self._newest: int | None = None  # pts of the connection's packets
-        self._reorders = False  # whether a packet's pts was below that of one before
+        self._order = PictureOrder()  # of the connection
         self._time_base = info.time_base  # seconds, of the connection's packets
         damage_log()  # takes the library's lines about damage off the standard output
 
-    def begin(self, info: VideoInfo) -> None:
+    def begin(self, info: VideoInfo, order: PictureOrder) -> None:
         picture, ours = ((one.codec, one.width, one.height, one.pix_fmt) for one in (info, self.info))
         if picture != ours:
             raise BackendError("it has become {} of {}x{} in {}".format(*picture))
@@ -135,7 +135,8 @@ class NvdecPackets(PacketDecoder):
             if self._closed:
                 return
             self._gpu.enter()
-            self._time_base, self._newest, self._reorders = info.time_base, None, False
+            self._time_base, self._order = info.time_base, order
+            self._in_order = order.known and not order.reorders
             with gpu_errors():
                 self._make_session()
 
@@ -151,7 +152,7 @@ class NvdecPackets(PacketDecoder):
                 self._in_order = True
                 self._make_session()
             data = self._times.data(packet)
-            self._watch_order(packet)
+            self._check_order()
             pictures, lost = self._decoded(data)
             return DecodedPictures(left.pictures + pictures, left.lost + lost)
 
@@ -176,19 +177,13 @@ class NvdecPackets(PacketDecoder):
     @property
     def _holds_back(self) -> bool:
         """Returns whether the session holds frames back though none was shown before an earlier one."""
-        return bool(self._times) and not (self._reorders or self._in_order)
+        return bool(self._times) and not (self._order.reorders or self._in_order)
 
-    def _watch_order(self, packet: VideoPacket) -> None:
+    def _check_order(self) -> None:
         """Raises `InputError` where frames don't come in order from a session that would hand them out so."""
-        newest, pts = self._newest, packet.pts
-        if pts is None:
-            return
-        self._newest = pts if newest is None or packet.is_keyframe else max(newest, pts)
-        if newest is not None and pts < newest and not packet.is_keyframe:
-            self._reorders = True
-            if self._in_order:
-                self._in_order = False
-                raise InputError("its frames are no longer in the order in which they are shown")
+        if self._in_order and self._order.reorders:
+            self._in_order = False
+            raise InputError("its frames are no longer in the order in which they are shown")
 
     def _decoded(self, data: nvc.PacketData) -> DecodedPictures:
         """Returns the pictures that are ready after one more packet; all that are left, after an empty one."""

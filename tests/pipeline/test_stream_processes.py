@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from barcode import numbers
 from paths import SAMPLE
-from processes import children
 from rtsp_server import PASSWORD, USER, RtspServer
+from started import children
 
 from segmentation import ConfigError, Streams
 from segmentation.pipeline.stream_processes import StreamProcesses

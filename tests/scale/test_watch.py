@@ -17,8 +17,8 @@ from typing import Self
 import pytest
 from paths import ROOT
 from pieced import OPTIONS, Made, at_work, files, long_video, made, workers_of
-from processes import children
 from program import Program
+from started import children
 
 from segmentation import Config, Workers
 from segmentation.pipeline.report import Report

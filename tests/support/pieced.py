@@ -8,7 +8,7 @@ from typing import Any
 
 import av
 from paths import ROOT
-from processes import children
+from started import children
 from videos import Synthetic
 
 NETWORK = ROOT / "tests" / "data" / "bright-dynamic.onnx"  # small, so that a run is over soon

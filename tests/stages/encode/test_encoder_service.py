@@ -12,7 +12,6 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from processes import children
 from segmented import (
     LENGTH,
     batches,
@@ -25,6 +24,7 @@ from segmented import (
     short,
     write,
 )
+from started import children
 from videos import video_info
 
 from segmentation import Config, OutputError

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from av.video.codeccontext import VideoCodecContext
 from numpy.typing import NDArray
-from processes import children
 from segmented import LENGTH, batches, equal, moving, open_encoder, short, write
+from started import children
 from videos import packets, pictures, same_packets, same_times, times, video_info
 
 from segmentation import Config, OutputError, segment

@@ -19,7 +19,6 @@ import pytest
 from segmented import (
     LENGTH,
     batches,
-    children,
     descriptors,
     equal,
     frames_mapped,
@@ -29,6 +28,7 @@ from segmented import (
     short,
     write,
 )
+from started import children
 from videos import video_info
 
 from segmentation import Config, OutputError

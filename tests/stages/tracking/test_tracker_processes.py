@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from processes import children
 from segmented import descriptors
+from started import children
 
 from segmentation.errors import SegmentationError
 from segmentation.instances import Instance

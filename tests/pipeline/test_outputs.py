@@ -344,6 +344,7 @@ def test_a_signal_leaves_all_playable(number: int, code: int, long_people: Path,
         assert sound and same_packets(sound, packets(source, "audio")[: len(sound)])
 
 
+@pytest.mark.slow
 def test_a_second_signal_leaves_none(long_people: Path, tmp_path: Path) -> None:
     arguments = ("-o", tmp_path / "a.mkv", "--also", f"mask:{tmp_path / 'b.mkv'}", "--codec", "hevc", "--quality", "0")
     with running(tmp_path, long_people, *arguments, files=2) as process:

@@ -164,6 +164,7 @@ def test_benchmark_writes_what_it_promises(tmp_path: Path) -> None:
     assert "pipeline" in printed and "peak memory" in printed
 
 
+@pytest.mark.slow
 def test_benchmark_of_outputs_measures_every_kind_of_run(tmp_path: Path) -> None:
     output = tmp_path / "results.json"
     small = ["--frames", "10", "--repeats", "1"]

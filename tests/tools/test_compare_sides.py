@@ -102,7 +102,9 @@ def test_what_is_known_to_be_damaged_may_differ(folder: Path) -> None:
     assert states == {"cut.mp4:": "DIFFERS", "text.txt:": "same", "whole.mp4:": "explained"}
 
 
-@pytest.mark.parametrize(("decoder", "state"), [pytest.param("Hangs", "HANGS", marks=pytest.mark.slow), ("Dies", "DIES")])
+@pytest.mark.parametrize(
+    ("decoder", "state"), [pytest.param("Hangs", "HANGS", marks=pytest.mark.slow), ("Dies", "DIES")]
+)
 def test_what_hangs_or_dies_is_one_line(folder: Path, decoder: str, state: str) -> None:
     done = run(folder, "--right", f"wrong_decoders:{decoder}", "--limit", "5")
     assert done.returncode == 1

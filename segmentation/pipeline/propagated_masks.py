@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory
@@ -18,7 +18,7 @@ from segmentation.pipeline.mask_source import NetworkMasks, Parts, make_smoothin
 from segmentation.pipeline.overload import IntervalGovernor, governor
 from segmentation.pipeline.threads import Overlap
 from segmentation.stages.inference import keys_at_once
-from segmentation.stages.masks.propagation import Doubt, Found, FrameBetween, HostPropagation, Propagation
+from segmentation.stages.masks.propagation import Doubt, Found, FrameBetween, HostPropagation, Later, Propagation
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -71,7 +71,7 @@ class PropagatedMasks(NetworkMasks):
         seen = self._queued(overlap.map(self._see, batches, self.workers), waiting)
         parts = overlap.map(
             self._infer_round,
-            rounds(seen, lambda lumas: self._on_account(self.propagation.changes, lumas), gap),
+            rounds(seen, self._changes, gap),
             max(1, _IN_FLIGHT * self.workers // max(longest, _GOVERNED * (self.governor is not None)) - 1),
         )
         found = overlap.map(self._propagated, self._pieces(parts), self.workers)
@@ -88,6 +88,10 @@ class PropagatedMasks(NetworkMasks):
         label = batch.without_pictures()
         frames = [Seen(batch.index + i, tensor[i], luma, label) for i, luma in enumerate(lumas)]
         return kept, tensor, frames
+
+    def _changes(self, lumas: list[Any]) -> list[float]:
+        """Returns how much each luma but the first differs from the one before."""
+        return self._awaited(self._on_account(self.propagation.changes, lumas))
 
     def _queued(
         self,
@@ -191,12 +195,17 @@ class PropagatedMasks(NetworkMasks):
         if not frames:
             return []
         self.transfer.enter()
-        return self._on_account(lambda: self.propagation.propagate(frames, doubt=doubt))
+        found, doubts = self._on_account(lambda: self.propagation.propagate(frames, doubt=doubt))
+        return list(zip(found, self._awaited(doubts) if doubt else repeat(None), strict=False))
 
     def _on_account(self, function: Callable[..., T], *arguments: object) -> T:
         """Calls a part of the propagation. On a GPU nobody else queues work meanwhile, such as a graph's capture."""
         with self.turn.of(self.infer):
             return self.clock.call("infer", None, function, *arguments)
+
+    def _awaited(self, later: Later[T]) -> list[T]:
+        """Waits for numbers from a GPU, on which others queue work meanwhile."""
+        return self.clock.call("infer", None, later)
 
 
 def _measure(doubt: Doubt | None) -> float:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from segmentation.frames import FORMATS
 from segmentation.models.model import Model
 from segmentation.stages.masks import propagation, smoothing
 from segmentation.stages.masks.mask_kernels import PROPAGATION
-from segmentation.stages.masks.propagation import RADII, Doubt, Found, FrameBetween
+from segmentation.stages.masks.propagation import RADII, Doubt, Found, FrameBetween, Later
 
 if TYPE_CHECKING:  # the tests run this class on machines that lack the libraries of `Gpu`
     from segmentation.gpu.context import Gpu
@@ -58,12 +58,11 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
             CudaLuma(values[0][frame], tuple(level[frame] for level in reversed(levels))) for frame in range(count)
         ]
 
-    def changes(self, lumas: Sequence[CudaLuma]) -> list[float]:
+    def changes(self, lumas: Sequence[CudaLuma]) -> Later[float]:
         self._gpu.enter()
         with torch.cuda.stream(self._gpu.stream):
             levels = torch.stack([luma.pyramid[0] for luma in lumas]).float()
-            means = (levels[1:] - levels[:-1]).abs().mean((1, 2)) / 255
-            return [float(mean) for mean in means.tolist()]
+            return self._later((levels[1:] - levels[:-1]).abs().mean((1, 2)) / 255)
 
     def gather(self, rows: Sequence[torch.Tensor]) -> torch.Tensor:
         return self._stacked(rows)
@@ -74,7 +73,7 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
             maps = [None] * count if class_map is None else list(class_map[:count].clone())
         return [Found(mask, one) for mask, one in zip(own, maps, strict=True)]
 
-    def propagate(self, frames: Sequence[FrameBetween[CudaLuma]], *, doubt: bool) -> list[tuple[Found, Doubt | None]]:
+    def propagate(self, frames: Sequence[FrameBetween[CudaLuma]], *, doubt: bool) -> tuple[list[Found], Later[Doubt]]:
         stacked, launch, count = self._stacked, self._kernels, len(frames)
         keys = [luma for frame in frames for luma in frame.lumas]
         flow = self._flow([frame.luma for frame in frames], keys)
@@ -84,9 +83,10 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
         residuals, weights = (self._gpu.empty((2 * count, rows, columns), torch.float32) for _ in range(2))
         here, there = stacked([frame.luma.values for frame in frames]), stacked([luma.values for luma in keys])
         launch("match", (*small, 2 * count), here, there, flow, means, residuals, *small)
+        shares = self._gpu.pinned((2 * count,), torch.float32)
+        shares.numpy()[:] = [s for frame in frames for s in (frame.share, 1 - frame.share)]
         with torch.cuda.stream(self._gpu.stream):
-            shares = torch.tensor([s for frame in frames for s in (frame.share, 1 - frame.share)], dtype=torch.float32)
-            shares = shares.to(self._gpu.device)
+            shares = shares.to(self._gpu.device, non_blocking=True)
         launch("weigh_keys", (*small, 2 * count), residuals, shares, weights, *small)
         warped, warped_maps = self._warped([found for frame in frames for found in frame.found], means)
         height, width = warped.shape[1:]
@@ -94,8 +94,7 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
         maps = None if warped_maps is None else self._gpu.empty((count, height, width), torch.uint8)
         given = (warped, _NONE if warped_maps is None else warped_maps, weights, *small)
         launch("blend", (width, height, count), *given, masks, _NONE if maps is None else maps, width, height)
-        doubts = self._doubts(warped, shares, weights) if doubt else [None] * count
-        return list(zip(self.split(masks, maps, count), doubts, strict=True))
+        return self.split(masks, maps, count), self._doubts(warped, shares, weights) if doubt else list
 
     def join(self, found: Sequence[Found]) -> tuple[torch.Tensor, torch.Tensor | None]:
         masks, maps = zip(*found, strict=True)
@@ -125,15 +124,28 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
         self._kernels("warp", (width, height, count), *given, *target)
         return warped, warped_maps
 
-    def _doubts(self, warped: torch.Tensor, shares: torch.Tensor, weights: torch.Tensor) -> list[Doubt]:
-        """Returns the doubt about each frame from its keys' warped masks, shares and weights. Waits for the GPU."""
+    def _doubts(self, warped: torch.Tensor, shares: torch.Tensor, weights: torch.Tensor) -> Later[Doubt]:
+        """Returns the doubt about each frame from its keys' warped masks, shares and weights."""
         with torch.cuda.stream(self._gpu.stream):
             first, second = warped[0::2], warped[1::2]
             larger = torch.maximum(first.mean((1, 2)), second.mean((1, 2))).clamp_min(propagation.SMALLEST)
             residual = (shares[:, None, None] / weights).sqrt() - propagation.RESIDUAL
             unseen = torch.minimum(residual[0::2], residual[1::2]) > propagation.UNLIKE
             both = torch.stack([(first - second).abs().mean((1, 2)) / larger, unseen.float().mean((1, 2))], dim=1)
-            return [Doubt(*values) for values in both.tolist()]
+        later = self._later(both)
+        return lambda: [Doubt(*values) for values in later()]
+
+    def _later(self, values: torch.Tensor) -> Callable[[], list[Any]]:
+        """Queues the copy of numbers to the host. Returns a function that waits for them."""
+        (host,) = self._gpu.download(values, wait=False)
+        copied = self._gpu.record_event()
+
+        def wait() -> list[Any]:
+            copied.synchronize()
+            numbers: list[Any] = host.tolist()
+            return numbers
+
+        return wait
 
     def _stacked(self, rows: Sequence[torch.Tensor]) -> torch.Tensor:
         with torch.cuda.stream(self._gpu.stream):

@@ -11,10 +11,10 @@ that `cuda_propagation.py` gets the same result on a GPU.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import cv2
 import numpy as np
@@ -36,6 +36,8 @@ SMALLEST = 1e-3  # share of the picture: less is noise, and no area to compare a
 Levels = NDArray[np.uint8]
 Whole = NDArray[np.int32]
 Luma = TypeVar("Luma")  # what a backend keeps of a frame
+T = TypeVar("T")
+Later: TypeAlias = Callable[[], list[T]]  # returns numbers once they are there; on a GPU they are queued by then
 
 
 class Found(NamedTuple):
@@ -73,7 +75,7 @@ class Propagation(ABC, Generic[Luma]):
         """
 
     @abstractmethod
-    def changes(self, lumas: Sequence[Luma]) -> list[float]:
+    def changes(self, lumas: Sequence[Luma]) -> Later[float]:
         """Returns the mean difference, in 0..1, between each luma but the first and the one before."""
 
     @abstractmethod
@@ -85,8 +87,8 @@ class Propagation(ABC, Generic[Luma]):
         """Returns the first `count` rows of what a network returned, valid when it overwrites both arrays."""
 
     @abstractmethod
-    def propagate(self, frames: Sequence[FrameBetween[Luma]], *, doubt: bool) -> list[tuple[Found, Doubt | None]]:
-        """Returns what is found in each frame and, if asked for, the doubt about it."""
+    def propagate(self, frames: Sequence[FrameBetween[Luma]], *, doubt: bool) -> tuple[list[Found], Later[Doubt]]:
+        """Returns what is found in each frame and, if asked for, the doubt about it; else no doubts."""
 
     @abstractmethod
     def join(self, found: Sequence[Found]) -> tuple[Array, Array | None]:
@@ -110,8 +112,9 @@ class HostPropagation(Propagation[HostLuma]):
     def keep(self, tensor: NDArray[Any], count: int) -> tuple[Array, list[HostLuma]]:
         return tensor[:count], [small_luma(picture, self._model) for picture in tensor[:count]]
 
-    def changes(self, lumas: Sequence[HostLuma]) -> list[float]:
-        return [change(before.pyramid[0], luma.pyramid[0]) for before, luma in pairwise(lumas)]
+    def changes(self, lumas: Sequence[HostLuma]) -> Later[float]:
+        found = [change(before.pyramid[0], luma.pyramid[0]) for before, luma in pairwise(lumas)]
+        return lambda: found
 
     def gather(self, rows: Sequence[NDArray[Any]]) -> Array:
         return rows[0][None] if len(rows) == 1 else np.stack(rows)
@@ -120,8 +123,9 @@ class HostPropagation(Propagation[HostLuma]):
         maps = [None] * count if class_map is None else list(class_map[:count])
         return [Found(mask, one) for mask, one in zip(masks[:count], maps, strict=True)]
 
-    def propagate(self, frames: Sequence[FrameBetween[HostLuma]], *, doubt: bool) -> list[tuple[Found, Doubt | None]]:
-        return [propagate(frame) for frame in frames]
+    def propagate(self, frames: Sequence[FrameBetween[HostLuma]], *, doubt: bool) -> tuple[list[Found], Later[Doubt]]:
+        made = [propagate(frame) for frame in frames]
+        return [found for found, _ in made], lambda: [doubt for _, doubt in made]
 
     def join(self, found: Sequence[Found]) -> tuple[Array, Array | None]:
         masks, maps = zip(*found, strict=True)

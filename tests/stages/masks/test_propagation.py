@@ -148,4 +148,4 @@ def test_masks_may_have_another_size_than_the_network() -> None:
 def test_a_change_is_the_mean_difference_of_luma() -> None:
     dark, light = (luma_of(np.full((SIDE, SIDE, 3), value, np.float32)) for value in (0.2, 0.6))
     assert change(dark.pyramid[0], light.pyramid[0]) == pytest.approx(0.4, abs=0.005)
-    assert HostPropagation(MODEL).changes([dark, dark, light]) == [0, pytest.approx(0.4, abs=0.005)]
+    assert HostPropagation(MODEL).changes([dark, dark, light])() == [0, pytest.approx(0.4, abs=0.005)]

@@ -32,6 +32,7 @@ Array: TypeAlias = "NDArray[Any] | torch.Tensor"  # on the host or on a GPU
 
 Plane = NDArray[Any]  # (h, w) uint8 or uint16
 Planes = tuple[Plane, Plane, Plane]
+Places = tuple[tuple[int, ...], tuple[int, ...]]  # rows and columns of a plane
 Halvings = dict[tuple[int, int], Plane]  # of a plane, by (width, height): as often as a stage needed it
 CutOut = tuple[Plane, Plane, Plane, Plane]  # with alpha, as large as luma and in as many bits, 0 to 255 or 1023
 ON_GPU: Any = ()  # the planes of a frame that lies in its batch's
@@ -280,8 +281,8 @@ class Transfer(Protocol):
         after the call.
         """
 
-    def chosen(self, array: Array, *places: Sequence[int]) -> NDArray[Any]:
-        """What lies at these places of an array's first axes, on the host: as many as there are places in each."""
+    def samples(self, planes: Sequence[Array], places: Sequence[Places]) -> list[NDArray[Any]]:
+        """What lies at these places of each of the planes (..., h, w), on the host: (..., rows, columns)."""
 
 
 class HostTransfer:
@@ -300,6 +301,8 @@ class HostTransfer:
     def rows(self, array: Array, memory: Memory, count: int, *, wait: bool = True) -> Array:
         return array
 
-    def chosen(self, array: Array, *places: Sequence[int]) -> NDArray[Any]:
-        assert isinstance(array, np.ndarray)
-        return array[np.ix_(*places)]
+    def samples(self, planes: Sequence[Array], places: Sequence[Places]) -> list[NDArray[Any]]:
+        return [
+            np.asarray(plane).take(rows, -2).take(columns, -1)
+            for plane, (rows, columns) in zip(planes, places, strict=True)
+        ]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from itertools import repeat
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.frames import Array, FrameBatch, MaskedBatch, Transfer, VideoInfo
+from segmentation.frames import Array, FrameBatch, MaskedBatch, Places, Transfer, VideoInfo
 from segmentation.instances import FrameInstances
 from segmentation.options.config import Config
 from segmentation.options.instances import Keep
@@ -118,21 +119,22 @@ def small_colors(batch: FrameBatch, info: VideoInfo, shape: tuple[int, ...], tra
     """
     turns = info.rotation // 90
     size = shape if turns % 2 == 0 else shape[::-1]
-    planes = []
-    for k in range(3):
-        if batch.memory == "cuda":
-            plane = batch.planes[k]
-            samples = transfer.chosen(plane, range(len(batch)), *_places(size, tuple(plane.shape[1:])))
-        else:
-            places = _places(size, batch.frames[0].planes[k].shape)
-            samples = np.stack([transfer.chosen(frame.planes[k], *places) for frame in batch.frames])
-        planes.append(samples if samples.dtype == np.uint8 else samples >> 2)
-    return np.rot90(np.asarray(planes, np.uint8), turns, (2, 3))
+    planes = batch.planes if batch.memory == "cuda" else batch.frames[0].planes
+    places = [_places(size, tuple(plane.shape[-2:])) for plane in planes]
+    if batch.memory == "cuda":
+        samples = transfer.samples([plane[: len(batch)] for plane in planes], places)
+    else:
+        frames = (transfer.samples(frame.planes, places) for frame in batch.frames)
+        samples = [np.stack(plane) for plane in zip(*frames, strict=True)]
+    levels = [plane if plane.dtype == np.uint8 else plane >> 2 for plane in samples]
+    return np.rot90(np.asarray(levels, np.uint8), turns, (2, 3))
 
 
-def _places(size: tuple[int, ...], whole: tuple[int, ...]) -> list[list[int]]:
+@cache
+def _places(size: tuple[int, ...], whole: tuple[int, ...]) -> Places:
     """Returns the rows and the columns of a plane (h, w) that stand for those of a mask."""
-    return [
-        [(2 * place + 1) * there // (2 * here) for place in range(here)]
+    rows, columns = (
+        tuple((2 * place + 1) * there // (2 * here) for place in range(here))
         for here, there in zip(size, whole, strict=True)
-    ]
+    )
+    return rows, columns

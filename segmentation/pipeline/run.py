@@ -275,12 +275,12 @@ class Run:
         count = len(batch)
         transfer.enter()
         with gpu_errors():
+            levels = None
             with self._resources.turn.of(self._masks):
                 batch = self._cover(batch)
-            levels = None
-            if self._quantize is not None:
-                levels, masks = self._quantize(batch.masks)
-                batch = replace(batch, masks=masks)  # the composite shows the masks that are saved
+                if self._quantize is not None:
+                    levels, masks = self._quantize(batch.masks)
+                    batch = replace(batch, masks=masks)  # the composite shows the masks that are saved
             with self._resources.turn.of(compositor):
                 composed: list[FrameBatch] = []
                 shown = batch
@@ -291,9 +291,7 @@ class Run:
                 if (card := batch.frames.card) is not None:
                     shows = [output.shows_cards for output in self._outputs]
                     composed = [with_card(made, card) if so else made for made, so in zip(composed, shows, strict=True)]
-                monitor = self._request.monitor
-                if config.video and monitor is not None and monitor.wants_picture:
-                    monitor.show(transfer.frames(composed[0], "host").frames[-1].planes, self._plan.pix_fmt)
+                looked_at = transfer.frames(composed[0], "host", wait=False) if self._is_looked_at else None
                 masks = shown.masks if lines or config.verify else None
                 class_map = shown.class_map if lines else None
                 small = thumbnails(batch.frames, self._gpu) if config.verify else None
@@ -306,9 +304,24 @@ class Run:
                     thumbnails=self._on_host(small, count),
                 )
                 copied = self._gpu.record_event() if self._gpu is not None and finished.has_arrays else None
+            if looked_at is not None:
+                self._show(looked_at)
             # The frames are in memory of their own. Page-locked memory takes time, which other runs need not wait for.
             frames = [output.for_encoder(made, transfer) for made, output in zip(composed, self._outputs, strict=True)]
         return EncodingBatch(finished=finished, copied=copied, frames=deque(frames))
+
+    @property
+    def _is_looked_at(self) -> bool:
+        """Whether somebody wants a small picture of the first output."""
+        monitor = self._request.monitor
+        return self._config.video and monitor is not None and monitor.wants_picture
+
+    def _show(self, batch: FrameBatch) -> None:
+        """Shows the last frame of a batch to who looks, once the GPU has copied it to the host."""
+        if batch.ready is not None:
+            batch.ready.synchronize()
+        if self._request.monitor is not None:
+            self._request.monitor.show(batch.frames[-1].planes, self._plan.pix_fmt)
 
     def _instances_read(self, batch: MaskedBatch) -> tuple[FrameInstances, ...] | None:
         """Returns the instances if a sink reads them: those without ids go to results alone."""

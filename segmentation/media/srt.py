@@ -14,7 +14,9 @@ from urllib.parse import urlsplit
 
 from segmentation.errors import hide_secrets, one_line
 
-_PACKET = 1316  # bytes: seven packets of MPEG-TS, so that none is torn
+_PADDING = b"\x47\x1f\xff\x10" + b"\xff" * 184  # a packet of MPEG-TS
+_PACKET = 7 * len(_PADDING)  # bytes of a packet of SRT, so that none of MPEG-TS is torn
+_HELD = 4096  # bytes that the program has read and waits with: it takes whole packets of SRT, by C's buffer
 BUFFER = 24 * _PACKET  # bytes that are best written at once
 _PROGRAM = "srt-live-transmit"
 _PIPE = "file://con"
@@ -66,8 +68,9 @@ class SrtOutput:
         Raises `OSError`, or `ValueError` for an address that is none, and without the program.
         """
         _check(address, ("caller",))
-        self._transmitter = transmitter = _Transmitter(f"-chunk:{_PACKET}", _PIPE, address)
+        self._transmitter = transmitter = _Transmitter("-buffering:1", f"-chunk:{_PACKET}", _PIPE, address)
         self._limit, deadline = limit, time.monotonic() + limit
+        self._written = 0  # bytes
         try:
             while not transmitter.connected:
                 if transmitter.wait_for(transmitter.input, 0, deadline):
@@ -88,12 +91,18 @@ class SrtOutput:
                     rest = rest[os.write(transmitter.input, rest) :]
                 except BrokenPipeError:
                     raise transmitter.fault() from None
+        self._written += len(data)
         return len(data)
 
     def close(self) -> None:
-        if self._transmitter.is_alive():
-            time.sleep(_DELIVERY)
-        self._transmitter.close()
+        """Waits until all has arrived, and disconnects. Raises as `write` does."""
+        try:
+            if self._transmitter.is_alive():
+                missing = -(self._written + _HELD) % _PACKET
+                self.write(_PADDING * ((_HELD + missing) // len(_PADDING)))
+                time.sleep(_DELIVERY)
+        finally:
+            self._transmitter.close()
 
 
 class _Transmitter:

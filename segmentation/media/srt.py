@@ -16,7 +16,7 @@ from segmentation.errors import hide_secrets, one_line
 
 _PADDING = b"\x47\x1f\xff\x10" + b"\xff" * 184  # a packet of MPEG-TS
 _PACKET = 7 * len(_PADDING)  # bytes of a packet of SRT, so that none of MPEG-TS is torn
-_HELD = 4096  # bytes that the program has read and waits with: it takes whole packets of SRT, by C's buffer
+_HELD = 4096  # bytes that the program may hold back: it reads so many at once, and sends whole packets of SRT alone
 BUFFER = 24 * _PACKET  # bytes that are best written at once
 _PROGRAM = "srt-live-transmit"
 _PIPE = "file://con"
@@ -26,7 +26,7 @@ _DELIVERY = 0.5  # seconds for what was sent last, which the receiver holds back
 _BEGINNING = re.compile(rb"\x00\x00\x01[\xbd\xc0-\xef\xfd]")
 _CONNECTED = re.compile(r"SRT (?:source|target) connected|Accepted SRT source connection")
 _REJECTED = re.compile(r"REJECT reported from HS processing: (.+?)(?: - not processing further)?$")
-_NO_ANSWER = "nobody answers there"
+_NO_ANSWER = "no answer, or the connection was closed at once"
 # Ends the program if this process is killed: at the end of its input it goes on.
 _GUARD = 'read -r _ || kill "$1"'
 

@@ -92,11 +92,15 @@ def test_pictures_and_sound_arrive_in_order(segmenter: Segmenter, tmp_path: Path
 
 def test_a_listener_waits_for_its_caller(segmenter: Segmenter, tmp_path: Path) -> None:
     port, path = SrtPeer().port, tmp_path / "out.mkv"
-    with RtspServer() as camera, ExitStack() as exits:
-        with running(segmenter, f"door=srt://127.0.0.1:{port}?mode=listener", path, stall=30.0):
-            until(lambda: has_port(port))
-            exits.enter_context(running(segmenter, camera.url(), f"srt://127.0.0.1:{port}"))
-            until(lambda: status(segmenter, "door").shown > 20)
+    url = f"srt://127.0.0.1:{port}"
+    with (
+        RtspServer() as camera,
+        ExitStack() as exits,
+        running(segmenter, f"door={url}?mode=listener", path, stall=30.0),
+    ):
+        until(lambda: has_port(port))
+        exits.enter_context(running(segmenter, camera.url(), url))
+        until(lambda: status(segmenter, "door").shown > 20)
     found = numbers(path)
     assert len(found) > 20 and set(found) <= set(camera.sent) and found == sorted(found)
 
@@ -152,9 +156,9 @@ def test_what_the_other_side_or_the_program_refuses_is_one_line(
 @pytest.mark.slow
 def test_a_port_at_which_nobody_listens(segmenter: Segmenter, tmp_path: Path) -> None:
     url = SrtPeer().address
-    with pytest.raises(InputError, match=r": nobody answers there$"):
+    with pytest.raises(InputError, match=r": no answer, or the connection was closed at once$"):
         segmenter.run(url, tmp_path / "out.mkv")
-    with RtspServer() as camera, pytest.raises(OutputError, match=r"can't be sent to \(nobody answers there\)$"):
+    with RtspServer() as camera, pytest.raises(OutputError, match=r"can't be sent to \(no answer, or"):
         segmenter.run(camera.url(), url)
 
 

@@ -67,8 +67,8 @@ def make_parser() -> Parser:
     add(
         "-o",
         "--output",
-        help="output file, - for standard output, a folder for several inputs, rtsp://, rtmp:// or udp:// for cameras "
-        "(default: INPUT.segmented.mp4; of a picture a picture)",
+        help="output file, - for standard output, a folder for several inputs, rtsp://, rtmp://, srt:// or udp:// for "
+        "cameras (default: INPUT.segmented.mp4; of a picture a picture)",
     )
     add("-r", "--recursive", action="store_true", help="search folders in folders too")
     add("--skip-existing", action="store_true", help="leave out inputs whose output exists")

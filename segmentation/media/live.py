@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import deque
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from fractions import Fraction
 from io import BytesIO
@@ -140,18 +140,18 @@ class LiveReader:
         self._clock.restart()
         self._unplaced.clear()
         stall, begin = self._access.stall, time.monotonic()
-        try:
-            container = connect(self._address, self._access)
-        except InputError as exc:
-            return str(exc).removeprefix(f"{self._address}: ")
-        except (av.error.FFmpegError, OSError, ValueError) as exc:
-            # At its limit FFmpeg ends with whatever error comes from what it has read by then.
-            return fault_of(exc if time.monotonic() - begin < stall else TimeoutError(), stall)
-        try:
-            with container:
+        with ExitStack() as exits:
+            try:
+                container = exits.enter_context(connect(self._address, self._access))
+            except InputError as exc:
+                return str(exc).removeprefix(f"{self._address}: ")
+            except (av.error.FFmpegError, OSError, ValueError) as exc:
+                # At its limit FFmpeg ends with whatever error comes from what it has read by then.
+                return fault_of(exc if time.monotonic() - begin < stall else TimeoutError(), stall)
+            try:
                 return self._read(container)
-        except InputError as exc:
-            return str(exc).removeprefix(f"{self._name}: ")
+            except InputError as exc:
+                return str(exc).removeprefix(f"{self._name}: ")
 
     def _read(self, container: InputContainer) -> str:
         """Puts the frames of an open connection into the ring until it is lost. Returns the reason."""

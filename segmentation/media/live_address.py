@@ -2,6 +2,8 @@
 
 import re
 import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
@@ -12,6 +14,7 @@ from av.container import InputContainer
 from segmentation.access import Access
 from segmentation.errors import ConfigError, InputError, hide_secrets, one_line
 from segmentation.media.input import OPEN_OPTIONS, is_url, open_input
+from segmentation.media.srt import SrtInput
 
 _NAMED = re.compile(r"(\w[\w.-]*)=(.+)", re.DOTALL)
 _DEVICE = re.compile(r"/dev/video\d+")
@@ -21,7 +24,7 @@ _ALLOWED = {
     "rtsp": ("tcp", "rtsp"),
     "rtsps": ("tls,tcp", "rtsp"),
     "rtmp": ("rtmp,tcp", "flv,live_flv"),
-    "srt": ("srt", "mpegts"),
+    "srt": ("none", "mpegts"),  # FFmpeg reads a pipe
     "udp": ("udp", "mpegts"),
     "rtp": ("rtp,udp", "rtp,mpegts"),
 }
@@ -78,11 +81,18 @@ def source_label(path: str) -> str:
     return name or hide_secrets(address)
 
 
-def connect(path: str, access: Access) -> InputContainer:
-    """Opens a live source, within `access.stall` seconds for each step.
+@contextmanager
+def connect(path: str, access: Access) -> Iterator[InputContainer]:
+    """Opens a live source, within `access.stall` seconds for each step, and closes it.
 
     Raises `InputError`, or `OSError`, `ValueError` or an error of FFmpeg's; `fault_of` puts those in words.
     """
+    with ExitStack() as exits:
+        yield exits.enter_context(_open(path, access, exits))
+
+
+def _open(path: str, access: Access, exits: ExitStack) -> InputContainer:
+    """Opens a live source. `exits` get what has to be closed after it."""
     limits = (access.stall, access.stall)
     scheme = _scheme(path)
     if is_url(path):
@@ -93,13 +103,14 @@ def connect(path: str, access: Access) -> InputContainer:
         device: InputContainer = av.open(path, "r", format="v4l2", timeout=limits, **OPEN_OPTIONS)
         return device
     look_up(path, scheme)
-    protocols, formats = _ALLOWED[scheme]
     path = scheme + path[len(scheme) :]  # FFmpeg knows schemes in lower case alone
+    protocols, formats = _ALLOWED[scheme]
     options = {"protocol_whitelist": protocols, "format_whitelist": formats, "analyzeduration": str(_ANALYSIS)}
     if scheme in ("rtsp", "rtsps"):
         # A server that answers nothing would hold FFmpeg's own reads, which PyAV's limit does not end.
         options |= {"rtsp_transport": "tcp", "timeout": str(round(access.stall * 1_000_000)), **_AT_ONCE}
-    container: InputContainer = av.open(path, "r", timeout=limits, container_options=options, **OPEN_OPTIONS)
+    source = exits.enter_context(closing(SrtInput(path, access.stall))) if scheme == "srt" else path
+    container: InputContainer = av.open(source, "r", timeout=limits, container_options=options, **OPEN_OPTIONS)
     return container
 
 

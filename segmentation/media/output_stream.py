@@ -17,7 +17,7 @@ Output: TypeAlias = str | Path | BinaryIO
 
 SUFFIXES: dict[Format, str] = dict(zip(get_args(Format), (".mkv", ".ts", ".nut", ".y4m", ".yuv"), strict=True))
 # By scheme of an address that is written to, FFmpeg's format.
-_SENT = {"rtsp": "rtsp", "rtmp": "flv", "udp": "mpegts"}
+_SENT = {"rtsp": "rtsp", "rtmp": "flv", "udp": "mpegts", "srt": "mpegts"}
 _PORTS = {"rtsp": 554, "rtmp": 1935}
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _FORMATS = {suffix: name for name, suffix in SUFFIXES.items()}

@@ -6,9 +6,10 @@ import io
 import logging
 import socket
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import av
 import av.error
@@ -23,12 +24,15 @@ from segmentation.media.live_address import look_up
 from segmentation.media.output_stream import OutputAddress
 from segmentation.media.reconnection import Reconnection
 from segmentation.media.rtmp import greet, tee_to_rtmp
+from segmentation.media.srt import BUFFER, SrtOutput
 from segmentation.media.stream_muxer import STREAM_OPTIONS, StreamMuxer
 
 if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T", OutputContainer, SrtOutput)
 
 _RTSP_SOUND = ("aac", "opus", "pcm_alaw", "pcm_mulaw")
 _FLV_RATES = {  # Hz: with others, FLV's muxer fails or states wrong ones. AAC may have any.
@@ -38,7 +42,12 @@ _FLV_RATES = {  # Hz: with others, FLV's muxer fails or states wrong ones. AAC m
 }
 _LONGEST = 2.0  # seconds of each step of the connection: FFmpeg holds the GIL meanwhile, so all other runs wait
 # Formats in memory whose streams the encoder writes to: with parameter sets apart from the packets, or within.
-_MODELS = {"rtsp": "nut", "rtmp": "flv", "udp": "mpegts"}
+_MODELS = {"rtsp": "nut", "rtmp": "flv", "udp": "mpegts", "srt": "mpegts"}
+
+
+class _Connection(NamedTuple):
+    container: OutputContainer
+    exits: ExitStack  # close it
 
 
 class PushMuxer(StreamMuxer):
@@ -50,8 +59,8 @@ class PushMuxer(StreamMuxer):
 
     def _begin(self) -> OutputContainer:
         """Opens a file in memory that gets a header alone: its streams are the encoder's, and models of those sent."""
-        self._connection: OutputContainer | None = None
-        self._again: Reconnection[OutputContainer] | None = None  # while the connection is lost
+        self._connection: _Connection | None = None
+        self._again: Reconnection[_Connection] | None = None  # while the connection is lost
         self._slow = False  # the last attempt took long
         self._shaky = False  # a loss was reported, and no new connection has lasted since
         target = self._address
@@ -63,7 +72,7 @@ class PushMuxer(StreamMuxer):
         assert isinstance(self.target, OutputAddress)
         return self.target
 
-    def _connect(self) -> OutputContainer:
+    def _connect(self) -> _Connection:
         """Returns an open connection with the streams of the model. Raises `OSError` or an error of FFmpeg's.
 
         After an attempt that took long, it is asked first whether anybody answers there: FFmpeg waits with the GIL.
@@ -79,7 +88,7 @@ class PushMuxer(StreamMuxer):
         finally:
             self._slow = time.monotonic() - begin > limit / 2
 
-    def _opened(self, limit: float) -> OutputContainer:
+    def _opened(self, limit: float) -> _Connection:
         target = self._address
         name, container, options = target.address, target.container, format_options(target, self._info) | STREAM_OPTIONS
         match target.scheme:
@@ -89,15 +98,14 @@ class PushMuxer(StreamMuxer):
                 name, container, options = tee_to_rtmp(name, options, limit), "tee", {}
             case "udp":
                 options |= {"pkt_size": "1316"}  # bytes: seven packets of MPEG-TS, so that none is torn
-        connection = av.open(name, "w", format=container, container_options=options)
-        try:
+        with ExitStack() as exits:
+            file = exits.enter_context(_closing(SrtOutput(name, limit))) if target.scheme == "srt" else name
+            opened = av.open(file, "w", format=container, container_options=options, buffer_size=BUFFER)
+            sent = exits.enter_context(_closing(opened))
             for stream in self.container.streams:
-                connection.add_stream_from_template(stream)
-            connection.start_encoding()
-        except BaseException:
-            _close(connection)
-            raise
-        return connection
+                sent.add_stream_from_template(stream)
+            sent.start_encoding()
+            return _Connection(sent, exits.pop_all())
 
     def copy_streams(self, *, end: Fraction | None) -> None:
         if self._info.rotation:
@@ -118,9 +126,9 @@ class PushMuxer(StreamMuxer):
         if self._connection is None:
             self._leave_out(is_video=is_video)
             return
-        packet.stream = self._connection.streams[packet.stream_index]
+        packet.stream = self._connection.container.streams[packet.stream_index]
         try:
-            self._mux_into(self._connection, packet, self.shift)
+            self._mux_into(self._connection.container, packet, self.shift)
         except OutputError as exc:
             self._lose(exc)
             self._leave_out(is_video=is_video)
@@ -130,11 +138,12 @@ class PushMuxer(StreamMuxer):
     def _lose(self, error: OutputError) -> None:
         """Begins to connect again, on a thread. Raises the error if that is not wanted."""
         pauses, lost = self._info.access.reconnect, self._connection
+        assert lost is not None
         if pauses is None:
             raise error
         log.log(logging.INFO if self._shaky else logging.WARNING, "%s; trying to reconnect", error)
         self._shaky = True
-        self._connection, self._again = None, Reconnection(self._connect, pauses, lambda: _close(lost))
+        self._connection, self._again = None, Reconnection(self._connect, pauses, lost.exits.close)
 
     def _leave_out(self, *, is_video: bool) -> None:
         if self._info.live is not None:
@@ -145,9 +154,10 @@ class PushMuxer(StreamMuxer):
 
     def _discard(self) -> None:
         if self._again is not None:
-            self._again.close(_close)
-        _close(self._connection)
-        self._connection = None
+            self._again.close(lambda made: made.exits.close())
+        if self._connection is not None:
+            self._connection.exits.close()
+            self._connection = None
 
     def _prepare(self, overwrite: bool, option: str) -> None:
         if self._address.scheme == "rtmp" and self.codec != "h264":
@@ -156,7 +166,7 @@ class PushMuxer(StreamMuxer):
 
     def _can_hold(self, stream: Stream) -> bool:
         scheme = self._address.scheme
-        if scheme == "udp":
+        if self._address.container == "mpegts":
             return super()._can_hold(stream)
         codec = stream.codec_context
         assert isinstance(codec, AudioCodecContext)
@@ -185,8 +195,11 @@ class PushMuxer(StreamMuxer):
         return OutputError(f"{self.target}: can't be sent to ({reason})")
 
 
-def _close(connection: OutputContainer | None) -> None:
-    """Closes a connection that may be broken."""
-    if connection is not None:
+@contextmanager
+def _closing(opened: T) -> Iterator[T]:
+    """Closes at its end what may be broken."""
+    try:
+        yield opened
+    finally:
         with suppress(av.error.FFmpegError, OSError, ValueError):
-            connection.close()
+            opened.close()

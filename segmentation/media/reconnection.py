@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 import av.error
@@ -32,14 +33,20 @@ class Reconnection(Generic[T]):
 
     def result(self) -> T | None:
         """Returns the connection if it is made by now. It belongs to the caller from then on."""
-        return self._made.pop() if self._made else None
+        with suppress(IndexError):
+            return self._made.pop()
+        return None
 
     def close(self, dispose: Callable[[T], None]) -> None:
-        """Ends the attempts, without waiting for one that is under way. `dispose` is called with what was made."""
+        """Ends the attempts, without waiting for one that is under way. `dispose` is called with what it makes."""
+        self._dispose = dispose
         self._closed.set()
         self._thread.join(0.2)
+        self._dispose_of_result()
+
+    def _dispose_of_result(self) -> None:
         if (made := self.result()) is not None:
-            dispose(made)
+            self._dispose(made)
 
     def _work(self) -> None:
         self._before()
@@ -47,6 +54,8 @@ class Reconnection(Generic[T]):
         while not self._closed.wait(pause):
             try:
                 self._made.append(self._connect())
+                if self._closed.is_set():
+                    self._dispose_of_result()
                 return
             except (av.error.FFmpegError, OSError, ValueError) as exc:
                 log.info("can't be connected to again (%s)", one_line(exc))

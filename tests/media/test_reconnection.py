@@ -51,6 +51,22 @@ def test_what_nobody_took_is_disposed_of() -> None:
     assert disposed == ["a connection"]
 
 
+def test_what_is_made_after_the_end_is_disposed_of() -> None:
+    begun, closed, gone = threading.Event(), threading.Event(), threading.Event()
+
+    def connect() -> str:
+        begun.set()
+        until(closed)
+        return "a connection"
+
+    again = Reconnection(connect, (0.001, 0.001), lambda: None)
+    until(begun)
+    again.close(lambda made: gone.set())
+    closed.set()
+    until(gone)
+    assert again.result() is None
+
+
 @pytest.mark.parametrize("pause", [0.001, 60.0])
 def test_closing_ends_the_attempts(pause: float) -> None:
     tried = threading.Event()

@@ -339,7 +339,7 @@ def test_a_source_that_is_silent_from_the_start_can_be_stopped(
         ("rtmp://127.0.0.1:1/live/cam", "the connection is refused"),
         ("udp://127.0.0.1:{port}", "silent for 0.5 s (--stall)"),
         ("rtp://127.0.0.1:{port}", "silent for 0.5 s (--stall)"),
-        ("srt://127.0.0.1:{port}", "this FFmpeg lacks the protocol"),
+        ("srt://127.0.0.1", "the address has no port; write srt://HOST:PORT"),
         ("rtsp://127.0.0.1/a b", "the address has a space or line break; write it as %20"),
         ("/dev/video99", "no such device"),
     ],

@@ -16,7 +16,7 @@ FROM nvidia/cuda:13.0.2-base-ubuntu24.04
 # Ubuntu moves its packages' versions by itself, and takes the old ones away.
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends python3 python3-venv \
+    && apt-get install -y --no-install-recommends python3 python3-venv srt-tools \
     && rm -rf /var/lib/apt/lists/* \
     && python3 -m venv /opt/venv
 

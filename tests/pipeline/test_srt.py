@@ -18,10 +18,10 @@ import pytest
 from barcode import numbers
 from numpy.typing import NDArray
 from paths import ROOT
-from processes import children
 from rtsp_server import RtspServer
 from segmented import descriptors
 from srt_peer import MISSING, SrtPeer
+from started import children
 
 from segmentation import InputError, OutputError, Report, Segmenter
 from segmentation.pipeline.stream_status import StreamStatus
@@ -207,7 +207,7 @@ def test_a_receiver_that_goes_and_comes_back(segmenter: Segmenter, tmp_path: Pat
 
 KILLED = """
 import sys, time
-from processes import children
+from started import children
 from segmentation.media.srt import SrtOutput
 
 SrtOutput(sys.argv[1], 10.0)

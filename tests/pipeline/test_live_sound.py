@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from pipes import ENVIRONMENT, has_port
@@ -18,12 +17,12 @@ import av
 import barcode
 import numpy as np
 import pytest
+from mpegts import FPS, send
 from numpy.typing import NDArray
 from rtsp_server import RtspServer
 
 from segmentation import OutputError, Segmenter
 
-FPS = 30
 OPTIONS: dict[str, Any] = {"max_delay": 10.0}
 
 
@@ -173,30 +172,9 @@ def free_port() -> int:
 
 @contextmanager
 def sending(url: str) -> Iterator[None]:
-    """MPEG-TS with bar codes and AAC goes to `url`; each second of the sound is silent but for its first tenth."""
+    """MPEG-TS with bar codes and AAC goes to `url`, see `mpegts.send`."""
     ended = threading.Event()
-
-    def send() -> None:
-        with av.open(url, "w", format="mpegts") as out:
-            video: Any = out.add_stream("libx264", rate=FPS)
-            video.width, video.height, video.pix_fmt = 320, 240, "yuv420p"
-            video.options = {"preset": "ultrafast", "tune": "zerolatency", "g": "10"}
-            audio: Any = out.add_stream("aac", rate=48_000, layout="mono")
-            begin, number, samples = time.monotonic(), 0, 0
-            while not ended.wait(max(0.0, begin + number / FPS - time.monotonic())):
-                picture = barcode.drawn(number, (320, 240))
-                picture.pts, picture.time_base = number, Fraction(1, FPS)
-                out.mux(video.encode(picture))
-                number += 1
-                while samples * FPS < number * 48_000:
-                    at = np.arange(samples, samples + 1024)
-                    wave = np.sin(at / 10) * (at % 48_000 < 4_800) * 0.5
-                    frame = av.AudioFrame.from_ndarray(wave[None].astype(np.float32), "fltp", "mono")
-                    frame.sample_rate, frame.pts, frame.time_base = 48_000, samples, Fraction(1, 48_000)
-                    out.mux(audio.encode(frame))
-                    samples += 1024
-
-    thread = threading.Thread(target=send)
+    thread = threading.Thread(target=send, args=(url, ended))
     thread.start()
     try:
         yield

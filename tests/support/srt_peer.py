@@ -7,19 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from fractions import Fraction
 from pathlib import Path
 from pipes import has_port
 from typing import IO, Any
 
-import av
-import barcode
-import numpy as np
+from mpegts import send
 
 _PROGRAM = "srt-live-transmit"
 _PADDING = (b"\x47\x1f\xff\x10" + b"\xff" * 184) * 7  # packets of MPEG-TS
 MISSING = shutil.which(_PROGRAM) is None
-FPS = 30
 
 
 class SrtPeer:
@@ -83,22 +79,7 @@ class _Once:
 
 
 def _pictures(file: IO[bytes], ended: threading.Event) -> None:
-    with av.open(_Once(file), "w", format="mpegts", container_options={"flush_packets": "1"}) as out:
-        video: Any = out.add_stream("libx264", rate=FPS)
-        video.width, video.height, video.pix_fmt = 320, 240, "yuv420p"
-        video.options = {"preset": "ultrafast", "tune": "zerolatency", "g": "10"}
-        audio: Any = out.add_stream("aac", rate=48_000, layout="mono")
-        begin, number, samples = time.monotonic(), 0, 0
-        while not ended.wait(max(0.0, begin + number / FPS - time.monotonic())):
-            picture = barcode.drawn(number, (320, 240))
-            picture.pts, picture.time_base = number, Fraction(1, FPS)
-            out.mux(video.encode(picture))
-            number += 1
-            while samples * FPS < number * 48_000:
-                frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), "fltp", "mono")
-                frame.sample_rate, frame.pts, frame.time_base = 48_000, samples, Fraction(1, 48_000)
-                out.mux(audio.encode(frame))
-                samples += 1024
+    send(_Once(file), ended)
 
 
 def _padding(file: IO[bytes], ended: threading.Event) -> None:

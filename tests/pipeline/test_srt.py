@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from pipes import has_port
 from typing import Any
@@ -16,23 +16,19 @@ import av
 import numpy as np
 import pytest
 from barcode import numbers
-from numpy.typing import NDArray
+from child_processes import children
+from live_runs import keep, running
 from paths import ROOT
 from rtsp_server import RtspServer
 from segmented import descriptors
 from srt_peer import MISSING, SrtPeer
-from started import children
 
-from segmentation import InputError, OutputError, Report, Segmenter
+from segmentation import InputError, OutputError, Segmenter
 from segmentation.pipeline.stream_status import StreamStatus
 
 pytestmark = pytest.mark.skipif(MISSING, reason="needs srt-live-transmit (Debian: srt-tools)")
 PASSPHRASE, WRONG = "open-sesame", "open-barley"
 QUICK: dict[str, Any] = {"reconnect": "0.1..0.2", "max_delay": 10.0}
-
-
-def keep(batch: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.ones((len(batch), 32, 32), np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -62,23 +58,6 @@ def status(segmenter: Segmenter, source: str) -> StreamStatus:
     return found[-1] if found else StreamStatus(name=source, address="", state="connecting")
 
 
-@contextmanager
-def running(segmenter: Segmenter, source: str, target: str | Path, **options: Any) -> Iterator[list[Report]]:
-    """A run while the context lasts. Its report is in the list after that."""
-    stop, reports = threading.Event(), []
-
-    def run() -> None:
-        reports.append(segmenter.run(source, target, stop=stop, **QUICK, **options))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield reports
-    finally:
-        stop.set()
-        thread.join()
-
-
 def test_pictures_and_sound_arrive_in_order(segmenter: Segmenter, tmp_path: Path) -> None:
     peer, path = SrtPeer(f"&passphrase={PASSPHRASE}"), tmp_path / "out.mkv"
     with peer.sending():
@@ -96,10 +75,10 @@ def test_a_listener_waits_for_its_caller(segmenter: Segmenter, tmp_path: Path) -
     with (
         RtspServer() as camera,
         ExitStack() as exits,
-        running(segmenter, f"door={url}?mode=listener", path, stall=30.0),
+        running(segmenter, f"door={url}?mode=listener", path, stall=30.0, **QUICK),
     ):
         until(lambda: has_port(port))
-        exits.enter_context(running(segmenter, camera.url(), url))
+        exits.enter_context(running(segmenter, camera.url(), url, **QUICK))
         until(lambda: status(segmenter, "door").shown > 20)
     found = numbers(path)
     assert len(found) > 20 and set(found) <= set(camera.sent) and found == sorted(found)
@@ -113,7 +92,7 @@ def test_a_source_that_goes_and_comes_back(
     with ExitStack() as exits:
         with peer.sending():
             url = f"{peer.address}?passphrase={PASSPHRASE}"
-            reports = exits.enter_context(running(segmenter, f"gate={url}", path))
+            reports = exits.enter_context(running(segmenter, f"gate={url}", path, **QUICK))
             until(lambda: status(segmenter, "gate").shown > 10)
         until(lambda: status(segmenter, "gate").state == "lost")
         shown = status(segmenter, "gate").shown
@@ -194,7 +173,7 @@ def test_a_receiver_that_goes_and_comes_back(segmenter: Segmenter, tmp_path: Pat
     peer, first, second = SrtPeer(), tmp_path / "first.ts", tmp_path / "second.ts"
     with RtspServer() as camera, ExitStack() as exits:
         with peer.receiving(first):
-            reports = exits.enter_context(running(segmenter, f"roof={camera.url()}", peer.address))
+            reports = exits.enter_context(running(segmenter, f"roof={camera.url()}", peer.address, **QUICK))
             until(lambda: first.stat().st_size > 15_000)
         until(lambda: status(segmenter, "roof").unsent > 5)
         with peer.receiving(second):
@@ -207,7 +186,7 @@ def test_a_receiver_that_goes_and_comes_back(segmenter: Segmenter, tmp_path: Pat
 
 KILLED = """
 import sys, time
-from started import children
+from child_processes import children
 from segmentation.media.srt import SrtOutput
 
 SrtOutput(sys.argv[1], 10.0)

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from barcode import numbers
+from child_processes import children
 from paths import SAMPLE
 from rtsp_server import PASSWORD, USER, RtspServer
-from started import children
 
 from segmentation import ConfigError, Streams
 from segmentation.pipeline.stream_processes import StreamProcesses

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+from child_processes import children
 from paths import ROOT
 from pieced import OPTIONS, Made, at_work, files, long_video, made, workers_of
 from program import Program
-from started import children
 
 from segmentation import Config, Workers
 from segmentation.pipeline.report import Report

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import av
+from child_processes import children
 from paths import ROOT
-from started import children
 from videos import Synthetic
 
 NETWORK = ROOT / "tests" / "data" / "bright-dynamic.onnx"  # small, so that a run is over soon

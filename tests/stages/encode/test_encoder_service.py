@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from child_processes import children
 from segmented import (
     LENGTH,
     batches,
@@ -24,7 +25,6 @@ from segmented import (
     short,
     write,
 )
-from started import children
 from videos import video_info
 
 from segmentation import Config, OutputError

@@ -10,9 +10,9 @@ import av
 import numpy as np
 import pytest
 from av.video.codeccontext import VideoCodecContext
+from child_processes import children
 from numpy.typing import NDArray
 from segmented import LENGTH, batches, equal, moving, open_encoder, short, write
-from started import children
 from videos import packets, pictures, same_packets, same_times, times, video_info
 
 from segmentation import Config, OutputError, segment

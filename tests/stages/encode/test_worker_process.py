@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from child_processes import children
 from segmented import (
     LENGTH,
     batches,
@@ -28,7 +29,6 @@ from segmented import (
     short,
     write,
 )
-from started import children
 from videos import video_info
 
 from segmentation import Config, OutputError

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from child_processes import children
 from numpy.typing import NDArray
 from segmented import descriptors
-from started import children
 
 from segmentation.errors import SegmentationError
 from segmentation.instances import Instance

@@ -34,7 +34,7 @@ def locked(path: Path) -> Iterator[None]:
             except BlockingIOError:
                 log.info("%s: another process is building it; waiting", path)
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if _is_open(lock, descriptor):
+            if _is_same(lock, descriptor):
                 try:
                     yield
                 finally:
@@ -44,8 +44,8 @@ def locked(path: Path) -> Iterator[None]:
             os.close(descriptor)
 
 
-def _is_open(lock: Path, descriptor: int) -> bool:
-    """Returns whether a descriptor is that of the lock file. One that was removed since excludes nobody."""
+def _is_same(lock: Path, descriptor: int) -> bool:
+    """Returns whether a descriptor is that of the lock file. The last holder may have removed the file since."""
     try:
         return os.path.samestat(os.fstat(descriptor), lock.stat())
     except FileNotFoundError:

@@ -17,8 +17,7 @@ if TYPE_CHECKING:  # machines without a GPU may lack its libraries
 
 
 class FailClosed:
-    """Calling it with a batch returns that with masks that put the effect everywhere, where frames are repeated and
-    where masks have a NaN.
+    """Replaces unknown masks by masks that put the effect everywhere: those of repeated frames, and those with a NaN.
 
     A repeated picture is old. A network whose numbers overflow returns NaN, in which an edge would lie anywhere.
     """

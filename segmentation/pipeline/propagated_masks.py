@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise, repeat
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory
@@ -138,9 +138,9 @@ class PropagatedMasks(NetworkMasks):
             places = [place for place in range(len(gap.frames)) if place != middle]
             key = None
             for several in ([middle], places):
-                results = self._propagate([gap.at(gap.frames[place]) for place in several], doubt=True)
-                found |= {gap.frames[place].number: one for place, (one, _) in zip(several, results, strict=True)}
-                greatest = max(zip((_measure(doubt) for _, doubt in results), several, strict=True), default=(0.0, 0))
+                results, doubts = self._propagate([gap.at(gap.frames[place]) for place in several], doubt=True)
+                found |= {gap.frames[place].number: one for place, one in zip(several, results, strict=True)}
+                greatest = max(zip(map(_measure, doubts), several, strict=True), default=(0.0, 0))
                 if greatest[0] > 1:
                     key = greatest[1]
                     break
@@ -158,8 +158,8 @@ class PropagatedMasks(NetworkMasks):
 
     def _propagated(self, frames: list[Found | FrameBetween[Any]]) -> list[Found]:
         between = [frame for frame in frames if isinstance(frame, FrameBetween)]
-        made = iter(self._propagate(between))
-        return [next(made)[0] if isinstance(frame, FrameBetween) else frame for frame in frames]
+        made = iter(self._propagate(between)[0])
+        return [next(made) if isinstance(frame, FrameBetween) else frame for frame in frames]
 
     def _joined(
         self, found: Iterable[list[Found]], waiting: deque[tuple[FrameBatch, Array | None]]
@@ -191,12 +191,13 @@ class PropagatedMasks(NetworkMasks):
             found |= {frame.number: one for frame, one in zip(part, results, strict=True)}
         return found
 
-    def _propagate(self, frames: list[FrameBetween[Any]], *, doubt: bool = False) -> list[tuple[Found, Doubt | None]]:
+    def _propagate(self, frames: list[FrameBetween[Any]], *, doubt: bool = False) -> tuple[list[Found], list[Doubt]]:
+        """Returns what is found in each frame, and the doubt about each only if asked for."""
         if not frames:
-            return []
+            return [], []
         self.transfer.enter()
         found, doubts = self._on_account(lambda: self.propagation.propagate(frames, doubt=doubt))
-        return list(zip(found, self._awaited(doubts) if doubt else repeat(None), strict=False))
+        return found, self._awaited(doubts) if doubt else []
 
     def _on_account(self, function: Callable[..., T], *arguments: object) -> T:
         """Calls a part of the propagation. On a GPU nobody else queues work meanwhile, such as a graph's capture."""
@@ -208,9 +209,8 @@ class PropagatedMasks(NetworkMasks):
         return self.clock.call("infer", None, later)
 
 
-def _measure(doubt: Doubt | None) -> float:
+def _measure(doubt: Doubt) -> float:
     """Returns a number above 1 for a doubt with which a frame becomes a key."""
-    assert doubt is not None
     return max(doubt.disagreement / DISAGREEMENT, doubt.unseen / UNSEEN)
 
 

@@ -169,6 +169,7 @@ class CudaQuantizer:
 
     def __call__(self, masks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         count, height, width = masks.shape
+        assert count <= self._count, "the kernel would write behind the buffers"
         if self._buffers is None:
             shape = (self._count, height, width)
             self._buffers = self._gpu.empty(shape, torch.uint8), self._gpu.empty(shape, torch.float32)
@@ -178,9 +179,9 @@ class CudaQuantizer:
 
 
 class CudaCover:
-    """Calling it with masks (N, h, w) returns the same as `fail_closed.without_nan`, in a CUDA tensor, at once.
+    """Calling it with masks (N, h, w) returns the same as `fail_closed.without_nan`, in a CUDA tensor.
 
-    The next call overwrites it.
+    It does not wait for the GPU. The next call overwrites the tensor.
     """
 
     def __init__(self, config: Config, gpu: Gpu) -> None:
@@ -194,6 +195,7 @@ class CudaCover:
 
     def __call__(self, masks: torch.Tensor, value: float) -> torch.Tensor:
         count, height, width = masks.shape
+        assert count <= self._count, "the kernels would write behind the buffers"
         if self._masks is None:
             self._masks = self._gpu.empty((self._count, height, width), torch.float32)
         self._call = self._call % 0x7FFFFFFF + 1

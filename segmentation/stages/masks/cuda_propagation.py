@@ -125,7 +125,7 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
         return warped, warped_maps
 
     def _doubts(self, warped: torch.Tensor, shares: torch.Tensor, weights: torch.Tensor) -> Later[Doubt]:
-        """Returns the doubt about each frame from its keys' warped masks, shares and weights."""
+        """Begins to compute the doubt about each frame from its keys' warped masks, shares and weights."""
         with torch.cuda.stream(self._gpu.stream):
             first, second = warped[0::2], warped[1::2]
             larger = torch.maximum(first.mean((1, 2)), second.mean((1, 2))).clamp_min(propagation.SMALLEST)

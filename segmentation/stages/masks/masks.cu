@@ -1,7 +1,7 @@
-// Smooths, refines and rounds masks. The formulas are in the docstrings of smoothing.py and refinement.py. mask_kernels.py
-// passes the constants of these modules under their names; DOUBT of refinement.py is REFINED and UNREFINED. Masks are
-// upright, (N, height, width) without gaps. blockIdx.z is the number of a frame, or of a pair of frames. Sums have a
-// fixed order, so that every run gives the same masks.
+// Smooths, refines, covers and rounds masks. The formulas are in the docstrings of smoothing.py and refinement.py.
+// mask_kernels.py passes the constants of these modules under their names; DOUBT of refinement.py is REFINED and
+// UNREFINED. Masks are upright, (N, height, width) without gaps. blockIdx.z is the number of a frame, or of a pair of
+// frames. Sums have a fixed order, so that every run gives the same masks.
 
 __device__ int halved(int size) { return (size + 1) / 2; }
 __device__ int blocks(int size) { return (size + BLOCK - 1) / BLOCK; }
@@ -208,14 +208,14 @@ extern "C" __global__ void draw(const float *masks, const float *gathered, int w
     target[at] = __saturatef(value);
 }
 
-// Writes `call` to the place of each mask that has a NaN in `calls` (N).
+// Notes which masks have a NaN: sets their elements of `calls` (N) to `call`, a number that no earlier launch had.
 extern "C" __global__ void find_nan(const float *masks, int width, int height, int *calls, int call) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= width || y >= height) return;
     if (isnan(masks[((long long)blockIdx.z * height + y) * width + x])) calls[blockIdx.z] = call;
 }
 
-// Copies the masks; those for which `find_nan` has written `call` become `value` everywhere.
+// Copies the masks. Those in which `find_nan` found a NaN in the same `call` become `value` everywhere.
 extern "C" __global__ void cover(const float *masks, int width, int height, const int *calls, int call, float value,
                                  float *target) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
@@ -224,7 +224,7 @@ extern "C" __global__ void cover(const float *masks, int width, int height, cons
     target[at] = calls[blockIdx.z] == call ? value : masks[at];
 }
 
-// Writes the masks in steps of 1/255, `levels`, and what `values` has for these, `target`.
+// Rounds the masks to `levels`, in steps of 1/255, and writes these as masks again: `values` (256) has their values.
 extern "C" __global__ void quantize(const float *masks, int width, int height, const float *values,
                                     unsigned char *levels, float *target) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;

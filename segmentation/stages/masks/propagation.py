@@ -37,7 +37,7 @@ Levels = NDArray[np.uint8]
 Whole = NDArray[np.int32]
 Luma = TypeVar("Luma")  # what a backend keeps of a frame
 T = TypeVar("T")
-Later: TypeAlias = Callable[[], list[T]]  # returns numbers once they are there; on a GPU they are queued by then
+Later: TypeAlias = Callable[[], list[T]]  # waits for numbers that a GPU may still compute, and returns them
 
 
 class Found(NamedTuple):
@@ -76,7 +76,7 @@ class Propagation(ABC, Generic[Luma]):
 
     @abstractmethod
     def changes(self, lumas: Sequence[Luma]) -> Later[float]:
-        """Returns the mean difference, in 0..1, between each luma but the first and the one before."""
+        """Begins to compute the mean difference, in 0..1, between each luma but the first and the one before."""
 
     @abstractmethod
     def gather(self, rows: Sequence[Array]) -> Array:
@@ -88,7 +88,7 @@ class Propagation(ABC, Generic[Luma]):
 
     @abstractmethod
     def propagate(self, frames: Sequence[FrameBetween[Luma]], *, doubt: bool) -> tuple[list[Found], Later[Doubt]]:
-        """Returns what is found in each frame and, if asked for, the doubt about it; else no doubts."""
+        """Returns what is found in each frame, and begins to compute the doubt about each if asked for."""
 
     @abstractmethod
     def join(self, found: Sequence[Found]) -> tuple[Array, Array | None]:

@@ -34,6 +34,7 @@ from memory import given_back, memory_held
 from rtsp_server import RtspServer
 
 from segmentation import ConfigError, Report, Streams
+from segmentation.gpu.discovery import find_gpu
 
 STEADY = "steady"
 CALM = 0.2  # of all seconds, before the first disturbance
@@ -65,6 +66,14 @@ def cameras(connection: Connection, count: int, size: tuple[int, int], fps: int)
                         server.silent.clear()
                         server.refuse()
                         server.accept()
+
+
+def gpu_memory() -> float:
+    """Returns MB that all programs have of the GPU."""
+    import torch
+
+    free, whole = torch.cuda.mem_get_info()
+    return float(whole - free) / 1e6
 
 
 class Soak:
@@ -129,6 +138,8 @@ class Soak:
         """Counts what the process holds."""
         held = memory_held() | {"threads": threading.active_count()}
         held |= {"descriptors": len(os.listdir("/proc/self/fd")), "seconds": time.monotonic() - since}
+        if find_gpu() is not None:
+            held["gpu"] = gpu_memory()
         self.counts.append({name: round(value, 1) for name, value in held.items()})
         print(self.counts[-1], flush=True)
 

@@ -83,6 +83,7 @@ def to_fp16(
     try:
         converted = convert_float_to_float16(whole, keep_io_types=True, node_block_list=kept)
         _drop_equal_casts(converted)
+        _restore_weights(converted, whole)
         OnnxModel(converted).topological_sort()  # the converter appends its casts
         onnx.checker.check_model(converted, full_check=True)
         session_of(converted)
@@ -153,6 +154,30 @@ def _drop_equal_casts(graph: onnx.ModelProto) -> None:
             assert first.op_type == node.op_type == "Cast" and list(first.input) == list(node.input)
     del graph.graph.node[:]
     graph.graph.node.extend(nodes)
+
+
+def _restore_weights(converted: onnx.ModelProto, graph: onnx.ModelProto) -> None:
+    """Gives the nodes that stay in FP32 their weights of `graph` in place of casts.
+
+    The converter rounds all weights to FP16, and casts them back for these nodes. PyTorch's convolutions take no bias
+    that another node computes.
+    """
+    weights = {tensor.name: tensor for tensor in graph.graph.initializer}
+    nodes = []
+    for node in converted.graph.node:
+        if node.op_type == "Cast" and node.input[0] in weights:
+            exact = onnx.TensorProto()
+            exact.CopyFrom(weights[node.input[0]])
+            exact.name = node.output[0]
+            converted.graph.initializer.append(exact)
+        else:
+            nodes.append(node)
+    del converted.graph.node[:]
+    converted.graph.node.extend(nodes)
+    read = {name for node in nodes for name in node.input}
+    used = [tensor for tensor in converted.graph.initializer if tensor.name in read]
+    del converted.graph.initializer[:]
+    converted.graph.initializer.extend(used)
 
 
 def _rounded(graph: onnx.ModelProto, kept: list[str], *, exposed: bool = False) -> onnx.ModelProto:

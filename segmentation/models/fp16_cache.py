@@ -14,6 +14,7 @@ from segmentation.models.sample_picture import picture_inputs
 
 log = logging.getLogger(__name__)
 
+_FORM = 2  # of the files: those that were written in another one are not read
 _OPSET = 13  # the oldest whose operators onnx2torch has; graphs of older opsets are converted
 
 
@@ -24,7 +25,7 @@ def fp16_graph(model: Model, batch: int) -> Path:
     `EngineError`; see `fp16.to_fp16`.
     """
     tensors = (model.output_name, model.form, model.height, model.width)
-    meaning = (ort.__version__, model.mean, model.std, model.channel_order, *tensors, model.keep)
+    meaning = (_FORM, ort.__version__, model.mean, model.std, model.channel_order, *tensors, model.keep)
     key = hashlib.sha256(model.path.read_bytes() + repr(meaning).encode()).hexdigest()[:16]
     path = engine_folder() / f"{model.path.stem}-fp16-b{batch}-{key}.onnx"
     if not path.is_file():

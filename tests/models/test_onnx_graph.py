@@ -169,6 +169,27 @@ def test_the_node_that_overflows_is_named_and_stays_in_fp32(tmp_path: Path, capl
     onnx.checker.check_model(converted, full_check=True)
 
 
+def test_nodes_in_fp32_read_their_weights_without_casts(tmp_path: Path) -> None:
+    """PyTorch's convolutions take a bias that is a weight, not one that a node computes from another node's."""
+    nodes = [
+        node("Conv", "x large bias", "raw"),
+        node("Relu", "raw", "red"),
+        node("Mul", "red small", "back"),
+        node("Conv", "x kernel bias", "other"),
+        node("Add", "back other", "both"),
+        node("Sub", "both half", "y"),
+    ]
+    weights = {"kernel": RED_ONLY, "large": 1e6 * RED_ONLY, "bias": np.float32([0.1]), "small": np.float32(1e-6)}
+    weights["half"] = np.float32(0.7)
+    model = model_of(chain(tmp_path / "m.onnx", nodes, weights), activation="sigmoid")
+    converted, comparison = to_fp16(prepare(model, None), model, picture_inputs(model))
+    assert comparison.kept_in_fp32[0] == "/raw/Conv"
+    found = {t.name: numpy_helper.to_array(t) for t in converted.graph.initializer}
+    biases = [found[n.input[2]] for n in converted.graph.node if n.op_type == "Conv"]
+    assert [(bias.dtype, bias) for bias in biases] == [("f4", weights["bias"]), ("f2", np.float16([0.1]))]
+    assert set(found) <= {name for n in converted.graph.node for name in n.input}
+
+
 def test_a_value_that_vanishes_is_found_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """1e-9 is below FP16's smallest number: no overflow, and yet nothing is left of it."""
     nodes = [

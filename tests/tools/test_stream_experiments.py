@@ -10,8 +10,10 @@ from paths import ROOT, SAMPLE
 from program import run_tool
 
 sys.path.insert(0, str(ROOT / "tools" / "report"))  # the tools are programs, not a package
+sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))
 
 import stream_report
+from stream_experiments import rates_together
 
 
 def result(date: str, gpu: str | None, *fps: float, video: str = "a.mp4") -> dict[str, Any]:
@@ -48,6 +50,15 @@ def test_results_of_different_videos_are_refused() -> None:
     results = [result("2026-01-01", None, 5.0), result("2026-01-01", None, 5.0, video="b.mp4")]
     with pytest.raises(SystemExit, match=r"do not compare.*a\.mp4, 1920x1080, person; b\.mp4"):
         stream_report.markdown(results)
+
+
+def test_rates_are_those_while_all_streams_are_under_way() -> None:
+    """The first stream is fast while it is alone, the other one after the first has ended."""
+    first = [(10, 1.0), (50, 2.0), (70, 4.0)]
+    second = [(16, 2.0), (36, 4.0), (136, 5.0)]
+    assert rates_together([first, second]) == [10, 10]
+    with pytest.raises(SystemExit, match="take more --frames"):
+        rates_together([first, [(16, 5.0), (32, 6.0)]])
 
 
 def test_a_small_grid_is_measured_and_shown(tmp_path: Path) -> None:

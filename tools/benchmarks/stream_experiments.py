@@ -18,7 +18,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from benchmark import measured, steady_rate
+import numpy as np
+from benchmark import measured
 from clips import make_clip
 from secondary_networks import pipelines
 
@@ -140,7 +141,7 @@ def run(segmenter: Segmenter, clip: Path, cell: Cell, frames: int, folder: Path)
         return sum(report.frames for report, _ in done)
 
     result = measured(work)
-    rates = [steady_rate(marks) for _, marks in done]
+    rates = rates_together([marks for _, marks in done])
     return {
         "fps": round(fmean(rates), 2),  # of a stream
         "least": round(min(rates), 2),
@@ -149,6 +150,20 @@ def run(segmenter: Segmenter, clip: Path, cell: Cell, frames: int, folder: Path)
         "share_inferred": round(sum(report.inferred for report, _ in done) / result["frames"], 3),
         "plan": {stage: re.sub(r"=\S*/", "=", name) for stage, name in done[0][0].plan.items()},  # no folders
     }
+
+
+def rates_together(streams: list[Marks]) -> list[float]:
+    """Returns the frames a second of each stream while all were under way: those that begin first, or end last, have
+    the GPU to themselves before and after."""
+    begin, end = max(marks[0][1] for marks in streams), min(marks[-1][1] for marks in streams)
+    if begin >= end:
+        raise SystemExit("the streams were never all under way at once; take more --frames")
+    rates = []
+    for marks in streams:
+        counts, times = zip(*marks, strict=True)
+        first, last = np.interp((begin, end), times, counts)
+        rates.append(float(last - first) / (end - begin))
+    return rates
 
 
 def accuracy(segmenter: Segmenter, options: Namespace, folder: Path) -> dict[str, Figures]:

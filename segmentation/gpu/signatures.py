@@ -29,6 +29,7 @@ _DTYPES = {  # the names of the dtypes that a pointer's target may have
     "float4": ("torch.float32",),
     "half": ("torch.float16",),
     "int": ("torch.int32",),
+    "long long": ("torch.int64",),
     "unsigned char": ("torch.uint8",),
     "unsigned short": ("torch.uint16", "torch.int16"),  # PyTorch has few operations on uint16; the bits are the same
 }

@@ -86,7 +86,8 @@ class PropagatedMasks(NetworkMasks):
             kept, tensor = self.prepared(batch)
             tensor, lumas = self._on_account(self.propagation.keep, tensor, len(batch))
         label = batch.without_pictures()
-        frames = [Seen(batch.index + i, tensor[i], luma, label) for i, luma in enumerate(lumas)]
+        rows = zip(tensor, lumas, strict=True)
+        frames = [Seen(batch.index + i, row, luma, label) for i, (row, luma) in enumerate(rows)]
         return kept, tensor, frames
 
     def _changes(self, lumas: list[Any]) -> list[float]:

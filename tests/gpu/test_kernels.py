@@ -32,7 +32,7 @@ NAMES = {
         *("guide", "shrink", "fit", "gather", "draw"),
         *("find_nan", "cover", "quantize"),
     ),
-    PROPAGATION: ("downsample", "halve", "search", "match", "weigh_keys", "warp", "blend"),
+    PROPAGATION: ("downsample", "halve", "differ", "search", "match", "weigh_keys", "warp", "blend", "doubt"),
     CLIPS: ("clip_sample",),
     DEPTHWISE: tuple(f"depthwise_{side}_{stride}_{dilation}" for side, stride, dilation in sorted(FORMS)),
     INSTANCES: ("suppress", "draw_boxes", "draw_layers", "draw_prototypes"),

@@ -1,4 +1,8 @@
-"""Propagates masks on a GPU. The formulas are in `propagation.py`."""
+"""Propagates masks on a GPU. The formulas are in `propagation.py`.
+
+Each operation of PyTorch releases the GIL, and waits for it among all threads of all runs. So frames are not stacked:
+kernels find lumas and masks by a table of their addresses, and intermediate results go to the same buffers each time.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from segmentation.frames import FORMATS
+from segmentation.frames import FORMATS, Array
 from segmentation.models.model import Model
 from segmentation.stages.masks import propagation, smoothing
 from segmentation.stages.masks.mask_kernels import PROPAGATION
@@ -19,14 +23,55 @@ if TYPE_CHECKING:  # the tests run this class on machines that lack the librarie
     from segmentation.gpu.context import Gpu
 
 _NONE = np.uint64(0)  # an address
+_BLOCK = (1, 1)  # threads in x and y for which one block is queued
+_ALIGNMENT = 16  # bytes
+# The `Key` of propagation.cu.
+_KEY = np.dtype([("here", "i8"), ("there", "i8"), ("mask", "i8"), ("map", "i8"), ("share", "f4"), ("end", "V4")])
 
 
 @dataclass(frozen=True, slots=True)
 class CudaLuma:
-    """A frame's luma as in `propagation.HostLuma`, in CUDA tensors."""
+    """A frame's luma as in `propagation.HostLuma`: a record of propagation.cu."""
 
-    values: torch.Tensor
-    pyramid: tuple[torch.Tensor, ...]
+    record: torch.Tensor  # bytes
+    address: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLayout:
+    """The layers of a record, from half of the size of the network's input to an eighth. Sizes are (width, height)."""
+
+    input: tuple[int, int]
+    sizes: tuple[tuple[int, int], ...]
+    values: tuple[int, ...]  # places in bytes
+    levels: tuple[int, ...]
+    bytes: int
+
+    @classmethod
+    def of(cls, width: int, height: int) -> RecordLayout:
+        """Returns the layout for a network's input of this size."""
+        given, sizes, places, end = (width, height), [], [], 0
+        for _ in RADII:
+            width, height = -(-width // 2), -(-height // 2)
+            sizes.append((width, height))
+        for size in (4, 1):  # of a float, of a level
+            for columns, rows in sizes:
+                places.append(end)
+                end += -(-columns * rows * size // _ALIGNMENT) * _ALIGNMENT
+        return cls(given, tuple(sizes), tuple(places[: len(sizes)]), tuple(places[len(sizes) :]), end)
+
+
+@dataclass(frozen=True, slots=True)
+class _Buffers:
+    """Intermediate results for up to `frames` frames between two keys each."""
+
+    frames: int
+    flows: tuple[torch.Tensor, ...]  # (2 F, 2, h, w) int32 each, coarse to fine
+    means: torch.Tensor  # (2 F, 2, h, w) float32
+    residuals: torch.Tensor  # (2 F, h, w) float32
+    weights: torch.Tensor  # (2 F, h, w) float32
+    warped: torch.Tensor  # (2 F, H, W) float32
+    warped_maps: torch.Tensor | None  # (2 F, H, W) uint8
 
 
 class CudaPropagation(propagation.Propagation[CudaLuma]):
@@ -35,6 +80,8 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
     def __init__(self, model: Model, gpu: Gpu) -> None:
         self._gpu = gpu
         self._kernels = gpu.kernels(PROPAGATION, FORMATS["yuv420p"])  # they read no frames: any layout will do
+        self._layout = RecordLayout.of(model.width, model.height)
+        self._buffers: _Buffers | None = None  # the first masks have the size
         shares = smoothing.luma_shares(model)
         constant = sum(share * mean for share, mean in zip(smoothing.LUMA, model.mean, strict=True))
         self._shares = torch.tensor([*shares, constant], dtype=torch.float32, device=gpu.device)
@@ -42,27 +89,27 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
     def keep(self, tensor: torch.Tensor, count: int) -> tuple[torch.Tensor, list[CudaLuma]]:
         with torch.cuda.stream(self._gpu.stream):
             rows = tensor[:count].clone(memory_format=torch.contiguous_format)
-            large = rows.float()
-        height, width = rows.shape[2:]
-        values, levels = [], []
-        for number in range(len(RADII)):
-            given = (large, width, height, self._shares) if number == 0 else (large, width, height)
-            height, width = -(-height // 2), -(-width // 2)
-            large = self._gpu.empty((count, height, width), torch.float32)
-            level = self._gpu.empty((count, height, width), torch.uint8)
-            kernel = "downsample" if number == 0 else "halve"
-            self._kernels(kernel, (width, height, count), *given, large, level, width, height)
-            values.append(large)
-            levels.append(level)
-        return rows, [
-            CudaLuma(values[0][frame], tuple(level[frame] for level in reversed(levels))) for frame in range(count)
-        ]
+            given = rows.float()
+        layout = self._layout
+        records = self._gpu.empty((count, layout.bytes), torch.uint8)
+        into, large = (records, layout.bytes), (given, *layout.input, self._shares)
+        for number, (size, values, levels) in enumerate(zip(layout.sizes, layout.values, layout.levels, strict=True)):
+            if number == 0:
+                self._kernels("downsample", (*size, count), *large, *into, levels, *size)
+            else:
+                larger = (layout.values[number - 1], *layout.sizes[number - 1])
+                self._kernels("halve", (*size, count), *into, *larger, values, levels, *size)
+        begin = records.data_ptr()
+        return rows, [CudaLuma(record, begin + i * layout.bytes) for i, record in enumerate(records)]
 
     def changes(self, lumas: Sequence[CudaLuma]) -> Later[float]:
         self._gpu.enter()
-        with torch.cuda.stream(self._gpu.stream):
-            levels = torch.stack([luma.pyramid[0] for luma in lumas]).float()
-            return self._later((levels[1:] - levels[:-1]).abs().mean((1, 2)) / 255)
+        table = self._gpu.pinned((len(lumas),), torch.int64)
+        table.numpy()[:] = [luma.address for luma in lumas]
+        found = self._gpu.empty((len(lumas) - 1,), torch.float32)
+        given = (self._uploaded(table), self._layout.levels[-1], *self._layout.sizes[-1])
+        self._kernels("differ", (*_BLOCK, len(found)), *given, found)
+        return self._later(found)
 
     def gather(self, rows: Sequence[torch.Tensor]) -> torch.Tensor:
         return self._stacked(rows)
@@ -70,70 +117,70 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
     def split(self, masks: torch.Tensor, class_map: torch.Tensor | None, count: int) -> list[Found]:
         with torch.cuda.stream(self._gpu.stream):
             own = masks[:count].clone()
-            maps = [None] * count if class_map is None else list(class_map[:count].clone())
-        return [Found(mask, one) for mask, one in zip(own, maps, strict=True)]
+            maps = None if class_map is None else class_map[:count].clone()
+        return _rows(own, maps)
 
     def propagate(self, frames: Sequence[FrameBetween[CudaLuma]], *, doubt: bool) -> tuple[list[Found], Later[Doubt]]:
-        stacked, launch, count = self._stacked, self._kernels, len(frames)
-        keys = [luma for frame in frames for luma in frame.lumas]
-        flow = self._flow([frame.luma for frame in frames], keys)
-        rows, columns = flow.shape[2:]
-        small = (columns, rows)
-        means = self._gpu.empty(tuple(flow.shape), torch.float32)
-        residuals, weights = (self._gpu.empty((2 * count, rows, columns), torch.float32) for _ in range(2))
-        here, there = stacked([frame.luma.values for frame in frames]), stacked([luma.values for luma in keys])
-        launch("match", (*small, 2 * count), here, there, flow, means, residuals, *small)
-        shares = self._gpu.pinned((2 * count,), torch.float32)
-        shares.numpy()[:] = [s for frame in frames for s in (frame.share, 1 - frame.share)]
-        with torch.cuda.stream(self._gpu.stream):
-            shares = shares.to(self._gpu.device, non_blocking=True)
-        launch("weigh_keys", (*small, 2 * count), residuals, shares, weights, *small)
-        warped, warped_maps = self._warped([found for frame in frames for found in frame.found], means)
-        height, width = warped.shape[1:]
-        masks = self._gpu.empty((count, height, width), torch.float32)
-        maps = None if warped_maps is None else self._gpu.empty((count, height, width), torch.uint8)
-        given = (warped, _NONE if warped_maps is None else warped_maps, weights, *small)
-        launch("blend", (width, height, count), *given, masks, _NONE if maps is None else maps, width, height)
-        return self.split(masks, maps, count), self._doubts(warped, shares, weights) if doubt else list
+        launch, count, layout = self._kernels, len(frames), self._layout
+        like = frames[0].found[0]
+        height, width = shape = like.mask.shape
+        buffers = self._buffers_for(count, like)
+        keys = self._uploaded(self._table(frames))
+        flow: torch.Tensor | None = None
+        for level, (radius, found) in enumerate(zip(RADII, buffers.flows, strict=True)):
+            size, levels = layout.sizes[-1 - level], layout.levels[-1 - level]
+            coarse = (_NONE, 0, 0) if flow is None else (flow, *layout.sizes[-level])
+            launch("search", (*size, 2 * count), keys, levels, *coarse, radius, found, *size)
+            flow = found
+        small = layout.sizes[0]
+        launch("match", (*small, 2 * count), keys, flow, buffers.means, buffers.residuals, *small)
+        launch("weigh_keys", (*small, 2 * count), keys, buffers.residuals, buffers.weights, *small)
+        warped = (buffers.warped, _NONE if buffers.warped_maps is None else buffers.warped_maps)
+        launch("warp", (width, height, 2 * count), keys, buffers.means, *small, *warped, width, height)
+        masks = self._gpu.empty((count, *shape), torch.float32)
+        maps = None if like.class_map is None else self._gpu.empty((count, *shape), torch.uint8)
+        into = (masks, _NONE if maps is None else maps, width, height)
+        launch("blend", (width, height, count), *warped, buffers.weights, *small, *into)
+        if not doubt:
+            return _rows(masks, maps), list
+        doubts = self._gpu.empty((count, 2), torch.float32)
+        launch("doubt", (*_BLOCK, count), keys, buffers.warped, buffers.weights, *small, doubts, width, height)
+        later = self._later(doubts)
+        return _rows(masks, maps), lambda: [Doubt(*values) for values in later()]
 
     def join(self, found: Sequence[Found]) -> tuple[torch.Tensor, torch.Tensor | None]:
         masks, maps = zip(*found, strict=True)
         return self._stacked(masks), None if maps[0] is None else self._stacked(maps)
 
-    def _flow(self, frames: Sequence[CudaLuma], keys: Sequence[CudaLuma]) -> torch.Tensor:
-        """Returns the flow (2 F, 2, h, w) from F frames to the two keys of each."""
-        flow: torch.Tensor | None = None
-        for level, radius in enumerate(RADII):
-            here, there = (self._stacked([luma.pyramid[level] for luma in lumas]) for lumas in (frames, keys))
-            coarse = (_NONE, 0, 0) if flow is None else (flow, flow.shape[3], flow.shape[2])
-            height, width = here.shape[1:]
-            flow = self._gpu.empty((len(keys), 2, height, width), torch.int32)
-            self._kernels("search", (width, height, len(keys)), here, there, *coarse, radius, flow, width, height)
-        assert flow is not None
-        return flow
+    def _table(self, frames: Sequence[FrameBetween[CudaLuma]]) -> torch.Tensor:
+        """Returns the keys of all frames, on the host."""
+        table = self._gpu.pinned((2 * len(frames), _KEY.itemsize // 8), torch.int64)
+        table.numpy().view(_KEY)[:, 0] = [
+            (frame.luma.address, luma.address, _address(found.mask), _address(found.class_map), share, b"")
+            for frame in frames
+            for luma, found, share in zip(frame.lumas, frame.found, (frame.share, 1 - frame.share), strict=True)
+        ]
+        return table
 
-    def _warped(self, found: Sequence[Found], flow: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Returns the masks and class maps of keys in the places of the frames between them."""
-        masks, maps = self.join(found)
-        count, height, width = masks.shape
-        rows, columns = flow.shape[2:]
-        warped = self._gpu.empty((count, height, width), torch.float32)
-        warped_maps = None if maps is None else self._gpu.empty((count, height, width), torch.uint8)
-        given = (masks, _NONE if maps is None else maps, flow, columns, rows)
-        target = (warped, _NONE if warped_maps is None else warped_maps, width, height)
-        self._kernels("warp", (width, height, count), *given, *target)
-        return warped, warped_maps
+    def _buffers_for(self, frames: int, like: Found) -> _Buffers:
+        """Returns buffers for so many frames whose keys are `like` one, larger ones than before if need be."""
+        if self._buffers is None or self._buffers.frames < frames:
+            empty, keys = self._gpu.empty, 2 * frames
+            sizes = [size[::-1] for size in reversed(self._layout.sizes)]
+            self._buffers = _Buffers(
+                frames,
+                flows=tuple(empty((keys, 2, *size), torch.int32) for size in sizes),
+                means=empty((keys, 2, *sizes[-1]), torch.float32),
+                residuals=empty((keys, *sizes[-1]), torch.float32),
+                weights=empty((keys, *sizes[-1]), torch.float32),
+                warped=empty((keys, *like.mask.shape), torch.float32),
+                warped_maps=None if like.class_map is None else empty((keys, *like.mask.shape), torch.uint8),
+            )
+        return self._buffers
 
-    def _doubts(self, warped: torch.Tensor, shares: torch.Tensor, weights: torch.Tensor) -> Later[Doubt]:
-        """Begins to compute the doubt about each frame from its keys' warped masks, shares and weights."""
+    def _uploaded(self, table: torch.Tensor) -> torch.Tensor:
         with torch.cuda.stream(self._gpu.stream):
-            first, second = warped[0::2], warped[1::2]
-            larger = torch.maximum(first.mean((1, 2)), second.mean((1, 2))).clamp_min(propagation.SMALLEST)
-            residual = (shares[:, None, None] / weights).sqrt() - propagation.RESIDUAL
-            unseen = torch.minimum(residual[0::2], residual[1::2]) > propagation.UNLIKE
-            both = torch.stack([(first - second).abs().mean((1, 2)) / larger, unseen.float().mean((1, 2))], dim=1)
-        later = self._later(both)
-        return lambda: [Doubt(*values) for values in later()]
+            return table.to(self._gpu.device, non_blocking=True)
 
     def _later(self, values: torch.Tensor) -> Callable[[], list[Any]]:
         """Queues the copy of numbers to the host. Returns a function that waits for them."""
@@ -150,3 +197,13 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
     def _stacked(self, rows: Sequence[torch.Tensor]) -> torch.Tensor:
         with torch.cuda.stream(self._gpu.stream):
             return torch.stack(tuple(rows))
+
+
+def _address(array: Array | None) -> int:
+    """Returns where a tensor begins; 0 without one."""
+    return 0 if array is None else int(array.data_ptr())  # type: ignore[union-attr]
+
+
+def _rows(masks: torch.Tensor, maps: torch.Tensor | None) -> list[Found]:
+    """Returns what is found in each frame. A tensor's rows are made by one operation, as it is iterated over."""
+    return [Found(mask, one) for mask, one in zip(masks, [None] * len(masks) if maps is None else maps, strict=True)]

@@ -32,5 +32,7 @@ PROPAGATION = KernelSource(
         ("FLOW_BOX", propagation.FLOW_BOX),
         ("RESIDUAL_BOX", propagation.RESIDUAL_BOX),
         ("RESIDUAL", propagation.RESIDUAL),
+        ("UNLIKE", propagation.UNLIKE),
+        ("SMALLEST", propagation.SMALLEST),
     ),
 )

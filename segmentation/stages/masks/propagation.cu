@@ -1,27 +1,43 @@
 // Propagates masks. The formulas are in the docstrings of propagation.py. mask_kernels.py passes the constants of that
 // module under their names; FARTHEST is the largest radius. Layers are (N, height, width) without gaps. Where each of F
 // frames has two keys, the layers of keys are (2 F, height, width), and blockIdx.z is the number of the key.
+//
+// A frame's luma is a record: its values at half, a quarter and an eighth of the size of the network's input, then
+// their levels. The places of these layers are in bytes.
+
+// A frame and one of its two keys; cuda_propagation.py writes it.
+struct Key {
+    const unsigned char *here, *there;  // records of the frame and of the key
+    const float *mask;                  // of the key
+    const unsigned char *map;
+    float share;
+};
+
+__device__ const Key &key_of(const long long *keys) { return ((const Key *)keys)[blockIdx.z]; }
 
 __device__ unsigned char level_of(float luma) { return (unsigned char)(__saturatef(luma) * 255 + 0.5f); }
 
-// Writes the luma of the network's input (N, 3, input_height, input_width), shrunk to (height, width), and its levels.
-// `weights` are the channels' and a constant.
+// Writes the luma of the network's input (N, 3, input_height, input_width), shrunk to (height, width), and its levels
+// into records of `size` bytes. `weights` are the channels' and a constant.
 extern "C" __global__ void downsample(const float *input, int input_width, int input_height, const float *weights,
-                               float *values, unsigned char *levels, int width, int height) {
+                                      unsigned char *records, int size, int levels, int width, int height) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= width || y >= height) return;
+    unsigned char *record = records + (long long)blockIdx.z * size;
     const float *frame = input + (long long)blockIdx.z * 3 * input_width * input_height;
     const float luma = luma_of(frame, input_width, input_height, weights, x, y, width, height) + weights[3];
-    const long long at = place(x, y, width, height);
-    values[at] = luma, levels[at] = level_of(luma);
+    const int at = y * width + x;
+    ((float *)record)[at] = luma, record[levels + at] = level_of(luma);
 }
 
-// Writes a luma (N, large_height, large_width), shrunk to (height, width), and its levels.
-extern "C" __global__ void halve(const float *large, int large_width, int large_height, float *values,
-                                 unsigned char *levels, int width, int height) {
+// Writes the luma (large_height, large_width) at the place `large` of records, shrunk to (height, width), and its
+// levels.
+extern "C" __global__ void halve(unsigned char *records, int size, int large, int large_width, int large_height,
+                                 int values, int levels, int width, int height) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= width || y >= height) return;
-    const float *frame = large + (long long)blockIdx.z * large_width * large_height;
+    unsigned char *record = records + (long long)blockIdx.z * size;
+    const float *frame = (const float *)(record + large);
     const float left = (float)x * large_width / width, right = (float)(x + 1) * large_width / width;
     const float top = (float)y * large_height / height, bottom = (float)(y + 1) * large_height / height;
     float sum = 0;
@@ -29,18 +45,45 @@ extern "C" __global__ void halve(const float *large, int large_width, int large_
         for (int i = (int)left; i < min(large_width, (int)ceilf(right)); i++)
             sum += frame[j * large_width + i] * overlap(i, left, right) * overlap(j, top, bottom);
     const float luma = sum / ((right - left) * (bottom - top));
-    const long long at = place(x, y, width, height);
-    values[at] = luma, levels[at] = level_of(luma);
+    const int at = y * width + x;
+    ((float *)(record + values))[at] = luma, record[levels + at] = level_of(luma);
 }
 
-// Writes the flow (2 F, 2, height, width) from frames `here` (F, height, width) to keys `there`. The search begins at
-// twice the flow `coarse`, or at no flow where `coarse` is null.
-extern "C" __global__ void search(const unsigned char *here, const unsigned char *there, const int *coarse,
-                                  int coarse_width, int coarse_height, int radius, int *flow, int width, int height) {
+// Returns the sum of a number of each thread of the block.
+__device__ double sum_of_block(double own) {
+    __shared__ double parts[256];
+    const int thread = threadIdx.y * blockDim.x + threadIdx.x;
+    parts[thread] = own;
+    __syncthreads();
+    for (int half = blockDim.x * blockDim.y / 2; half; half /= 2) {
+        if (thread < half) parts[thread] += parts[thread + half];
+        __syncthreads();
+    }
+    const double sum = parts[0];
+    __syncthreads();  // before a next sum overwrites it
+    return sum;
+}
+
+// Writes the mean difference (N - 1), in 0..1, of the levels at the place `levels` of N records, each to the next one.
+// A block of threads takes two records.
+extern "C" __global__ void differ(const long long *records, int levels, int width, int height, float *found) {
+    const int begin = threadIdx.y * blockDim.x + threadIdx.x, step = blockDim.x * blockDim.y, count = width * height;
+    const unsigned char *first = (const unsigned char *)records[blockIdx.z] + levels;
+    const unsigned char *second = (const unsigned char *)records[blockIdx.z + 1] + levels;
+    int own = 0;
+    for (int at = begin; at < count; at += step) own += abs(first[at] - second[at]);
+    const double sum = sum_of_block(own);
+    if (begin == 0) found[blockIdx.z] = sum / (255.0 * count);
+}
+
+// Writes the flow (2 F, 2, height, width) from frames to keys by the levels at the place `levels` of their records. The
+// search begins at twice the flow `coarse`, or at no flow where `coarse` is null.
+extern "C" __global__ void search(const long long *keys, int levels, const int *coarse, int coarse_width,
+                                  int coarse_height, int radius, int *flow, int width, int height) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= width || y >= height) return;
     const long long plane = (long long)width * height, coarse_plane = (long long)coarse_width * coarse_height;
-    const unsigned char *frame = here + blockIdx.z / 2 * plane, *key = there + blockIdx.z * plane;
+    const unsigned char *frame = key_of(keys).here + levels, *key = key_of(keys).there + levels;
     const int *begin = coarse + 2 * blockIdx.z * coarse_plane;
     const int side = 2 * radius + 1, count = side * side;
     auto start = [&](int column, int row, int part) {
@@ -92,41 +135,41 @@ __device__ float mean_flow(const int *flow, int column, int row, int width, int 
 }
 
 // Writes the mean flow (2 F, 2, height, width), and the residual along it (2 F, height, width).
-extern "C" __global__ void match(const float *here, const float *there, const int *flow, float *means,
-                                 float *residuals, int width, int height) {
+extern "C" __global__ void match(const long long *keys, const int *flow, float *means, float *residuals, int width,
+                                 int height) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= width || y >= height) return;
     const long long plane = (long long)width * height, at = y * width + x;
     const int *parts = flow + 2 * blockIdx.z * plane;
     const float right = mean_flow(parts, x, y, width, height), down = mean_flow(parts + plane, x, y, width, height);
     means[2 * blockIdx.z * plane + at] = right, means[(2 * blockIdx.z + 1) * plane + at] = down;
-    const float value = sampled(there + blockIdx.z * plane, x + right, y + down, width, height);
-    residuals[blockIdx.z * plane + at] = fabsf(here[blockIdx.z / 2 * plane + at] - value);
+    const float *here = (const float *)key_of(keys).here, *there = (const float *)key_of(keys).there;
+    residuals[blockIdx.z * plane + at] = fabsf(here[at] - sampled(there, x + right, y + down, width, height));
 }
 
-// Writes the weights of keys (2 F, height, width) from the results of `match` and the keys' shares (2 F).
-extern "C" __global__ void weigh_keys(const float *residuals, const float *shares, float *weights, int width,
-                                 int height) {
+// Writes the weights of keys (2 F, height, width) from the results of `match`.
+extern "C" __global__ void weigh_keys(const long long *keys, const float *residuals, float *weights, int width,
+                                      int height) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= width || y >= height) return;
     const float *layer = residuals + (long long)blockIdx.z * width * height;
     const float rest = box(layer, x, y, width, height, RESIDUAL_BOX) + RESIDUAL;
-    weights[place(x, y, width, height)] = shares[blockIdx.z] / (rest * rest);
+    weights[place(x, y, width, height)] = key_of(keys).share / (rest * rest);
 }
 
-// Writes the keys' masks and class maps (2 F, height, width) in the places of their frames. `maps` may be null.
-extern "C" __global__ void warp(const float *masks, const unsigned char *maps, const float *flow, int columns, int rows,
-                                float *warped, unsigned char *warped_maps, int width, int height) {
+// Writes the keys' masks and class maps (2 F, height, width) in the places of their frames. `warped_maps` may be null.
+extern "C" __global__ void warp(const long long *keys, const float *flow, int columns, int rows, float *warped,
+                                unsigned char *warped_maps, int width, int height) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= width || y >= height) return;
     const Between near = between(x, y, width, height, columns, rows);
     const float *right = flow + 2 * (long long)blockIdx.z * columns * rows, *down = right + (long long)columns * rows;
     const float column = x + near.of(right) * width / columns, row = y + near.of(down) * height / rows;
     const long long plane = (long long)blockIdx.z * width * height, at = plane + y * width + x;
-    warped[at] = sampled(masks + plane, column, row, width, height);
-    if (!maps) return;
+    warped[at] = sampled(key_of(keys).mask, column, row, width, height);
+    if (!warped_maps) return;
     const int nearest = clamp((int)rintf(row), 0, height - 1) * width + clamp((int)rintf(column), 0, width - 1);
-    warped_maps[at] = maps[plane + nearest];
+    warped_maps[at] = key_of(keys).map[nearest];
 }
 
 // Writes what is found in each frame (F, height, width), from its two keys' warped masks, class maps and weights.
@@ -141,4 +184,31 @@ extern "C" __global__ void blend(const float *warped, const unsigned char *warpe
     const long long at = 2 * blockIdx.z * plane + y * width + x, found = place(x, y, width, height);
     masks[found] = (first * warped[at] + second * warped[at + plane]) / (first + second);
     if (maps) maps[found] = warped_maps[first >= second ? at : at + plane];
+}
+
+// Writes the doubt about each frame (F, 2): the disagreement of its keys' warped masks (2 F, height, width), and the
+// share of places that neither key shows, from their weights (2 F, rows, columns). A block of threads takes a frame.
+extern "C" __global__ void doubt(const long long *keys, const float *warped, const float *weights, int columns,
+                                 int rows, float *found, int width, int height) {
+    const int begin = threadIdx.y * blockDim.x + threadIdx.x, step = blockDim.x * blockDim.y;
+    const int plane = width * height, small = columns * rows;
+    const float *first = warped + 2 * (long long)blockIdx.z * plane, *second = first + plane;
+    double own_first = 0, own_second = 0, own_difference = 0;
+    for (int at = begin; at < plane; at += step) {
+        own_first += first[at], own_second += second[at];
+        own_difference += fabsf(first[at] - second[at]);
+    }
+    const double larger = fmax(sum_of_block(own_first), sum_of_block(own_second)) / plane;
+    const double difference = sum_of_block(own_difference) / plane;
+    const Key *both = (const Key *)keys + 2 * blockIdx.z;
+    const float *of_keys = weights + 2 * (long long)blockIdx.z * small;
+    int own_unseen = 0;
+    for (int at = begin; at < small; at += step) {
+        const float one = sqrtf(both[0].share / of_keys[at]), other = sqrtf(both[1].share / of_keys[small + at]);
+        own_unseen += fminf(one, other) - RESIDUAL > UNLIKE;
+    }
+    const double unseen = sum_of_block(own_unseen);
+    if (begin) return;
+    found[2 * blockIdx.z] = difference / fmax(larger, (double)SMALLEST);
+    found[2 * blockIdx.z + 1] = unseen / small;
 }

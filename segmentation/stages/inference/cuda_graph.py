@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 import torch
-from cuda.core import Device
+from cuda.core import Device, Stream
 
 from segmentation.errors import one_line
 from segmentation.frames import FORMATS
@@ -28,6 +28,7 @@ T = TypeVar("T")  # what a network returns: tensors, which its next run overwrit
 # Streams that no network uses at the moment. cuBLAS keeps 33 MB for each on which it has multiplied, as long as the
 # process lives, and the kernels of a CUDA graph write there: so a stream serves one network at a time, and then others.
 _idle_streams: defaultdict[torch.device, deque[torch.cuda.Stream]] = defaultdict(deque)
+_made: list[Stream] = []  # all of them, which keeps them alive
 
 _LAYOUT = FORMATS["yuv420p"]  # all programs are compiled for frames of some layout
 
@@ -66,15 +67,26 @@ def preload(load: Load[T], device: torch.device) -> Preloaded[T]:
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
 def _loaded(load: Load[T], device: torch.device, thread: ThreadPoolExecutor) -> Preloaded[T]:
-    # On the pipeline's own stream, decoders may be at work already, and the capture would contain their work.
     try:
         stream = _idle_streams[device].pop()
     except IndexError:
-        stream = torch.cuda.Stream(device)
+        stream = _own_stream(device)
     with torch.cuda.stream(stream):
         network = load()
         network.run()
     return Preloaded(network, stream, thread)
+
+
+def _own_stream(device: torch.device) -> torch.cuda.Stream:
+    """Returns a stream that nothing else uses: a capture would contain the work of others.
+
+    PyTorch has 32 streams, and gives the same ones out again.
+    """
+    place = Device(device.index)
+    place.set_current()
+    stream = place.create_stream()
+    _made.append(stream)
+    return torch.cuda.ExternalStream(int(stream.handle), device)
 
 
 class GraphedNetwork(Generic[T]):

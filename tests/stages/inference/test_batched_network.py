@@ -219,3 +219,14 @@ def test_the_result_does_not_depend_on_the_company() -> None:
         assert torch.equal(found(pictures[place : place + 1]), together[place : place + 1])
         turned = found(pictures.roll(place, 0))
         assert torch.equal(turned.roll(-place, 0), together)
+
+
+@pytest.mark.gpu
+def test_a_network_has_a_stream_of_its_own() -> None:
+    """A capture would contain what runs queue on PyTorch's streams, which it gives out again and again."""
+    from segmentation.stages.inference.torch_fp16 import TorchFp16Inference
+
+    gpu = gpu_of("gpu")
+    preloaded = TorchFp16Inference.preload(load_model(Config()), Config(batch_size=2))
+    others = {torch.cuda.Stream(gpu.device).cuda_stream for _ in range(64)}
+    assert len(others) < 64 and preloaded.stream.cuda_stream not in others

@@ -101,6 +101,7 @@ class ConnectionDecoder:
         info = replace(device.info, time_base=stream.time_base or device.info.time_base, codec=context.name)
         info = replace(info, width=context.width, height=context.height, pix_fmt=context.pix_fmt)
         self._device, self._sets = device, sequence_sets(info.codec, head)
+        info = replace(info, extradata=b"".join(sorted(self._sets)))
         try:
             device.begin(as_stated(info, head), self._order)
             first = [picture for copy in copies for picture in self._counted(device.decode(copy))]

@@ -59,6 +59,7 @@ class PacketDecoder(ABC):
     def begin(self, info: VideoInfo, order: PictureOrder) -> None:
         """Begins a connection, of which `info` is known. Raises `BackendError` where pictures would not be exact.
 
+        `info.extradata` are the sequence parameter sets, wherever the stream has them.
         The caller feeds `order` with each packet before this decodes it, and has fed it with those before.
         """
 

@@ -95,6 +95,8 @@ def test_a_new_connection_begins_with_the_pipelines_decoder(camera: RtspServer) 
         source.read(lambda: len(source.decoder.begun) == 2 and sum(source.handed_over) > 40)
         assert source.changes == [False, True] and source.decoder.ended == 1
         assert source.numbers == sorted(set(source.numbers)) and source.frames.reconnects == 1
+        first, second = (info.extradata for info in source.decoder.begun)
+        assert first == second and first
 
 
 def test_a_connection_in_another_size_is_decoded_on_the_cpu(

@@ -179,8 +179,8 @@ def host_nvdec(info: VideoInfo, sessions: Any = None, **options: Any) -> Any:
     return nvdec.NvdecDecoder(info, "yuv420p", config, NvdecGpu(), sessions=sessions)
 
 
-def host_live_nvdec(info: VideoInfo, **options: Any) -> Any:
+def host_live_nvdec(info: VideoInfo, sessions: Any = None, **options: Any) -> Any:
     """Returns a `LiveNvdecDecoder` for 4:2:0 in 8 bits, whose planes are in host memory."""
     with _importing:
         live = _live_module()
-    return live.LiveNvdecDecoder(info, "yuv420p", Config(**options), NvdecGpu())
+    return live.LiveNvdecDecoder(info, "yuv420p", Config(**options), NvdecGpu(), sessions=sessions)

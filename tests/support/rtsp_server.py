@@ -1,6 +1,7 @@
 """A camera on this machine: an RTSP server whose pictures carry their number and the time as a bar code.
 
-It can fall silent, close or reset its connections, refuse new ones, ask for a password and change its size.
+It can fall silent, close or reset its connections, refuse new ones, ask for a password, and change its size and its
+parameter sets.
 """
 
 import base64
@@ -48,6 +49,7 @@ class RtspServer:
         With `sound`, each frame comes with G.711 (mu-law, 8 kHz) whose bytes are the frame's number modulo 256.
         """
         self.size, self.fps, self.auth, self.sound = size, fps, auth, sound
+        self.references = 1  # frames to which one may refer, as the parameter sets state
         self._recorded, self._phase = recorded, phase
         self.sent: list[int] = []
         self.slowest = 0.0  # seconds: how long a frame has waited for a client that does not read
@@ -109,7 +111,7 @@ class RtspServer:
             threading.Thread(target=self._talk, args=(client,), daemon=True).start()
 
     def _talk(self, client: socket.socket) -> None:
-        encoder = _encoder(self.size, self.fps)
+        encoder = _encoder(self.size, self.fps, self.references)
         requests = client.makefile("rb")
         try:
             while lines := list(iter(lambda: requests.readline().strip().decode(), "")):
@@ -179,11 +181,12 @@ def _listener(port: int) -> socket.socket:
     return listener
 
 
-def _encoder(size: tuple[int, int], fps: int) -> Any:
+def _encoder(size: tuple[int, int], fps: int, references: int = 1) -> Any:
     encoder: Any = av.CodecContext.create("libx264", "w")
     encoder.width, encoder.height = size
     encoder.pix_fmt, encoder.time_base, encoder.framerate = "yuv420p", Fraction(1, fps), Fraction(fps)
     encoder.options = {"preset": "ultrafast", "tune": "zerolatency", "g": str(fps), "threads": "1"}
+    encoder.options |= {"refs": str(references)}
     encoder.open()
     return encoder
 

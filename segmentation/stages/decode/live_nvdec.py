@@ -8,13 +8,15 @@ have waited for the stages are gathered in a batch, since the GPU takes little l
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import PyNvVideoCodec as nvc
 from av.video.frame import VideoFrame
 
-from segmentation.errors import BackendError, InputError, LacksEngine
+from segmentation.errors import BackendError, InputError, LacksEngine, SegmentationError
 from segmentation.frames import FORMATS, ON_GPU, FrameBatch, Memory, PixelFormat, Planes, VideoInfo
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.errors import gpu_errors
@@ -26,7 +28,7 @@ from segmentation.media.packet_decoder import DecodedPictures, PacketDecoder, Pi
 from segmentation.options.config import Config
 from segmentation.stages.decode.live import LiveDecoder
 from segmentation.stages.decode.nvdec_log import damage_log
-from segmentation.stages.decode.nvdec_session import Latency, NvdecSession, Surface, TimesToCome
+from segmentation.stages.decode.nvdec_session import NvdecSession, Surface, TimesToCome
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, StreamFormat
 from segmentation.stages.decode.nvdec_support import check_exactness, nvdec_engines
 from segmentation.stages.decode.surface_unpacker import SurfaceUnpacker
@@ -57,8 +59,9 @@ class LiveNvdecDecoder(LiveDecoder):
         shapes = [(self._batch_size, *shape) for shape in layout.shapes(info.width, info.height)]
         self._gathered = PlanePool(gpu, shapes, torch_dtype(layout))
         self._upload = GpuTransfer(gpu, info, layout, self._batch_size)
-        decoding = gpu.with_own_stream() if sessions is None else sessions.gpu(gpu)
-        self._decoder = NvdecPackets(info, layout, config, stages=gpu, decoding=decoding)
+        self._sessions = sessions or NvdecSessionPool()
+        self._own_sessions = sessions is None
+        self._decoder = NvdecPackets(info, layout, config, gpu, self._sessions)
         info.live.packet_decoder = self._decoder
 
     @staticmethod
@@ -70,10 +73,15 @@ class LiveNvdecDecoder(LiveDecoder):
         return f"NVDEC, PyNvVideoCodec {nvc.__version__}, in a thread that always reads the source"
 
     def close(self) -> None:
-        """Ends the session, whose memory is free then, though the source may keep its thread for a while."""
+        """Leaves the session to the next stream, though the source may keep its thread for a while.
+
+        Sessions that belong to no pool of several streams are destroyed.
+        """
         assert self.info.live is not None
         self.info.live.packet_decoder = None
         self._decoder.close()
+        if self._own_sessions:
+            self._sessions.close()
 
     def _made(self, taken: list[LiveFrame], begin: float) -> FrameBatch:
         batch = super()._made(taken, begin)
@@ -101,25 +109,28 @@ class LiveNvdecDecoder(LiveDecoder):
 
 
 class NvdecPackets(PacketDecoder):
-    """Decodes the packets of a live source with one session for each connection.
+    """Decodes the packets of a live source. Each connection takes a session from the pool, and gives it back emptied.
 
     Many cameras don't state that their frames come in the order in which they are shown, and NVDEC would hold some
-    back. Where none was shown before an earlier one on the CPU, a session begins that holds back none. Where too few
-    were seen, and a session holds some back, such a session goes on at the next IDR picture. `InputError` is raised
-    where frames come in another order after all.
+    back. Where none was shown before an earlier one on the CPU, or in the connection before with the same parameter
+    sets, a session begins that holds back none. Where too few were seen, and a session holds some back, such a session
+    goes on at the next IDR picture. `InputError` is raised where frames come in another order after all.
     """
 
-    def __init__(self, info: VideoInfo, layout: PixelFormat, config: Config, *, stages: Gpu, decoding: Gpu) -> None:
-        """`decoding` has the stream of all sessions, `stages` the stream on which the planes are read."""
+    def __init__(
+        self, info: VideoInfo, layout: PixelFormat, config: Config, stages: Gpu, sessions: NvdecSessionPool
+    ) -> None:
+        """The planes are read on the stream of `stages`."""
         self.info = info
-        self._config, self._gpu = config, decoding
-        self._format = StreamFormat(decoding.index, info.codec, info.width, info.height, info.pix_fmt, None)
-        self._unpack = SurfaceUnpacker(decoding, info, layout)
+        self._config, self._sessions = config, sessions
+        self._gpu = gpu = sessions.gpu(stages)
+        self._format = StreamFormat(gpu.index, info.codec, info.width, info.height, info.pix_fmt, None)
+        self._unpack = SurfaceUnpacker(gpu, info, layout)
         shapes = [(1, *shape) for shape in layout.shapes(info.width, info.height)]
-        self._pool = PlanePool(decoding, shapes, torch_dtype(layout), reader=stages)
+        self._pool = PlanePool(gpu, shapes, torch_dtype(layout), reader=stages)
         self._lock = threading.Lock()  # held where the session is used
         self._closed = False
-        self._session: NvdecSession | None = None
+        self._session: NvdecSession | None = None  # of the connection; none that has failed
         self._in_order = False  # whether the session hands frames out as they are decoded
         self._times = TimesToCome(info.codec)
         self._order = PictureOrder()  # of the connection
@@ -136,21 +147,24 @@ class NvdecPackets(PacketDecoder):
                 return
             self._gpu.enter()
             self._time_base, self._order = info.time_base, order
-            self._in_order = order.known and not order.reorders
+            wanted = self._format._replace(extradata=info.extradata)
+            was_in_order = self._in_order and wanted == self._format
+            self._format = wanted
+            self._in_order = (order.known or was_in_order) and not order.reorders
             with gpu_errors():
-                self._make_session()
+                self._take_session()
 
     def decode(self, packet: VideoPacket | None) -> DecodedPictures:
-        with self._lock, gpu_errors():
+        with self._lock, gpu_errors(), self._failed_session_destroyed():
             if self._session is None:
                 return DecodedPictures([], 0)
             if packet is None:
-                return self._decoded(nvc.PacketData())
+                return self._emptied()
             left = DecodedPictures([], 0)
             if self._holds_back and is_idr(self.info.codec, bytes(packet)):
-                left = self._decoded(nvc.PacketData())
+                left = self._emptied()
                 self._in_order = True
-                self._make_session()
+                self._take_session()
             data = self._times.data(packet)
             self._check_order()
             pictures, lost = self._decoded(data)
@@ -161,16 +175,15 @@ class NvdecPackets(PacketDecoder):
             return self._end()
 
     def close(self) -> None:
-        """Ends the session. Packets that come later are not decoded."""
+        """Gives the session back. Packets that come later are not decoded."""
         with self._lock:
             self._closed = True
             self._end()
 
-    def _make_session(self) -> None:
-        """Begins a session in the place of the one before, if there is one."""
-        self._end()
-        latency: Latency = "zero" if self._in_order else "low"
-        self._session = NvdecSession(self._format, self._gpu, remedy="the CPU goes on", latency=latency)
+    def _take_session(self) -> None:
+        """Begins with a session of the pool, or a new one. The one before was given back."""
+        wanted = self._format._replace(latency="zero" if self._in_order else "low")
+        self._session = self._sessions.take(wanted) or NvdecSession(wanted, self._gpu, remedy="the CPU goes on")
         self._session.path = self.info.path
         self._times = TimesToCome(self.info.codec, in_order=self._in_order)
 
@@ -197,11 +210,38 @@ class NvdecPackets(PacketDecoder):
         lost += self._times.lose() if self._in_order or not data.bsl else 0
         return DecodedPictures(pictures, lost)
 
+    def _emptied(self) -> DecodedPictures:
+        """Returns the pictures that are left, and gives the session back."""
+        left = self._decoded(nvc.PacketData())
+        self._give_back()
+        return left
+
     def _end(self) -> int:
+        """Gives back a session that was not emptied. Its pictures are lost.
+
+        Emptying it takes less time than making another one, during which all streams of the GPU wait.
+        """
         if self._session is not None:
-            self._session.close()
-            self._session = None
+            with suppress(SegmentationError), self._failed_session_destroyed():
+                self._session.decode(nvc.PacketData())
+                self._give_back()
         return self._times.lose()
+
+    def _give_back(self) -> None:
+        assert self._session is not None
+        self._sessions.give_back(self._session)
+        self._session = None
+
+    @contextmanager
+    def _failed_session_destroyed(self) -> Iterator[None]:
+        """Destroys the session after any error: it may be damaged, and hold pictures of this connection."""
+        try:
+            yield
+        except BaseException:
+            if self._session is not None:
+                self._session.close()
+                self._session = None
+            raise
 
     def _copied(self, surface: Surface, pts: int | None, duration: int) -> DevicePicture:
         """Queues the copy of a surface, which the session overwrites at its next packet."""

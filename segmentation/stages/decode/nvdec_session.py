@@ -3,7 +3,7 @@
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import PyNvVideoCodec as nvc
 
@@ -18,11 +18,6 @@ from segmentation.stages.decode.nvdec_support import NVDEC_CODECS
 if TYPE_CHECKING:
     from segmentation.stages.decode.chunks import VideoPacket
 
-# How long a session holds frames back. "native": a frame and four surfaces more than the stream needs, so that its
-# engine has pictures queued. "low": those frames alone before which others may be shown, as far as the stream tells.
-# "zero": none, so that frames come as they are decoded, all with the timestamp 0. Each packet must be one whole frame
-# for the last two.
-Latency = Literal["native", "low", "zero"]
 _IN_ORDER = ("vp8", "vp9")  # codecs whose frames are shown as they are decoded
 
 
@@ -87,11 +82,9 @@ class TimesToCome(dict[int, Presentation]):
 class NvdecSession:
     """One of NVDEC's decoders, bound to a CUDA stream. Creating and destroying it spares running graph captures."""
 
-    def __init__(
-        self, stream_format: StreamFormat, gpu: Gpu, *, remedy: str = "use --decode pyav", latency: Latency = "native"
-    ) -> None:
+    def __init__(self, stream_format: StreamFormat, gpu: Gpu, *, remedy: str = "use --decode pyav") -> None:
         """Creates a session that copies its surfaces on the stream of `gpu`. `remedy` ends its errors."""
-        self._whole_frames = latency != "native"
+        self._whole_frames = stream_format.latency != "native"
         self.format, self._remedy = stream_format, remedy
         self.path = ""  # of the file that is being decoded, for errors
         self._begun = False  # whether a surface has come: the first packets create the hardware decoder
@@ -101,7 +94,7 @@ class NvdecSession:
                 codec=getattr(nvc.cudaVideoCodec, NVDEC_CODECS[stream_format.codec]),
                 cudastream=gpu.stream.cuda_stream,
                 usedevicememory=True,
-                latency=getattr(nvc.DisplayDecodeLatencyType, latency.upper()),
+                latency=getattr(nvc.DisplayDecodeLatencyType, stream_format.latency.upper()),
             )
 
     def decode(self, data: nvc.PacketData) -> list[Surface]:

@@ -1,14 +1,19 @@
-"""Keeps NVDEC sessions from one file to the next, and shares them out. Needs none of the GPU's libraries."""
+"""Keeps NVDEC sessions from one stream to the next, and shares them out. Needs none of the GPU's libraries."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
     from segmentation.stages.decode.nvdec_session import NvdecSession
 
+# How long a session holds frames back. "native": a frame and four surfaces more than the stream needs, so that its
+# engine has pictures queued. "low": those frames alone before which others may be shown, as far as the stream tells.
+# "zero": none, so that frames come as they are decoded, all with the timestamp 0. Each packet must be one whole frame
+# for the last two.
+Latency = Literal["native", "low", "zero"]
 _MOST_IDLE = 14  # two files' sessions, so that portrait and landscape clips may alternate; seven for 4K take gigabytes
 
 
@@ -25,13 +30,15 @@ class StreamFormat(NamedTuple):
     height: int
     pix_fmt: str
     extradata: bytes | None  # None: the container has none, and the codec needs none
+    latency: Latency = "native"  # of the session, which can't change it
 
 
 class NvdecSessionPool:
     """Lends NVDEC sessions to the threads that decode. Any thread may call.
 
-    Creating a session takes longer than decoding a short clip. To a session, another file of the same `StreamFormat` is
-    one more chunk of the file before. All sessions copy their surfaces on one stream.
+    Creating a session takes longer than decoding a short clip, and live sources wait meanwhile. To a session, another
+    file or connection of the same `StreamFormat` is one more chunk of the file before. All sessions copy their surfaces
+    on one stream.
     """
 
     def __init__(self) -> None:

@@ -23,11 +23,13 @@ from stages import GPU_SIDES, gpu
 from videos import planes as planes_of
 
 from segmentation.access import Access
+from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FrameBatch
 from segmentation.live_frames import DevicePicture, LiveFrame, LiveFrames
 from segmentation.media import packet_decoder
 from segmentation.media.live import probe_any
 from segmentation.options.config import Config
+from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, StreamFormat
 from segmentation.stages.frame_kernels import FRAMES
 
 BATCH = 4  # frames
@@ -61,6 +63,12 @@ class Seen:
             self.live.written(0 if batch.repeated else len(batch))
             if reached():
                 return
+
+    def until_back(self, losses: int) -> None:
+        """Takes twenty frames or more after so many losses, until ten in a row were decoded on the device."""
+        self.until(lambda: self.live.reconnects == losses)
+        before = len(self.frames)
+        self.until(lambda: len(self.frames) >= before + 20 and all(self.on_device[-10:]))
 
     def _add(self, batch: FrameBatch) -> None:
         import torch
@@ -98,12 +106,32 @@ def _compile(side: str) -> None:
     NvdecGpu().kernels(FRAMES, FORMATS["yuv420p"])
 
 
+class CountingPool(NvdecSessionPool):
+    made = 0  # sessions that had to be made
+
+    def take(self, stream_format: StreamFormat) -> Any:
+        session = super().take(stream_format)
+        self.made += session is None
+        return session
+
+
+@pytest.fixture
+def pool(side: str) -> Iterator[CountingPool]:
+    pool = CountingPool()
+    yield pool
+    pool.close()
+    if side == "host":
+        from host_nvdec import Session
+
+        assert Session.alive == 0
+
+
 @contextmanager
-def decoding(side: str, address: str, **options: Any) -> Iterator[Seen]:
+def decoding(side: str, address: str, pool: NvdecSessionPool | None = None, **options: Any) -> Iterator[Seen]:
     info = probe_any(address, Access(**ACCESS))
     live = info.live
     assert live is not None
-    decoder = _decoder(side, info, options)
+    decoder = _decoder(side, info, pool, options)
     seen = Seen(live, decoder)
     put = live.put
 
@@ -121,14 +149,14 @@ def decoding(side: str, address: str, **options: Any) -> Iterator[Seen]:
         assert counts.received == counts.shown + counts.waiting + sum(counts.dropped.values())
 
 
-def _decoder(side: str, info: Any, options: dict[str, Any]) -> Any:
+def _decoder(side: str, info: Any, pool: NvdecSessionPool | None, options: dict[str, Any]) -> Any:
     if side == "cuda":
         from segmentation.stages.decode.live_nvdec import LiveNvdecDecoder
 
-        return LiveNvdecDecoder(info, "yuv420p", Config(batch_size=BATCH, **options), gpu())
+        return LiveNvdecDecoder(info, "yuv420p", Config(batch_size=BATCH, **options), gpu(), sessions=pool)
     from host_nvdec import host_live_nvdec
 
-    return host_live_nvdec(info, batch_size=BATCH, **options)
+    return host_live_nvdec(info, pool, batch_size=BATCH, **options)
 
 
 H264 = {"x264-params": "keyint=20:scenecut=0:bframes=0"}
@@ -224,6 +252,80 @@ def test_it_goes_on_after_losses_also_in_another_size(side: str, camera: RtspSer
         camera.hang_up()
         seen.until(lambda: all(seen.on_device[-10:]))
         assert seen.numbers == sorted(set(seen.numbers)) and {frame[0].shape for frame in seen.frames} == {(240, 320)}
+
+
+def test_a_session_is_used_again_after_losses(side: str, camera: RtspServer, pool: CountingPool) -> None:
+    with decoding(side, camera.url(), pool) as seen:
+        seen.until(lambda: sum(seen.on_device) > 20)
+        for losses, lose in enumerate([camera.hang_up, camera.reset, camera.silent.set], 1):
+            lose()
+            seen.until(lambda: seen.live.lost)
+            camera.silent.clear()
+            seen.until_back(losses)
+            found = seen.numbers[-10:]
+            assert found == [number for number in camera.sent if found[0] <= number <= found[-1]]
+        assert seen.numbers == sorted(set(seen.numbers)) and seen.on_device == sorted(seen.on_device)
+    assert pool.made == 1
+
+
+def test_other_parameter_sets_have_another_session(side: str, camera: RtspServer, pool: CountingPool) -> None:
+    """So have frames whose order was not seen in the connection before."""
+    with decoding(side, camera.url(), pool) as seen:
+        seen.until(lambda: sum(seen.on_device) > 20)
+        for losses, (references, made) in enumerate([(2, 2), (1, 3), (2, 3)], 1):
+            camera.references = references
+            camera.hang_up()
+            seen.until_back(losses)
+            assert pool.made == made
+        assert seen.numbers == sorted(set(seen.numbers))
+
+
+def test_another_size_has_another_session(side: str, camera: RtspServer, pool: CountingPool) -> None:
+    for size in [(320, 240), (640, 480), (320, 240)]:
+        camera.size = size
+        with decoding(side, camera.url(), pool) as seen:
+            seen.until(lambda: sum(seen.on_device) > 5)
+            assert {frame[0].shape for frame in seen.frames} == {size[::-1]}
+    assert pool.made == 2
+
+
+@pytest.mark.parametrize(("codec", "options"), [("libx264", H264), ("libx264", H264_B), ("libx265", HEVC_B)])
+def test_a_stream_that_comes_again_has_the_session_of_before(
+    side: str, codec: str, options: dict[str, str], tmp_path: Path, pool: CountingPool
+) -> None:
+    path = numbered(tmp_path / "clip.ts", 70, codec, options, size=(320, 192))
+    expected = [list(planes_of(frame)) for frame in all_frames(path)]
+    with decoding(side, f"file://{path}", pool) as seen:
+        seen.until(lambda: sum(seen.on_device) > 5)  # with pictures left in the session
+    with decoding(side, f"file://{path}", pool) as seen:
+        seen.until(lambda: False)
+        assert seen.numbers == list(range(70)) and any(seen.on_device)
+        for found, wanted in zip(seen.frames, expected, strict=True):
+            assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert pool.made == 1
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_session_that_has_failed_is_not_used_again(
+    side: str, emptied: bool, camera: RtspServer, pool: CountingPool
+) -> None:
+    with decoding(side, camera.url(), pool) as seen:
+        seen.until(lambda: sum(seen.on_device) > 5)
+        session = seen.decoder._decoder._session
+        decode = session.decode
+
+        def fail(data: Any) -> Any:
+            if bool(data.bsl) is not emptied:
+                raise InputError("made to fail")
+            return decode(data)
+
+        session.decode = fail
+        if not emptied:
+            seen.until(lambda: not seen.on_device[-1])
+        camera.hang_up()
+        seen.until_back(1)
+        assert pool.made == 2 and seen.decoder._decoder._session is not session
+        assert seen.numbers == sorted(set(seen.numbers))
 
 
 def test_damage_ends_nothing(side: str, tmp_path: Path) -> None:

@@ -35,7 +35,15 @@ def test_a_session_is_lent_once_at_a_time() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [{"device": 1}, {"codec": "hevc"}, {"width": 1280}, {"height": 720}, {"pix_fmt": "yuv444p"}, {"extradata": b"\1"}],
+    [
+        {"device": 1},
+        {"codec": "hevc"},
+        {"width": 1280},
+        {"height": 720},
+        {"pix_fmt": "yuv444p"},
+        {"extradata": b"\1"},
+        {"latency": "zero"},
+    ],
 )
 def test_streams_that_differ_get_other_sessions(other: dict[str, Any]) -> None:
     pool = NvdecSessionPool()

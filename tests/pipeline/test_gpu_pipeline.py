@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -20,7 +21,7 @@ from paths import SAMPLE
 from program import cli, report
 from videos import Synthetic, packets, pictures, real_frames, same_packets, same_times, times
 
-from segmentation import BackendError, Config, DeviceError, InputError, OutputError, segment
+from segmentation import BackendError, Config, DeviceError, InputError, OutputError, Segmenter, segment
 from segmentation.pipeline.plan import make_plan
 
 pytestmark = pytest.mark.gpu
@@ -95,6 +96,27 @@ def test_sound_and_times_are_kept(clip: Path, tmp_path: Path) -> None:
     assert result.frames == 200
     assert times(target) == times(clip)
     assert same_packets(packets(target, "audio"), packets(clip, "audio"))
+
+
+@pytest.mark.parametrize("interval", [3, "auto"])
+def test_an_interval_gives_the_masks_of_the_cpu_whatever_runs_beside(tmp_path: Path, interval: Any) -> None:
+    def run(segmenter: Segmenter, number: int) -> list[np.ndarray[Any, Any]]:
+        """Returns the masks of one of several runs on the sample, which begin at different frames."""
+        masks = tmp_path / f"{number}.masks.mkv"
+        asked: dict[str, Any] = {"interval": interval, "max_frames": 90, "start": Fraction(number, 10)}
+        report = segmenter.run(SAMPLE, tmp_path / f"{number}.mkv", save_masks=masks, overwrite=True, **asked)
+        assert report.frames == 90 and report.inferred < 60
+        return [picture.planes[0] for picture in pictures(masks)]
+
+    with Segmenter(mode="optimized") as segmenter, ThreadPoolExecutor(4) as pool:
+        alone = [run(segmenter, number) for number in range(4)]
+        together = list(pool.map(lambda number: run(segmenter, number), range(4)))
+    assert all(np.array_equal(a, b) for a, b in zip(alone, together, strict=True))
+    with Segmenter(mode="baseline", infer="onnxruntime") as segmenter:
+        expected = run(segmenter, 0)
+    for ours, theirs in zip(alone[0], expected, strict=True):
+        one, other = ours > 127, theirs > 127
+        assert (one & other).sum() / (one | other).sum() > 0.97
 
 
 @pytest.mark.parametrize("stages", [{}, {"postprocess": "opencv"}, {"infer": "onnxruntime"}], ids=str)

@@ -85,6 +85,13 @@ class ClipDataset:
         counts = [self._count(index) for index in self.videos]
         self.video = np.repeat(np.arange(len(counts)), counts)  # (clips,): the number of the clip's video
         self.first = np.concatenate([np.arange(count) * self.step for count in counts] or [np.empty(0, int)])
+        self._keyframes = np.concatenate(  # (clips,): the pts of the keyframe before the clip; 0 if frames are counted
+            [
+                index.keys[np.arange(count) * self.step] if index.timed else np.zeros(count, np.int64)
+                for index, count in zip(self.videos, counts, strict=True)
+            ]
+            or [np.empty(0, np.int64)]
+        )
         if not len(self):
             why = next(iter(self.left_out.values()), "nothing is there")
             raise InputError(f"{videos}: holds no clip of {self.span} frames ({why})")
@@ -122,9 +129,14 @@ class ClipDataset:
 
     def begins(self, clip: int) -> tuple[int, int]:
         """Returns a clip's video, and the pts of the keyframe before the clip; 0 if frames are counted."""
-        video = int(self.video[clip])
-        index = self.videos[video]
-        return video, int(index.keys[self.first[clip]]) if index.timed else 0
+        return int(self.video[clip]), int(self._keyframes[clip])
+
+    def group_ends(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Returns behind which clips the keyframe before the next clip is another one, and whether the video is."""
+        video, keyframe = (np.diff(column, append=-1) != 0 for column in (self.video, self._keyframes))
+        video[-1:] = True
+        ends = np.flatnonzero(video | keyframe)
+        return ends + 1, video[ends]
 
     def seconds(self, clip: int) -> NDArray[np.float64]:
         """Returns the times (T,) of a clip's frames."""

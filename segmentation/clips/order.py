@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from heapq import heappop, heappush
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -14,18 +15,35 @@ from segmentation.clips.output import Draw
 Shuffle = Literal["pool", "full"] | bool
 
 _RUN = 48  # frames that a run spans at least: decoding them costs little more than the frames themselves
+_LONG_RUN = 300  # frames of a run's clips at most, unless clips that overlap have more within `_RUN`
 
 
 def runs(dataset: ClipDataset, *, single: bool) -> list[tuple[int, ...]]:
-    """Returns clips that are decoded together: neighbors of one video, or with `single` each clip by itself."""
-    most = 1 if single else -(-_RUN // dataset.step)
-    ends = np.flatnonzero(np.diff(dataset.video, append=-1)) + 1  # of the videos' clips
-    begins = [0, *ends[:-1].tolist()]
-    return [
-        tuple(range(at, min(at + most, end)))
-        for begin, end in zip(begins, ends.tolist(), strict=True)
-        for at in range(begin, end, most)
-    ]
+    """Returns clips that are decoded together: neighbors of one video, or with `single` each clip by itself.
+
+    A run ends where a group of pictures does, unless that is too long: on the way to a run that begins amid a group,
+    the frames before it are decoded once more.
+    """
+    if single:
+        return [(clip,) for clip in range(len(dataset))]
+    least = shortest_run(dataset)
+    most = max(least, _LONG_RUN // max(dataset.step, dataset.length))
+    made: list[tuple[int, ...]] = []
+    begin = 0
+    for end, last in zip(*(column.tolist() for column in dataset.group_ends()), strict=True):
+        count = end - begin
+        if count < least and not last:
+            continue
+        parts = -(-count // most)
+        bounds = [begin + count * part // parts for part in range(parts + 1)]
+        made += [tuple(range(a, b)) for a, b in pairwise(bounds)]
+        begin = end
+    return made
+
+
+def shortest_run(dataset: ClipDataset) -> int:
+    """Returns how many clips a run has at least, where its video has so many."""
+    return -(-_RUN // dataset.step)
 
 
 def order(
@@ -46,7 +64,8 @@ def order(
     drawn = [together[number] for number in dice(seed, "order", epoch).permutation(len(together))]
     shares = _shared(drawn, world)
     count = min(sum(map(len, share)) for share in shares)
-    return _pooled(shares[rank], window, dice(seed, "pool", epoch, rank))[:count], together
+    most = window * shortest_run(dataset)
+    return _pooled(shares[rank], most, dice(seed, "pool", epoch, rank))[:count], together
 
 
 def dice(seed: int, purpose: Literal["order", "pool", "draw"], *about: int) -> np.random.Generator:
@@ -72,11 +91,11 @@ def _shared(drawn: list[tuple[int, ...]], world: int) -> list[list[tuple[int, ..
     return shares
 
 
-def _pooled(share: list[tuple[int, ...]], window: int, dice: np.random.Generator) -> list[int]:
-    """Draws clips from a pool that is filled with run after run: as much chance as `window` runs hold."""
+def _pooled(share: list[tuple[int, ...]], most: int, dice: np.random.Generator) -> list[int]:
+    """Draws clips from a pool of up to `most`, or those of one run, that is filled with run after run."""
     pool: list[int] = []
     drawn: list[int] = []
-    most = window * max(map(len, share), default=1)
+    most = max([most, *map(len, share)])
     left = iter(share)
     run = next(left, None)
     while pool or run is not None:

@@ -18,6 +18,7 @@ from segmentation.clips import Batch, ClipDataset, ClipLoader, Output, Window
 from segmentation.clips import loader as loader_module
 from segmentation.clips import maker as maker_module
 from segmentation.clips.index import VideoIndex
+from segmentation.clips.order import runs
 from segmentation.errors import BackendError, ConfigError, InputError
 from segmentation.gpu.discovery import find_gpu
 
@@ -122,6 +123,28 @@ def test_clips_behind_one_keyframe_are_decoded_together(tmp_path: Path, monkeypa
     assert sorted(clips(ClipLoader(dataset, 4, outputs=SMALL, shuffle="full", ahead=3))) == list(range(16))
     halves = [("a.mp4", list(range(16))), ("a.mp4", list(range(16, 32)))]
     assert sorted(asked) == [*halves, ("b.avi", list(range(32)))]
+
+
+@pytest.mark.parametrize(
+    ("group", "step", "length", "expected"),
+    [
+        (120, 16, 16, [8, 7, 1]),
+        (260, 16, 16, [16]),  # the video is one group of pictures
+        (10, 16, 16, [3, 3, 3, 3, 3, 1]),
+        (30, 16, 16, [4, 4, 4, 3, 1]),  # groups of two clips
+        (260, 1, 16, [40, 41, 41, 41, 41, 41]),  # as many frames as the clips of long runs that don't overlap
+        (120, 1, 4, [60, 60, 60, 60, 17]),
+    ],
+)
+def test_runs_end_where_groups_of_pictures_do(
+    group: int, step: int, length: int, expected: list[int], tmp_path: Path
+) -> None:
+    for name in ("a.mp4", "b.mp4"):
+        numbered(tmp_path / name, 260, "libx264", options={"g": str(group), "bf": "0", "sc_threshold": "0"})
+    dataset = ClipDataset(tmp_path, length=length, step=step)
+    found = runs(dataset, single=False)
+    assert [len(run) for run in found] == 2 * expected
+    assert [clip for run in found for clip in run] == list(range(len(dataset)))
 
 
 @pytest.mark.parametrize(("ahead", "workers", "begun"), [(None, 1, 1 + 12), (None, 3, 1 + 3 * 12), (2, 3, 1 + 2)])

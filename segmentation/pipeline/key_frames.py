@@ -27,8 +27,6 @@ class Seen(Generic[Luma]):
     batch: FrameBatch  # without its pictures: labels work on the frame
 
 
-# The frames of a batch, and the mean change of each one's luma from the frame before, in 0..1; 1 for the very first.
-Changed: TypeAlias = tuple[list[Seen[Luma]], list[float]]
 Stretch: TypeAlias = list[Seen[Luma]]  # successive frames, of which the last is a key, and no other
 Key: TypeAlias = tuple[Seen[Luma], Found]
 
@@ -47,21 +45,27 @@ def longest_gap(interval: Interval) -> int:
     return LONGEST if interval == "auto" else interval + 1
 
 
-def rounds(batches: Iterable[Changed[Luma]], longest: Callable[[], int]) -> Iterator[Round[Luma]]:
+def rounds(
+    batches: Iterable[list[Seen[Luma]]], changes: Callable[[list[Luma]], list[float]], longest: Callable[[], int]
+) -> Iterator[Round[Luma]]:
     """Yields the rounds of a run from the frames of its batches.
 
     Keys are the first and the last frame, both sides of a cut, and the frame `longest()` frames behind a key, or later
     where that has fallen. So is the last frame before a pause, a batch without frames, whose round may be empty.
+    `changes` returns the mean change of each luma but the first from the one before, in 0..1.
     """
     waiting: Stretch[Luma] = []  # behind the last key
+    last: Seen[Luma] | None = None
     key: Future[Key[Luma]] | None = None
-    for batch, changes in batches:
+    for batch in batches:
         if not batch:
             yield (round := Round([waiting] if waiting else [], key))
             waiting, key = [], round.key if waiting else key
             continue
+        lumas = [frame.luma for frame in batch]
+        found = changes(lumas if last is None else [last.luma, *lumas])
         done: list[Stretch[Luma]] = []
-        for frame, change in zip(batch, changes, strict=True):
+        for frame, change in zip(batch, [1.0] * (last is None) + found, strict=True):
             if change > CUT:
                 done += [waiting] if waiting else []
                 done.append([frame])
@@ -71,6 +75,7 @@ def rounds(batches: Iterable[Changed[Luma]], longest: Callable[[], int]) -> Iter
                 if len(waiting) >= longest():
                     done.append(waiting)
                     waiting = []
+        last = batch[-1]
         if done:
             yield (round := Round(done, key))
             key = round.key

@@ -13,7 +13,7 @@ from segmentation.live_frames import LiveFrames
 from segmentation.models.model import Model
 from segmentation.options.config import Config
 from segmentation.options.keywords import Interval
-from segmentation.pipeline.key_frames import Changed, Key, Round, Seen, longest_gap, rounds
+from segmentation.pipeline.key_frames import Key, Round, Seen, longest_gap, rounds
 from segmentation.pipeline.mask_source import NetworkMasks, Parts, make_smoothing
 from segmentation.pipeline.overload import IntervalGovernor, governor
 from segmentation.pipeline.threads import Overlap
@@ -27,7 +27,7 @@ DISAGREEMENT = 0.12  # of two keys' masks about a frame between them, above whic
 UNSEEN = 0.03  # the same for the share of that frame that neither key shows
 _GOVERNED = 2  # frames from key to key for which a governed run is made, where it may be any
 _IN_FLIGHT = 4  # frames for each worker that may wait for their keys, but always the frames of one round
-_ROUNDS = 3  # of a file on a GPU at once: each waits until the network is done with what came before, of all runs
+_ROUNDS = 2  # of a file on a GPU at once: other runs' work comes between that of one
 
 T = TypeVar("T")
 Luma = TypeVar("Luma")
@@ -84,7 +84,7 @@ class PropagatedMasks(NetworkMasks):
         longest = longest_gap(self.interval)
         gap = (lambda: longest) if self.governor is None else self.governor.gap
         seen = self._queued(overlap.map(self._see, batches, self._threads), waiting)
-        parts = overlap.map(self._infer_round, rounds(self._changed(seen), gap), self._rounds)
+        parts = overlap.map(self._infer_round, rounds(seen, self._changes, gap), self._rounds)
         found = overlap.map(self._propagated, self._pieces(parts), self._threads)
         return self._smoothed(self._joined(found, waiting))
 
@@ -101,28 +101,9 @@ class PropagatedMasks(NetworkMasks):
         frames = [Seen(batch.index + i, row, luma, label) for i, (row, luma) in enumerate(rows)]
         return kept, tensor, frames
 
-    def _changed(self, batches: Iterable[list[Seen[Any]]]) -> Iterator[Changed[Any]]:
-        """Yields each batch with the changes of its frames.
-
-        A GPU computes them behind all that was queued before, of all runs. So they are waited for when those of further
-        batches are queued, but for a live source, whose frames do not wait for others.
-        """
-        ahead = self._rounds if self.memory == "cuda" and not self.live else 0
-        begun: deque[tuple[list[Seen[Any]], list[float], Later[float]]] = deque()
-        last: list[Any] = []  # the luma before, if there is one
-        for frames in batches:
-            if frames:
-                lumas = [frame.luma for frame in frames]
-                later = self._on_account(self.propagation.changes, [*last, *lumas])
-                begun.append((frames, [] if last else [1.0], later))
-                last = lumas[-1:]
-            while begun and (len(begun) > ahead or not frames):
-                batch, first, later = begun.popleft()
-                yield batch, first + self._awaited(later)
-            if not frames:
-                yield [], []
-        for batch, first, later in begun:
-            yield batch, first + self._awaited(later)
+    def _changes(self, lumas: list[Any]) -> list[float]:
+        """Returns how much each luma but the first differs from the one before."""
+        return self._awaited(self._on_account(self.propagation.changes, lumas))
 
     def _queued(
         self,

@@ -3,8 +3,8 @@
 import json
 import threading
 import weakref
-from collections.abc import Sequence
-from itertools import islice, pairwise
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,15 @@ from segmentation.stages.masks.propagation import HostPropagation
 CPU: dict[str, Any] = {"mode": "baseline", "infer": "onnxruntime", "codec": "ffv1", "effect": "mask"}
 
 
+def changes(lumas: list[float]) -> list[float]:
+    return [abs(b - a) for a, b in pairwise(lumas)]
+
+
 def keys(lumas: Sequence[float], interval: Any, sizes: Sequence[int]) -> list[list[list[int]]]:
     """Returns the numbers of the frames of each stretch of each round, for batches of these sizes."""
     frames = iter([Seen(i, np.empty(0), luma, None) for i, luma in enumerate(lumas)])  # type: ignore[arg-type]
-    changes = iter([1.0, *(abs(b - a) for a, b in pairwise(lumas))])
-    batches = ((list(islice(frames, size)), list(islice(changes, size))) for size in sizes)
-    chosen = rounds(batches, lambda: longest_gap(interval))
+    batches: Iterator[list[Seen[float]]] = ([next(frames) for _ in range(size)] for size in sizes)
+    chosen = rounds(batches, changes, lambda: longest_gap(interval))
     return [[[frame.number for frame in stretch] for stretch in one.stretches] for one in chosen]
 
 

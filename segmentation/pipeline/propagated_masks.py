@@ -27,7 +27,6 @@ DISAGREEMENT = 0.12  # of two keys' masks about a frame between them, above whic
 UNSEEN = 0.03  # the same for the share of that frame that neither key shows
 _GOVERNED = 2  # frames from key to key for which a governed run is made, where it may be any
 _IN_FLIGHT = 4  # frames for each worker that may wait for their keys, but always the frames of one round
-_ROUNDS = 2  # of a file on a GPU at once: other runs' work comes between that of one
 
 T = TypeVar("T")
 Luma = TypeVar("Luma")
@@ -60,32 +59,22 @@ class PropagatedMasks(NetworkMasks):
     interval: Interval
     governor: IntervalGovernor | None  # of a live run, which may choose another interval
     at_once: int  # frames that the network takes
-    live: bool
 
     @property
     def _each_alone(self) -> bool:
         return False
 
-    @property
-    def _threads(self) -> int:
-        """Returns how many threads see, infer and propagate frames, of whole batches on a GPU."""
-        return _ROUNDS if self.memory == "cuda" and not self.live else self.workers
-
-    @property
-    def _rounds(self) -> int:
-        """Returns how many rounds may wait for the network at once."""
-        if self.memory == "cuda":
-            return self._threads
-        longest = max(longest_gap(self.interval), _GOVERNED * (self.governor is not None))
-        return max(1, _IN_FLIGHT * self._threads // longest - 1)
-
     def masked(self, batches: Iterator[FrameBatch], overlap: Overlap) -> Iterator[MaskedBatch]:
         waiting: deque[tuple[FrameBatch, Array | None]] = deque()  # with the network's input, which a pause lacks
         longest = longest_gap(self.interval)
         gap = (lambda: longest) if self.governor is None else self.governor.gap
-        seen = self._queued(overlap.map(self._see, batches, self._threads), waiting)
-        parts = overlap.map(self._infer_round, rounds(seen, self._changes, gap), self._rounds)
-        found = overlap.map(self._propagated, self._pieces(parts), self._threads)
+        seen = self._queued(overlap.map(self._see, batches, self.workers), waiting)
+        parts = overlap.map(
+            self._infer_round,
+            rounds(seen, self._changes, gap),
+            max(1, _IN_FLIGHT * self.workers // max(longest, _GOVERNED * (self.governor is not None)) - 1),
+        )
+        found = overlap.map(self._propagated, self._pieces(parts), self.workers)
         return self._smoothed(self._joined(found, waiting))
 
     def _see(self, batch: FrameBatch) -> tuple[FrameBatch, Array | None, list[Seen[Any]]]:
@@ -243,7 +232,6 @@ def network_masks(
         interval=config.interval,
         governor=governed,
         at_once=keys_at_once(config, model),
-        live=live is not None,
         **parts,
     )
 

@@ -103,6 +103,8 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
         return rows, [CudaLuma(record, begin + i * layout.bytes) for i, record in enumerate(records)]
 
     def changes(self, lumas: Sequence[CudaLuma]) -> Later[float]:
+        if len(lumas) == 1:  # a kernel on no block is an error
+            return list
         self._gpu.enter()
         table = self._gpu.pinned((len(lumas),), torch.int64)
         table.numpy()[:] = [luma.address for luma in lumas]

@@ -138,6 +138,7 @@ def test_luma_is_that_of_the_networks_input(side: str, order: str) -> None:
             assert np.abs(level.astype(int) - other).max() <= 1
     assert backend.changes(ours)() == pytest.approx(host.changes(theirs)(), abs=1e-3)
     assert min(host.changes(theirs)()) > 0.001
+    assert backend.changes(ours[:1])() == host.changes(theirs[:1])() == []
 
 
 @pytest.mark.parametrize("side", SIDES)

@@ -3,11 +3,12 @@
     segmentation videos/ -o blurred/ --save-masks masks/
     python samples/train_masks.py videos/ masks/ --steps 300 -o small.pt
 
-Run again with more steps, it goes on from where `small.pt` ends, with the very same clips as if it had not stopped.
-Needs PyTorch; uses a GPU if there is one.
+Run again with more steps, it goes on from where `small.pt` ends, bit for bit as if it had not stopped. Needs PyTorch.
+Where there is a GPU, the clips are decoded there too.
 """
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
@@ -34,22 +35,27 @@ class Network(nn.Module):
     def forward(self, clips: Tensor) -> Tensor:
         half = F.relu(self.down(clips))
         quarter = F.relu(self.same(F.relu(self.deep(half))))
-        joined = half + self.up(F.interpolate(quarter, half.shape[2:]))
-        return F.interpolate(self.logits(F.relu(joined)), clips.shape[2:], mode="trilinear")[:, 0]
+        joined = F.relu(half + self.up(F.interpolate(quarter, half.shape[2:])))
+        logits: Tensor = self.logits(
+            F.interpolate(joined, clips.shape[2:])
+        )  # linear interpolation is not deterministic
+        return logits[:, 0]
 
 
 def train(options: argparse.Namespace) -> list[float]:
     """Trains up to `options.steps` steps in all; returns the losses of those that were done now."""
     torch.manual_seed(options.seed)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS adds up in another order each time
+    torch.use_deterministic_algorithms(True)
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     dataset = ClipDataset(options.videos, length=LENGTH, masks=options.masks)
     crops = Output(size=(SIDE, SIDE), crop="random", flip=True, mean=(0.5,) * 3, std=(0.5,) * 3, layout="NCTHW")
-    loader = ClipLoader(dataset, options.batch, outputs={"clips": crops}, shuffle="pool", seed=options.seed)
+    loader = ClipLoader(dataset, options.batch, outputs={"clips": crops}, seed=options.seed, device=device)
     network = Network().to(device)
     optimizer = torch.optim.AdamW(network.parameters(), lr=2e-3)
     step = 0
     if options.output.exists():
-        state: dict[str, Any] = torch.load(options.output, weights_only=True)
+        state: dict[str, Any] = torch.load(options.output, map_location=device, weights_only=True)
         network.load_state_dict(state["network"])
         optimizer.load_state_dict(state["optimizer"])
         loader.load_state_dict(state["loader"])
@@ -57,8 +63,8 @@ def train(options: argparse.Namespace) -> list[float]:
     losses: list[float] = []
     while step < options.steps:
         for batch in loader:
-            clips = torch.from_numpy(batch["clips"]).to(device)
-            wanted = torch.from_numpy(batch["masks"]).to(device).float() / 255
+            clips, masks = (torch.as_tensor(batch[name]) for name in ("clips", "masks"))  # arrays on the CPU
+            wanted = masks.float() / 255
             loss = F.binary_cross_entropy_with_logits(network(clips), wanted)
             optimizer.zero_grad()
             loss.backward()
@@ -81,6 +87,7 @@ def main(arguments: list[str] | None = None) -> list[float]:
     parser.add_argument("--steps", type=int, default=300, help="in all, with those of earlier runs")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: a GPU, if there is one)")
     parser.add_argument("-o", "--output", type=Path, default=Path("small.pt"))
     return train(parser.parse_args(arguments))
 

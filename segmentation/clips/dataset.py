@@ -85,16 +85,15 @@ class ClipDataset:
         counts = [self._count(index) for index in self.videos]
         self.video = np.repeat(np.arange(len(counts)), counts)  # (clips,): the number of the clip's video
         self.first = np.concatenate([np.arange(count) * self.step for count in counts] or [np.empty(0, int)])
+        if not len(self):
+            why = next(iter(self.left_out.values()), "nothing is there")
+            raise InputError(f"{videos}: holds no clip of {self.span} frames ({why})")
         self._keyframes = np.concatenate(  # (clips,): the pts of the keyframe before the clip; 0 if frames are counted
             [
                 index.keys[np.arange(count) * self.step] if index.timed else np.zeros(count, np.int64)
                 for index, count in zip(self.videos, counts, strict=True)
             ]
-            or [np.empty(0, np.int64)]
         )
-        if not len(self):
-            why = next(iter(self.left_out.values()), "nothing is there")
-            raise InputError(f"{videos}: holds no clip of {self.span} frames ({why})")
         for path, reason in self.left_out.items():
             log.warning("%s is left out: %s", path, reason)
 

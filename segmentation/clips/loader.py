@@ -75,10 +75,9 @@ class ClipLoader:
         """`outputs` by name; by default `{"input": Output()}`. Masks are made like the first one.
 
         `shuffle`: "full" draws from all clips, which decodes each from its keyframe on; "pool" draws from neighbors
-        that are decoded together and held, as many as begin within `window` times 48 frames; False keeps the dataset's
-        order. `ahead` batches are decoded ahead, by default 3, or as many as have a run for each thread; one more is
-        put together. `workers` are threads, by default one for each core or NVDEC engine. `rank` of `world` gets its
-        share.
+        that are decoded together and held, as many as begin within `window` times 48 frames; False keeps the order of
+        the dataset. `ahead` batches are decoded ahead, by default 3, or as many as have a run for each thread; one more
+        is put together. `workers` are threads, by default one a core or NVDEC engine. `rank` of `world` has its share.
 
         `on_error`: what becomes of a clip that can't be decoded: "skip" leaves it out of its batch, "repeat" takes
         another clip of the batch in its place. Both warn, and count it in `damaged`. Without a whole clip, a batch is

@@ -46,6 +46,11 @@ def test_machines_share_a_table_and_newer_rows_replace_older_ones() -> None:
     assert len(stream_report.markdown(results).splitlines()) == 2 + len(rows)
 
 
+def test_a_machine_without_intervals_has_a_page_too() -> None:
+    text = stream_report.page([result("2026-01-01", "H200", 90.0), result("2026-01-02", None, 5.0, 6.0)])
+    assert text.count("<svg") == 4 and "H200" in text
+
+
 def test_results_of_different_videos_are_refused() -> None:
     results = [result("2026-01-01", None, 5.0), result("2026-01-01", None, 5.0, video="b.mp4")]
     with pytest.raises(SystemExit, match=r"do not compare.*a\.mp4, 1920x1080, person; b\.mp4"):

@@ -113,7 +113,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _scale(most: float) -> tuple[float, float]:
-    """A round end of an axis that begins at zero, and the distance of its marks: four to six of them."""
+    """A round end of an axis that begins at zero, and the distance of its marks: four to six of them.
+
+    The axis of a single point at zero ends at 1.
+    """
+    most = most or 1.0
     power = 1.0
     while power * 10 <= most:
         power *= 10

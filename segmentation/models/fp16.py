@@ -162,10 +162,11 @@ def _restore_weights(converted: onnx.ModelProto, graph: onnx.ModelProto) -> None
     The converter rounds all weights to FP16, and casts them back for these nodes. PyTorch's convolutions take no bias
     that another node computes.
     """
-    weights = {tensor.name: tensor for tensor in graph.graph.initializer}
+    weights = {tensor.name: tensor for tensor in graph.graph.initializer if tensor.data_type == TensorProto.FLOAT}
+    own = {node.name for node in graph.graph.node}  # the graph's casts, which may be to another type
     nodes = []
     for node in converted.graph.node:
-        if node.op_type == "Cast" and node.input[0] in weights:
+        if node.op_type == "Cast" and node.name not in own and node.input[0] in weights:
             exact = onnx.TensorProto()
             exact.CopyFrom(weights[node.input[0]])
             exact.name = node.output[0]

@@ -190,6 +190,20 @@ def test_nodes_in_fp32_read_their_weights_without_casts(tmp_path: Path) -> None:
     assert set(found) <= {name for n in converted.graph.node for name in n.input}
 
 
+def test_casts_of_weights_that_the_graph_has_stay(tmp_path: Path) -> None:
+    nodes = [
+        node("Conv", "x kernel", "red"),
+        node("Cast", "floats", "shape", to=TensorProto.INT64),
+        node("Reshape", "red shape", "same"),
+        node("Sub", "same half", "y"),
+    ]
+    weights = {"kernel": RED_ONLY, "floats": np.float32([0, 1, 32, 48]), "half": np.float32(0.5)}
+    model = model_of(chain(tmp_path / "m.onnx", nodes, weights), activation="sigmoid")
+    converted, _ = to_fp16(onnx.load(model.path), model, picture_inputs(model))
+    (cast,) = [n for n in converted.graph.node if n.output[0] == "shape"]
+    assert cast.op_type == "Cast" and cast.input[0] in {t.name for t in converted.graph.initializer}
+
+
 def test_a_value_that_vanishes_is_found_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """1e-9 is below FP16's smallest number: no overflow, and yet nothing is left of it."""
     nodes = [

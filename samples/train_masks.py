@@ -36,9 +36,8 @@ class Network(nn.Module):
         half = F.relu(self.down(clips))
         quarter = F.relu(self.same(F.relu(self.deep(half))))
         joined = F.relu(half + self.up(F.interpolate(quarter, half.shape[2:])))
-        logits: Tensor = self.logits(
-            F.interpolate(joined, clips.shape[2:])
-        )  # linear interpolation is not deterministic
+        whole = F.interpolate(joined, clips.shape[2:])  # linear interpolation would not be deterministic on a GPU
+        logits: Tensor = self.logits(whole)
         return logits[:, 0]
 
 

@@ -27,6 +27,7 @@ PROPAGATION = KernelSource(
     files=("stages/masks/sampling.cu", "stages/masks/propagation.cu"),
     constants=(
         ("FARTHEST", max(propagation.RADII)),
+        ("NEAREST", min(propagation.RADII)),
         ("BOX", propagation.BOX),
         ("STEP", propagation.STEP),
         ("FLOW_BOX", propagation.FLOW_BOX),

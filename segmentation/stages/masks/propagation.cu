@@ -1,6 +1,7 @@
 // Propagates masks. The formulas are in the docstrings of propagation.py. mask_kernels.py passes the constants of that
-// module under their names; FARTHEST is the largest radius. Layers are (N, height, width) without gaps. Where each of F
-// frames has two keys, the layers of keys are (2 F, height, width), and blockIdx.z is the number of the key.
+// module under their names; FARTHEST and NEAREST are the radii of searches. Layers are (N, height, width) without gaps.
+// Where each of F frames has two keys, the layers of keys are (2 F, height, width), and blockIdx.z is the number of the
+// key.
 //
 // A frame's luma is a record: its values at half, a quarter and an eighth of the size of the network's input, then
 // their levels. The places of these layers are in bytes.
@@ -76,37 +77,74 @@ extern "C" __global__ void differ(const long long *records, int levels, int widt
     if (begin == 0) found[blockIdx.z] = sum / (255.0 * count);
 }
 
+// Places of a search are tried in groups: the differences of a group, at a block of threads and BOX / 2 pixels around it,
+// fit into shared memory. Two differences share a word, since those of a box add up to less than 2^16.
+constexpr int GROUP = 9, WORDS = GROUP / 2 + 1, TILE = (32 + BOX - 1) * (8 + BOX - 1);
+
+// Where the search from each pixel begins: at twice the coarse flow, or at no flow where `flow` is null.
+struct Start {
+    const int *flow;  // (2, height, width), of this block's key
+    int width;
+    long long plane;
+
+    __device__ int operator()(int column, int row, int part) const {
+        return flow ? 2 * flow[part * plane + row / 2 * width + column / 2] : 0;
+    }
+};
+
+// Returns the number of the best of (2 RADIUS + 1)^2 places around the start, for this thread's pixel.
+template <int RADIUS>
+__device__ int best_place(const unsigned char *frame, const unsigned char *key, Start start, int width, int height) {
+    constexpr int SIDE = 2 * RADIUS + 1, COUNT = SIDE * SIDE;
+    static_assert(COUNT % GROUP == 0);
+    __shared__ unsigned tile[WORDS][TILE];
+    const int across = blockDim.x + BOX - 1, size = across * (blockDim.y + BOX - 1);
+    const int left = blockIdx.x * blockDim.x - BOX / 2, top = blockIdx.y * blockDim.y - BOX / 2;
+    int best = 0x7fffffff;
+    for (int first = 0; first < COUNT; first += GROUP) {
+        for (int at = threadIdx.y * blockDim.x + threadIdx.x; at < size; at += blockDim.x * blockDim.y) {
+            const int column = clamp(left + at % across, 0, width - 1), row = clamp(top + at / across, 0, height - 1);
+            const int right = column + start(column, row, 0) - RADIUS, down = row + start(column, row, 1) - RADIUS;
+            const int value = frame[row * width + column];
+            unsigned words[WORDS] = {};
+#pragma unroll
+            for (int i = 0; i < GROUP; i++) {
+                const int u = clamp(right + (first + i) % SIDE, 0, width - 1);
+                const int v = clamp(down + (first + i) / SIDE, 0, height - 1);
+                words[i / 2] |= abs(value - key[v * width + u]) << 16 * (i % 2);
+            }
+            for (int word = 0; word < WORDS; word++) tile[word][at] = words[word];
+        }
+        __syncthreads();
+        unsigned sums[WORDS] = {};
+        for (int j = 0; j < BOX; j++)
+            for (int i = 0; i < BOX; i++)
+                for (int word = 0; word < WORDS; word++)
+                    sums[word] += tile[word][(threadIdx.y + j) * across + threadIdx.x + i];
+#pragma unroll
+        for (int i = 0; i < GROUP; i++) {
+            const int number = first + i;
+            const int away = abs(number % SIDE - RADIUS) + abs(number / SIDE - RADIUS);
+            const int cost = (sums[i / 2] >> 16 * (i % 2) & 0xffff) + STEP * away;
+            best = min(best, cost * COUNT + number);
+        }
+        __syncthreads();  // before the next group overwrites the tile
+    }
+    return best % COUNT;
+}
+
 // Writes the flow (2 F, 2, height, width) from frames to keys by the levels at the place `levels` of their records. The
-// search begins at twice the flow `coarse`, or at no flow where `coarse` is null.
+// search begins at twice the flow `coarse` (2 F, 2, coarse_height, coarse_width), or at no flow where it is null.
 extern "C" __global__ void search(const long long *keys, int levels, const int *coarse, int coarse_width,
                                   int coarse_height, int radius, int *flow, int width, int height) {
-    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= width || y >= height) return;
     const long long plane = (long long)width * height, coarse_plane = (long long)coarse_width * coarse_height;
     const unsigned char *frame = key_of(keys).here + levels, *key = key_of(keys).there + levels;
-    const int *begin = coarse + 2 * blockIdx.z * coarse_plane;
-    const int side = 2 * radius + 1, count = side * side;
-    auto start = [&](int column, int row, int part) {
-        return coarse ? 2 * begin[part * coarse_plane + row / 2 * coarse_width + column / 2] : 0;
-    };
-    int best = 0x7fffffff;
-    for (int j = 0; j < side; j++) {
-        int costs[2 * FARTHEST + 1] = {};
-        for (int v = y - BOX / 2; v <= y + BOX / 2; v++)
-            for (int u = x - BOX / 2; u <= x + BOX / 2; u++) {
-                const int row = clamp(v, 0, height - 1), column = clamp(u, 0, width - 1);
-                const int right = column + start(column, row, 0) - radius;
-                const int down = clamp(row + start(column, row, 1) + j - radius, 0, height - 1);
-                const int value = frame[row * width + column];
-                for (int i = 0; i < side; i++)
-                    costs[i] += abs(value - key[down * width + clamp(right + i, 0, width - 1)]);
-            }
-        for (int i = 0; i < side; i++) {
-            const int cost = costs[i] + STEP * (abs(i - radius) + abs(j - radius));
-            best = min(best, cost * count + j * side + i);
-        }
-    }
-    const int number = best % count;
+    const Start start{coarse ? coarse + 2 * blockIdx.z * coarse_plane : coarse, coarse_width, coarse_plane};
+    const int number = radius == FARTHEST ? best_place<FARTHEST>(frame, key, start, width, height)
+                                          : best_place<NEAREST>(frame, key, start, width, height);
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= width || y >= height) return;
+    const int side = 2 * radius + 1;
     const long long at = 2 * blockIdx.z * plane + y * width + x;
     flow[at] = start(x, y, 0) + number % side - radius;
     flow[at + plane] = start(x, y, 1) + number / side - radius;

@@ -6,6 +6,7 @@ The public names:
 - `Segmenter`: processes many videos and pictures with one network, as a context manager.
 - `Workers`: runs videos on several processes, cut into pieces, as a context manager.
 - `WorkersStatus`: the figures of these processes, from `Workers.status`.
+- `Processes`: a `Segmenter` whose runs go to several processes.
 - `Streams`: runs cameras and streams that come and go, on one `Segmenter`, as a context manager.
 - `StreamStatus`: the figures of one of them, from `Streams.status`.
 - `StreamEvent`: a change of one of them, from `Streams.events`.
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from segmentation.options.config import Config
     from segmentation.options.effect import Effect
     from segmentation.pipeline.frame_iterator import MaskedFrame
+    from segmentation.pipeline.processes import Processes
     from segmentation.pipeline.report import Report
     from segmentation.pipeline.segment import segment
     from segmentation.pipeline.session import Segmenter
@@ -66,6 +68,7 @@ __all__ = [
     "MaskedFrame",
     "ModelError",
     "OutputError",
+    "Processes",
     "Report",
     "SegmentationError",
     "Segmenter",
@@ -81,6 +84,7 @@ _MODULES = {
     "Config": "options.config",
     "Effect": "options.effect",
     "MaskedFrame": "pipeline.frame_iterator",
+    "Processes": "pipeline.processes",
     "Report": "pipeline.report",
     "Segmenter": "pipeline.session",
     "StreamEvent": "pipeline.streams",

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Generic, Protocol, TypeVar
 
@@ -17,15 +17,18 @@ _PATIENCE = 1.0  # seconds that a process gets to end by itself
 class ChildProcess:
     """A process that runs a module of this package. It ends by itself when the other end of its link is closed."""
 
-    def __init__(self, module: str, *descriptors: int) -> None:
-        """Starts `python -m module DESCRIPTOR...`, which inherits the descriptors. Raises `OSError`."""
+    def __init__(self, module: str, *descriptors: int, environment: Mapping[str, str] | None = None) -> None:
+        """Starts `python -m module DESCRIPTOR...`, which inherits the descriptors and has these variables besides.
+
+        Raises `OSError`.
+        """
         # In a group of its own it does not get the signals that a terminal sends to all in the foreground.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, *map(str, descriptors)],
             pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
             process_group=0,
-            env=_environment(),
+            env=_environment() | dict(environment or {}),
         )
 
     @property

@@ -72,11 +72,37 @@ def make_parser() -> Parser:
     )
     add("-r", "--recursive", action="store_true", help="search folders in folders too")
     add("--skip-existing", action="store_true", help="leave out inputs whose output exists")
+    add("-y", "--overwrite", action="store_true", help="overwrite an existing output")
+    add("-q", "--quiet", action="store_true", help="print errors only")
+    add("-v", "--verbose", action="store_true", help="print assumptions and choices too")
+    add("--trace", metavar="FILE", help="write the times of all work, as a JSON for ui.perfetto.dev")
+    add("--json", action="store_true", help="print a JSON report on stdout, a line for each input")
+    add("--plan", action="store_true", help="print the implementation of each stage, and why, and stop")
+    _add_sharing(parser)
+    _add_effect(parser)
+    _add_instances(parser)
+    _add_live(parser)
+    _add_output(parser)
+    _add_model(parser)
+    _add_stages(parser)
+    return parser
+
+
+def _add_sharing(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of several inputs, and of processes that share them."""
+    add = parser.add_argument_group("several inputs, several processes").add_argument
     add(
         "--jobs",
         type=_jobs,
         metavar="N|auto",
         help=f"inputs at a time (default: auto, {JOBS_ON_GPU} with a GPU, else 1)",
+    )
+    add(
+        "--processes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="that share the inputs, each with one GPU; one for each 12 videos at a time, or 5 cameras (default: 1)",
     )
     add(
         "--workers",
@@ -90,19 +116,6 @@ def make_parser() -> Parser:
         metavar="TIME",
         help="end an input that takes longer, without a file (default: none)",
     )
-    add("-y", "--overwrite", action="store_true", help="overwrite an existing output")
-    add("-q", "--quiet", action="store_true", help="print errors only")
-    add("-v", "--verbose", action="store_true", help="print assumptions and choices too")
-    add("--trace", metavar="FILE", help="write the times of all work, as a JSON for ui.perfetto.dev")
-    add("--json", action="store_true", help="print a JSON report on stdout, a line for each input")
-    add("--plan", action="store_true", help="print the implementation of each stage, and why, and stop")
-    _add_effect(parser)
-    _add_instances(parser)
-    _add_live(parser)
-    _add_output(parser)
-    _add_model(parser)
-    _add_stages(parser)
-    return parser
 
 
 def _add_effect(parser: argparse.ArgumentParser) -> None:
@@ -206,13 +219,6 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
         type=_time,
         metavar="TIME",
         help="go on in a new file; -o takes {name} and strftime's fields then (default: one file)",
-    )
-    add(
-        "--processes",
-        type=int,
-        default=1,
-        metavar="N",
-        help="that share the sources; on a GPU one for each four to six cameras of 1080p (default: 1)",
     )
     add("--pace", action="store_true", help="play files at their own speed, as if they were cameras (default: no)")
     add(

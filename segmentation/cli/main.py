@@ -108,7 +108,7 @@ def _process(
             stop=received.stop,
             stdout=stdout,
             json=options.json,
-            at_a_time=options.jobs or _at_a_time(segmenter, config, jobs),
+            at_a_time=options.jobs or _at_a_time(segmenter, options.processes, config, jobs),
             skip_existing=options.skip_existing,
             quiet=options.quiet,
             timeout=options.timeout,
@@ -129,10 +129,10 @@ def _session(options: argparse.Namespace, config: Config) -> Segmenter | Workers
     """Returns what runs the jobs. Raises `SegmentationError`."""
     if options.processes != 1:
         if options.workers:
-            raise ConfigError("--processes is for live sources, and --workers for files: choose one of the two")
-        from segmentation.pipeline.stream_processes import StreamProcesses  # likewise
+            raise ConfigError("--processes makes whole runs, and --workers pieces of them: choose one of the two")
+        from segmentation.pipeline.processes import Processes  # likewise
 
-        return StreamProcesses(options.processes, config)
+        return Processes(options.processes, config)
     if not options.workers:
         return Segmenter(config)
     from segmentation.scale.driver import Workers  # starts without workers need not wait for it
@@ -140,12 +140,12 @@ def _session(options: argparse.Namespace, config: Config) -> Segmenter | Workers
     return Workers(options.workers, config, exact=options.exact)
 
 
-def _at_a_time(segmenter: Segmenter | Workers, config: Config, jobs: Sequence[Job]) -> int:
+def _at_a_time(segmenter: Segmenter | Workers, processes: int, config: Config, jobs: Sequence[Job]) -> int:
     """Returns how many inputs are under way at a time. Workers need some that wait for them."""
     if not isinstance(segmenter, Segmenter):
         return 2 * segmenter.size
     # No live source ends by itself, so that others would wait for ever.
-    return max(jobs_at_a_time(config), sum(is_live(job.source) for job in jobs))
+    return max(processes * jobs_at_a_time(config), sum(is_live(job.source) for job in jobs))
 
 
 def _status(options: argparse.Namespace, config: Config, batch: Batch) -> AbstractContextManager[object]:

@@ -1,18 +1,18 @@
 """Threads of the command line: each input has one, so that the main thread can be interrupted whatever they do."""
 
-import ctypes
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from typing import Generic, TypeVar
+
+from segmentation.pipeline.threads import interrupt
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 _POLL = 0.1  # seconds: signals, and items that take too long, are seen this late
-_PATIENCE = 3.0  # seconds for interrupted threads to remove their files
 _NAME = "segmentation-run"
 
 
@@ -76,14 +76,14 @@ def in_threads(
                 yield from task.results
             overdue = [task for task in running if limit is not None and time.monotonic() - task.begin > limit]
             for task in overdue:
-                _interrupt([task])
+                interrupt([task.thread])
                 running.remove(task)
                 if task.thread.is_alive():
                     waiting.clear()
                 if late is not None:
                     yield late(task.item)
     finally:
-        _interrupt(running)
+        interrupt([task.thread for task in running])
 
 
 def stuck() -> bool:
@@ -100,17 +100,3 @@ def _arrived(ended: "queue.SimpleQueue[_Task[T, R]]") -> "list[_Task[T, R]]":
         return [ended.get(timeout=_POLL)]
     except queue.Empty:
         return []
-
-
-def _interrupt(tasks: "Sequence[_Task[T, R]]") -> None:
-    """Raises KeyboardInterrupt in the threads that still run, as a signal does in the main thread, and waits a bit."""
-    threads = [task.thread for task in tasks]
-    for _ in range(2):  # one may be lost in a callback of a library
-        for thread in threads:
-            if thread.is_alive() and thread.ident is not None:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(thread.ident), ctypes.py_object(KeyboardInterrupt)
-                )
-        deadline = time.monotonic() + _PATIENCE / 2
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))

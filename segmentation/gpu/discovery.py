@@ -2,10 +2,12 @@
 
 import ctypes
 import logging
+import os
 import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from itertools import count, takewhile
 from pathlib import Path
 
 from segmentation.errors import BackendError
@@ -78,6 +80,18 @@ def device_index(config: Config) -> int:
     if find_gpu(0) is None:
         raise BackendError("the NVIDIA driver shows no GPU; check nvidia-smi, or start the container with --gpus all")
     raise BackendError(f"device {config.device}: the NVIDIA driver shows no such GPU; use --device cuda:0")
+
+
+def visible_gpus(config: Config) -> list[str]:
+    """Returns what `CUDA_VISIBLE_DEVICES` is to be for a process on each GPU that a run may use; empty for the CPU."""
+    if config.device == "cpu" or config.mode == "baseline" or find_gpu() is None:
+        return []
+    visible = [part for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part]
+    numbers = takewhile(lambda number: find_gpu(number) is not None, count())
+    names = [visible[number] if visible else str(number) for number in numbers]
+    if config.device is not None and ":" in config.device:
+        return names[int(config.device.partition(":")[2]) :][:1]
+    return names
 
 
 def enter_context(index: int) -> None:

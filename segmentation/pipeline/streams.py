@@ -16,9 +16,9 @@ from segmentation.media.live_address import named
 from segmentation.media.output_stream import Output
 from segmentation.options.config import Config
 from segmentation.options.keywords import Options, RunOptions
+from segmentation.pipeline.processes import session
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.status_server import Control, StatusServer
-from segmentation.pipeline.stream_processes import session
 from segmentation.pipeline.stream_status import StreamStatus
 
 log = logging.getLogger(__name__)

@@ -1,10 +1,11 @@
 """Threads of a run, and the locks between them."""
 
+import ctypes
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
@@ -24,6 +25,7 @@ class _End:
 
 
 _POLL = 0.05  # seconds between checks whether the context was left
+_INTERRUPTED = 3.0  # seconds for interrupted threads to remove their files
 _PATIENCE = 1.0  # seconds: a thread that is stuck in a read does not hold up the end for longer
 
 
@@ -216,3 +218,16 @@ class _OpenCvThreads:
 
 
 opencv_threads = _OpenCvThreads()
+
+
+def interrupt(threads: Sequence[threading.Thread]) -> None:
+    """Raises KeyboardInterrupt in the threads that still run, as a signal does in the main thread, and waits a bit."""
+    for _ in range(2):  # one may be lost in a callback of a library
+        for thread in threads:
+            if thread.is_alive() and thread.ident is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(thread.ident), ctypes.py_object(KeyboardInterrupt)
+                )
+        deadline = time.monotonic() + _INTERRUPTED / 2
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))

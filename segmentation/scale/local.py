@@ -11,14 +11,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import IO
 
 from segmentation.cores import core_count
 from segmentation.errors import BackendError, one_line
-from segmentation.gpu.discovery import find_gpu
+from segmentation.gpu.discovery import visible_gpus
 from segmentation.options.config import Config
 from segmentation.scale.started import CORES, StartedWorkers
 from segmentation.scale.worker import Setup, Shorten, Sign, Stop
@@ -43,7 +42,7 @@ class LocalWorkers(StartedWorkers[_Process]):
         Raises `BackendError` where no process can be started.
         """
         super().__init__(config)
-        self._gpus = _gpus(config)
+        self._gpus = visible_gpus(config)
         self._begin_all(number or len(self._gpus) or max(1, core_count() // CORES), gpus=bool(self._gpus))
 
     def _receive(self, timeout: float) -> list[Event]:
@@ -127,25 +126,6 @@ def _last_words(process: _Process) -> str:
         return "stands still amid a message"
     how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
     return f"{how}{f' ({one_line(last)})' if last else ''}"
-
-
-def _gpus(config: Config) -> list[str]:
-    """Returns what `CUDA_VISIBLE_DEVICES` is to be for a worker on each of the GPUs; empty for the CPU."""
-    if config.device == "cpu" or config.mode == "baseline" or find_gpu() is None:
-        return []
-    visible = [part for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part]
-    names = [visible[i] if visible else str(i) for i in _numbers()]
-    if config.device is not None and ":" in config.device:
-        return names[int(config.device.partition(":")[2]) :][:1]
-    return names
-
-
-def _numbers() -> Iterator[int]:
-    """Yields the numbers of this process's GPUs."""
-    for number in count():
-        if find_gpu(number) is None:
-            return
-        yield number
 
 
 def _share(place: int, workers: int) -> set[int]:

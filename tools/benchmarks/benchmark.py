@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import re
-import resource
 import sys
 import tempfile
 import time
@@ -29,6 +28,7 @@ from typical_workflow import blur_background, on_cpu
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
 
 from circumstances import ROOT, circumstances
+from cpu_time import cpu_seconds
 
 from segmentation import Config, Effect, ModelError, segment
 from segmentation.frames import HostTransfer, MaskedBatch
@@ -48,11 +48,11 @@ Result = dict[str, Any]  # goes into the JSON, rounded
 def measured(work: Callable[[], int]) -> Result:
     """Runs `work`, which returns its number of frames: seconds, frames a second, CPU seconds per 1,000, peak MiB.
 
-    The CPU time of processes that it has started, and that have ended, counts; their memory does not.
+    The CPU time of processes that it has started counts; their memory does not.
     """
-    before, begin = _cpu_seconds(), time.perf_counter()
+    before, begin = cpu_seconds(), time.perf_counter()
     frames = work()
-    seconds, cpu = time.perf_counter() - begin, _cpu_seconds() - before
+    seconds, cpu = time.perf_counter() - begin, cpu_seconds() - before
     # Not ru_maxrss, which begins with the value of the process that started this one.
     peak = int(re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[0]) / 1024
     return {"frames": frames, "seconds": seconds, "fps": frames / seconds, "cpu": 1000 * cpu / frames, "peak": peak}
@@ -64,11 +64,6 @@ def steady_rate(marks: Sequence[tuple[int, float]]) -> float:
     frames = marks[-1][0]
     (few, begin), (many, end) = (next(mark for mark in marks if mark[0] >= part * frames) for part in (0.25, 0.9))
     return (many - few) / (end - begin)
-
-
-def _cpu_seconds() -> float:
-    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in spent)
 
 
 def run_pipeline(clip: Path, config: Config, folder: Path) -> Result:

@@ -1,9 +1,9 @@
 """Measures many short clips of one command, one by one and several at a time, against one long file.
 
     python tools/benchmarks/many_inputs.py VIDEO
-    python tools/benchmarks/many_inputs.py VIDEO --size 1920x1080 --encode null --jobs 1,4      # on a GPU
+    python tools/benchmarks/many_inputs.py VIDEO --size 1920x1080 --encode null --way "--jobs 4"      # on a GPU
     PYTHONPATH=tools/benchmarks/unencoded python tools/benchmarks/many_inputs.py VIDEO --size 1920x1080 \\
-        --preset ultrafast --workers local:1,local:2      # on two GPUs; workers encode nothing then, either
+        --preset ultrafast --way "--processes 2" --way "--workers local:2"      # which encode nothing then, either
 
 Every command is a process of its own, in which a clip goes first, unmeasured. All kinds take turns. On a machine that
 others use too, CPU seconds say more than frames a second. JPEG makes large files, of which the disk may be the limit.
@@ -13,6 +13,7 @@ For Linux.
 import argparse
 import json
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -55,10 +56,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Result]:
     for number in range(options.clips):
         shutil.copy(clip, clips / f"{number:03}{clip.suffix}")
     kinds = {"one file": (long, [])}
-    kinds |= {f"{options.clips} clips, --jobs {jobs}": (clips, ["--jobs", jobs]) for jobs in options.jobs}
-    kinds |= {
-        f"{options.clips} clips, --workers {workers}": (clips, ["--workers", workers]) for workers in options.workers
-    }
+    kinds |= {f"{options.clips} clips, {way}": (clips, shlex.split(way)) for way in options.way}
     results: dict[str, list[Result]] = {name: [] for name in kinds}
     for _ in range(options.repeats):
         for name, (inputs, given) in kinds.items():
@@ -72,23 +70,21 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Result]:
     return {name: summary(runs) for name, runs in results.items()}
 
 
-def _listed(text: str) -> list[str]:
-    return text.split(",") if text else []
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures many short clips of one command against one long file.")
     parser.add_argument("video")
     parser.add_argument("--clips", type=int, default=60)
     parser.add_argument("--frames", type=int, default=90, help="of each clip (default: 90)")
     parser.add_argument("--size", type=lambda text: tuple(map(int, text.split("x"))), default=(640, 360), metavar="WxH")
-    parser.add_argument("--jobs", type=_listed, default=["1", "2"], help="default: 1,2; empty for none")
-    parser.add_argument("--workers", type=_listed, default=[], help="default: none")
+    parser.add_argument(
+        "--way", action="append", help="options of the command; may be given again (default: --jobs 1, --jobs 2)"
+    )
     parser.add_argument("--preset", default="superfast")
     parser.add_argument("--encode", help="as the program takes it; null: nothing is encoded, on a GPU")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "many-inputs.json")
     options = parser.parse_args()
+    options.way = options.way or ["--jobs 1", "--jobs 2"]
     results = circumstances("benchmarks/many_inputs.py", sys.argv[1:])
     with tempfile.TemporaryDirectory() as folder:
         results["runs"] = runs = measure(options, Path(folder))

@@ -30,11 +30,13 @@ from intervals import Areas, agreement, areas
 from segmentation import Report, Segmenter
 from segmentation.gpu.discovery import find_gpu
 from segmentation.pipeline.plan import IMPLEMENTATIONS
+from segmentation.pipeline.processes import session as in_processes
 
 IMPLEMENTATIONS["encode"]["null"] = "no_encoder:NoEncoder"  # on a GPU only
 ONE, THREE = "people", "people, faces, covers"  # pipelines of `secondary_networks.py`
 TRACKERS = ("none", "fast", "balanced", "accurate")
 RATE = GOP = 30  # frames of the clip in a second, and from keyframe to keyframe
+LIMIT_FRAMES = 6000
 WARM_UP = 16  # frames of each stream, before what is measured
 Figures = dict[str, Any]
 Marks = list[tuple[int, float]]  # frames done, and when
@@ -67,6 +69,7 @@ def add_options(parser: ArgumentParser, results: Path) -> None:
     parser.add_argument("--model", default="person")
     parser.add_argument("--preset", default="ultrafast")
     parser.add_argument("--encode", help="as the program takes it; null: nothing is encoded, on a GPU")
+    parser.add_argument("--processes", type=int, default=1, help="that share the videos (default: 1)")
     parser.add_argument("--repeats", type=int, default=1, help="rounds, of which the median counts (default: 1)")
     parser.add_argument("-o", "--output", type=Path, default=results / "stream-experiments.json")
 
@@ -81,7 +84,7 @@ def cells(options: Namespace, networks: str) -> Iterator[Cell]:
 def measure(options: Namespace) -> Iterator[Figures]:
     """Yields the error of each interval and the figures of all cells so far, which take turns, after each."""
     gpu = find_gpu()
-    about = {
+    about: Figures = {
         "gpu": None if gpu is None else str(gpu),
         "of": {
             "video": Path(options.video).name,
@@ -93,10 +96,13 @@ def measure(options: Namespace) -> Iterator[Figures]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         clip = make_clip(options.video, options.frames + GOP, options.size, folder, rate=RATE, gop=GOP)
+        about["nvdec_limit"] = None if gpu is None else nvdec_limit(clip)
+        if options.processes > 1 and options.encode == "null":  # which the processes know by this folder
+            sys.path.insert(0, str(Path(__file__).with_name("unencoded")))
         session = {"model": options.model, "preset": options.preset, "encode": options.encode}
         for networks in [ONE] if options.models is None else [ONE, THREE]:
             then = {} if networks == ONE else pipelines(options.models)[THREE]
-            with Segmenter(**session, **then) as segmenter:
+            with in_processes(options.processes, **session, **then) as segmenter:
                 if networks == ONE:
                     errors = accuracy(segmenter, options, folder)
                 for _, cell in product(range(options.repeats), cells(options, networks)):
@@ -105,6 +111,19 @@ def measure(options: Namespace) -> Iterator[Figures]:
                     found.setdefault(cell, []).append(result)
                     print(f"  {cell}: {result['fps']:.1f}", file=sys.stderr)
                     yield {**about, "errors": errors, "rows": list(rows(found))}
+
+
+def nvdec_limit(clip: Path) -> float:
+    """Returns the frames a second of decoders that know nothing of each other, with nothing else on the GPU."""
+    from gpu_decoders import Independent  # needs a GPU's libraries
+
+    from segmentation.media.input import probe
+    from segmentation.options.config import Config
+    from segmentation.stages.decode.nvdec_support import nvdec_engines
+
+    info = probe(str(clip))
+    with Independent(info, 2 * nvdec_engines(Config(), info)) as limit:  # an engine is never without work
+        return round(float(measured(lambda: limit.decode(LIMIT_FRAMES))["fps"]), 1)
 
 
 def rows(found: dict[Cell, list[Figures]]) -> Iterator[Figures]:
@@ -145,6 +164,9 @@ def run(segmenter: Segmenter, clip: Path, cell: Cell, frames: int, folder: Path)
     return {
         "fps": round(fmean(rates), 2),  # of a stream
         "least": round(min(rates), 2),
+        "fps_of_all_the_run": round(
+            result["fps"] / cell.streams, 2
+        ),  # with the start of the first, the end of the last
         "cpu_seconds_per_1000_frames": round(result["cpu"], 2),
         "peak_memory_mib": round(result["peak"]),
         "share_inferred": round(sum(report.inferred for report, _ in done) / result["frames"], 3),

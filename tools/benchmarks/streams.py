@@ -43,7 +43,7 @@ from stream_experiments import THREE
 
 from segmentation import Report, Segmenter
 from segmentation.latency import BOUNDS, Histogram
-from segmentation.pipeline.stream_processes import session
+from segmentation.pipeline.processes import session
 from segmentation.pipeline.stream_status import StreamStatus
 
 RESULTS = ROOT / "tools" / "results"

@@ -1,7 +1,8 @@
-"""CPU time of a command with all processes that it starts, also those of daemons that nobody waits for. For Linux."""
+"""CPU time of this process, or of a command, with all processes that it starts. For Linux."""
 
 import os
 import threading
+from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
@@ -11,8 +12,24 @@ _MARK = "CPU_TIME_OF"  # environment variable, by which the processes of a comma
 _PAUSE = 0.1  # seconds between two looks; what a process does after the last one is not seen
 
 
+def cpu_seconds() -> float:
+    """CPU seconds of this process and of all that it has started, directly or not, whether they live or have ended."""
+    spent: dict[int, float] = {}
+    children: dict[int, list[int]] = defaultdict(list)
+    for process in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError, IndexError):  # it has ended
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            spent[int(process)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+            children[int(fields[1])].append(int(process))
+    ours = [os.getpid()]
+    for process in ours:  # which grows
+        ours += children[process]
+    return sum(spent[process] for process in ours)
+
+
 class CpuTime:
-    """Adds up, as a context manager, the CPU seconds of the processes that have `environment`."""
+    """Adds up, as a context manager, the CPU seconds of the processes that have `environment`, also those of daemons
+    that nobody waits for."""
 
     def __init__(self) -> None:
         self._mark = token_hex(8)

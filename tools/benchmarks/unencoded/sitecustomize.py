@@ -6,4 +6,4 @@ from pathlib import Path
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-IMPLEMENTATIONS["encode"]["x264-segments"] = "no_encoder:NoSegments"
+IMPLEMENTATIONS["encode"] |= {"null": "no_encoder:NoEncoder", "x264-segments": "no_encoder:NoSegments"}

@@ -1,6 +1,7 @@
-"""Live sources in several processes, each with a session: one Python lock would be the limit of many.
+"""Runs in several processes, each with a session: Python's lock and a GPU's context would be the limit of many.
 
-A live frame goes through the stages alone, so that many streams ask for the lock a few thousand times a second.
+A live frame goes through the stages alone, so that many streams ask for the lock a few thousand times a second. Many
+files at once wait for the lock, and for that of the context, which each call of the driver takes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import logging
 import pickle
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -20,15 +22,27 @@ from typing import Unpack
 from segmentation.byte_source import source_name
 from segmentation.child_process import ChildProcess, SharedProcesses
 from segmentation.errors import ConfigError, SegmentationError, one_line
+from segmentation.gpu.discovery import visible_gpus
 from segmentation.latency import Histogram, Latencies
-from segmentation.media.live_address import is_live, source_label
+from segmentation.media.live_address import source_label
 from segmentation.media.output_stream import OutputAddress
 from segmentation.options.config import Config
 from segmentation.options.keywords import Options
+from segmentation.pipeline.process_protocol import (
+    Advanced,
+    Begin,
+    Ended,
+    Leave,
+    Logged,
+    Look,
+    Picture,
+    Start,
+    Stop,
+    Told,
+)
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.run import Request
 from segmentation.pipeline.session import Segmenter
-from segmentation.pipeline.stream_protocol import Advanced, Begin, Ended, Logged, Look, Picture, Start, Stop, Told
 from segmentation.pipeline.stream_status import StreamBoard, StreamMonitor, StreamStatus
 
 _POLL = 0.05  # seconds between checks whether a run is to end
@@ -66,8 +80,13 @@ class _RemoteMonitor(StreamMonitor):
 class _Process:
     """A process with a session, and the runs that it has been given."""
 
-    def __init__(self, config: Config) -> None:
-        """Returns at once, while the process starts up. Raises `SegmentationError` where it can't be started."""
+    def __init__(self, config: Config, gpu: str | None) -> None:
+        """Returns at once, while the process starts up. `gpu` is the only one that it sees, else all.
+
+        Raises `SegmentationError` where it can't be started.
+        """
+        self.gpu = gpu
+        environment = None if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         self._numbers = count()
         self._runs: dict[int, queue.SimpleQueue[Advanced | Ended]] = {}  # those under way
         self._monitors: dict[int, _RemoteMonitor] = {}
@@ -77,7 +96,8 @@ class _Process:
         self._link, others = Pipe()
         try:
             with others:
-                self._process = ChildProcess("segmentation.pipeline.stream_worker", others.fileno())
+                module = "segmentation.pipeline.process_worker"
+                self._process = ChildProcess(module, others.fileno(), environment=environment)
         except OSError as exc:
             self._link.close()
             raise SegmentationError(f"processes: none can be started ({one_line(exc)})") from exc
@@ -94,8 +114,8 @@ class _Process:
         self._runs[number] = queue.SimpleQueue()
         try:
             return self._run(number, request, self._runs[number])
-        finally:  # a run that is left on the way ends with complete files
-            self._send(Stop(number))
+        finally:
+            self._send(Leave(number))  # which ends what is under way still
             for known in (self._runs, self._monitors, self._pictures):
                 known.pop(number, None)
 
@@ -177,10 +197,14 @@ class _Process:
                 logging.getLogger(record.name).handle(record)
 
 
-class StreamProcesses(Segmenter):
-    """A session whose runs go to several processes: each run to the one that has the fewest.
+class Processes(Segmenter):
+    """A session whose runs go to several processes, each with a GPU in turn: each run to the one that has the fewest.
 
-    A process that dies takes its runs along, and no others. The next run starts another one in its place.
+    A process that dies takes its runs along, and no others. The next run starts another one in its place. Use it as
+    `Segmenter`, from several threads:
+
+        with Processes(4, effect="blur:40") as session, ThreadPoolExecutor(16) as pool:
+            reports = list(pool.map(session.run, videos))
     """
 
     def __init__(self, processes: int, config: Config | None = None, **options: Unpack[Options]) -> None:
@@ -188,39 +212,52 @@ class StreamProcesses(Segmenter):
         super().__init__(config, **options)
         if processes < 1:
             raise ConfigError(f"processes {processes}: give 1 or more")
-        try:
-            pickle.dumps(self.config)
-        except Exception as exc:
-            raise ConfigError(f"processes {processes}: an option can't be sent to them ({one_line(exc)})") from exc
+        _check_sendable(self.config, f"processes {processes}")
         self._board = StreamBoard(_RemoteMonitor)
-        self._processes = SharedProcesses(lambda: _Process(self.config), processes)
+        self._gpus = visible_gpus(self.config)
+        self._started: list[_Process] = []
+        self._processes = SharedProcesses(self._start, processes)
 
     @property
     def streams(self) -> StreamBoard:
         return self._board
 
     def perform(self, request: Request) -> Report:
-        """Runs a request in one of the processes. Raises `ConfigError` for what is no live source, and what can't go.
-
-        Outputs are files and addresses.
-        """
-        if not isinstance(request.source, str) or not is_live(request.source):
-            label = source_label(source_name(request.source))
-            raise ConfigError(f"{label}: is no live source; leave out --processes, or play files with --pace")
+        """Makes a run in one of the processes. Raises `ConfigError` for inputs, outputs and options that can't go."""
+        if not isinstance(request.source, str):
+            raise ConfigError(f"{source_name(request.source)}: an input is a file or an address with --processes")
         if not isinstance(request.target, Path | OutputAddress | None):
             raise ConfigError("processes: an output is a file or an address there, no pipe and no file object")
-        try:
-            pickle.dumps(request.config)
-        except Exception as exc:
-            raise ConfigError(f"processes: an option can't be sent to them ({one_line(exc)})") from exc
+        _check_sendable(request.config, "processes")
         with self._processes.lent() as process:
-            return process.run(request)
+            return process.run(replace(request, config=self._config_there(request.config)))
 
     def close(self) -> None:
         self._processes.close()
         super().close()
 
+    def _start(self) -> _Process:
+        """Starts a process on the GPU that the fewest others have."""
+        self._started = [process for process in self._started if process.is_alive()]
+        taken = Counter(process.gpu for process in self._started)
+        gpu = min(self._gpus, key=lambda name: taken[name], default=None)
+        process = _Process(self._config_there(self.config), gpu)
+        self._started.append(process)
+        return process
+
+    def _config_there(self, config: Config) -> Config:
+        """Returns the options for a process, which sees one GPU alone."""
+        return config if not self._gpus or config.device is None else replace(config, device="cuda:0")
+
+
+def _check_sendable(config: Config, label: str) -> None:
+    """Raises `ConfigError` for options that can't be sent to a process, such as a function."""
+    try:
+        pickle.dumps(config)
+    except Exception as exc:
+        raise ConfigError(f"{label}: an option can't be sent to them ({one_line(exc)})") from exc
+
 
 def session(processes: int, config: Config | None = None, **options: Unpack[Options]) -> Segmenter:
     """Returns a session in this process, or in several. Raises `ConfigError`."""
-    return Segmenter(config, **options) if processes == 1 else StreamProcesses(processes, config, **options)
+    return Segmenter(config, **options) if processes == 1 else Processes(processes, config, **options)

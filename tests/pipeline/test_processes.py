@@ -1,4 +1,4 @@
-"""Streams in several processes: what they write and report, and that one which dies harms no other."""
+"""Runs in several processes: what they write and report, and that one which dies harms no other."""
 
 import json
 import logging
@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import urllib.request
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ import pytest
 from barcode import numbers
 from child_processes import children
 from paths import SAMPLE
+from program import cli
 from rtsp_server import PASSWORD, USER, RtspServer
+from videos import pictures
 
-from segmentation import ConfigError, Streams
-from segmentation.pipeline.stream_processes import StreamProcesses
+from segmentation import ConfigError, Processes, Report, Segmenter, Streams
 
 OPTIONS: dict[str, Any] = {
     "processes": 2,
@@ -33,7 +35,7 @@ OPTIONS: dict[str, Any] = {
 
 def workers(of: int | None = None) -> set[int]:
     """Returns the sessions' processes that a process, else this one, has started and that are not over."""
-    return set(children(of, "stream_worker"))
+    return set(children(of, "process_worker"))
 
 
 def test_streams_are_shared_and_each_is_as_alone(camera: RtspServer, tmp_path: Path) -> None:
@@ -119,14 +121,111 @@ def test_failures_and_the_log_come_over(tmp_path: Path, caplog: pytest.LogCaptur
 
 def test_what_cannot_go_there_is_refused(camera: RtspServer, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="processes 0: give 1 or more"):
-        StreamProcesses(0)
+        Processes(0)
     with pytest.raises(ConfigError, match="processes 2: an option can't be sent"):
-        StreamProcesses(2, model=lambda batch: batch)
-    with StreamProcesses(2, device="cpu") as session:
-        with pytest.raises(ConfigError, match="is no live source; leave out --processes"):
-            session.run(SAMPLE, tmp_path / "a.mp4")
+        Processes(2, model=lambda batch: batch)
+    with Processes(2, device="cpu") as session:
+        with open(SAMPLE, "rb") as source, pytest.raises(ConfigError, match="an input is a file or an address with"):
+            session.run(source, tmp_path / "a.mp4")
         with open(tmp_path / "a.mkv", "wb") as file, pytest.raises(ConfigError, match="no pipe and no file object"):
             session.run(camera.url(), file)
+        with open(tmp_path / "a.jsonl", "w") as lines, pytest.raises(ConfigError, match="can't be sent to them"):
+            session.run(SAMPLE, tmp_path / "a.mp4", results=lines)
+    assert not (tmp_path / "a.mp4").exists()
+
+
+def test_files_are_the_same_bytes_as_from_one_process(people: Path, tmp_path: Path) -> None:
+    inputs = [people, Path(SAMPLE), people, Path(SAMPLE)]
+
+    def make(session: Segmenter, name: str) -> list[tuple[bytes, bytes, Report]]:
+        def run(number: int) -> Report:
+            results = tmp_path / f"{name}{number}.jsonl"
+            return session.run(inputs[number], tmp_path / f"{name}{number}.mp4", results=results, max_frames=40)
+
+        with ThreadPoolExecutor(len(inputs)) as pool:
+            reports = list(pool.map(run, range(len(inputs))))
+        read = [Path(report.output).read_bytes() for report in reports]
+        lines = [(tmp_path / f"{name}{number}.jsonl").read_bytes() for number in range(len(inputs))]
+        return list(zip(read, lines, reports, strict=True))
+
+    options: dict[str, Any] = {"device": "cpu", "effect": "blur:20"}
+    with Segmenter(**options) as alone:
+        expected = make(alone, "alone")
+    with Processes(2, **options) as session:
+        found = make(session, "shared")
+        assert len(workers()) == 2
+    assert not workers()
+    for (video, lines, report), (other, others, alike) in zip(found, expected, strict=True):
+        assert (video, lines) == (other, others)
+        assert report.frames == alike.frames == 40 and report.plan == alike.plan and report.complete
+
+
+def test_a_process_that_dies_takes_its_files_alone(tmp_path: Path) -> None:
+    begun = threading.Barrier(3)
+    first: dict[str, bool] = {}
+
+    def run(name: str) -> Report:
+        def advance(done: int, _: int) -> None:
+            if not first.setdefault(name, False):
+                first[name] = True
+                begun.wait(60)
+                begun.wait(60)
+
+        return session.run(SAMPLE, tmp_path / f"{name}.mp4", progress=advance)
+
+    with Processes(2, device="cpu") as session, ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(run, name) for name in ("a", "b")]
+        begun.wait(60)
+        os.kill(min(workers()), signal.SIGKILL)
+        begun.wait(60)
+        failures = [failure for future in runs if (failure := future.exception(60)) is not None]
+        assert len(failures) == 1 and "the process that ran it was ended by signal 9" in str(failures[0])
+        (left,) = tmp_path.glob("[!.]*")  # the temporary file of the other is removed when it is made again
+        assert [report.frames for report in reports(runs)] == [frames_of(left)]
+        assert session.run(SAMPLE, tmp_path / "again.mp4", max_frames=20).frames == 20
+
+
+def reports(runs: list[Future[Report]]) -> list[Report]:
+    """Returns the reports of the runs that have one."""
+    return [run.result() for run in runs if run.exception() is None]
+
+
+def frames_of(path: Path) -> int:
+    """Returns how many frames a video has."""
+    return len(list(pictures(path)))
+
+
+def test_a_run_that_is_left_leaves_no_file(tmp_path: Path) -> None:
+    def leave(done: int, _: int) -> None:
+        raise ZeroDivisionError
+
+    with Processes(1, device="cpu") as session:
+        with pytest.raises(ZeroDivisionError):
+            session.run(SAMPLE, tmp_path / "a.mp4", progress=leave)
+        assert session.run(SAMPLE, tmp_path / "b.mp4", max_frames=20).frames == 20
+    assert [path.name for path in tmp_path.iterdir()] == ["b.mp4"]
+
+
+def test_a_stopped_file_is_playable(tmp_path: Path) -> None:
+    stop = threading.Event()
+    with Processes(1, device="cpu") as session:
+        report = session.run(SAMPLE, tmp_path / "a.mp4", stop=stop, progress=lambda *_: stop.set())
+    assert 0 < report.frames == frames_of(tmp_path / "a.mp4") < 130
+
+
+def test_the_command_shares_files_among_processes(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.mp4").write_bytes(Path(SAMPLE).read_bytes())
+    (tmp_path / "broken.mp4").write_bytes(b"no video")
+    given = ["--processes", "2", "--jobs", "4", "--device", "cpu", "--max-frames", "20", "--json"]
+    done = cli(tmp_path, "-o", tmp_path / "out", *given)
+    assert done.returncode == 1, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sorted(line["frames"] for line in lines if "frames" in line) == [20, 20, 20]
+    assert len([line for line in lines if "error" in line]) == 1
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [f"{name}.segmented.mp4" for name in "abc"]
+    refused = cli(tmp_path / "a.mp4", "--processes", "2", "--workers", "local:2")
+    assert refused.returncode == 2 and "choose one of the two" in refused.stderr
 
 
 def test_stopping_completes_the_files(camera: RtspServer, tmp_path: Path) -> None:
@@ -137,7 +236,7 @@ def test_stopping_completes_the_files(camera: RtspServer, tmp_path: Path) -> Non
         done.append(count)
         stop.set()
 
-    with StreamProcesses(1, device="cpu", input_size=(64, 64)) as session:
+    with Processes(1, device="cpu", input_size=(64, 64)) as session:
         report = session.run(camera.url(), tmp_path / "a.mkv", stop=stop, progress=advance)
     assert done and report.frames == len(numbers(tmp_path / "a.mkv")) > 0
 

@@ -1,7 +1,7 @@
-"""The process with a session that runs a share of the streams: `python -m segmentation.pipeline.stream_worker FD`.
+"""The process with a session that makes a share of the runs: `python -m segmentation.pipeline.process_worker FD`.
 
-The descriptor is that of the connection to the process that started it; `stream_processes` holds the other end. Where
-that end is closed, all runs end with complete files, as they do when `None` comes.
+The descriptor is that of the connection to the process that started it; `processes` holds the other end. Where that end
+is closed, or when `None` comes, runs of live sources end with complete files, and those of files without one.
 """
 
 from __future__ import annotations
@@ -11,17 +11,30 @@ import sys
 import threading
 import time
 import traceback
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from logging.handlers import QueueHandler
 from multiprocessing.connection import Connection
 
 from segmentation.child_process import ignore_interrupts, picklable
 from segmentation.errors import SegmentationError
 from segmentation.heap import trim_heap
+from segmentation.media.live_address import is_live
+from segmentation.pipeline.process_protocol import (
+    Advanced,
+    Begin,
+    Ended,
+    Leave,
+    Logged,
+    Look,
+    Picture,
+    Start,
+    Stop,
+    Told,
+)
 from segmentation.pipeline.run import Request
 from segmentation.pipeline.session import Segmenter
-from segmentation.pipeline.stream_protocol import Advanced, Begin, Ended, Logged, Look, Picture, Start, Stop, Told
 from segmentation.pipeline.stream_status import StreamMonitor
+from segmentation.pipeline.threads import interrupt
 
 _TOLD = 0.5  # seconds between a run's figures
 _PATIENCE = 10.0  # seconds that runs get to end
@@ -44,7 +57,8 @@ class _Worker:
         self._link, self._sending = link, threading.Lock()
         logging.basicConfig(level=start.level, handlers=[_Log(self)], force=True)
         self._segmenter = Segmenter(start.config)
-        self._stops: dict[int, threading.Event] = {}
+        self._stops: dict[int, threading.Event] = {}  # of runs under way
+        self._of_files: dict[int, threading.Thread] = {}  # likewise
         self._monitors: dict[int, StreamMonitor] = {}
         self._threads: list[threading.Thread] = []
 
@@ -53,17 +67,22 @@ class _Worker:
         with suppress(OSError), self._sending:
             self._link.send(message)
 
-    def take(self, message: Begin | Stop | Look) -> None:
+    def take(self, message: Begin | Stop | Leave | Look) -> None:
         """Does what a message asks for, without waiting for it."""
         match message:
             case Begin():
                 stop = self._stops[message.number] = threading.Event()
-                self._start(self._run, message, stop)
+                thread = self._thread(self._run, message, stop)
+                if not is_live(message.source):
+                    self._of_files[message.number] = thread
+                thread.start()
             case Stop(number):
                 if (running := self._stops.get(number)) is not None:  # else the run is over
                     running.set()
+            case Leave(number):
+                self._leave([number])
             case Look():
-                self._start(self._look, message)
+                self._thread(self._look, message).start()
 
     def tell(self) -> None:
         """Sends the figures of all runs, for ever."""
@@ -73,26 +92,34 @@ class _Worker:
                 self.send(Told(number, monitor.status(), monitor.late))
 
     def close(self) -> None:
-        """Ends all runs with complete files."""
-        for stop in list(self._stops.values()):
-            stop.set()
+        """Ends all runs."""
+        self._leave(list(self._stops))
         deadline = time.monotonic() + _PATIENCE
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         self._segmenter.close()
 
-    def _start(self, work: object, *arguments: object) -> None:
+    def _leave(self, numbers: list[int]) -> None:
+        """Ends runs, those of live sources with complete files."""
+        files = [thread for number in numbers if (thread := self._of_files.get(number)) is not None]
+        for number in numbers:
+            if number not in self._of_files and (stop := self._stops.get(number)) is not None:
+                stop.set()
+        interrupt(files)
+
+    def _thread(self, work: object, *arguments: object) -> threading.Thread:
+        """Returns a thread that is not started yet."""
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         thread = threading.Thread(target=work, args=arguments, daemon=True)  # type: ignore[arg-type]
         self._threads.append(thread)
-        thread.start()
+        return thread
 
     def _look(self, message: Look) -> None:
         monitor = self._monitors.get(message.number)
         self.send(Picture(message.number, None if monitor is None else monitor.jpeg(message.patience)))
 
     def _run(self, begin: Begin, stop: threading.Event) -> None:
-        """Runs one source to its end, on a thread of its own."""
+        """Makes one run, on a thread of its own."""
         number = begin.number
         told = 0.0
 
@@ -103,20 +130,22 @@ class _Worker:
                 self.send(Advanced(number, done, expected))
 
         try:
-            with self._segmenter.streams.watch(begin.source) as monitor:
-                self._monitors[number] = monitor
+            with self._segmenter.streams.watch(begin.source) if is_live(begin.source) else nullcontext() as monitor:
+                if monitor is not None:
+                    self._monitors[number] = monitor
                 request = Request(begin.source, begin.target, begin.config, stop, advance, monitor)
                 report = self._segmenter.perform(request)
-                self.send(Told(number, monitor.status(), monitor.late))
-                monitor.finished(report)
-            trim_heap()
+                if monitor is not None:
+                    self.send(Told(number, monitor.status(), monitor.late))
+                    monitor.finished(report)
+                    trim_heap()
             ended = Ended(number, report, None)
         except BaseException as exc:
-            if not isinstance(exc, SegmentationError | OSError):  # a bug
-                exc.add_note(f"In the stream's process:\n{''.join(traceback.format_exception(exc))}".rstrip())
+            if not isinstance(exc, SegmentationError | OSError | KeyboardInterrupt):  # a bug
+                exc.add_note(f"In the run's process:\n{''.join(traceback.format_exception(exc))}".rstrip())
             ended = Ended(number, None, picklable(exc))
-        self._monitors.pop(number, None)
-        del self._stops[number]
+        for known in (self._monitors, self._of_files, self._stops):
+            known.pop(number, None)
         self.send(ended)
 
 

@@ -1,4 +1,4 @@
-"""Messages between `stream_processes` and `stream_worker`. Runs have numbers."""
+"""Messages between `processes` and `process_worker`. Runs have numbers."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ class Begin:
 
 class Stop(NamedTuple):
     """To the process: a run is to end with complete files."""
+
+    number: int
+
+
+class Leave(NamedTuple):
+    """To the process: nobody waits for a run any more. One of a file ends without outputs, others as at `Stop`."""
 
     number: int
 

@@ -134,7 +134,8 @@ def test_what_cannot_go_there_is_refused(camera: RtspServer, tmp_path: Path) -> 
     assert not (tmp_path / "a.mp4").exists()
 
 
-def test_files_are_the_same_bytes_as_from_one_process(people: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", [{"device": "cpu"}, pytest.param({"mode": "optimized"}, marks=pytest.mark.gpu)])
+def test_files_are_the_same_bytes_as_from_one_process(where: dict[str, Any], people: Path, tmp_path: Path) -> None:
     inputs = [people, Path(SAMPLE), people, Path(SAMPLE)]
 
     def make(session: Segmenter, name: str) -> list[tuple[bytes, bytes, Report]]:
@@ -148,10 +149,9 @@ def test_files_are_the_same_bytes_as_from_one_process(people: Path, tmp_path: Pa
         lines = [(tmp_path / f"{name}{number}.jsonl").read_bytes() for number in range(len(inputs))]
         return list(zip(read, lines, reports, strict=True))
 
-    options: dict[str, Any] = {"device": "cpu", "effect": "blur:20"}
-    with Segmenter(**options) as alone:
+    with Segmenter(effect="blur:20", **where) as alone:
         expected = make(alone, "alone")
-    with Processes(2, **options) as session:
+    with Processes(2, effect="blur:20", **where) as session:
         found = make(session, "shared")
         assert len(workers()) == 2
     assert not workers()

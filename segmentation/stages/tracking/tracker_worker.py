@@ -14,6 +14,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -64,6 +65,7 @@ class _Trackers:
 
 def main(link: Connection, memory: mmap.mmap) -> None:
     """Answers until the other end of the connection is closed. A fault is an answer, too."""
+    cv2.setNumThreads(1)  # several would spin while they wait for each other, as many as all cores in each process
     trackers = _Trackers(memory)
     with suppress(EOFError, ConnectionError):
         while True:

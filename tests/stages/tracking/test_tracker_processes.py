@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -109,6 +110,16 @@ def test_masks_without_a_number_are_unknown(processes: TrackerProcesses) -> None
     masks = np.full((1, *SIZE), np.nan, np.float32)
     with processes.tracker(SETTINGS, Ids()) as tracker:
         assert tracker(masks, None, None, [0.0])[0].unknown
+
+
+def test_a_process_has_one_thread_however_many_cores_there_are(processes: TrackerProcesses) -> None:
+    """OpenCV's own would spin while they wait for each other."""
+    before, masks = trackers(), np.zeros((4, 512, 512), np.float32)
+    masks[:, 64:256, 64:256] = 1
+    with processes.tracker(SETTINGS, Ids()) as tracker:
+        tracker(masks, None, None, [0.0, 0.1, 0.2, 0.3])
+        (pid,) = trackers() - before
+        assert len(list(Path(f"/proc/{pid}/task").iterdir())) == 1
 
 
 def test_a_process_that_dies_is_one_line_and_the_next_run_has_another(processes: TrackerProcesses) -> None:

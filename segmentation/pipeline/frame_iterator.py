@@ -96,7 +96,7 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
         if info.live is not None:
             exits.callback(info.live.close)  # likewise
         stages = exits.enter_context(MaskStages(resources, plan, model, info, pix_fmt, config))
-        exits.enter_context(opencv_threads.one_a_frame(stages.masks.workers))
+        exits.enter_context(opencv_threads.one_a_frame(busy=stages.masks.workers > 1))
         with gpu_errors():
             sessions = resources.nvdec_sessions if plan.decode.on_gpu else None
             decoder = plan.decode.implementation(info, pix_fmt, stages.config, stages.gpu, sessions=sessions)

@@ -94,7 +94,7 @@ class Pictures:
             return [self._mask(picture, config) for picture in pictures]
         with self._stages(_info(pictures[0]), config)[0] as stages:
             workers = stages.masks.workers
-        with Overlap() as overlap, opencv_threads.one_a_frame(workers):
+        with Overlap() as overlap, opencv_threads.one_a_frame(busy=workers > 1):
             return list(overlap.map(lambda picture: self._mask(picture, config), pictures, workers))
 
     def apply(self, picture: Rgb, config: Config, effects: Sequence[str]) -> Applied:

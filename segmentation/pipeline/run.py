@@ -178,7 +178,7 @@ class Run:
             self._masks = self._mask_source()
             self._cover = FailClosed(config, self._transfer, self._masks.memory, gpu)
             self._quantize = _quantizer(self._masks.memory, config, gpu) if config.save_masks is not None else None
-        exits.enter_context(opencv_threads.one_a_frame(self._masks.workers))
+        exits.enter_context(opencv_threads.one_a_frame(busy=gpu is not None or self._masks.workers > 1))
 
     def _make_outputs(self) -> Outputs:
         """Returns the video outputs, to be opened."""

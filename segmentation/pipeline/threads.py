@@ -196,17 +196,17 @@ class _OpenCvThreads:
         self._before = 0
 
     @contextmanager
-    def one_a_frame(self, workers: int) -> Iterator[None]:
-        """With several workers, OpenCV uses the calling thread alone.
+    def one_a_frame(self, *, busy: bool) -> Iterator[None]:
+        """Where the cores are `busy` with other work, OpenCV uses the calling thread alone.
 
         Threads that share one frame would spin while they wait for each other, and take CPU time from other frames.
         """
-        if workers > 1:
+        if busy:
             self._add(1)
         try:
             yield
         finally:
-            if workers > 1:
+            if busy:
                 self._add(-1)
 
     def _add(self, change: int) -> None:

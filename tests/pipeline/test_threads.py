@@ -178,18 +178,18 @@ def three_opencv_threads() -> Iterator[None]:
     cv2.setNumThreads(before)
 
 
-@pytest.mark.parametrize(("workers", "threads"), [(1, 3), (2, 1)])
-def test_opencv_splits_frames_only_where_one_is_worked_on_at_a_time(
-    workers: int, threads: int, three_opencv_threads: None
+@pytest.mark.parametrize(("busy", "threads"), [(False, 3), (True, 1)])
+def test_opencv_splits_frames_only_where_the_cores_are_idle(
+    busy: bool, threads: int, three_opencv_threads: None
 ) -> None:
-    with pytest.raises(KeyError), opencv_threads.one_a_frame(workers):
+    with pytest.raises(KeyError), opencv_threads.one_a_frame(busy=busy):
         assert cv2.getNumThreads() == threads
         raise KeyError
     assert cv2.getNumThreads() == 3
 
 
 def test_runs_that_overlap_leave_opencv_as_it_was(three_opencv_threads: None) -> None:
-    first, second = (opencv_threads.one_a_frame(2) for _ in range(2))
+    first, second = (opencv_threads.one_a_frame(busy=True) for _ in range(2))
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)

@@ -42,8 +42,16 @@ def test_machines_share_a_table_and_newer_rows_replace_older_ones() -> None:
         ("A CPU, 8 cores", "1", "6.0"),
         ("H200", "0", "90.0"),
     ]
-    assert rows[1][6:] == ("2.0", "0.990", "0.90", "0.980")
+    assert rows[1][6:] == ("", "2.0", "0.990", "0.90", "0.980")
     assert len(stream_report.markdown(results).splitlines()) == 2 + len(rows)
+
+
+def test_processes_are_machines_of_their_own_and_limits_show() -> None:
+    one, two = result("2026-01-01", "H200", 90.0), result("2026-01-02", "H200", 120.0)
+    two |= {"processes": 2, "nvdec_limit": 2000.0}
+    two["rows"][0]["runs"][0]["fps_of_all_the_run"] = 110.0
+    rows = list(stream_report.table([one, two]))
+    assert [(row[0], row[5], row[6]) for row in rows] == [("H200", "90.0", ""), ("H200, 2 processes", "120.0", "0.88")]
 
 
 def test_a_machine_without_intervals_has_a_page_too() -> None:

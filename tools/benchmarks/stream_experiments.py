@@ -85,6 +85,7 @@ def measure(options: Namespace) -> Iterator[Figures]:
     """Yields the error of each interval and the figures of all cells so far, which take turns, after each."""
     gpu = find_gpu()
     about: Figures = {
+        "processes": options.processes,
         "gpu": None if gpu is None else str(gpu),
         "of": {
             "video": Path(options.video).name,

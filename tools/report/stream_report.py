@@ -13,7 +13,8 @@ from report_figures import Figure
 Results = dict[str, Any]  # what `streams.py experiments` has written
 HEAD = (
     *("machine", "networks", "tracker", "streams", "interval"),
-    *("frames a second of each stream", "CPU s for 1,000 frames", "IoU", "worst frame", "boundary F"),
+    *("frames a second of each stream", "whole run, of NVDEC's limit", "CPU s for 1,000 frames"),
+    *("IoU", "worst frame", "boundary F"),
 )
 
 
@@ -39,7 +40,7 @@ def table(results: Sequence[Results]) -> Iterator[tuple[str, ...]]:
             error = one["errors"][str(row["interval"])]
             accuracy = f"{error['iou']:.3f}", f"{error['worst']:.2f}", f"{error['f']:.3f}"
             cpu = median(run["cpu_seconds_per_1000_frames"] for run in row["runs"])
-            yield (_machine(one), *map(str, _key(row)), f"{row['fps']:.1f}", f"{cpu:.1f}", *accuracy)
+            yield _machine(one), *map(str, _key(row)), f"{row['fps']:.1f}", _share(one, row), f"{cpu:.1f}", *accuracy
 
 
 def markdown(results: Sequence[Results]) -> str:
@@ -85,8 +86,16 @@ def _figures(one: Results) -> Iterator[Figure]:
 
 
 def _machine(one: Results) -> str:
-    hardware = one["hardware"]
-    return str(one["gpu"] or f"{hardware['cpu']}, {hardware['cores']} cores")
+    hardware, processes = one["hardware"], one.get("processes", 1)
+    name = one["gpu"] or f"{hardware['cpu']}, {hardware['cores']} cores"
+    return f"{name}, {processes} processes" if processes > 1 else str(name)
+
+
+def _share(one: Results, row: Results) -> str:
+    """Returns what part of NVDEC's limit all streams had, with the start of the first and the end of the last."""
+    rates = [run["fps_of_all_the_run"] for run in row["runs"] if "fps_of_all_the_run" in run]
+    limit = one.get("nvdec_limit")
+    return f"{median(rates) * row['streams'] / limit:.2f}" if rates and limit else ""
 
 
 def _key(row: Results) -> tuple[str, str, int, int]:

@@ -122,12 +122,14 @@ class _Worker:
         """Makes one run, on a thread of its own."""
         number = begin.number
         told = 0.0
+        untold: Advanced | None = None
 
         def advance(done: int, expected: int) -> None:
-            nonlocal told
+            nonlocal told, untold
+            untold = Advanced(number, done, expected)
             if not told or time.monotonic() - told > _TOLD:
-                told = time.monotonic()
-                self.send(Advanced(number, done, expected))
+                self.send(untold)
+                told, untold = time.monotonic(), None
 
         try:
             with self._segmenter.streams.watch(begin.source) if is_live(begin.source) else nullcontext() as monitor:
@@ -144,6 +146,8 @@ class _Worker:
             if not isinstance(exc, SegmentationError | OSError | KeyboardInterrupt):  # a bug
                 exc.add_note(f"In the run's process:\n{''.join(traceback.format_exception(exc))}".rstrip())
             ended = Ended(number, None, picklable(exc))
+        if untold is not None:
+            self.send(untold)
         for known in (self._monitors, self._of_files, self._stops):
             known.pop(number, None)
         self.send(ended)

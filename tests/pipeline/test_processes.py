@@ -208,8 +208,15 @@ def test_a_run_that_is_left_leaves_no_file(tmp_path: Path) -> None:
 
 def test_a_stopped_file_is_playable(tmp_path: Path) -> None:
     stop = threading.Event()
+    told: list[int] = []
+
+    def advance(done: int, _: int) -> None:
+        told.append(done)
+        stop.set()
+
     with Processes(1, device="cpu") as session:
-        report = session.run(SAMPLE, tmp_path / "a.mp4", stop=stop, progress=lambda *_: stop.set())
+        report = session.run(SAMPLE, tmp_path / "a.mp4", stop=stop, progress=advance)
+    assert told == sorted(told) and told[-1] == report.frames
     assert 0 < report.frames == frames_of(tmp_path / "a.mp4") < 130
 
 

@@ -78,12 +78,14 @@ def test_a_small_grid_is_measured_and_shown(tmp_path: Path) -> None:
     made, page = tmp_path / "a.json", tmp_path / "page.html"
     small = ["--streams", "2", "--intervals", "3", "--trackers", "none", "--size", "320x180", "--frames", "24"]
     program = "tools/benchmarks/streams.py"
-    printed = run_tool(program, "experiments", SAMPLE, *small, "--seconds", "0.5", "-o", made)
+    printed = run_tool(program, "experiments", SAMPLE, *small, "--seconds", "0.5", "--peers", "-o", made)
     found = json.loads(made.read_text())
+    assert [row["peer"] for row in found["peers"]] == ["a process for each", "a loop of OpenCV's in a thread for each"]
+    assert all(row["fps"] > 0 and row["peer"] in printed for row in found["peers"])
     assert [(row["streams"], row["interval"]) for row in found["rows"]] == [(2, 3)]
     assert all(row["fps"] >= row["runs"][0]["least"] > 0 for row in found["rows"])
     assert found["rows"][0]["runs"][0]["share_inferred"] == pytest.approx(0.33, abs=0.05)
     assert found["errors"]["0"]["iou"] == 1 and 0.5 < found["errors"]["3"]["worst"] <= found["errors"]["3"]["iou"] <= 1
     assert run_tool(program, "report", made, "-o", page) == printed
     text = page.read_text()
-    assert text.count("<svg") == 2 and "2 streams" in text and printed.splitlines()[-1].split(" | ")[5] in text
+    assert text.count("<svg") == 2 and "2 streams" in text and printed.splitlines()[-3].split(" | ")[5] in text

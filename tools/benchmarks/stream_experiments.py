@@ -22,6 +22,7 @@ import numpy as np
 from benchmark import measured
 from clips import make_clip
 from secondary_networks import pipelines
+from stream_peers import LOOP, loops, whole_run
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "quality"))  # the tools are programs, not a package
 
@@ -70,6 +71,7 @@ def add_options(parser: ArgumentParser, results: Path) -> None:
     parser.add_argument("--preset", default="ultrafast")
     parser.add_argument("--encode", help="as the program takes it; null: nothing is encoded, on a GPU")
     parser.add_argument("--processes", type=int, default=1, help="that share the videos (default: 1)")
+    parser.add_argument("--peers", action="store_true", help="measure other ways to process so many videos too")
     parser.add_argument("--repeats", type=int, default=1, help="rounds, of which the median counts (default: 1)")
     parser.add_argument("-o", "--output", type=Path, default=results / "stream-experiments.json")
 
@@ -112,6 +114,26 @@ def measure(options: Namespace) -> Iterator[Figures]:
                     found.setdefault(cell, []).append(result)
                     print(f"  {cell}: {result['fps']:.1f}", file=sys.stderr)
                     yield {**about, "errors": errors, "rows": list(rows(found))}
+        if options.peers:
+            peers = []
+            for streams in options.streams:
+                peers += peers_of(options, session, clip, streams, folder)
+                yield {**about, "errors": errors, "rows": list(rows(found)), "peers": peers}
+
+
+def peers_of(options: Namespace, session: Figures, clip: Path, streams: int, folder: Path) -> Iterator[Figures]:
+    """Yields the figures of other ways to process so many videos at once, in the shape of `rows`."""
+    cell = Cell(ONE, "none", 0, streams)
+    with in_processes(streams, **session) as segmenter:
+        process(segmenter, clip, cell, WARM_UP, folder)
+
+        def work() -> int:
+            return sum(report.frames for report, _ in process(segmenter, clip, cell, options.frames, folder))
+
+        alone = whole_run(work, streams)
+    yield {"peer": "a process for each", **asdict(cell), "fps": alone["fps"], "runs": [alone]}
+    loop = loops(clip, options.model, streams, options.frames, folder)
+    yield {"peer": LOOP, **asdict(cell), "fps": loop["fps"], "runs": [loop]}
 
 
 def nvdec_limit(clip: Path) -> float:

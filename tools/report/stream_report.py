@@ -41,6 +41,10 @@ def table(results: Sequence[Results]) -> Iterator[tuple[str, ...]]:
             accuracy = f"{error['iou']:.3f}", f"{error['worst']:.2f}", f"{error['f']:.3f}"
             cpu = median(run["cpu_seconds_per_1000_frames"] for run in row["runs"])
             yield _machine(one), *map(str, _key(row)), f"{row['fps']:.1f}", _share(one, row), f"{cpu:.1f}", *accuracy
+        for row in one.get("peers", ()):
+            cpu = median(run["cpu_seconds_per_1000_frames"] for run in row["runs"])
+            peer = f"{_machine(one)}: {row['peer']}"
+            yield peer, *map(str, _key(row)), f"{row['fps']:.1f}", _share(one, row), f"{cpu:.1f}", "", "", ""
 
 
 def markdown(results: Sequence[Results]) -> str:

@@ -106,7 +106,7 @@ class _Process:
         self._reader.start()
 
     def is_alive(self) -> bool:
-        return not self._dead
+        return not self._dead and self._process.is_alive()
 
     def run(self, request: Request) -> Report:
         """Runs a request there, and returns its report. Raises what the run raises."""

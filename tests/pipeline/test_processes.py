@@ -22,6 +22,7 @@ from rtsp_server import PASSWORD, USER, RtspServer
 from videos import pictures
 
 from segmentation import ConfigError, Processes, Report, Segmenter, Streams
+from segmentation.pipeline import processes
 
 OPTIONS: dict[str, Any] = {
     "processes": 2,
@@ -193,6 +194,29 @@ def reports(runs: list[Future[Report]]) -> list[Report]:
 def frames_of(path: Path) -> int:
     """Returns how many frames a video has."""
     return len(list(pictures(path)))
+
+
+def test_processes_take_the_gpus_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that begins in the place of another."""
+    monkeypatch.setattr(processes, "visible_gpus", lambda config: ["7", "9"])  # numbers that no process finds
+
+    def seen() -> list[str]:
+        environments = [Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") for pid in workers()]
+        return sorted(line.decode() for lines in environments for line in lines if line.startswith(b"CUDA_VISIBLE"))
+
+    with Processes(3) as session, ThreadPoolExecutor(3) as pool:
+
+        def run(number: int) -> Report:
+            return session.run(SAMPLE, tmp_path / f"{number}.mp4", max_frames=20, overwrite=True)
+
+        list(pool.map(run, range(3)))
+        assert seen() == ["CUDA_VISIBLE_DEVICES=7", "CUDA_VISIBLE_DEVICES=7", "CUDA_VISIBLE_DEVICES=9"]
+        (lone,) = [pid for pid in workers() if b"CUDA_VISIBLE_DEVICES=9" in Path(f"/proc/{pid}/environ").read_bytes()]
+        os.kill(lone, signal.SIGKILL)
+        while lone in workers():
+            time.sleep(0.01)
+        list(pool.map(run, range(3)))
+        assert seen() == ["CUDA_VISIBLE_DEVICES=7", "CUDA_VISIBLE_DEVICES=7", "CUDA_VISIBLE_DEVICES=9"]
 
 
 def test_a_run_that_is_left_leaves_no_file(tmp_path: Path) -> None:

@@ -213,8 +213,7 @@ def test_processes_take_the_gpus_in_turn(tmp_path: Path, monkeypatch: pytest.Mon
         assert seen() == ["CUDA_VISIBLE_DEVICES=7", "CUDA_VISIBLE_DEVICES=7", "CUDA_VISIBLE_DEVICES=9"]
         (lone,) = [pid for pid in workers() if b"CUDA_VISIBLE_DEVICES=9" in Path(f"/proc/{pid}/environ").read_bytes()]
         os.kill(lone, signal.SIGKILL)
-        while lone in workers():
-            time.sleep(0.01)
+        os.waitid(os.P_PID, lone, os.WEXITED | os.WNOWAIT)
         list(pool.map(run, range(3)))
         assert seen() == ["CUDA_VISIBLE_DEVICES=7", "CUDA_VISIBLE_DEVICES=7", "CUDA_VISIBLE_DEVICES=9"]
 

@@ -80,7 +80,7 @@ class _Worker:
                 if (running := self._stops.get(number)) is not None:  # else the run is over
                     running.set()
             case Leave(number):
-                self._leave([number])
+                self._thread(self._leave, [number]).start()
             case Look():
                 self._thread(self._look, message).start()
 

@@ -59,7 +59,7 @@ def test_results_are_the_same_bytes_as_one_by_one(
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "5" / name).read_bytes(), name
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_signal_ends_all_inputs_under_way(tmp_path: Path, count: int) -> None:
     """The first signal leaves playable files of the frames so far, the second one none."""
     for name in ("a.mp4", "b.mp4", "c.mp4"):

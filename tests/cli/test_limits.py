@@ -83,6 +83,7 @@ def test_a_network_that_loops_ends_at_the_second_signal(loop: Path, tmp_path: Pa
     assert left(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_a_network_that_loops_runs_out_of_time(loop: Path, tmp_path: Path) -> None:
     before = left(tmp_path)
     done = cli(SAMPLE, SAMPLE, "-o", tmp_path / "a.mp4", "--model", loop, "--timeout", "2")
@@ -108,7 +109,7 @@ def test_time_enough_changes_nothing(tmp_path: Path) -> None:
     assert cli(SAMPLE, "-o", tmp_path / "b.mp4", "--timeout", "0").returncode == 2
 
 
-@pytest.mark.parametrize("count", [1000, 200_000])
+@pytest.mark.parametrize("count", [1000, pytest.param(200_000, marks=pytest.mark.slow)])
 def test_a_stalled_download_ends_at_the_first_signal(server: Server, tmp_path: Path, count: int) -> None:
     """While the input is being opened, or after some frames: then these are kept."""
     target = tmp_path / "a.mp4"

@@ -49,6 +49,7 @@ def jobs() -> dict[str, tuple[str, str, int]]:
     }
 
 
+@pytest.mark.slow
 def test_jobs_of_the_document_make_what_workers_make(source: Path, tmp_path: Path) -> None:
     expected = tmp_path / "expected"
     expected.mkdir()

@@ -255,7 +255,7 @@ def later(some: list[StreamPacket], seconds: Fraction) -> list[StreamPacket]:
     return [StreamPacket(c.data, (c.time or 0) + seconds) for c in some]
 
 
-@pytest.mark.parametrize("smooth", [0, 1])
+@pytest.mark.parametrize("smooth", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_start_gives_the_frames_of_a_full_decode(tmp_path: Path, smooth: float) -> None:
     """Bit for bit; at the ends of a stretch smoothed masks know less of what is around."""
     source = SAMPLE

@@ -183,7 +183,7 @@ def test_the_suffix_decides_what_a_codec_takes(
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+@pytest.mark.parametrize("suffix", [".mp4", pytest.param(".mkv", marks=pytest.mark.slow)])
 def test_a_signal_leaves_a_playable_file(
     number: int, code: int, suffix: str, long_people: Path, tmp_path: Path
 ) -> None:
@@ -204,6 +204,7 @@ def test_a_signal_leaves_a_playable_file(
     assert names(tmp_path) == {target.name}
 
 
+@pytest.mark.slow
 def test_the_second_signal_ends_at_once(long_people: Path, tmp_path: Path) -> None:
     """The first one would wait for what x265 has begun, some seconds."""
     slow = ("-o", tmp_path / "out.mkv", "--codec", "hevc", "--quality", "0")

@@ -326,7 +326,9 @@ def test_all_begin_again_where_memory_does_not_suffice(
     assert [len(times(tmp_path / name)) for name in ("a.mp4", "b.mkv")] == [30, 30]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_a_signal_leaves_all_playable(number: int, code: int, long_people: Path, tmp_path: Path) -> None:
     source = long_people
     targets = [tmp_path / "a.mp4", tmp_path / "b.mkv"]

@@ -125,7 +125,8 @@ def test_options_of_a_run_are_for_that_run(three: list[Path], tmp_path: Path) ->
             segmenter.run(three[0], tmp_path / "c.mkv", threshold=2)
 
 
-@pytest.mark.parametrize("encode", [pytest.param("x264", marks=pytest.mark.slow), "x264-segments"])
+@pytest.mark.slow
+@pytest.mark.parametrize("encode", ["x264", "x264-segments"])
 def test_memory_is_flat_over_many_files(tmp_path: Path, encode: str) -> None:
     """A frame of the input is 0.46 MB, so that even a kept plane would show."""
     clip = Synthetic(size=(640, 480), codec="libx264", pts=range(2)).write(tmp_path / "a.mp4")

@@ -122,6 +122,7 @@ def test_twenty_stopped_workers_do_not_show(
     assert redone > 5
 
 
+@pytest.mark.slow
 def test_workers_that_stand_still_before_they_get_work_do_not_show(
     two: Workers, source: Path, expected: Made, tmp_path: Path
 ) -> None:
@@ -169,7 +170,7 @@ with Workers("local:2", device="cpu", model=sys.argv[2]) as workers:
 """
 
 
-@pytest.mark.parametrize("also_workers", [False, True])
+@pytest.mark.parametrize("also_workers", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_driver_that_was_stopped_takes_no_worker_for_lost(
     also_workers: bool, source: Path, expected: Made, tmp_path: Path
 ) -> None:
@@ -223,6 +224,7 @@ def test_a_worker_without_a_first_sign_of_life_is_started_again(monkeypatch: pyt
         pool.next(Ready)
 
 
+@pytest.mark.slow
 def test_an_idle_worker_is_not_lost() -> None:
     with One() as pool:
         pool.next(Ready)

@@ -295,7 +295,10 @@ def test_a_waiting_process_takes_what_the_other_has_built(rtx: Variant, folder: 
     assert waiting.returncode == 0 and target.is_file(), seen + rest
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGINT, signal.SIGKILL))],
+)
 def test_an_interrupted_build_leaves_no_engine(rtx: Variant, folder: Path, number: signal.Signals) -> None:
     command = [*PROGRAM, "person", "-v"]
     with piped(command) as process:

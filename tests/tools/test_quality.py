@@ -147,6 +147,7 @@ def test_quality_says_what_is_missing(tmp_path: Path) -> None:
     assert {"date", "command", "hardware", "versions"} <= set(results)
 
 
+@pytest.mark.slow
 def test_quality_measures_a_real_and_a_synthetic_clip(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

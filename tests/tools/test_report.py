@@ -151,6 +151,7 @@ def test_page_fits_a_phone(page: str, tmp_path: Path) -> None:
     assert int(width) <= 390
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
 def test_pictures_show_what_they_are_of(tmp_path: Path) -> None:
     made = run_tool("tools/report/report.py", "--pictures", tmp_path).split()

@@ -59,12 +59,14 @@ def test_make_sample_makes_the_committed_pictures() -> None:
         assert cv2.PSNR(a, b) > 35  # dB; what x264 at crf 20 and 4:2:0 leave
 
 
+@pytest.mark.slow
 def test_sample_program_runs(tmp_path: Path) -> None:
     target = tmp_path / "out.mp4"
     assert "150 frames" in run_tool("samples/segment.py", SAMPLE, target)
     assert len(decoded(target)) == 150
 
 
+@pytest.mark.slow
 def test_pictures_are_measured_against_the_network(tmp_path: Path) -> None:
     run_tool("tools/benchmarks/pictures.py", "--repeats", "2", "-o", tmp_path / "out.json")
     results = json.loads((tmp_path / "out.json").read_text())
@@ -85,6 +87,7 @@ def test_contact_sheet_has_a_row_for_each_frame(tmp_path: Path, extra: list[str]
     assert picture.shape == (2 * height, 3 * width, 3)
 
 
+@pytest.mark.slow
 def test_contact_sheet_takes_raw_h264_whose_size_changes(corpus: Path, tmp_path: Path) -> None:
     """Without timestamps or a length: the frames are still spread, each shown at the size of the first (848x464)."""
     import contact_sheet
@@ -140,6 +143,7 @@ def test_clips_of_the_benchmark_repeat_their_source(tmp_path: Path) -> None:
     assert times == sorted(set(times))
 
 
+@pytest.mark.slow
 def test_benchmark_writes_what_it_promises(tmp_path: Path) -> None:
     output = tmp_path / "results.json"
     small = ["--size", "320x180", "--frames", "12", "--lengths", "12,24", "--repeats", "1"]

@@ -81,7 +81,9 @@ class Tracking:
 
         def follow(batch: MaskedBatch, samples: Samples | None, times: list[float]) -> Followed:
             found = batch.instances or ()
-            looks: Iterable[Colors | None] = repeat(None, len(batch)) if samples is None else color_bins(samples)
+            looks: Iterable[Colors | None] = repeat(None, len(batch))
+            if samples is not None:
+                looks = (color_bins(samples[:, row]) for row in range(len(batch)))
             followed = map(tracker.update, found, times, looks)
             return tuple(replace(made, unknown=one.unknown) for made, one in zip(followed, found, strict=True))
 

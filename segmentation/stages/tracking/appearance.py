@@ -11,21 +11,26 @@ Samples = NDArray[np.uint8]  # (3, N, h, w): Y, U and V at each place of the mas
 Histogram = NDArray[np.float64]  # (BINS,), sums to 1
 
 _LUMA, _CHROMA = 4, 8  # levels: luma changes with the light, so it counts less
-_LUMA_LEVELS = (np.arange(256) // (256 // _LUMA)).astype(np.uint8)
-_CHROMA_LEVELS = np.clip((np.arange(256) - 128) // 8 + _CHROMA // 2, 0, _CHROMA - 1).astype(np.uint8)
+_CHROMA_LEVELS = np.clip((np.arange(256) - 128) // 8 + _CHROMA // 2, 0, _CHROMA - 1)
+_PARTS = tuple(  # of a bin, for each value of Y, U and V
+    part.astype(np.uint8)
+    for part in (np.arange(256) // (256 // _LUMA) * _CHROMA * _CHROMA, _CHROMA_LEVELS * _CHROMA, _CHROMA_LEVELS)
+)
 BINS = _LUMA * _CHROMA * _CHROMA
 _NEW = 0.1  # share of the newest frame in a track's histogram
 _UNSEEN = 0.01  # added to the share of each color: one that was never seen is unlikely, not impossible
 _AROUND = 11  # side of the square around a place whose colors say whose it is, in pixels of the mask
 
 
-def color_bins(samples: Samples) -> NDArray[np.uint8]:
-    """Returns the bin of each color: (N, h, w).
+def color_bins(samples: NDArray[np.uint8]) -> Colors:
+    """Returns the bin of each color of one frame (3, h, w): (h, w).
 
     Most chroma is near its zero: steps of 8 levels around it leave no bin empty.
     """
-    luma, blue, red = _LUMA_LEVELS[samples[0]], _CHROMA_LEVELS[samples[1]], _CHROMA_LEVELS[samples[2]]
-    return np.asarray(luma * (_CHROMA * _CHROMA) + blue * _CHROMA + red, np.uint8)
+    bins = np.zeros(samples.shape[1:], np.uint8)
+    for plane, part in zip(samples, _PARTS, strict=True):  # `part[plane]` takes five times as long
+        bins += np.asarray(cv2.LUT(np.ascontiguousarray(plane), part), np.uint8)
+    return bins
 
 
 def histogram(colors: Colors, pixels: NDArray[np.bool_]) -> Histogram:

@@ -59,11 +59,11 @@ class MaskTracker:
         """
         settings, count = self._settings, len(times)
         names = settings.classes if class_map is not None else (", ".join(settings.classes),)
-        colors = None if samples is None else color_bins(samples)
         found = []
         for row in range(count):
             classes = None if class_map is None else class_map[row]
             seen = components(masks[row], classes, names, settings.threshold)
-            followed = self._tracker.update(seen, times[row], None if colors is None else colors[row])
+            colors = None if samples is None else color_bins(samples[:, row])
+            followed = self._tracker.update(seen, times[row], colors)
             found.append(replace(followed, unknown=seen.unknown))
         return tuple(found)

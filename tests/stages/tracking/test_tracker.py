@@ -124,7 +124,7 @@ def test_colors_tell_who_is_who_after_a_meeting() -> None:
     def colors(left: int, right: int) -> Colors:
         samples = np.full((3, 1, *SIZE), 128, np.uint8)
         samples[1, 0, :, : (left + right) // 2], samples[1, 0, :, (left + right) // 2 :] = 90, 170
-        return color_bins(samples)[0]
+        return color_bins(samples[:, 0])
 
     def ids(*, colored: bool) -> tuple[list[int], list[int]]:
         tracker = Tracker(moving=True, split=True)
@@ -160,7 +160,7 @@ def test_colors_tell_who_has_left_while_the_others_stay_together() -> None:
                 left, top, right, bottom = walker(column)
                 samples[1, 0, top:bottom, left:right] = shade
             figures = (*map(walker, two), walker(100, 20, 110))
-            frame = tracker.update(found(*figures), n / RATE, color_bins(samples)[0])
+            frame = tracker.update(found(*figures), n / RATE, color_bins(samples[:, 0]))
             if n == 5:
                 before = ids_at(frame, (two[0], 60), (two[1], 60))
         return before, ids_at(frame, (two[leaver], 60))[0]
@@ -180,7 +180,7 @@ def test_where_two_overlap_colors_say_who_is_in_front() -> None:
             samples = np.full((3, 1, *SIZE), 128, np.uint8)
             samples[1, 0, 30:110, right - 12 : right + 12] = 200
             samples[1, 0, 20:100, left - 12 : left + 12] = 60  # it covers the other
-            colors = color_bins(samples)[0] if colored else None
+            colors = color_bins(samples[:, 0]) if colored else None
             frame = tracker.update(found(walker(left, 20, 100), walker(right, 30, 110)), n / RATE, colors)
             if n == 5:
                 first = ids_at(frame, (left, 60), (right, 60))

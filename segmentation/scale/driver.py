@@ -18,6 +18,7 @@ from typing import Any, TypeVar, Unpack
 from segmentation.atomic_file import PendingFile
 from segmentation.byte_source import Input, is_fifo
 from segmentation.errors import BackendError, ConfigError, SegmentationError
+from segmentation.frames import VideoInfo
 from segmentation.installation import install
 from segmentation.media.containers import is_sequence
 from segmentation.media.input import is_url, probe
@@ -109,11 +110,11 @@ class Workers:
         config, stop = replace(self.config, **options), stop or threading.Event()
         source, target = _files(input, output, config)
         begin = time.perf_counter()
-        plan = self._plan(source, target, config)
-        if plan is None:
+        planned = self._plan(source, target, config)
+        if planned is None:
             report = self._run_whole(source, target, options, stop, progress)
         else:
-            report = self._run_pieces(plan, target, config, stop, progress)
+            report = self._run_pieces(*planned, target, config, stop, progress)
         seconds = time.perf_counter() - begin
         return replace(report, input=source, seconds=round(seconds, 3), fps=round(report.frames / seconds, 2))
 
@@ -129,8 +130,11 @@ class Workers:
     ) -> None:
         self.close()
 
-    def _plan(self, source: str, target: Path, config: Config) -> VideoPlan | None:
-        """Returns the plan of a video that is made of pieces; `None` for what a worker makes in an ordinary run."""
+    def _plan(self, source: str, target: Path, config: Config) -> tuple[VideoPlan, VideoInfo] | None:
+        """Returns the plan of a video that is made of pieces, and what describes the video.
+
+        `None` for what a worker makes in an ordinary run.
+        """
         if is_sequence(source):
             return None
         info = probe(source, access_of(config))
@@ -142,7 +146,7 @@ class Workers:
         plan = plan_video(info, target, pieces, recurrent=self._is_recurrent(config))
         if plan.uncut:
             log.warning("%s: is not cut, since %s; one worker does all", source, plan.uncut)
-        return plan
+        return plan, info
 
     def _is_recurrent(self, config: Config) -> bool:
         with self._lock:
@@ -151,7 +155,13 @@ class Workers:
             return self._recurrent
 
     def _run_pieces(
-        self, plan: VideoPlan, target: Path, config: Config, stop: threading.Event, progress: Progress | None
+        self,
+        plan: VideoPlan,
+        info: VideoInfo,
+        target: Path,
+        config: Config,
+        stop: threading.Event,
+        progress: Progress | None,
     ) -> Report:
         PendingFile(target, overwrite=config.overwrite).check("-o")
         folder = PieceFolder.beside(target)
@@ -163,7 +173,7 @@ class Workers:
 
             def attempt() -> Joiner:
                 folder.lock()
-                joiner = Joiner(plan, target, overwrite=config.overwrite, exact=self._exact)
+                joiner = Joiner(plan, target, info, overwrite=config.overwrite, exact=self._exact)
                 with ExitStack() as opening:
                     opening.enter_context(joiner)
                     self._join(video, folder, joiner, stop, progress)

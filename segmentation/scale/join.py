@@ -51,14 +51,19 @@ class Joiner:
     Leaving it without `finish` removes the files that are not complete. Raises `OutputError` and `InputError`.
     """
 
-    def __init__(self, plan: VideoPlan, target: Path, *, overwrite: bool, exact: bool = False) -> None:
-        """`target` is the plan's, as the user wrote it. `exact` refuses pieces of workers that differ."""
+    def __init__(
+        self, plan: VideoPlan, target: Path, info: VideoInfo | None = None, *, overwrite: bool, exact: bool = False
+    ) -> None:
+        """`target` is the plan's, as the user wrote it, and `info` describes its source, if that is known already.
+
+        `exact` refuses pieces of workers that differ.
+        """
         self._exact = exact
         self._differ: set[str] = set()  # differences between workers that were said
         self._plan, self._target = plan, target
         # Frames are on the CPU when they are joined, and no stage but the encoder is asked for anything.
         self._config = replace(plan.config, device="cpu", mode="auto", overwrite=overwrite)
-        self._info = probe(plan.source, access_of(self._config))
+        self._info = info or probe(plan.source, access_of(self._config))
         self._exits = ExitStack()
         self._begin = time.perf_counter()
         self._first: PieceIndex | None = None

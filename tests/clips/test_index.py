@@ -45,6 +45,7 @@ REAL = """04_coffee.mp4 05_default_juggle.mp4 av1_video.mkv bbb_1920x1080_60fps_
     dog_eating_854132.mp4 edit_list_positive_shift.mp4 h264_10bits.mp4 h265_10bits.mp4 packed_bframes_test.avi
     roadtrip-vp92-10bit.webm sample-with-large-length.avi sample_h264.ts var_fps_video.mp4 video_90.mov
     water_180_mvhevc_5frames.mov""".split()
+LARGE = "04_coffee.mp4", "05_default_juggle.mp4", "bbb_1920x1080_60fps_vp8.webm", "dog_eating_854132.mp4"
 
 SHARED_VIDEOS = sorted(path for folder in ("corpus", "clips") for path in (SHARED / folder).glob("*.*"))
 MOST = 1500  # frames that are looked at
@@ -74,7 +75,9 @@ def test_clips_are_exact(name: str, tmp_path: Path) -> None:
     check(numbered(tmp_path / name, 40, codec, options, times=times))
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in REAL]
+)
 def test_clips_of_real_videos_are_exact(name: str, corpus: Path) -> None:
     check(next(corpus.rglob(name)))
 

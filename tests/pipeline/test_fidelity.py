@@ -232,8 +232,8 @@ def test_cover_picture_is_left_out_with_a_line(tmp_path: Path) -> None:
     assert len(times(tmp_path / "out.mp4")) == 25
 
 
-@pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".mov"])
-@pytest.mark.parametrize("first", ["0", "2.5", "7.01", "9.4"])
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv", pytest.param(".mov", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("first", ["2.5", "9.4", *(pytest.param(t, marks=pytest.mark.slow) for t in ("0", "7.01"))])
 def test_start_and_duration(first: str, suffix: str, people: Path, tmp_path: Path) -> None:
     source, target = people, tmp_path / f"out{suffix}"
     result = cli("--json", "--start", first, "--duration", "0.5", "-o", target, source)
@@ -326,7 +326,9 @@ def test_broadcast_clock(clock: float, tmp_path: Path) -> None:
     assert same_times(sound, [c.time - shift for c in packets(source, "audio")], Fraction(1, 20_000))  # type: ignore[arg-type,operator]
 
 
-@pytest.mark.parametrize("size", [(1, 1), (2, 2), (1, 33), (35, 17), (16, 9)])
+@pytest.mark.parametrize(
+    "size", [(1, 1), (35, 17), *(pytest.param(s, marks=pytest.mark.slow) for s in ((2, 2), (1, 33), (16, 9)))]
+)
 @pytest.mark.parametrize(("suffix", "codec"), [(".mkv", "ffv1"), (".mp4", "h264"), (".mp4", "hevc"), (".webm", "av1")])
 def test_small_and_odd_sizes(size: tuple[int, int], suffix: str, codec: str, tmp_path: Path) -> None:
     source = Synthetic(size=size, pts=range(3), codec="rawvideo").write(tmp_path / "in.mkv")

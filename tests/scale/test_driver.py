@@ -124,7 +124,13 @@ STEPS: dict[str, Change] = {
 }
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(step, marks=[pytest.mark.slow] if step in ("nothing", "lost at the start") else [])
+        for step in STEPS
+    ],
+)
 def test_what_happens_to_a_worker_does_not_show(
     step: str, source: Path, expected: Made, tmp_path: Path, with_fakes: Callable[..., Workers]
 ) -> None:

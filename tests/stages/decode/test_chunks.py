@@ -66,9 +66,12 @@ REAL = [
     "fixture-raw.mts", "h265_10bits.mp4", "hlg10-color-test.mp4", "nasa_13013.mp4", "sample_fragmented.mp4",
     "sample_h262_mpeg_audio.ts", "sample_h264.ts", "sample_with_srt.mkv", "var_fps_video.mp4", "video_90.mov",
 ]  # fmt: skip
+LARGE = "04_coffee.mp4", "bottle-detection.mp4", "dog_eating_854132.mp4"
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in REAL]
+)
 def test_chunks_of_real_videos_are_exact(corpus: Path, name: str) -> None:
     count, frames = decoded_in_chunks(corpus / name, least=8)
     assert frames == decoded_whole(corpus / name)

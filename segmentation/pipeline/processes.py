@@ -208,7 +208,7 @@ class Processes(Segmenter):
     """
 
     def __init__(self, processes: int, config: Config | None = None, **options: Unpack[Options]) -> None:
-        """Options are those of `Segmenter`. Raises `ConfigError`."""
+        """Starts up to so many `processes`, as runs need them. Options are those of `Segmenter`. Raises `ConfigError`."""
         super().__init__(config, **options)
         if processes < 1:
             raise ConfigError(f"processes {processes}: give 1 or more")
@@ -225,7 +225,8 @@ class Processes(Segmenter):
     def perform(self, request: Request) -> Report:
         """Makes a run in one of the processes. Raises `ConfigError` for inputs, outputs and options that can't go."""
         if not isinstance(request.source, str):
-            raise ConfigError(f"{source_name(request.source)}: an input is a file or an address with --processes")
+            label = source_name(request.source)
+            raise ConfigError(f"{label}: an input is a file or an address with --processes; leave it out for others")
         if not isinstance(request.target, Path | OutputAddress | None):
             raise ConfigError("processes: an output is a file or an address there, no pipe and no file object")
         _check_sendable(request.config, "processes")

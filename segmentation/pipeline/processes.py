@@ -208,7 +208,10 @@ class Processes(Segmenter):
     """
 
     def __init__(self, processes: int, config: Config | None = None, **options: Unpack[Options]) -> None:
-        """Starts up to so many `processes`, as runs need them. Options are those of `Segmenter`. Raises `ConfigError`."""
+        """Starts up to so many `processes`, as runs need them. Options are those of `Segmenter`.
+
+        Raises `ConfigError`.
+        """
         super().__init__(config, **options)
         if processes < 1:
             raise ConfigError(f"processes {processes}: give 1 or more")

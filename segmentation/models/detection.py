@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from segmentation.errors import ModelError
@@ -40,6 +40,13 @@ class Detection:
     nms: float | None = (
         None  # IoU of two boxes of a class, above which the lower score goes; `None`: the network did it
     )
+
+
+def without_masks(detection: Detection) -> Detection:
+    """Returns the same without the output of masks, where the layout does without: boxes are found alike."""
+    if MASKS not in OUTPUTS[detection.task]:
+        return detection
+    return replace(detection, outputs=tuple(name for name in detection.outputs if name != MASKS))
 
 
 class Place(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,8 +13,9 @@ from numpy.typing import NDArray
 from segmentation.cores import core_count
 from segmentation.errors import ConfigError
 from segmentation.instances import Box
-from segmentation.models.detection import Place
-from segmentation.models.detector import Detector, OutputReader
+from segmentation.models.detection import Place, without_masks
+from segmentation.models.detections import Outputs, read
+from segmentation.models.detector import OutputReader
 from segmentation.models.model import Model, load_model, open_session
 from segmentation.options.config import Config
 from segmentation.options.model_types import BACKGROUNDS
@@ -44,32 +46,37 @@ class SecondaryNetwork:
             raise ConfigError(f"then {then.name}: {then.file} gives masks of classes; boxes or a class are needed")
         keep = tuple(number for number, label in enumerate(model.labels) if label not in BACKGROUNDS)
         size = CROP_SIZE if model.sizes else (model.height, model.width)
-        self.model: Model = replace(model, keep=keep, height=size[0], width=size[1], sizes=())
-        log.info("then %s: %s, %s at %dx%d", then.name, then.file, model.detection.task, *size)
+        detection = without_masks(model.detection)
+        self.model: Model = replace(model, detection=detection, keep=keep, height=size[0], width=size[1], sizes=())
+        log.info("then %s: %s, %s at %dx%d", then.name, then.file, detection.task, *size)
         options = ort.SessionOptions()
         options.intra_op_num_threads = core_count()
         session = open_session(model.path, options)
-        self.classifies = model.detection.task == "classifier"
-        self._detector = None if self.classifies else Detector(session, self.model)
-        self._outputs = OutputReader(session, model.input_name, model.detection.outputs, model.form, model.batch)
+        self.classifies = detection.task == "classifier"
+        self.outputs = OutputReader(session, model.input_name, detection.outputs, model.form, model.batch)
 
-    def __call__(self, pictures: NDArray[np.generic], places: list[Place]) -> list[list[Finding]]:
+    def __call__(self, pictures: NDArray[np.generic], places: Sequence[Place]) -> list[list[Finding]]:
         """Returns what is found in each picture (N, 3, H, W), which shows its crop at its place."""
-        if self._detector is None:
-            return [[self._classified(outputs[0])] for outputs in self._outputs(pictures)]
+        return self.read(self.outputs(pictures), places)
+
+    def read(self, outputs: Iterable[Outputs], places: Sequence[Place]) -> list[list[Finding]]:
+        """Returns what the outputs for pictures say, each without a batch dimension. Pictures show crops at places."""
+        if self.classifies:
+            return [[self._classified(scores)] for scores, *_ in outputs]
+        return [self._found(one, place) for one, place in zip(outputs, places, strict=True)]
+
+    def _found(self, outputs: Outputs, place: Place) -> list[Finding]:
+        model = self.model
+        assert model.detection is not None
+        found = read(outputs, model.detection, (model.height, model.width), model.keep).within(place)
         return [
-            [
-                Finding(
-                    self._label(int(number)),
-                    float(score),
-                    (left / place.width, top / place.height, right / place.width, bottom / place.height),
-                )
-                for (left, top, right, bottom), score, number in zip(
-                    found.boxes.tolist(), found.scores, found.classes, strict=True
-                )
-            ]
-            for place, found in (
-                (place, one.within(place)) for place, one in zip(places, self._detector(pictures), strict=True)
+            Finding(
+                self._label(int(number)),
+                float(score),
+                (left / place.width, top / place.height, right / place.width, bottom / place.height),
+            )
+            for (left, top, right, bottom), score, number in zip(
+                found.boxes.tolist(), found.scores, found.classes, strict=True
             )
         ]
 

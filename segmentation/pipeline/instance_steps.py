@@ -13,6 +13,7 @@ from segmentation.pipeline.mask_source import MaskStep
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
     from segmentation.models.secondary import SecondaryNetwork
+    from segmentation.stages.inference.crop_network import CropNetwork
     from segmentation.stages.tracking.tracker_processes import TrackerProcesses
 
 
@@ -22,7 +23,7 @@ def make_instance_steps(
     pix_fmt: str,
     classes: Sequence[str],
     transfer: Transfer,
-    secondary: Sequence[SecondaryNetwork],
+    secondary: Sequence[tuple[SecondaryNetwork, CropNetwork | None]],
     trackers: TrackerProcesses | None,
     gpu: Gpu | None,
 ) -> Sequence[MaskStep]:
@@ -30,7 +31,7 @@ def make_instance_steps(
 
     A step sees all batches of the run in presentation order, on one thread. Masks are as large as the network makes
     them, before refinement, and may lie on `gpu`: `transfer.rows` brings them to the host. With `trackers` who is
-    in the masks is found in other processes.
+    in the masks is found in other processes. `secondary` are the networks of `--then`, with those that run on `gpu`.
     """
     if config.tracker is None:
         return ()
@@ -41,7 +42,7 @@ def make_instance_steps(
 
     ids = Ids()
     steps: list[MaskStep] = [Tracking(config, info, classes, transfer, ids, trackers)]
-    steps += [Within(network, info, pix_fmt, config, ids, gpu) for network in secondary]
+    steps += [Within(network, info, pix_fmt, config, ids, gpu, on_gpu) for network, on_gpu in secondary]
     if config.keep is not None:
         steps.append(Keeping(Keep.parse(config.keep), info))
     return steps

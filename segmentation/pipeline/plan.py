@@ -194,6 +194,11 @@ class Plan:
         return (self.postprocess or self.preprocess or self.decode).memory
 
     @property
+    def frame_memory(self) -> Memory:
+        """Where frames are between inference and postprocess."""
+        return self.decode.memory if self.infer is None else self.mask_memory
+
+    @property
     def choices(self) -> dict[str, Choice[Any] | None]:
         """Stage to choice, in a frame's order."""
         return {
@@ -251,14 +256,10 @@ def make_plan(
             masks=MaskReader.describe(config) if saved else "",
             postprocess=postprocess,
             encode=None if encode is None else encode.result(),
-            steps=planned_steps(
-                config,
-                model,
-                infer.memory if infer is not None else "host",
-                secondary,
-                live=info is not None and info.live is not None,
-            ),
         )
+        live = info is not None and info.live is not None
+        memory = "host" if infer is None else infer.memory
+        plan = replace(plan, steps=planned_steps(config, model, memory, secondary, plan.frame_memory, live=live))
     for stage, choice in plan.choices.items():
         if choice is not None and choice.instead_of and mode != "baseline" and not choice.on_gpu:
             log.warning("%s: %s on the CPU (%s)", stage, choice.name, choice.instead_of)

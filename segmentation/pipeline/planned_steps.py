@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import onnxruntime as ort
 
-from segmentation.errors import ConfigError
+from segmentation.errors import BackendError, ConfigError
 from segmentation.frames import Memory
 from segmentation.models.model import Model
 from segmentation.options.config import Config
@@ -33,16 +33,27 @@ class PlannedStep(NamedTuple):
 
 
 def planned_steps(
-    config: Config, model: Model | None, memory: Memory, secondary: Sequence[SecondaryNetwork], *, live: bool
+    config: Config,
+    model: Model | None,
+    memory: Memory,
+    secondary: Sequence[SecondaryNetwork],
+    frames: Memory,
+    *,
+    live: bool,
 ) -> tuple[PlannedStep, ...]:
-    """Returns the steps of a run. The network infers in `memory`; `model` is None with saved masks.
+    """Returns the steps of a run, whose frames are in `frames` meanwhile.
+
+    The network infers in `memory`; `model` is None with saved masks.
 
     Raises `ConfigError` for an interval with a network that carries states from frame to frame or finds single things.
     """
     return (
         *_interval(config, model, memory, live=live),
         *([] if config.tracker is None else [PlannedStep("track", config.tracker, f"CPU, {TRACKERS[config.tracker]}")]),
-        *(PlannedStep(f"then {one.then.name}", f"{one.then.file}@{one.then.parent}", _about(one)) for one in secondary),
+        *(
+            PlannedStep(f"then {one.then.name}", f"{one.then.file}@{one.then.parent}", _about(one, frames))
+            for one in secondary
+        ),
     )
 
 
@@ -62,7 +73,15 @@ def _interval(config: Config, model: Model | None, memory: Memory, *, live: bool
     yield PlannedStep("interval", str(interval), reason)
 
 
-def _about(network: SecondaryNetwork) -> str:
+def _about(network: SecondaryNetwork, frames: Memory) -> str:
     model = network.model
     assert model.detection is not None
-    return f"ONNX Runtime {ort.__version__}, CPU, FP32, {model.detection.task}, crops at {model.height}x{model.width}"
+    how, why = f"ONNX Runtime {ort.__version__}, CPU, FP32", ""
+    if frames == "cuda":
+        from segmentation.stages.inference.crop_network import CropNetwork  # needs PyTorch
+
+        try:
+            how = CropNetwork.describe(model)
+        except BackendError as exc:
+            why = f" ({exc})"
+    return f"{how}, {model.detection.task}, crops at {model.height}x{model.width}{why}"

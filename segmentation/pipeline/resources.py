@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Sequence
@@ -9,10 +10,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from segmentation.errors import RefusesNetwork
-from segmentation.frames import VideoInfo
+from segmentation.errors import BackendError, RefusesNetwork
+from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.discovery import device_index
+from segmentation.gpu.errors import gpu_errors
 from segmentation.models.model import Model, load_model
 from segmentation.models.secondary import SecondaryNetwork
 from segmentation.options.config import Config
@@ -28,7 +30,10 @@ from segmentation.stages.inference.shared_network import SharedNetwork
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
     from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
+    from segmentation.stages.inference.crop_network import CropNetwork
     from segmentation.stages.tracking.tracker_processes import TrackerProcesses
+
+log = logging.getLogger(__name__)
 
 _NetworkKey = tuple[type[Inference], Model, int | None, bool]
 
@@ -51,6 +56,7 @@ class Resources:
         self._nvdec_sessions: NvdecSessionPool | None = None
         self._model: Model | None = None
         self._secondary: tuple[SecondaryNetwork, ...] | None = None
+        self._crop_networks: dict[SecondaryNetwork, CropNetwork | None] = {}
         self._trackers: TrackerProcesses | None = None
         self._networks: dict[_NetworkKey, SharedNetwork] = {}
         self._refused: dict[_NetworkKey, tuple[type[RefusesNetwork], str]] = {}
@@ -99,6 +105,35 @@ class Resources:
             if self._secondary is None:
                 self._secondary = tuple(map(SecondaryNetwork, wanted))
             return self._secondary
+
+    def with_crop_networks(
+        self, secondary: Sequence[SecondaryNetwork], frames: Memory
+    ) -> list[tuple[SecondaryNetwork, CropNetwork | None]]:
+        """Returns each network with the one that runs it on the GPU, loaded once for all runs.
+
+        That is `None` where `frames` are on the host, and for networks that PyTorch can't run.
+        """
+        if frames == "host":
+            return [(network, None) for network in secondary]
+        with self._lock:
+            for network in secondary:
+                if network not in self._crop_networks:
+                    self._crop_networks[network] = self._crop_network(network)
+            return [(network, self._crop_networks[network]) for network in secondary]
+
+    def _crop_network(self, network: SecondaryNetwork) -> CropNetwork | None:
+        from segmentation.stages.inference.crop_network import CropNetwork  # needs PyTorch
+
+        try:
+            CropNetwork.describe(network.model)
+        except BackendError:  # the plan says so
+            return None
+        try:
+            with gpu_errors():
+                return CropNetwork(network.model, self.gpu, self.turn.of(CropNetwork))
+        except (BackendError, RefusesNetwork) as exc:
+            log.warning("then %s: onnxruntime on the CPU (%s)", network.then.name, exc)
+            return None
 
     def preloader(self, model: Model | None, config: Config, *, live: bool) -> ModelPreloader | None:
         """For a network that is not loaded yet, one for all runs that begin together; `None` where there is none."""
@@ -175,7 +210,10 @@ class Resources:
     def _free_networks(self) -> None:
         for network in self._networks.values():
             network.close()
+        for crops in filter(None, self._crop_networks.values()):
+            crops.close()
         self._networks.clear()
+        self._crop_networks.clear()
 
 
 def release_cached_memory() -> None:

@@ -262,7 +262,7 @@ class Run:
             self._plan.pix_fmt,
             self._classes,
             self._transfer,
-            self._secondary,
+            self._resources.with_crop_networks(self._secondary, self._plan.frame_memory),
             trackers,
             self._gpu,
         )

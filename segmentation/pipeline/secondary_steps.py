@@ -8,24 +8,29 @@ somebody who lifts an arm grows, and the face stays where it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from segmentation.frames import FORMATS, FrameBatch, MaskedBatch, Memory, VideoInfo
+from segmentation.frames import FORMATS, FrameBatch, MaskedBatch, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.instances import MOST, Box, FrameInstances, Instance
+from segmentation.models.detections import Outputs
 from segmentation.models.input_size import shape_shown
 from segmentation.models.secondary import Finding, SecondaryNetwork
 from segmentation.options.config import Config
-from segmentation.stages.preprocess.crops import AT_ONCE, CropPreprocessor, crop_of
+from segmentation.stages.preprocess.crops import AT_ONCE, Crop, crop_of
 from segmentation.stages.preprocess.opencv_crops import OpenCVCrops
 from segmentation.stages.tracking.motion import box_iou
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
+    from segmentation.stages.inference.crop_network import CropNetwork
+
+# Returns the network's outputs for crops of a batch.
+_Look: TypeAlias = Callable[[FrameBatch, Sequence[Crop]], Iterable[Outputs]]
 
 GROWTH = 1.2  # of a box's area, from which on the network looks again
 FRESH = 0.1  # seconds for which a detector's answer is kept
@@ -66,11 +71,16 @@ class Within:
         config: Config,
         ids: Iterator[int],
         gpu: Gpu | None = None,
+        on_gpu: CropNetwork | None = None,
     ) -> None:
-        """`ids` are those that no instance of the run has yet. Batches may lie on `gpu`."""
+        """`ids` are those that no instance of the run has yet.
+
+        Batches may lie on `gpu`. There `on_gpu` runs the network; without it, the crops come to the host.
+        """
         self._network, self._info, self._pix_fmt, self._config = network, info, pix_fmt, config
-        self._gpu, self._ids = gpu, ids
-        self._preprocess: CropPreprocessor | None = None
+        self._gpu, self._on_gpu, self._ids = gpu, on_gpu, ids
+        self._look: _Look | None = None
+        self._at_once = AT_ONCE
         self._known: dict[int, _Answer] = {}  # by the id of the instance that was looked at
 
     def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
@@ -101,19 +111,20 @@ class Within:
                         self._known[one.id] = answer
                 answer.seen = time
                 answers[place][number] = answer
-        for begin in range(0, len(questions), AT_ONCE):
-            self._look(batch, questions[begin : begin + AT_ONCE])
+        if questions and self._look is None:  # the first batch shows where the frames are
+            self._look = self._on_host() if batch.memory == "host" else self._on_device()
+        for begin in range(0, len(questions), self._at_once):
+            self._ask(batch, questions[begin : begin + self._at_once])
         return answers
 
-    def _look(self, batch: FrameBatch, questions: Sequence[_Question]) -> None:
-        """Answers up to `AT_ONCE` questions about a batch, with one call of the network."""
+    def _ask(self, batch: FrameBatch, questions: Sequence[_Question]) -> None:
+        """Answers some questions about a batch, with one call of the network."""
+        assert self._look is not None
         info, layout, model = self._info, FORMATS[self._pix_fmt], self._network.model
         crops = [crop_of(one.place, self._seen(one.instance.box), info, layout) for one in questions]
         with gpu_errors():
-            if self._preprocess is None:  # the first batch shows where the frames are
-                self._preprocess = self._preprocessor(batch.memory)
-            pictures = self._preprocess(batch, crops)
-        answers = self._network(pictures, [crop.place(info, model) for crop in crops])
+            outputs = self._look(batch, crops)
+        answers = self._network.read(outputs, [crop.place(info, model) for crop in crops])
         for question, crop, found in zip(questions, crops, answers, strict=True):
             shown = crop.shown(info)
             box = question.instance.box
@@ -123,13 +134,22 @@ class Within:
                 self._identified(within, question) if question.instance.id else [(one, 0) for one in within]
             )
 
-    def _preprocessor(self, memory: Memory) -> CropPreprocessor:
-        if memory == "host":
-            return OpenCVCrops(self._info, self._pix_fmt, self._network.model, self._config)
+    def _on_host(self) -> _Look:
+        preprocess = OpenCVCrops(self._info, self._pix_fmt, self._network.model, self._config)
+        return lambda batch, crops: self._network.outputs(preprocess(batch, crops))
+
+    def _on_device(self) -> _Look:
+        """Returns the same for batches on the GPU."""
         from segmentation.stages.preprocess.cuda_crops import CudaCrops  # needs PyTorch
 
         assert self._gpu is not None
-        return CudaCrops(self._info, self._pix_fmt, self._network.model, self._gpu)
+        network = self._on_gpu
+        with gpu_errors():
+            preprocess = CudaCrops(self._info, self._pix_fmt, self._network.model, self._gpu)
+        if network is None:
+            return lambda batch, crops: self._network.outputs(preprocess(batch, crops))
+        self._at_once = network.at_once
+        return lambda batch, crops: network(len(crops), lambda target: preprocess.write(batch, crops, target))
 
     def _seen(self, box: Box) -> Box:
         """Returns what the network sees of the picture to find something in `box`."""

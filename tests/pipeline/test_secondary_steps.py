@@ -1,7 +1,8 @@
 """Networks on what others have found: crops, one batch, kept answers, ids, pixels, and whole runs."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -38,9 +39,9 @@ class Counted(SecondaryNetwork):
         super().__init__(then)
         self.crops: list[int] = []
 
-    def __call__(self, pictures: NDArray[Any], places: list[Any]) -> list[Any]:
-        self.crops.append(len(pictures))
-        return super().__call__(pictures, places)
+    def read(self, outputs: Iterable[Any], places: Sequence[Any]) -> list[Any]:
+        self.crops.append(len(places))
+        return super().read(outputs, places)
 
 
 def picture(color: tuple[int, int, int] = (255, 0, 0)) -> NDArray[np.uint8]:
@@ -106,8 +107,11 @@ def test_what_is_found_lies_within_its_parent(spots: Counted) -> None:
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_the_same_is_found(spots: Counted, colors: Counted) -> None:
+@pytest.mark.parametrize("with_network", [True, False])
+def test_on_a_gpu_the_same_is_found(with_network: bool, spots: Counted, colors: Counted) -> None:
     device, there = gpu_stages("cuda")
+    from segmentation.stages.inference.crop_network import CropNetwork
+
     info = make_info(96, 64, COLOR)
     many = AT_ONCE + 2
     batch = masked([frame_with(person(id=0))] * many)
@@ -115,7 +119,8 @@ def test_on_a_gpu_the_same_is_found(spots: Counted, colors: Counted) -> None:
     on_gpu = replace(batch, frames=transfer.frames(batch.frames, "cuda"))
     for network in (spots, colors):
         theirs = found(step(network), batch)
-        ours = found(Within(network, info, "yuv420p", Config(), count(100), device), on_gpu)
+        runs_there = CropNetwork(network.model, device, nullcontext()) if with_network else None
+        ours = found(Within(network, info, "yuv420p", Config(), count(100), device, runs_there), on_gpu)
         assert network.crops == [AT_ONCE, 2] * 2
         for one, other in zip(ours, theirs, strict=True):
             assert [thing.label for thing in one.instances] == [thing.label for thing in other.instances]

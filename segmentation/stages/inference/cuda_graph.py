@@ -98,16 +98,30 @@ class GraphedNetwork(Generic[T]):
         with preloaded.thread as thread:
             self._graph, self._result = thread.submit(_captured, self._network.run, self._stream, name).result()
 
+    @property
+    def input(self) -> torch.Tensor:
+        """What `run` reads, (N, 3, H, W)."""
+        return self._network.input
+
+    @property
+    def result(self) -> T:
+        """What the last run has returned."""
+        result: T = self._result
+        return result
+
     def __call__(self, tensor: torch.Tensor) -> T:
         """Returns the result for `tensor` (N, 3, H, W); N may be smaller than the network's. Queues work only."""
+        self._gpu.copy(self._network.input, tensor)
+        return self.run()
+
+    def run(self) -> T:
+        """Returns the result for `input` as it is when the GPU comes to it. Queues work only."""
         with torch.cuda.stream(self._gpu.stream):
-            self._gpu.copy(self._network.input, tensor)
             if self._graph is None:
                 self._result = self._network.run()
             else:
                 self._graph.replay()
-        result: T = self._result
-        return result
+        return self.result
 
     def close(self) -> None:
         """Frees the weights at once: the network's nodes refer to each other, so that Python would do it much later."""

@@ -6,16 +6,13 @@ stage reads the instances.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, overload
 
 import numpy as np
 import torch
-from torch.fx import GraphModule
 
-from segmentation.errors import BackendError, EngineError, RefusesNetwork
 from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.discovery import device_index
 from segmentation.instances import FrameInstances
@@ -23,16 +20,13 @@ from segmentation.models.model import Model
 from segmentation.options.config import Config
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
 from segmentation.stages.inference.cuda_graph import GraphedNetwork, Loaded, Preloaded, kernels_on, preload
+from segmentation.stages.inference.fp32 import check_fixed, load_fp32
 from segmentation.stages.inference.instance_reader import Found, InstanceReader
 from segmentation.stages.inference.instances import frame_instances
 from segmentation.stages.inference.network_kernels import INSTANCES
-from segmentation.stages.inference.onnx_to_torch import Scores, cached_network, convert
-from segmentation.stages.inference.proposals import READERS
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu  # imports libraries that loading a network does not need
-
-_OPSET = 13  # of older ones onnx2torch lacks operators, such as Slice before 10
 
 
 class TorchInstanceInference(Inference):
@@ -58,12 +52,8 @@ class TorchInstanceInference(Inference):
 
     @classmethod
     def known(cls, model: Model, config: Config) -> str:
-        """Raises `BackendError` for layouts whose outputs have no fixed shape, and for inputs without a batch."""
-        assert model.detection is not None
-        if model.detection.task not in READERS:
-            raise BackendError(f"{model.detection.task} returns as many things as it has found, not a fixed number")
-        if model.form.single:
-            raise BackendError(f"{model.name} takes one picture, not a batch")
+        """Raises `BackendError` as `check_fixed`."""
+        check_fixed(model)
         return ""
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
@@ -113,34 +103,6 @@ class GpuInstances(Sequence[FrameInstances]):
 
 def _loaded(model: Model, config: Config, device: torch.device) -> Loaded[Found]:
     """Loads the network, with a function that finds the things in its input."""
-    assert model.detection is not None
-    count, names = config.batch_size or 1, model.detection.outputs
-    at_once = model.batch or count  # a network of one picture runs `count` times
-    dtype = torch.float16 if model.dtype is np.float16 else torch.float32
-    example = torch.zeros((count, 3, model.height, model.width), dtype=dtype, device=device)
-    origin = hashlib.sha256(model.path.read_bytes()).hexdigest(), model.form, names
-
-    def converted() -> GraphModule:
-        # Imports `onnx`, which later starts do without.
-        from segmentation.models.onnx_graph import at_least_opset, prepare
-
-        try:
-            graph = at_least_opset(prepare(model, at_once), _OPSET)
-        except EngineError as exc:
-            raise RefusesNetwork(str(exc)) from exc
-        return convert(model.path, device, graph)
-
-    name = f"{model.path.stem}-fp32-b{at_once}"
-    net = cached_network(name, origin, example[:at_once], converted, outputs=len(names))
+    network = load_fp32(model, config.batch_size or 1, device)
     reader = InstanceReader(model, device, class_map=wants_class_map(model, config))
-
-    def run() -> Found:
-        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # TF32 has 10 bits of each factor
-            parts = [_listed(net(part)) for part in example.split(at_once)]
-        return reader(kernels_on(device, INSTANCES), [torch.cat(output) for output in zip(*parts, strict=True)])
-
-    return Loaded(example, net, run)
-
-
-def _listed(outputs: Scores) -> Sequence[torch.Tensor]:
-    return [outputs] if isinstance(outputs, torch.Tensor) else outputs
+    return Loaded(network.input, network.net, lambda: reader(kernels_on(device, INSTANCES), network.outputs()))

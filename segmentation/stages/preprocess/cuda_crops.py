@@ -1,12 +1,13 @@
 """Preprocesses crops on a GPU: one kernel reads the planes of a batch and writes the network's input.
 
-The kernel reads the crops from page-locked memory and writes the pictures to it. So no frame comes to the host, and a
-call takes three calls of the driver, of which one releases the GIL: to wait.
+It reads the crops from page-locked memory, and may write pictures there too, for a network on the CPU. So no frame
+comes to the host, and a call takes three calls of the driver, of which one releases the GIL: to wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,11 +34,20 @@ class CudaCrops(CropPreprocessor):
         self._info, self._model, self._gpu, self._layout = info, model, gpu, FORMATS[pix_fmt]
         self._kernels = gpu.kernels(FRAMES, self._layout, info.rotation // 90)
         self._crops = gpu.pinned((AT_ONCE, _NUMBERS), torch.int32)
-        self._pictures = gpu.pinned((AT_ONCE, 3, model.height, model.width), torch.float32)
         with torch.cuda.stream(gpu.stream):
             self._color = torch.from_numpy(to_input(info, self._layout.bits, model)).to(gpu.device)
 
     def __call__(self, batch: FrameBatch, crops: Sequence[Crop]) -> NDArray[np.generic]:
+        self.write(batch, crops, self._on_host[: len(crops)])
+        self._gpu.record_event().synchronize()
+        pictures: NDArray[np.float32] = self._on_host.numpy()
+        return pictures[: len(crops)].astype(self._model.dtype, copy=False)
+
+    def write(self, batch: FrameBatch, crops: Sequence[Crop], target: torch.Tensor) -> None:
+        """Queues the writing of the pictures to `target`, (len(crops), 3, model.height, model.width) float32.
+
+        The GPU must have done that before the next call.
+        """
         self._crops.numpy()[: len(crops)] = [described(crop, self._info, self._layout, self._model) for crop in crops]
         width, height = self._model.width, self._model.height
         self._kernels(
@@ -47,14 +57,15 @@ class CudaCrops(CropPreprocessor):
             self._info.width,
             self._info.height,
             self._crops,
-            self._pictures,
+            target,
             width,
             height,
             self._color,
         )
-        self._gpu.record_event().synchronize()
-        pictures: NDArray[np.float32] = self._pictures.numpy()
-        return pictures[: len(crops)].astype(self._model.dtype, copy=False)
+
+    @cached_property
+    def _on_host(self) -> torch.Tensor:
+        return self._gpu.pinned((AT_ONCE, 3, self._model.height, self._model.width), torch.float32)
 
 
 def described(crop: Crop, info: VideoInfo, layout: PixelFormat, model: Model) -> tuple[int, ...]:

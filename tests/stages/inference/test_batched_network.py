@@ -76,9 +76,9 @@ class Several:
 
     def begin(self, value: float, count: int, **options: Any) -> "Future[InferenceResult]":
         """Asks on another thread, and returns once that waits for its turn, or is done."""
-        waiting = len(self.network._waiting)
+        waiting = len(self.network._gather._waiting)
         future = self._pool.submit(self.ask, value, count, **options)
-        until(lambda: len(self.network._waiting) > waiting or future.done())
+        until(lambda: len(self.network._gather._waiting) > waiting or future.done())
         return future
 
     def check(self, result: InferenceResult, value: float, count: int) -> None:
@@ -152,7 +152,7 @@ def test_a_failure_is_that_of_one() -> None:
     for future, value, fault in zip(asked, values, failed, strict=True):
         if not fault:
             several.check(future.result(), value, 2)
-    assert not several.network._waiting
+    assert not several.network._gather._waiting
 
 
 class Busy:
@@ -196,7 +196,7 @@ def test_many_threads_get_their_own(side: str) -> None:
     with ThreadPoolExecutor(6) as pool:
         for done in [pool.submit(run, seed) for seed in range(6)]:
             done.result(TIMEOUT)
-    assert several.infer.calls <= 6 * 50 and not several.network._waiting
+    assert several.infer.calls <= 6 * 50 and not several.network._gather._waiting
 
 
 @pytest.mark.gpu

@@ -28,7 +28,7 @@ from segmentation.instances import EDGE  # noqa: E402
 from segmentation.models.detection import Place  # noqa: E402
 from segmentation.models.model import Model  # noqa: E402
 from segmentation.models.sample_picture import PICTURE  # noqa: E402
-from segmentation.stages.inference import InferenceResult, torch_instances  # noqa: E402
+from segmentation.stages.inference import InferenceResult, fp32, torch_instances  # noqa: E402
 from segmentation.stages.inference.batched_network import BatchedNetwork  # noqa: E402
 from segmentation.stages.inference.instances import InstanceInference  # noqa: E402
 from segmentation.stages.inference.torch_instances import GpuInstances, TorchInstanceInference  # noqa: E402
@@ -127,7 +127,7 @@ def test_the_second_start_imports_no_converter(tmp_path: Path, folder: Path, mon
     model = model_of(red_yolo(tmp_path / "m.onnx"))
     pictures = photographs(model, 3)
     first = found_by("host", model, pictures, monkeypatch)
-    monkeypatch.setattr(torch_instances, "convert", None)
+    monkeypatch.setattr(fp32, "convert", None)
     again = found_by("host", replace(model, picture=Place(0, 8, 64, 48)), pictures, monkeypatch)
     assert np.array_equal(np.asarray(again.masks), np.asarray(first.masks)[:, 8:56])
     assert len(list(folder.glob("*.pt"))) == 1, "where the picture lies is no matter of the network"

@@ -1,0 +1,123 @@
+"""Networks on crops on a GPU: PyTorch in FP32, replayed as a CUDA graph. Crops of several runs go through together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from segmentation.frames import Memory
+from segmentation.gpu.errors import gpu_errors
+from segmentation.models.model import Model
+from segmentation.stages.inference.cuda_graph import GraphedNetwork, Loaded, preload
+from segmentation.stages.inference.fp32 import check_fixed, load_fp32
+from segmentation.stages.inference.gathering import Gatherer
+from segmentation.stages.preprocess.crops import AT_ONCE
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu  # imports libraries that loading a network does not need
+    from segmentation.gpu.driver import Event
+
+# Queues what writes the pictures of some crops, (n, 3, H, W) float32.
+Write: TypeAlias = Callable[[torch.Tensor], None]
+Outputs: TypeAlias = list[NDArray[Any]]  # of one picture, without a batch dimension
+
+
+class _Found(NamedTuple):
+    """The outputs of a batch: side by side, so that one copy brings them to the host."""
+
+    rows: torch.Tensor  # (N, numbers of all outputs) float32
+    shapes: tuple[tuple[int, ...], ...]  # of the outputs of one picture
+
+
+@dataclass(eq=False, slots=True)
+class _Crops:
+    """Crops of one run that wait for the network."""
+
+    count: int
+    write: Write
+    result: NDArray[Any] | None = None  # (count, numbers of all outputs) float32, once `there` has passed
+    there: Event | None = None
+
+
+class CropNetwork:
+    """A network on crops for all runs of a session. Several threads may call it at once."""
+
+    memory: ClassVar[Memory] = "cuda"
+
+    def __init__(self, model: Model, gpu: Gpu, turn: AbstractContextManager[object]) -> None:
+        """Loads the network and runs it once. `turn` is held while work is queued on the stream of `gpu`.
+
+        Raises `RefusesNetwork` where PyTorch can't run it in batches.
+        """
+        self._gpu = gpu
+        count = model.batch_on_gpu or AT_ONCE
+        preloaded = preload(lambda: _loaded(model, count, gpu.device), gpu.device)
+        with turn:
+            self._network = GraphedNetwork(preloaded, gpu, model.name)
+        self._gather = Gatherer(count, turn, gpu, self._work)
+
+    @staticmethod
+    def describe(model: Model) -> str:
+        """Says how the network runs. Raises `BackendError` as `check_fixed`."""
+        check_fixed(model, "classifier")
+        return f"PyTorch {torch.__version__}, GPU, FP32, CUDA graph"
+
+    @property
+    def at_once(self) -> int:
+        """Crops that a call may have at most."""
+        return self._gather.size
+
+    def __call__(self, count: int, write: Write) -> list[Outputs]:
+        """Returns the outputs for each of `count` pictures, which `write` makes. Waits for the GPU."""
+        crops = _Crops(count, write)
+        self._gather(crops)
+        assert crops.result is not None and crops.there is not None
+        with gpu_errors():
+            crops.there.synchronize()
+        shapes = self._network.result.shapes
+        ends = list(accumulate(map(math.prod, shapes)))[:-1]
+        return [
+            [part.reshape(shape) for part, shape in zip(np.split(row, ends), shapes, strict=True)]
+            for row in crops.result
+        ]
+
+    def close(self) -> None:
+        """Frees the network."""
+        self._network.close()
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def _work(self, requests: list[_Crops]) -> None:
+        with gpu_errors():
+            place = 0
+            for request in requests:
+                request.write(self._network.input[place : place + request.count])
+                place += request.count
+            (rows,) = self._gpu.download(self._network.run().rows[:place], wait=False)
+            there = self._gpu.record_event()
+        place = 0
+        for request in requests:
+            request.there, request.result = there, rows[place : place + request.count]
+            place += request.count
+
+
+def _loaded(model: Model, count: int, device: torch.device) -> Loaded[_Found]:
+    network = load_fp32(model, count, device)
+    given = network.input
+    pictures = given if given.dtype == torch.float32 else torch.zeros(given.shape, device=device)
+
+    def run() -> _Found:
+        if pictures is not given:
+            given.copy_(pictures)
+        outputs = network.outputs()
+        rows = torch.cat([output.float().flatten(1) for output in outputs], dim=1)
+        return _Found(rows, tuple(tuple(output.shape[1:]) for output in outputs))
+
+    return Loaded(pictures, network.net, run)

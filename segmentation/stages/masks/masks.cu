@@ -86,11 +86,51 @@ extern "C" __global__ void change(const float *records, int held, int width, int
     sums[blockIdx.z * blocks(width) + column] = sum;
 }
 
-// Returns the mean of a layer (height, width) from the sums of its columns.
+// Returns the mean of a layer (height, width) from the sums of its columns. All threads of a block call it together.
 __device__ float mean_of(const float *sums, int width, int height) {
+    constexpr int PARTS = 32;
+    __shared__ float parts[PARTS];
+    const int thread = threadIdx.y * blockDim.x + threadIdx.x;
+    for (int part = thread; part < PARTS; part += blockDim.x * blockDim.y) {
+        parts[part] = 0;
+        for (int column = part; column < width; column += PARTS) parts[part] += sums[column];
+    }
+    __syncthreads();
     float sum = 0;
-    for (int column = 0; column < width; column++) sum += sums[column];
+    for (const float part : parts) sum += part;
     return sum / ((float)width * height);
+}
+
+// Adds up LAYERS numbers over the square of BOX places a side around each thread's place (x, y) in (height, width),
+// with the border repeated. `values(place, numbers)` gives the numbers of a place. A block of threads calls it together:
+// each number is read once, then rows are added up, then their sums.
+template <int LAYERS, typename Values>
+__device__ void add_up(int width, int height, float (&sums)[LAYERS], Values values) {
+    constexpr int ACROSS_MOST = 32, DOWN_MOST = 8 + BOX - 1;  // a block's, see THREADS of kernels.py
+    __shared__ float tile[LAYERS][DOWN_MOST][ACROSS_MOST + BOX - 1], lines[LAYERS][DOWN_MOST][ACROSS_MOST];
+    const int across = blockDim.x + BOX - 1, down = blockDim.y + BOX - 1;
+    const int left = blockIdx.x * blockDim.x - BOX / 2, top = blockIdx.y * blockDim.y - BOX / 2;
+    const int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
+    for (int at = thread; at < across * down; at += threads) {
+        const int column = at % across, row = at / across;
+        float numbers[LAYERS];
+        values(clamp(top + row, 0, height - 1) * width + clamp(left + column, 0, width - 1), numbers);
+        for (int layer = 0; layer < LAYERS; layer++) tile[layer][row][column] = numbers[layer];
+    }
+    __syncthreads();
+    for (int at = thread; at < blockDim.x * down; at += threads) {
+        const int column = at % blockDim.x, row = at / blockDim.x;
+        for (int layer = 0; layer < LAYERS; layer++) {
+            float sum = 0;
+            for (int i = 0; i < BOX; i++) sum += tile[layer][row][column + i];
+            lines[layer][row][column] = sum;
+        }
+    }
+    __syncthreads();
+    for (int layer = 0; layer < LAYERS; layer++) {
+        sums[layer] = 0;
+        for (int j = 0; j < BOX; j++) sums[layer] += lines[layer][threadIdx.y + j][threadIdx.x];
+    }
 }
 
 // Writes the weight of the neighbour in each pair, in blocks (2 * REACH * N, blocks(height), blocks(width)), from the
@@ -99,10 +139,11 @@ extern "C" __global__ void weigh(const float *records, int held, int width, int 
                                  int last, float strength, const float *changes, const float *sums, float *weights) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     const int columns = blocks(width), rows = blocks(height);
+    const bool cut = mean_of(sums + blockIdx.z * columns, columns, rows) > CUT;
     if (column >= columns || row >= rows) return;
     const long long skip = (long long)blockIdx.z * columns * rows;
     float weight = 0;
-    if (mean_of(sums + blockIdx.z * columns, columns, rows) <= CUT) {
+    if (!cut) {
         const Records kept{const_cast<float *>(records), held, width, height};
         const float *sure = kept.sure(pair_of(blockIdx.z, begin, first, last).frame);
         const float limit = CHANGE * (1 + DOUBT * (1 - 2 * box(sure, column, row, columns, rows, DOUBT_BOX)));
@@ -160,24 +201,22 @@ extern "C" __global__ void shrink(const float *guides, int guide_width, int guid
 extern "C" __global__ void fit(const float *masks, const float *lumas, int width, int height, const float *doubts,
                                float *lines, float *shares) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= width || y >= height) return;
-    if (x == 0 && y == 0) {
-        const float doubt = mean_of(doubts + blockIdx.z * width, width, height);
-        shares[blockIdx.z] = fminf(fmaxf((UNREFINED - doubt) / (UNREFINED - REFINED), 0), 1);
-    }
     const long long skip = (long long)blockIdx.z * width * height, layer = (long long)gridDim.z * width * height;
-    float luma = 0, mask = 0, luma_luma = 0, luma_mask = 0, mask_mask = 0;
-    for (int j = y - BOX / 2; j <= y + BOX / 2; j++)
-        for (int i = x - BOX / 2; i <= x + BOX / 2; i++) {
-            const long long at = skip + clamp(j, 0, height - 1) * width + clamp(i, 0, width - 1);
-            const float l = lumas[at], m = masks[at];
-            luma += l, mask += m, luma_luma += l * l, luma_mask += l * m, mask_mask += m * m;
-        }
-    const float places = BOX * BOX;
-    luma /= places, mask /= places;
-    const float shared = luma_mask / places - luma * mask;
-    const float a = shared / (luma_luma / places - luma * luma + EPSILON), b = mask - a * luma;
-    const float weight = 1 / (fmaxf(mask_mask / places - mask * mask - a * shared, 0) + MISFIT);
+    if (blockIdx.x == 0 && blockIdx.y == 0) {
+        const float doubt = mean_of(doubts + blockIdx.z * width, width, height);
+        if (x == 0 && y == 0)
+            shares[blockIdx.z] = fminf(fmaxf((UNREFINED - doubt) / (UNREFINED - REFINED), 0), 1);
+    }
+    float sums[5];  // of luma, mask, and their products
+    add_up(width, height, sums, [&](int at, float *numbers) {
+        const float l = lumas[skip + at], m = masks[skip + at];
+        numbers[0] = l, numbers[1] = m, numbers[2] = l * l, numbers[3] = l * m, numbers[4] = m * m;
+    });
+    if (x >= width || y >= height) return;
+    const float places = BOX * BOX, luma = sums[0] / places, mask = sums[1] / places;
+    const float shared = sums[3] / places - luma * mask;
+    const float a = shared / (sums[2] / places - luma * luma + EPSILON), b = mask - a * luma;
+    const float weight = 1 / (fmaxf(sums[4] / places - mask * mask - a * shared, 0) + MISFIT);
     const long long at = skip + y * width + x;
     lines[at] = weight, lines[layer + at] = weight * a, lines[2 * layer + at] = weight * b;
 }
@@ -186,12 +225,14 @@ extern "C" __global__ void fit(const float *masks, const float *lumas, int width
 // (2, N, height, width).
 extern "C" __global__ void gather(const float *lines, int width, int height, float *gathered) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= width || y >= height) return;
     const long long skip = (long long)blockIdx.z * width * height, layer = (long long)gridDim.z * width * height;
-    const float total = box(lines + skip, x, y, width, height, BOX), scale = 1 / total;
+    float sums[3];  // of the weights, and of the weighted slopes and offsets
+    add_up(width, height, sums, [&](int at, float *numbers) {
+        for (int i = 0; i < 3; i++) numbers[i] = lines[i * layer + skip + at];
+    });
+    if (x >= width || y >= height) return;
     const long long at = skip + y * width + x;
-    gathered[at] = scale * box(lines + layer + skip, x, y, width, height, BOX);
-    gathered[layer + at] = scale * box(lines + 2 * layer + skip, x, y, width, height, BOX);
+    gathered[at] = sums[1] / sums[0], gathered[layer + at] = sums[2] / sums[0];
 }
 
 // Writes the refined masks, at the guide's size, from the lines.

@@ -13,6 +13,7 @@ from segmentation.options.model_types import Meaning
 log = logging.getLogger(__name__)
 
 _OPSET = 17
+_LEAST_VARIANCE = 0.01  # of channels that are hardly different from picture to picture, such as means over all of it
 
 
 class _Scores(torch.nn.Module):  # type: ignore[misc]
@@ -50,6 +51,8 @@ def export_by_name(name: str, target: Path, size: tuple[int, int] | None, *, wei
         )
     except OSError as exc:  # urllib's URLError is one
         raise ModelError(f"{name}: its weights can't be downloaded ({one_line(exc)}); see --no-weights") from exc
+    if not weights:
+        _settle(network, size)
     meaning = {
         "labels": described.meta["categories"],
         "mean": transforms.mean,
@@ -58,6 +61,17 @@ def export_by_name(name: str, target: Path, size: tuple[int, int] | None, *, wei
         "activation": "softmax",
     }
     export(_Scores(network), target, size, meaning)
+
+
+def _settle(network: torch.nn.Module, size: tuple[int, int]) -> None:
+    """Gives batch norms the statistics of noise: else values grow with each of a hundred random layers, beyond FP16."""
+    norms = [module for module in network.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = 1.0  # the next pictures alone count
+    with torch.no_grad():
+        network.train()(torch.randn(2, 3, *size))
+        for norm in norms:
+            norm.running_var.clamp_(min=_LEAST_VARIANCE)
 
 
 def export(network: torch.nn.Module, target: Path, size: tuple[int, int], meaning: Meaning) -> None:

@@ -48,6 +48,26 @@ def test_an_export_says_everything_itself_and_computes_the_same(tmp_path: Path) 
     np.testing.assert_allclose(OnnxRuntimeInference(model, config)(pictures).masks, expected, atol=1e-5)
 
 
+def test_random_weights_make_numbers_that_fp16_can_hold() -> None:
+    from segmentation.models.torchvision_export import _settle
+
+    def block(channels: int) -> list[torch.nn.Module]:
+        conv = torch.nn.Conv2d(channels, 8, 3, padding=1, bias=False)
+        torch.nn.init.normal_(conv.weight)  # so that values grow
+        return [conv, torch.nn.BatchNorm2d(8), torch.nn.ReLU()]
+
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(
+        *block(3), *(layer for _ in range(20) for layer in block(8)), torch.nn.AdaptiveAvgPool2d(1), *block(8)
+    )
+    picture = torch.randn(1, 3, 32, 48) * 2 + 1
+    with torch.inference_mode():
+        assert network.eval()(picture).max() > 65504
+    _settle(network, (32, 48))
+    with torch.inference_mode():
+        assert 0 < network.eval()(picture).max() < 1000
+
+
 @pytest.mark.parametrize("name", ["lraspp_mobilenet_v3_large", "fcn_resnet50"])
 def test_a_network_of_torchvision(tmp_path: Path, name: str) -> None:
     pytest.importorskip(

@@ -26,6 +26,7 @@ from segmentation.pipeline.threads import Turn
 from segmentation.stages.encode.worker_process import EncoderService
 from segmentation.stages.inference import GPU_BATCH, LIVE_BATCH, Inference, keys_at_once, wants_class_map
 from segmentation.stages.inference.shared_network import SharedNetwork
+from segmentation.stages.preprocess.crops import AT_ONCE
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -130,7 +131,7 @@ class Resources:
             return None
         try:
             with gpu_errors():
-                return CropNetwork(network.model, self.gpu, self.turn.of(CropNetwork))
+                return CropNetwork(network.model, AT_ONCE, self.gpu, self.turn.of(CropNetwork))
         except (BackendError, RefusesNetwork) as exc:
             log.warning("then %s: onnxruntime on the CPU (%s)", network.then.name, exc)
             return None

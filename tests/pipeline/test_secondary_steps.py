@@ -119,7 +119,7 @@ def test_on_a_gpu_the_same_is_found(with_network: bool, spots: Counted, colors: 
     on_gpu = replace(batch, frames=transfer.frames(batch.frames, "cuda"))
     for network in (spots, colors):
         theirs = found(step(network), batch)
-        runs_there = CropNetwork(network.model, device, nullcontext()) if with_network else None
+        runs_there = CropNetwork(network.model, AT_ONCE, device, nullcontext()) if with_network else None
         ours = found(Within(network, info, "yuv420p", Config(), count(100), device, runs_there), on_gpu)
         assert network.crops == [AT_ONCE, 2] * 2
         for one, other in zip(ours, theirs, strict=True):

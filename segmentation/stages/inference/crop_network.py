@@ -7,19 +7,18 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from segmentation.frames import Memory
 from segmentation.gpu.errors import gpu_errors
+from segmentation.models.detections import Floats, Outputs
 from segmentation.models.model import Model
 from segmentation.stages.inference.cuda_graph import GraphedNetwork, Loaded, preload
 from segmentation.stages.inference.fp32 import check_fixed, load_fp32
 from segmentation.stages.inference.gathering import Gatherer
-from segmentation.stages.preprocess.crops import AT_ONCE
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu  # imports libraries that loading a network does not need
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 # Queues what writes the pictures of some crops, (n, 3, H, W) float32.
 Write: TypeAlias = Callable[[torch.Tensor], None]
-Outputs: TypeAlias = list[NDArray[Any]]  # of one picture, without a batch dimension
 
 
 class _Found(NamedTuple):
@@ -43,7 +41,7 @@ class _Crops:
 
     count: int
     write: Write
-    result: NDArray[Any] | None = None  # (count, numbers of all outputs) float32, once `there` has passed
+    result: Floats | None = None  # (count, numbers of all outputs) float32, once `there` has passed
     there: Event | None = None
 
 
@@ -52,13 +50,13 @@ class CropNetwork:
 
     memory: ClassVar[Memory] = "cuda"
 
-    def __init__(self, model: Model, gpu: Gpu, turn: AbstractContextManager[object]) -> None:
-        """Loads the network and runs it once. `turn` is held while work is queued on the stream of `gpu`.
+    def __init__(self, model: Model, at_once: int, gpu: Gpu, turn: AbstractContextManager[object]) -> None:
+        """Loads the network for so many crops at once and runs it, on the stream of `gpu`.
 
-        Raises `RefusesNetwork` where PyTorch can't run it in batches.
+        `turn` is held while work is queued there. Raises `RefusesNetwork` where PyTorch can't run it in batches.
         """
         self._gpu = gpu
-        count = model.batch_on_gpu or AT_ONCE
+        count = model.batch_on_gpu or at_once
         preloaded = preload(lambda: _loaded(model, count, gpu.device), gpu.device)
         with turn:
             self._network = GraphedNetwork(preloaded, gpu, model.name)

@@ -57,7 +57,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CropNetwork]:
             monkeypatch.setattr(crop_network, "GraphedNetwork", _Plain)
         gpu = gpu_of(side)
         gpu.enter()
-        return CropNetwork(model, gpu, turn or nullcontext())
+        return CropNetwork(model, AT_ONCE, gpu, turn or nullcontext())
 
     return load
 

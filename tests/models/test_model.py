@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from networks import RED, broken, make_model
+from networks import RED, broken, make_model, portrait
 from onnx import TensorProto
-from paths import SHARED
 
 from segmentation import Config, ModelError
 from segmentation.models.model import BUILT_IN, load_model
@@ -124,10 +123,7 @@ def test_classes_are_added_up(tmp_path: Path) -> None:
 
 
 def test_the_shared_portrait_model_needs_no_option() -> None:
-    path = SHARED / "models" / "prisma-portrait.onnx"
-    if not path.is_file():
-        pytest.skip("../shared/models is not here")
-    model = load_model(Config(model=str(path)))
+    model = load_model(Config(model=str(portrait())))
     assert (model.activation, model.labels, model.batch) == ("none", ("person",), None)
 
 

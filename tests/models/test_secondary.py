@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from detectors import color_classifier, make_detector, red_box
-from networks import make_model
-from paths import SHARED
+from networks import make_model, shared_network
 
 from segmentation.errors import ConfigError, ModelError
 from segmentation.models.detection import Place
@@ -60,8 +59,6 @@ def test_networks_that_find_no_single_things_are_refused(tmp_path: Path) -> None
 
 
 def test_networks_of_several_sizes_see_small_crops() -> None:
-    path = SHARED / "models" / "faces-yunet.onnx"
-    if not path.is_file():
-        pytest.skip("../shared/models is not here")
+    path = shared_network("faces-yunet.onnx")
     assert (model := SecondaryNetwork(Then("face", str(path), "person")).model).sizes == ()
     assert (model.height, model.width) == CROP_SIZE

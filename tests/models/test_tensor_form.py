@@ -8,6 +8,7 @@ import onnx
 import pytest
 from converter import need_onnx2torch
 from forms import SIZE, VALUE, make_form, write
+from networks import shared_network
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 from paths import ROOT, SAMPLE, SHARED
@@ -337,9 +338,7 @@ def test_what_does_not_fit_is_one_line(
 
 @pytest.mark.parametrize("name", ["faces-yunet.onnx", "faces-masked-rfb640.onnx"])
 def test_networks_that_find_boxes_are_no_segmentation(name: str) -> None:
-    path = SHARED / "models" / name
-    if not path.is_file():
-        pytest.skip("../shared/models is not here")
+    path = shared_network(name)
     with pytest.raises(ModelError, match="is no segmentation model") as caught:
         model_of(path, task="segmentation")
     assert "\n" not in str(caught.value)

@@ -78,11 +78,16 @@ def model_of(path: Path | str, **options: Any) -> Model:
     return load_model(Config(model=str(path), **options))
 
 
-def portrait() -> Path:
-    path = SHARED / "models" / "prisma-portrait.onnx"
+def shared_network(name: str) -> Path:
+    """Returns a file of ../shared/models, and skips the test where that is missing."""
+    path = SHARED / "models" / name
     if not path.is_file():
         pytest.skip("../shared/models is not here")
     return path
+
+
+def portrait() -> Path:
+    return shared_network("prisma-portrait.onnx")
 
 
 def chain(path: Path, nodes: list[onnx.NodeProto], weights: dict[str, Any], *, batch: Any = "N") -> Path:

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from converter import need_onnx2torch
 from detectors import color_classifier, make_detector, outputs_of, red_box
+from networks import shared_network
 from numpy.typing import NDArray
-from paths import SHARED
 from references import SIZE
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -79,13 +79,6 @@ def secondary(path: Path) -> SecondaryNetwork:
     return SecondaryNetwork(Then("thing", str(path), "person"))
 
 
-def real(name: str) -> SecondaryNetwork:
-    path = SHARED / "models" / name
-    if not path.is_file():
-        pytest.skip("../shared/models is not here")
-    return secondary(path)
-
-
 NETWORKS: dict[str, Callable[[Path], SecondaryNetwork]] = {
     "a class": lambda folder: secondary(color_classifier(folder / "m.onnx")),
     "a batch of two": lambda folder: secondary(color_classifier(folder / "m.onnx", batch=2)),
@@ -93,9 +86,9 @@ NETWORKS: dict[str, Callable[[Path], SecondaryNetwork]] = {
     "queries with masks": lambda folder: secondary(
         make_detector(folder / "m.onnx", outputs_of("rf-detr"), size=(SIZE, SIZE))
     ),
-    "faces": lambda folder: real("faces-yunet.onnx"),
+    "faces": lambda folder: secondary(shared_network("faces-yunet.onnx")),
     "one at a time": lambda folder: secondary(color_classifier(folder / "m.onnx", batch=1)),
-    "an old opset": lambda folder: real("faces-masked-rfb640.onnx"),
+    "an old opset": lambda folder: secondary(shared_network("faces-masked-rfb640.onnx")),
 }
 
 

@@ -13,9 +13,8 @@ import pytest
 from converter import need_onnx2torch
 from detectors import make_detector, outputs_of, red_box, red_yolo
 from mask_sides import SIDES, gpu_of
-from networks import model_of
+from networks import model_of, shared_network
 from onnx import numpy_helper
-from paths import SHARED
 from references import SIZE
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -36,20 +35,13 @@ from segmentation.stages.inference.torch_instances import GpuInstances, TorchIns
 OVERLAY = Config(effect="overlay", batch_size=3)
 
 
-def shared(name: str) -> Model:
-    path = SHARED / "models" / name
-    if not path.is_file():
-        pytest.skip("../shared/models is not here")
-    return model_of(path)
-
-
 NETWORKS: dict[str, Callable[[Path], Model]] = {
     "instances": lambda folder: model_of(red_yolo(folder / "m.onnx")),
     "boxes": lambda folder: model_of(red_box(folder / "m.onnx", size=(64, 64))),
     "queries": lambda folder: model_of(make_detector(folder / "m.onnx", outputs_of("rf-detr"), size=(SIZE, SIZE))),
     "one at a time": lambda folder: model_of(red_yolo(folder / "m.onnx", batch=1)),
-    "faces": lambda folder: replace(shared("faces-yunet.onnx"), picture=Place(0, 12, 640, 360)),
-    "an old opset": lambda folder: shared("faces-masked-rfb640.onnx"),
+    "faces": lambda folder: replace(model_of(shared_network("faces-yunet.onnx")), picture=Place(0, 12, 640, 360)),
+    "an old opset": lambda folder: model_of(shared_network("faces-masked-rfb640.onnx")),
 }
 
 

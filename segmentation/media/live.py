@@ -25,9 +25,10 @@ from av.video.stream import VideoStream
 
 from segmentation.access import Access, check_size
 from segmentation.byte_source import ByteSource
+from segmentation.cores import core_count
 from segmentation.errors import InputError, one_line
 from segmentation.frames import VideoInfo
-from segmentation.heap import trim_heap
+from segmentation.heap import share_arenas, trim_heap
 from segmentation.live_frames import LiveFrame, LiveFrames
 from segmentation.live_sound import LiveSound, SoundPacket
 from segmentation.media.arrival_clock import ArrivalClock
@@ -103,6 +104,7 @@ class LiveReader:
 
     def _work(self) -> None:
         """Reads one connection after the other, until the pipeline takes no more."""
+        share_arenas(core_count())  # a process with live sources runs for long
         frames, reconnect = self._frames, self._access.reconnect
         attempts = 0  # since the last frame
         try:

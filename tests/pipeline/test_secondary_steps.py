@@ -11,7 +11,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from detectors import color_classifier, make_detector, red_box
+from detectors import color_classifier, make_detector, outputs_of, red_box
 from drawn import batch_of, make_info, planes_of
 from numpy.typing import NDArray
 from paths import ROOT, SHARED
@@ -20,10 +20,13 @@ from stages import gpu_stages
 from videos import Synthetic
 
 from segmentation import Config, ConfigError, Segmenter, segment
+from segmentation.errors import UnknownOperator
 from segmentation.frames import FORMATS, FULL, Color, MaskedBatch
 from segmentation.instances import Box, FrameInstances, Instance
 from segmentation.models.secondary import SecondaryNetwork
 from segmentation.options.then import Then
+from segmentation.pipeline.planned_steps import planned_steps
+from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.secondary_steps import FORGET, FRESH, GROWTH, LEAST, Within
 from segmentation.stages.preprocess.crops import AT_ONCE
 from segmentation.stages.tracking.choice import selection
@@ -250,6 +253,32 @@ def test_a_run_with_three_networks(tmp_path: Path, rotation: int, batch_size: in
         assert labels[1][2] == labels[0][1] > 0 and labels[2][2] == labels[1][1] > 0
         report = segmenter.run(video, tmp_path / "out.mp4", effect="mask@spot")
     assert report.frames == 6
+
+
+def test_networks_that_a_gpu_cannot_run_are_the_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    from segmentation.stages.inference.crop_network import CropNetwork
+
+    class Refusing(CropNetwork):
+        def __init__(self, *_: object) -> None:
+            raise UnknownOperator("PyTorch can't run it (Frobnicate)")
+
+    monkeypatch.setattr("segmentation.stages.inference.crop_network.CropNetwork", Refusing)
+    monkeypatch.setattr(Resources, "gpu", None)
+    boxes = SecondaryNetwork(Then("spot", str(red_box(tmp_path / "r.onnx")), "person"))
+    things = make_detector(tmp_path / "m.onnx", outputs_of("mask-rcnn"), size=(64, 64))
+    several = [boxes, SecondaryNetwork(Then("thing", str(things), "person"))]
+    given = Config(track="fast")
+    reasons = [step.reason for step in planned_steps(given, None, "cuda", several, "cuda", live=False)[1:]]
+    assert reasons[0].startswith("PyTorch") and reasons[1].startswith("ONNX Runtime")
+    assert reasons[1].endswith("(mask-rcnn returns as many things as it has found, not a fixed number)")
+    resources = Resources(given)
+    with caplog.at_level("WARNING"):
+        assert resources.with_crop_networks(several, "cuda") == [(network, None) for network in several]
+        assert resources.with_crop_networks(several, "cuda") == resources.with_crop_networks(several, "host")
+    assert caplog.messages == ["then spot: onnxruntime on the CPU (PyTorch can't run it (Frobnicate))"]
 
 
 def test_the_command_has_it_too(tmp_path: Path) -> None:

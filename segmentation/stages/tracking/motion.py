@@ -15,6 +15,7 @@ from segmentation.stages.tracking.silhouette import Edges
 _MEASURED = 0.03  # of an edge's measurement
 _ACCELERATION = 12.0  # of an edge, per second squared
 _SPEED = 1.0  # of an edge that was seen once, per second
+_MEMORY = 1.0  # seconds over which the mean speed is taken
 
 
 class EdgeMotion:
@@ -25,9 +26,8 @@ class EdgeMotion:
         self._time = time
         self._place = edges.copy()
         self._speed = np.zeros(4)
-        scale = _scale(edges)
-        # Covariance of place and speed, alike for all edges as they are seen together.
-        self._covariance = np.diag([(_MEASURED * scale) ** 2, (_SPEED * scale) ** 2])
+        self._mean_speed = np.zeros(4)
+        self._covariance = _first_covariance(edges)
 
     def at(self, time: float) -> Edges:
         """Returns the edges as they are expected at `time`."""
@@ -45,12 +45,26 @@ class EdgeMotion:
         self._speed = self._speed + gain[1] * (edges - expected)
         self._covariance = covariance - np.outer(gain, covariance[0])
         self._time = time
+        self._mean_speed = self._mean_speed + min(1.0, dt / _MEMORY) * (self._speed - self._mean_speed)
+
+    def place(self, edges: Edges, time: float) -> None:
+        """Takes the edges that were seen at `time` after guesses: the step from these says nothing of the speed."""
+        self._place, self._time = edges.copy(), time
+        self._covariance = _first_covariance(edges)
 
     def steady(self, free: NDArray[np.bool_]) -> None:
-        """Gives both edges of a side the same speed, that of the side's `free` edges (4,), so that the size stays."""
-        for one, other in ((0, 2), (1, 3)):
-            speeds = [self._speed[edge] for edge in (one, other) if free[edge]]
+        """Gives both edges of a side the same speed, that of the side's `free` edges (4,), so that the size stays.
+
+        Up and down it is their mean speed: who bends down and rises goes nowhere.
+        """
+        for (one, other), known in (((0, 2), self._speed), ((1, 3), self._mean_speed)):
+            speeds = [known[edge] for edge in (one, other) if free[edge]]
             self._speed[one] = self._speed[other] = np.mean(speeds) if speeds else 0.0
+
+
+def _first_covariance(edges: Edges) -> NDArray[np.float64]:
+    """Returns that of place and speed, alike for all edges as they are seen together."""
+    return np.diag([_MEASURED * _scale(edges), _SPEED * _scale(edges)]) ** 2
 
 
 def _scale(edges: Edges) -> float:

@@ -31,7 +31,7 @@ class Track:
         self.seen = time  # seconds, when it was last seen
         self.alone = 0.0  # seconds for which it was seen as a whole
         self.hits = 1
-        self._whole = time  # seconds, when it was last seen as a whole or as another shape
+        self.whole = time  # seconds, when it was last seen as a whole or as another shape
         self.merged = False  # whether it was a part of a component in the last frame
         self.together = float("-inf")  # seconds, when it was last so
         self.met: set[Track] = set()  # those that it may be confused with, as they were together
@@ -58,14 +58,17 @@ class Track:
 
         `inside` is the number of pixels of the expected shape in the picture.
         """
-        return shape.area < _CUT * inside and time - self._whole < _PATIENCE
+        return shape.area < _CUT * inside and time - self.whole < _PATIENCE
 
     def see(self, instance: Instance, shape: Silhouette, look: Histogram | None, time: float) -> None:
         """Takes what was seen of the thing alone."""
-        self._motion.update(shape.edges, time, _DOUBT if self.merged else 1.0)
+        if self.merged:
+            self._motion.place(shape.edges, time)
+        else:
+            self._motion.update(shape.edges, time)
         self.alone += time - self.seen
         self.shape = self.expected = shape
-        self._whole = time
+        self.whole = time
         if look is not None:
             self._take(look, time)
         self._seen(instance, time)

@@ -38,7 +38,7 @@ _BESIDE = 0.3  # share of the lower thing's height that both must have beside ea
 _PIECE = 0.7  # share of a component in a track's box that makes it a piece of that thing
 _SMALL = 0.25  # share of a thing's area up to which a component beside it may be a piece of it
 _NEAR = 0.6  # of the root of a thing's area: how far from its place a lost thing may appear again, at once
-_SPREAD = 1.0  # the same for each second that the thing was lost
+_SPREAD = 1.0  # the same for each second that the thing was lost or together with others
 _GROWTH = 2.5  # the most by which a thing's area may differ when it appears again
 _LOOK = 0.5  # weight of the colors against the place
 _SAME_LOOK = 0.4  # likeness below which two things are not the same
@@ -215,11 +215,11 @@ def _similarity(track: Track, one: _Seen, shared: NDArray[np.int64]) -> float:
 
 
 def _return(track: Track, one: _Seen, shared: NDArray[np.int64], time: float) -> float:
-    """Returns the same for a track that was lost, by its distance."""
+    """Returns the same for a track that was lost, by its distance. Its place among others was a guess."""
     growth = one.shape.area / max(1, int(shared.sum()))
     if track.label != one.instance.label or not 1 / _GROWTH < growth < _GROWTH:
         return -1.0
-    near = 1 - _distance(track, one) / (_NEAR + _SPREAD * (time - track.seen))
+    near = 1 - _distance(track, one) / (_NEAR + _SPREAD * (time - track.whole))
     if near > 0 and track.look is not None and one.look is not None:
         alike = likeness(track.look, one.look)
         return -1.0 if alike < _SAME_LOOK else (1 - _LOOK) * near + _LOOK * alike

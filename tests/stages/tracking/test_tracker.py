@@ -170,6 +170,18 @@ def test_colors_tell_who_has_left_while_the_others_stay_together() -> None:
         assert after == before[leaver], leaver
 
 
+def test_who_comes_out_far_from_the_place_that_was_guessed_keeps_the_id() -> None:
+    """One stands behind another, whose coat beside them looks like the one behind until that one is elsewhere."""
+    tracker = Tracker(moving=True, split=True)
+    for n in range(70):
+        column = min(30 + 2 * n, 100) if n < 60 else 146
+        coat = [(80, 40, 126, 100)] if n > 30 else []
+        frame = tracker.update(found(walker(column), walker(100, 20, 110), *coat), n / RATE)
+        if n == 5:
+            first = ids_at(frame, (column, 60), (100, 60))
+    assert ids_at(frame, (column, 60), (100, 60)) == first
+
+
 def test_where_two_overlap_colors_say_who_is_in_front() -> None:
     """The one whose feet are higher, as on a step, goes in front of the other."""
 

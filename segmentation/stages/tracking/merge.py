@@ -1,7 +1,7 @@
 """Splits a component that is several tracked things, such as two people who pass each other.
 
 Each thing keeps the shape that it had when it was last alone. The shapes are moved until together they explain the
-component, and each pixel goes to a shape that covers it, by colors where they are known, or else to the nearest.
+component, and each pixel goes to the nearest, or by colors where they are known.
 """
 
 from __future__ import annotations
@@ -19,25 +19,27 @@ _REACH = 0.15  # of a shape's longer side: how far it may be from where it is ex
 _TRUST = 0.3  # share of its area that a shape loses at the end of its reach: where it is expected counts too
 _ROUNDS = 2
 _SHOWN = 0.12  # share of a shape that must be seen, or the thing counts as hidden
+_FAR = 5.0  # how much less likely, as a logarithm, is a place beside a shape, for each root of its area
 
 Pixels = NDArray[np.bool_]
 
 
-def fit(component: Pixels, shapes: Sequence[Silhouette]) -> list[Silhouette]:
+def fit(component: Pixels, shapes: Sequence[Silhouette], own: Pixels) -> list[Silhouette]:
     """Returns the shapes moved so that together they cover the component (h, w), as large as the mask, best.
 
-    A shape at some place scores its pixels in the component that no other shape covers, minus those outside of it.
-    Each shape in turn takes its best place, which is a cross-correlation.
+    A shape at some place scores its pixels in the component that no other shape covers, or that are its `own`
+    (N, h, w) by their colors, minus those outside of it. Each shape in turn takes its best place, which is a
+    cross-correlation.
     """
     placed = list(shapes)
     for _ in range(_ROUNDS):
         for i, shape in enumerate(shapes):
             others = [other for k, other in enumerate(placed) if k != i]
-            placed[i] = _best_place(component, shape, others)
+            placed[i] = _best_place(component, shape, others, own[i])
     return placed
 
 
-def _best_place(component: Pixels, shape: Silhouette, others: Sequence[Silhouette]) -> Silhouette:
+def _best_place(component: Pixels, shape: Silhouette, others: Sequence[Silhouette], own: Pixels) -> Silhouette:
     height, width = shape.pixels.shape
     step = -(-max(height, width) // _SIDE)
     reach = max(step, round(_REACH * max(height, width)) // step * step)
@@ -45,9 +47,10 @@ def _best_place(component: Pixels, shape: Silhouette, others: Sequence[Silhouett
     there, here = window.within(component.shape)
     gain = np.zeros(window.pixels.shape, np.float32)  # nothing is seen beyond the picture
     gain[here] = np.where(component[there], 1, -1)
+    free = np.zeros(gain.shape, bool)
+    free[here] = component[there] & ~own[there]
     for other in others:
-        covered = _cut(other, window)
-        gain[covered & (gain > 0)] = 0
+        gain[_cut(other, window) & free] = 0
     pattern = shape.pixels[::step, ::step].astype(np.float32)
     scores = cv2.matchTemplate(gain[::step, ::step], pattern, cv2.TM_CCORR)
     rows, columns = (np.arange(n) * step - reach for n in scores.shape)
@@ -70,25 +73,27 @@ def divide(
 ) -> list[Silhouette | None]:
     """Returns the part of each shape in the component; `None` for a thing that is hidden by the others.
 
-    Where N shapes overlap, `whose` (N, h, w) is largest for the one whose place it is, by its colors. Without it, the
-    one whose lower edge is lowest is in front: its feet are nearest to the camera.
+    A pixel goes to the nearest shape. `whose` (N, h, w), mean logarithms, is how well the colors of each of the N
+    things explain it; then that counts, too. Where shapes overlap and nothing else decides, the one whose lower edge
+    is lowest is in front: its feet are nearest to the camera.
     """
     order = sorted(range(len(shapes)), key=lambda i: -shapes[i].edges[3])
     covers = [_cut(shape, component) for shape in shapes]
-    owner = np.full(component.pixels.shape, -1)
-    if whose is None:
-        for i in order:
-            owner[covers[i] & (owner < 0)] = i
-    else:
-        covered = np.any(covers, axis=0)
-        owner[covered] = np.where(covers, whose, -np.inf).argmax(0)[covered]
-    shown = [i for i in order if np.count_nonzero(component.pixels & (owner == i)) >= _SHOWN * shapes[i].area]
-    shown = shown or order[:1]
-    distances = np.stack([_distance(covers[i]) for i in shown])
-    nearest = np.array(shown)[np.argmin(distances, 0)]
-    owner = np.where(np.isin(owner, shown), owner, nearest)
+    scores = np.stack([-_FAR / shape.area**0.5 * _distance(cover) for cover, shape in zip(covers, shapes, strict=True)])
+    if whose is not None:
+        scores += whose
+    owner = _best(scores, order)
+    seen = [np.count_nonzero(component.pixels & cover & (owner == i)) for i, cover in enumerate(covers)]
+    shown = [i for i in order if seen[i] >= _SHOWN * shapes[i].area] or order[:1]
+    owner = _best(scores, shown)
     parts = [component.pixels & (owner == i) if i in shown else None for i in range(len(shapes))]
     return [None if part is None else Silhouette.of(part, component.left, component.top) for part in parts]
+
+
+def _best(scores: NDArray[np.float32], those: list[int]) -> NDArray[np.int64]:
+    """Returns which of `those` rows of scores (N, h, w) is highest at each place (h, w), the first of several."""
+    best: NDArray[np.int64] = np.array(those)[scores[those].argmax(0)]
+    return best
 
 
 def _distance(cover: Pixels) -> NDArray[np.float32]:

@@ -296,11 +296,12 @@ def _parts(
     place = np.zeros(frame, bool)
     there, here = shape.within(frame)
     place[there] = shape.pixels[here]
-    placed = fit(place, [track.expected for track in tracks])
     looks = [track.look for track in tracks if track.look is not None]
-    whose = None
+    whose, own = None, np.zeros((len(tracks), *frame), bool)
     if colors is not None and len(looks) == len(tracks):
         whose = np.stack([plausible(look, colors[there]) for look in looks])
+        own[:, *there] = whose == whose.max(0)
+    placed = fit(place, [track.expected for track in tracks], own)
     parts: list[_Shown] = []
     for track, moved, part in zip(tracks, placed, divide(shape, placed, whose), strict=True):
         track.met.update(other for other in tracks if other is not track)

@@ -19,6 +19,7 @@ _PARTS = tuple(  # of a bin, for each value of Y, U and V
 BINS = _LUMA * _CHROMA * _CHROMA
 _NEW = 0.1  # share of the newest frame in a track's histogram
 _UNSEEN = 0.01  # added to the share of each color: one that was never seen is unlikely, not impossible
+_CLEAR = 0.4  # by how much, as a logarithm, one thing's colors must explain a place better than all others' do
 _AROUND = 11  # side of the square around a place whose colors say whose it is, in pixels of the mask
 
 
@@ -52,3 +53,9 @@ def likeness(one: Histogram, other: Histogram) -> float:
 def plausible(look: Histogram, colors: Colors) -> NDArray[np.float32]:
     """Returns how well a thing's colors explain those around each place of `colors` (h, w): mean logarithms, (h, w)."""
     return np.asarray(cv2.blur(np.log(look + _UNSEEN).astype(np.float32)[colors], (_AROUND, _AROUND)), np.float32)
+
+
+def clearly_own(whose: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Returns the places (N, h, w) that each of N things explains clearly better than the others, by `plausible`."""
+    others = (np.delete(whose, i, 0).max(0, initial=-np.inf) for i in range(len(whose)))
+    return np.stack([one > other + _CLEAR for one, other in zip(whose, others, strict=True)])

@@ -28,7 +28,7 @@ def fit(component: Pixels, shapes: Sequence[Silhouette], own: Pixels) -> list[Si
     """Returns the shapes moved so that together they cover the component (h, w), as large as the mask, best.
 
     A shape at some place scores its pixels in the component that no other shape covers, or that are its `own`
-    (N, h, w) by their colors, minus those outside of it. Each shape in turn takes its best place, which is a
+    (N, h, w) by their clear colors, minus those outside of it. Each shape in turn takes its best place, which is a
     cross-correlation.
     """
     placed = list(shapes)

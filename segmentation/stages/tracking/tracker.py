@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.instances import MOST, FrameInstances, Instance
-from segmentation.stages.tracking.appearance import Colors, Histogram, histogram, likeness, plausible
+from segmentation.stages.tracking.appearance import Colors, Histogram, clearly_own, histogram, likeness, plausible
 from segmentation.stages.tracking.components import pixels_of, shares
 from segmentation.stages.tracking.merge import divide, fit
 from segmentation.stages.tracking.motion import box_iou
@@ -300,7 +300,7 @@ def _parts(
     whose, own = None, np.zeros((len(tracks), *frame), bool)
     if colors is not None and len(looks) == len(tracks):
         whose = np.stack([plausible(look, colors[there]) for look in looks])
-        own[:, *there] = whose == whose.max(0)
+        own[:, *there] = clearly_own(whose)
     placed = fit(place, [track.expected for track in tracks], own)
     parts: list[_Shown] = []
     for track, moved, part in zip(tracks, placed, divide(shape, placed, whose), strict=True):

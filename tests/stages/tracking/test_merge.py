@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from segmentation.stages.tracking.appearance import clearly_own
 from segmentation.stages.tracking.merge import divide, fit
 from segmentation.stages.tracking.silhouette import Silhouette
 
@@ -41,3 +42,9 @@ def test_without_colors_a_place_beside_all_shapes_is_the_nearest_ones() -> None:
     first, second = divide(component, [shape(20), shape(60)])
     assert first is not None and second is not None
     assert (first.left, first.pixels.shape, second.left, second.pixels.shape) == (20, (40, 30), 50, (40, 30))
+
+
+def test_colors_that_two_have_alike_are_nobodys_own() -> None:
+    whose = np.array([[[-3.0, -3.0, -1.0]], [[-3.2, -1.0, -3.0]], [[-4.0, -4.0, -4.0]]], np.float32)
+    assert clearly_own(whose).tolist() == [[[False, False, True]], [[False, True, False]], [[False, False, False]]]
+    assert clearly_own(whose[:1]).all(), "there is nobody else"

@@ -55,12 +55,8 @@ class SecondaryNetwork:
         self.classifies = detection.task == "classifier"
         self.outputs = OutputReader(session, model.input_name, detection.outputs, model.form, model.batch)
 
-    def __call__(self, pictures: NDArray[np.generic], places: Sequence[Place]) -> list[list[Finding]]:
-        """Returns what is found in each picture (N, 3, H, W), which shows its crop at its place."""
-        return self.read(self.outputs(pictures), places)
-
     def read(self, outputs: Iterable[Outputs], places: Sequence[Place]) -> list[list[Finding]]:
-        """Returns what the outputs for pictures say, each without a batch dimension. Pictures show crops at places."""
+        """Returns what is found in each picture, by its outputs. A picture shows its crop at its place."""
         if self.classifies:
             return [[self._classified(scores)] for scores, *_ in outputs]
         return [self._found(one, place) for one, place in zip(outputs, places, strict=True)]

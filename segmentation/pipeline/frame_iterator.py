@@ -104,7 +104,7 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
             decoded = stages.clock.steps("decode", within_limit(info, decoder))
             decoded = overlap(decoded, "decoded") if info.live is None else decoded
         trackers = resources.trackers(on_gpu=plan.on_gpu)
-        networks = resources.with_crop_networks(secondary, plan.frame_memory)
+        networks = resources.with_crop_networks(secondary, stages.masks.memory)
         steps = make_instance_steps(
             stages.config, info, pix_fmt, model.kept, stages.transfer, networks, trackers, stages.gpu
         )

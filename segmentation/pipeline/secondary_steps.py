@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from segmentation.frames import FORMATS, FrameBatch, MaskedBatch, VideoInfo
+from segmentation.frames import FORMATS, FrameBatch, MaskedBatch, Memory, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.instances import MOST, Box, FrameInstances, Instance
 from segmentation.models.detections import Outputs
 from segmentation.models.input_size import shape_shown
 from segmentation.models.secondary import Finding, SecondaryNetwork
 from segmentation.options.config import Config
-from segmentation.stages.preprocess.crops import AT_ONCE, Crop, crop_of
+from segmentation.stages.preprocess.crops import AT_ONCE, Crop, CropPreprocessor, crop_of
 from segmentation.stages.preprocess.opencv_crops import OpenCVCrops
 from segmentation.stages.tracking.motion import box_iou
 
@@ -112,7 +112,7 @@ class Within:
                 answer.seen = time
                 answers[place][number] = answer
         if questions and self._look is None:  # the first batch shows where the frames are
-            self._look = self._on_host() if batch.memory == "host" else self._on_device()
+            self._look = self._looks(batch.memory)
         for begin in range(0, len(questions), self._at_once):
             self._ask(batch, questions[begin : begin + self._at_once])
         return answers
@@ -134,22 +134,20 @@ class Within:
                 self._identified(within, question) if question.instance.id else [(one, 0) for one in within]
             )
 
-    def _on_host(self) -> _Look:
-        preprocess = OpenCVCrops(self._info, self._pix_fmt, self._network.model, self._config)
+    def _looks(self, memory: Memory) -> _Look:
+        preprocess: CropPreprocessor
+        if memory == "host":
+            preprocess = OpenCVCrops(self._info, self._pix_fmt, self._network.model, self._config)
+        else:
+            from segmentation.stages.preprocess.cuda_crops import CudaCrops  # needs PyTorch
+
+            assert self._gpu is not None
+            with gpu_errors():
+                preprocess = crops_there = CudaCrops(self._info, self._pix_fmt, self._network.model, self._gpu)
+            if (network := self._on_gpu) is not None:
+                self._at_once = network.at_once
+                return lambda batch, crops: network(len(crops), lambda target: crops_there.write(batch, crops, target))
         return lambda batch, crops: self._network.outputs(preprocess(batch, crops))
-
-    def _on_device(self) -> _Look:
-        """Returns the same for batches on the GPU."""
-        from segmentation.stages.preprocess.cuda_crops import CudaCrops  # needs PyTorch
-
-        assert self._gpu is not None
-        network = self._on_gpu
-        with gpu_errors():
-            preprocess = CudaCrops(self._info, self._pix_fmt, self._network.model, self._gpu)
-        if network is None:
-            return lambda batch, crops: self._network.outputs(preprocess(batch, crops))
-        self._at_once = network.at_once
-        return lambda batch, crops: network(len(crops), lambda target: preprocess.write(batch, crops, target))
 
     def _seen(self, box: Box) -> Box:
         """Returns what the network sees of the picture to find something in `box`."""

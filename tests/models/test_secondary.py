@@ -19,7 +19,7 @@ def test_a_classifier_says_what_a_crop_shows(tmp_path: Path) -> None:
     network = SecondaryNetwork(Then("color", str(color_classifier(tmp_path / "c.onnx")), "person"))
     pictures = np.zeros((2, 3, 32, 32), np.float32)
     pictures[0, 2] = pictures[1, 0] = 0.5
-    found = network(pictures, [WHOLE, WHOLE])
+    found = network.read(network.outputs(pictures), [WHOLE, WHOLE])
     assert [[one.label for one in several] for several in found] == [["color:blue"], ["color:red"]]
     assert found[0][0].score == pytest.approx(np.exp(5) / (np.exp(5) + 2), abs=1e-4), "a softmax of logits"
     assert found[0][0].box == (0, 0, 1, 1)
@@ -30,14 +30,18 @@ def test_a_network_of_one_picture_at_a_time_takes_its_turns(tmp_path: Path) -> N
     pictures = np.zeros((3, 3, 32, 32), np.float32)
     for number in range(3):
         pictures[number, number] = 1
-    assert [one[0].label for one in network(pictures, [WHOLE] * 3)] == ["color:red", "color:green", "color:blue"]
+    assert [one[0].label for one in network.read(network.outputs(pictures), [WHOLE] * 3)] == [
+        "color:red",
+        "color:green",
+        "color:blue",
+    ]
 
 
 def test_boxes_are_shares_of_the_crop_amid_its_border(tmp_path: Path) -> None:
     network = SecondaryNetwork(Then("spot", str(red_box(tmp_path / "r.onnx")), "person"))
     pictures = np.zeros((2, 3, 32, 32), np.float32)
     pictures[1, 0] = 0.8
-    found = network(pictures, [WHOLE, Place(8, 0, 16, 32)])
+    found = network.read(network.outputs(pictures), [WHOLE, Place(8, 0, 16, 32)])
     assert found[0] == []
     assert [one.label for one in found[1]] == ["spot"], "the only class has the network's name"
     assert found[1][0].score == pytest.approx(0.8)

@@ -1,11 +1,12 @@
 """Networks on what others have found: crops, one batch, kept answers, ids, pixels, and whole runs."""
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import av
@@ -16,7 +17,7 @@ from drawn import batch_of, make_info, planes_of
 from numpy.typing import NDArray
 from paths import ROOT, SHARED
 from photos import PHOTO
-from stages import gpu_stages
+from stages import GPU_SIDES, gpu_stages
 from videos import Synthetic
 
 from segmentation import Config, ConfigError, Segmenter, segment
@@ -109,12 +110,19 @@ def test_what_is_found_lies_within_its_parent(spots: Counted) -> None:
     assert set(np.unique(frame.label_map)) <= {0, 1, 2}
 
 
-@pytest.mark.gpu
+@pytest.mark.parametrize("side", GPU_SIDES)
 @pytest.mark.parametrize("with_network", [True, False])
-def test_on_a_gpu_the_same_is_found(with_network: bool, spots: Counted, colors: Counted) -> None:
-    device, there = gpu_stages("cuda")
-    from segmentation.stages.inference.crop_network import CropNetwork
+def test_on_a_gpu_the_same_is_found(
+    side: str, with_network: bool, spots: Counted, colors: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, there = gpu_stages(side)
+    if side == "host":
+        from plain_network import load_plainly
 
+        load_plainly(monkeypatch)
+        crops = SimpleNamespace(CudaCrops=there.CudaCrops)
+        monkeypatch.setitem(sys.modules, "segmentation.stages.preprocess.cuda_crops", crops)
+    monkeypatch.setattr(Resources, "gpu", device)
     info = make_info(96, 64, COLOR)
     many = AT_ONCE + 2
     batch = masked([frame_with(person(id=0))] * many)
@@ -122,7 +130,8 @@ def test_on_a_gpu_the_same_is_found(with_network: bool, spots: Counted, colors: 
     on_gpu = replace(batch, frames=transfer.frames(batch.frames, "cuda"))
     for network in (spots, colors):
         theirs = found(step(network), batch)
-        runs_there = CropNetwork(network.model, AT_ONCE, device, nullcontext()) if with_network else None
+        ((_, runs_there),) = Resources(Config()).with_crop_networks([network], "cuda" if with_network else "host")
+        assert (runs_there is not None) == with_network
         ours = found(Within(network, info, "yuv420p", Config(), count(100), device, runs_there), on_gpu)
         assert network.crops == [AT_ONCE, 2] * 2
         for one, other in zip(ours, theirs, strict=True):

@@ -23,27 +23,14 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
 
 from mask_sides import SIDES, gpu_of  # noqa: E402
+from plain_network import load_plainly  # noqa: E402
 
 from segmentation.errors import BackendError  # noqa: E402
 from segmentation.models.model import Model  # noqa: E402
 from segmentation.models.secondary import SecondaryNetwork  # noqa: E402
 from segmentation.options.then import Then  # noqa: E402
-from segmentation.stages.inference import crop_network  # noqa: E402
 from segmentation.stages.inference.crop_network import CropNetwork  # noqa: E402
 from segmentation.stages.preprocess.crops import AT_ONCE  # noqa: E402
-
-
-class _Plain:
-    """A network without a graph, in place of `GraphedNetwork`."""
-
-    def __init__(self, loaded: Any, gpu: Any, name: str) -> None:
-        self.input, self._run, self.runs = loaded.input, loaded.run, 0
-        self.result = loaded.run()
-
-    def run(self) -> Any:
-        self.runs += 1
-        self.result = self._run()
-        return self.result
 
 
 @pytest.fixture
@@ -53,8 +40,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CropNetwork]:
 
     def load(side: str, model: Model, turn: Any = None) -> CropNetwork:
         if side == "host":
-            monkeypatch.setattr(crop_network, "preload", lambda load, device: load())
-            monkeypatch.setattr(crop_network, "GraphedNetwork", _Plain)
+            load_plainly(monkeypatch)
         gpu = gpu_of(side)
         gpu.enter()
         return CropNetwork(model, AT_ONCE, gpu, turn or nullcontext())

@@ -49,8 +49,8 @@ def check_fixed(model: Model, *more: str) -> None:
 def load_fp32(model: Model, count: int, device: torch.device) -> Fp32Network:
     """Returns the network for `count` pictures. Raises `RefusesNetwork` where PyTorch can't run it in batches.
 
-    A network whose batch is fixed gets another one where its pictures don't change each other then. Else it runs
-    several times for `count` pictures.
+    A network of one picture at a time gets a batch of `count` where its pictures don't change each other then. Else it
+    runs `count` times.
     """
     dtype = torch.float16 if model.dtype is np.float16 else torch.float32
     given = torch.zeros((count, 3, model.height, model.width), dtype=dtype, device=device)

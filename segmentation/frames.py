@@ -32,7 +32,6 @@ Array: TypeAlias = "NDArray[Any] | torch.Tensor"  # on the host or on a GPU
 
 Plane = NDArray[Any]  # (h, w) uint8 or uint16
 Planes = tuple[Plane, Plane, Plane]
-Places = tuple[tuple[int, ...], tuple[int, ...]]  # rows and columns of a plane
 Halvings = dict[tuple[int, int], Plane]  # of a plane, by (width, height): as often as a stage needed it
 CutOut = tuple[Plane, Plane, Plane, Plane]  # with alpha, as large as luma and in as many bits, 0 to 255 or 1023
 ON_GPU: Any = ()  # the planes of a frame that lies in its batch's
@@ -281,8 +280,8 @@ class Transfer(Protocol):
         after the call.
         """
 
-    def samples(self, planes: Sequence[Array], places: Sequence[Places]) -> list[NDArray[Any]]:
-        """What lies at these places of each of the planes (..., h, w), on the host: (..., rows, columns)."""
+    def on_host(self, *arrays: Array) -> list[NDArray[Any]]:
+        """These arrays on the host. Waits once for all of them."""
 
 
 class HostTransfer:
@@ -301,8 +300,5 @@ class HostTransfer:
     def rows(self, array: Array, memory: Memory, count: int, *, wait: bool = True) -> Array:
         return array
 
-    def samples(self, planes: Sequence[Array], places: Sequence[Places]) -> list[NDArray[Any]]:
-        return [
-            np.asarray(plane).take(rows, -2).take(columns, -1)
-            for plane, (rows, columns) in zip(planes, places, strict=True)
-        ]
+    def on_host(self, *arrays: Array) -> list[NDArray[Any]]:
+        return [np.asarray(array) for array in arrays]

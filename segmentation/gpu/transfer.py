@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from segmentation.frames import ON_GPU, Array, Frame, FrameBatch, Memory, PixelFormat, Places, Transfer, VideoInfo
+from segmentation.frames import ON_GPU, Array, Frame, FrameBatch, Memory, PixelFormat, Transfer, VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.plane_pool import PlanePool
@@ -33,7 +33,6 @@ class GpuTransfer(Transfer):
         self._dtype = torch_dtype(layout)
         self._shapes = [(batch_size, *shape) for shape in layout.shapes(info.width, info.height)]
         self._pool = PlanePool(gpu, self._shapes, self._dtype)
-        self._places: dict[tuple[int, ...], torch.Tensor] = {}  # see `_indices`
 
     def enter(self) -> None:
         self._gpu.enter()
@@ -55,20 +54,10 @@ class GpuTransfer(Transfer):
             return array if memory == "cuda" else self._gpu.download(array[:count], wait=wait)[0]
         return array[:count] if memory == "host" else self._upload_rows(array)
 
-    def samples(self, planes: Sequence[Array], places: Sequence[Places]) -> list[NDArray[Any]]:
-        parts = []
-        with torch.cuda.stream(self._gpu.stream):
-            for plane, (rows, columns) in zip(planes, places, strict=True):
-                assert isinstance(plane, torch.Tensor)
-                known = plane.view(torch.int16) if plane.dtype == torch.uint16 else plane  # which PyTorch can't index
-                parts.append(known.index_select(-2, self._indices(rows)).index_select(-1, self._indices(columns)))
-        return [host.view(self._layout.dtype) for host in self._gpu.download(*parts)]
-
-    def _indices(self, places: tuple[int, ...]) -> torch.Tensor:
-        """Returns these numbers on the GPU, where they stay: copying them would wait for the stream's work."""
-        if places not in self._places:
-            self._places[places] = torch.tensor(places, device=self._gpu.device)
-        return self._places[places]
+    def on_host(self, *arrays: Array) -> list[NDArray[Any]]:
+        there = [array for array in arrays if isinstance(array, torch.Tensor)]
+        copies = iter(self._gpu.download(*there))
+        return [next(copies) if isinstance(array, torch.Tensor) else array for array in arrays]
 
     def _upload_rows(self, array: NDArray[np.generic]) -> torch.Tensor:
         with torch.cuda.stream(self._gpu.stream):

@@ -41,7 +41,7 @@ def make_instance_steps(
     from segmentation.stages.tracking.mask_tracker import Ids
 
     ids = Ids()
-    steps: list[MaskStep] = [Tracking(config, info, classes, transfer, ids, trackers)]
+    steps: list[MaskStep] = [Tracking(config, info, pix_fmt, classes, transfer, ids, trackers, gpu)]
     steps += [Within(network, info, pix_fmt, config, ids, gpu, on_gpu) for network, on_gpu in secondary]
     if config.keep is not None:
         steps.append(Keeping(Keep.parse(config.keep), info))

@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache
 from itertools import repeat
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from segmentation.frames import Array, FrameBatch, MaskedBatch, Places, Transfer, VideoInfo
+from segmentation.frames import Array, FrameBatch, MaskedBatch, Transfer, VideoInfo
 from segmentation.instances import FrameInstances
 from segmentation.options.config import Config
 from segmentation.options.instances import Keep
-from segmentation.stages.tracking.appearance import Colors, Samples, color_bins
+from segmentation.stages.tracking.appearance import Colors, color_bins
 from segmentation.stages.tracking.choice import Keeper
+from segmentation.stages.tracking.color_samples import color_samples
 from segmentation.stages.tracking.mask_tracker import Ids, MaskTracker, MaskTracking
 from segmentation.stages.tracking.tracker import Tracker
 from segmentation.stages.tracking.tracker_processes import RemoteTracker, TrackerProcesses
 
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
+
 Followed: TypeAlias = tuple[FrameInstances, ...]  # of each frame of a batch
-_Follow = Callable[[MaskedBatch, Samples | None, list[float]], Followed]
+_Sample = Callable[[FrameBatch, tuple[int, int]], Array]  # see `color_samples`
+_Follow: TypeAlias = "Callable[[MaskedBatch, Array | None, list[float]], Followed]"
 
 
 class Tracking:
@@ -33,14 +36,16 @@ class Tracking:
         self,
         config: Config,
         info: VideoInfo,
+        pix_fmt: str,
         classes: Sequence[str],
         transfer: Transfer,
         ids: Ids,
         processes: TrackerProcesses | None,
+        gpu: Gpu | None,
     ) -> None:
-        """`processes` follow what masks show; without them this thread does."""
+        """`processes` follow what masks show; without them this thread does. Batches may lie on `gpu`."""
         self._ids, self._processes = ids, processes
-        self._transfer, self._info = transfer, info
+        self._transfer, self._info, self._pix_fmt, self._gpu = transfer, info, pix_fmt, gpu
         self._colored = config.tracker == "accurate"
         moving = config.tracker != "fast"
         self._settings = MaskTracking(classes=tuple(classes), threshold=config.threshold, moving=moving)
@@ -48,6 +53,7 @@ class Tracking:
     def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
         self._transfer.enter()
         follow: _Follow | None = None
+        sample: _Sample | None = None
         with ExitStack() as exits:
             for batch in batches:
                 if batch.frames.repeated:  # an old picture, though its time is new: nobody is followed through a loss
@@ -56,8 +62,8 @@ class Tracking:
                     continue
                 if follow is None:  # the first batch shows whether the network has found instances
                     follow = self._components(exits) if batch.instances is None else self._given()
-                shape = tuple(batch.masks.shape[1:])
-                samples = small_colors(batch.frames, self._info, shape, self._transfer) if self._colored else None
+                    sample = self._sampler(batch.frames) if self._colored else None
+                samples = None if sample is None else sample(batch.frames, batch.masks.shape[1:])
                 yield replace(batch, instances=follow(batch, samples, _times(batch.frames, self._info)))
 
     def _components(self, exits: ExitStack) -> _Follow:
@@ -68,10 +74,13 @@ class Tracking:
         else:
             tracker = exits.enter_context(self._processes.tracker(self._settings, self._ids))
 
-        def follow(batch: MaskedBatch, samples: Samples | None, times: list[float]) -> Followed:
-            masks = _on_host(batch.masks, len(batch), self._transfer)
-            class_map = None if batch.class_map is None else _on_host(batch.class_map, len(batch), self._transfer)
-            return tracker(masks, class_map, samples, times)
+        def follow(batch: MaskedBatch, samples: Array | None, times: list[float]) -> Followed:
+            rows = None if batch.class_map is None else batch.class_map[: len(batch)]
+            wanted = (batch.masks[: len(batch)], rows, samples)
+            there = iter(self._transfer.on_host(*(array for array in wanted if array is not None)))
+            masks, class_map, looks = (None if array is None else next(there) for array in wanted)
+            assert masks is not None
+            return tracker(masks, class_map, looks, times)
 
         return follow
 
@@ -79,15 +88,25 @@ class Tracking:
         """Returns what follows the instances that the network has found."""
         tracker = Tracker(moving=self._settings.moving, split=False, ids=self._ids)
 
-        def follow(batch: MaskedBatch, samples: Samples | None, times: list[float]) -> Followed:
+        def follow(batch: MaskedBatch, samples: Array | None, times: list[float]) -> Followed:
             found = batch.instances or ()
             looks: Iterable[Colors | None] = repeat(None, len(batch))
             if samples is not None:
-                looks = (color_bins(samples[:, row]) for row in range(len(batch)))
+                (levels,) = self._transfer.on_host(samples)
+                looks = (color_bins(levels[:, row]) for row in range(len(batch)))
             followed = map(tracker.update, found, times, looks)
             return tuple(replace(made, unknown=one.unknown) for made, one in zip(followed, found, strict=True))
 
         return follow
+
+    def _sampler(self, batch: FrameBatch) -> _Sample:
+        """Returns what makes small pictures of batches, on the GPU if this one is there."""
+        if batch.memory == "host":
+            return lambda frames, shape: color_samples(frames, self._info, shape)
+        from segmentation.stages.tracking.cuda_color_samples import CudaColorSamples  # needs PyTorch
+
+        assert self._gpu is not None
+        return CudaColorSamples(self._info, self._pix_fmt, self._gpu)
 
 
 class Keeping:
@@ -106,37 +125,3 @@ class Keeping:
 def _times(batch: FrameBatch, info: VideoInfo) -> list[float]:
     """Returns when each frame is shown, in seconds on the source's clock."""
     return [float(frame.pts * info.time_base) for frame in batch.frames]
-
-
-def _on_host(array: Array, count: int, transfer: Transfer) -> NDArray[Any]:
-    rows = transfer.rows(array, "host", count)
-    assert isinstance(rows, np.ndarray)
-    return rows
-
-
-def small_colors(batch: FrameBatch, info: VideoInfo, shape: tuple[int, ...], transfer: Transfer) -> Samples:
-    """Returns one sample of the color for each place of the masks (h, w), upright.
-
-    So it takes no kernel to bring few samples from a GPU to the host.
-    """
-    turns = info.rotation // 90
-    size = shape if turns % 2 == 0 else shape[::-1]
-    planes = batch.planes if batch.memory == "cuda" else batch.frames[0].planes
-    places = [_places(size, tuple(plane.shape[-2:])) for plane in planes]
-    if batch.memory == "cuda":
-        samples = transfer.samples([plane[: len(batch)] for plane in planes], places)
-    else:
-        frames = (transfer.samples(frame.planes, places) for frame in batch.frames)
-        samples = [np.stack(plane) for plane in zip(*frames, strict=True)]
-    levels = [plane if plane.dtype == np.uint8 else plane >> 2 for plane in samples]
-    return np.rot90(np.asarray(levels, np.uint8), turns, (2, 3))
-
-
-@cache
-def _places(size: tuple[int, ...], whole: tuple[int, ...]) -> Places:
-    """Returns the rows and the columns of a plane (h, w) that stand for those of a mask."""
-    rows, columns = (
-        tuple((2 * place + 1) * there // (2 * here) for place in range(here))
-        for here, there in zip(size, whole, strict=True)
-    )
-    return rows, columns

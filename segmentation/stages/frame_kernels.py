@@ -11,6 +11,7 @@ FRAMES = KernelSource(
         "stages/preprocess/crops.cu",
         "stages/postprocess/background.cu",
         "stages/postprocess/composite.cu",
+        "stages/tracking/colors.cu",
         "stages/encode/to_rgb.cu",
         "stages/encode/surfaces.cu",
     ),

@@ -24,6 +24,7 @@ NAMES = {
         "composite",
         "replace",
         "cut_out",
+        "colors",
         "to_rgb",
         "to_surfaces",
     ),

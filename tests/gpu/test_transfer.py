@@ -7,7 +7,7 @@ import pytest
 from drawn import make_info
 from mask_sides import SIDES, gpu_of
 
-from segmentation.frames import FORMATS, Color, Places
+from segmentation.frames import FORMATS, Color
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -25,22 +25,17 @@ def transfer_of(side: str, pix_fmt: str) -> Any:
 
 
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv420p10le"])
-def test_samples_are_those_of_their_rows_and_columns(side: str, pix_fmt: str) -> None:
-    transfer, device = transfer_of(side, pix_fmt), gpu_of(side).device
-    places: list[Places] = [((5, 40), (63, 0, 7)), ((1,), tuple(range(0, 32, 9))), (tuple(range(3, 24, 5)), (31, 0))]
+def test_arrays_come_together_from_wherever_they_are(side: str) -> None:
+    transfer, device = transfer_of(side, "yuv420p"), gpu_of(side).device
     generator = np.random.default_rng(1)
-    for _ in range(2):  # the places are known the second time
-        values = [
-            generator.integers(0, 1024, (4, *shape)).astype(FORMATS[pix_fmt].dtype)
-            for shape in FORMATS[pix_fmt].shapes(64, 48)
-        ]
-        planes = [torch.from_numpy(plane).to(device)[:3] for plane in values]
-        if side == "gpu":
-            torch.cuda.synchronize()
-        for found, plane, (rows, columns) in zip(transfer.samples(planes, places), values, places, strict=True):
-            assert found.dtype == plane.dtype
-            np.testing.assert_array_equal(found, plane[np.ix_(range(3), rows, columns)])
+    levels, masks = generator.integers(0, 256, (3, 4, 9), np.uint8), generator.random((4, 9), np.float32)
+    there = torch.from_numpy(levels).to(device), torch.from_numpy(masks).to(device)
+    if side == "gpu":
+        torch.cuda.synchronize()
+    found = transfer.on_host(there[0], masks, there[1])
+    for array, expected in zip(found, (levels, masks, masks), strict=True):
+        assert isinstance(array, np.ndarray)
+        np.testing.assert_array_equal(array, expected)
 
 
 @pytest.mark.gpu

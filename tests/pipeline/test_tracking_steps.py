@@ -31,7 +31,7 @@ def batches(count: int, first: int, *, repeated: bool = False) -> Iterator[Maske
 
 
 def followed(*parts: Iterator[MaskedBatch]) -> list[MaskedBatch]:
-    step = Tracking(Config(track="balanced"), INFO, ["person"], HostTransfer(), Ids(), None)
+    step = Tracking(Config(track="balanced"), INFO, "yuv420p", ["person"], HostTransfer(), Ids(), None, None)
     return list(step(batch for part in parts for batch in part))
 
 

@@ -97,7 +97,7 @@ def tracked(
     info: VideoInfo, classes: Sequence[str], batches: list[MaskedBatch], config: Config
 ) -> list[FrameInstances]:
     """Returns the instances of each frame."""
-    step = Tracking(config, info, classes, HostTransfer(), Ids(), None)
+    step = Tracking(config, info, "yuv420p", classes, HostTransfer(), Ids(), None, None)
     return [frame for batch in step(iter(batches)) for frame in batch.instances or ()]
 
 

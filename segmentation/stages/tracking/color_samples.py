@@ -1,0 +1,28 @@
+"""Makes small pictures of frames, as large as their masks: what tells people apart by their colors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.frames import FrameBatch, Plane, VideoInfo
+from segmentation.stages.tracking.appearance import Samples
+
+
+def color_samples(batch: FrameBatch, info: VideoInfo, shape: tuple[int, int]) -> Samples:
+    """Returns one sample of the color for each place of masks (h, w), upright, of a batch on the host."""
+    turns = info.rotation // 90
+    stored = shape if turns % 2 == 0 else shape[::-1]
+    levels = np.stack([[_sampled(plane, stored) for plane in frame.planes] for frame in batch.frames], 1)
+    return np.rot90(levels, turns, (2, 3))
+
+
+def _sampled(plane: Plane, shape: Sequence[int]) -> NDArray[np.uint8]:
+    """Returns the samples in the middle of each place, in 8 bits."""
+    rows, columns = (
+        (2 * np.arange(here) + 1) * there // (2 * here) for here, there in zip(shape, plane.shape, strict=True)
+    )
+    samples = plane[rows[:, None], columns]
+    return np.asarray(samples if plane.dtype == np.uint8 else samples >> 2, np.uint8)

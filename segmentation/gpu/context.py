@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
+from weakref import WeakValueDictionary
 
 import cvcuda
 import torch
@@ -18,6 +19,7 @@ from segmentation.frames import PixelFormat
 from segmentation.gpu import driver
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.kernels import Kernels, KernelSource, compiled, signatures
+from segmentation.gpu.plane_pool import PlanePool
 
 _ALIGNMENT = 512  # samples: libraries read many bytes at a time, from addresses that are multiples of their number
 
@@ -44,6 +46,8 @@ class Gpu:
         self.enter()
         self.stream = torch.cuda.Stream(self.device, priority=priority)
         self.cvcuda_stream = cvcuda.as_stream(self.stream.cuda_stream)
+        self._pools: WeakValueDictionary[object, PlanePool] = WeakValueDictionary()
+        self._pools_lock = threading.Lock()
 
     def enter(self) -> None:
         """Makes this device the current one of the calling thread. Every thread that queues work calls it first."""
@@ -105,6 +109,18 @@ class Gpu:
         if copied is not None:
             copied.synchronize()
         return [target.numpy() for target in pinned]
+
+    def plane_pool(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype, reader: Gpu | None = None) -> PlanePool:
+        """Returns the pool of such planes, see `PlanePool`. Those who hold one at the same time share it.
+
+        So many runs take the memory of what they use at once, and not of what each has ever used.
+        """
+        key = (tuple(shapes), dtype, reader)
+        with self._pools_lock:
+            pool = self._pools.get(key)
+            if pool is None:
+                pool = self._pools[key] = PlanePool(self, shapes, dtype, reader)
+            return pool
 
     def empty_planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
         """Returns tensors of these shapes in one block: blocks of several sizes would break the memory up."""

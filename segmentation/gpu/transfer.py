@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from segmentation.frames import ON_GPU, Array, Frame, FrameBatch, Memory, PixelFormat, Transfer, VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.context import Gpu, torch_dtype
-from segmentation.gpu.plane_pool import PlanePool
 from segmentation.shared_memory import BlockPool, SharedPlanes
 
 _PORTABLE = 1  # cudaHostRegisterPortable: page-locked for all devices
@@ -31,8 +30,8 @@ class GpuTransfer(Transfer):
         self._gpu = gpu
         self._layout = layout
         self._dtype = torch_dtype(layout)
-        self._shapes = [(batch_size, *shape) for shape in layout.shapes(info.width, info.height)]
-        self._pool = PlanePool(gpu, self._shapes, self._dtype)
+        shapes = [(batch_size, *shape) for shape in layout.shapes(info.width, info.height)]
+        self._pool = gpu.plane_pool(shapes, self._dtype)
 
     def enter(self) -> None:
         self._gpu.enter()

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -96,6 +97,23 @@ def test_planes_of_a_gpu_that_has_failed_are_let_go_silently(monkeypatch: pytest
     monkeypatch.setattr(sys, "unraisablehook", unraised.append)
     holder.clear()
     assert not unraised and not pool._free
+
+
+@pytest.mark.gpu
+def test_runs_share_the_planes_of_a_size_while_one_of_them_needs_such() -> None:
+    gpu = stages.gpu()
+    other = gpu.with_own_stream()
+    pool = gpu.plane_pool(SHAPES, torch.uint8)
+    assert gpu.plane_pool(list(SHAPES), torch.uint8) is pool
+    assert gpu.plane_pool(SHAPES, torch.uint8, other) is not pool  # which another stream reads
+    assert gpu.plane_pool(SHAPES[:1], torch.uint8) is not pool
+    assert gpu.plane_pool(SHAPES, torch.uint16) is not pool
+    assert other.plane_pool(SHAPES, torch.uint8) is not pool  # which another stream writes
+    planes, gone = pool.take(), weakref.ref(pool)
+    del pool
+    assert gone() is not None  # where these planes go back to
+    del planes
+    assert gone() is None
 
 
 @pytest.mark.gpu

@@ -32,6 +32,7 @@ import torch
 from segmentation.frames import PixelFormat
 from segmentation.gpu import kernels
 from segmentation.gpu.kernels import KernelSource
+from segmentation.gpu.plane_pool import PlanePool
 from segmentation.gpu.signatures import Argument, Packer
 
 _BEFORE = """
@@ -144,6 +145,9 @@ class HostGpu:
 
     def empty_planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
         return tuple(torch.zeros(shape, dtype=dtype) for shape in shapes)
+
+    def plane_pool(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype, reader: Any = None) -> PlanePool:
+        return PlanePool(self, shapes, dtype, reader)  # type: ignore[arg-type]
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
         target.copy_(source)

@@ -20,7 +20,6 @@ from segmentation.errors import BackendError, InputError, LacksEngine, Segmentat
 from segmentation.frames import FORMATS, ON_GPU, FrameBatch, Memory, PixelFormat, Planes, VideoInfo
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.errors import gpu_errors
-from segmentation.gpu.plane_pool import PlanePool
 from segmentation.gpu.transfer import GpuTransfer
 from segmentation.live_frames import DevicePicture, LiveFrame
 from segmentation.media.bitstream import is_idr
@@ -57,7 +56,7 @@ class LiveNvdecDecoder(LiveDecoder):
         layout = FORMATS[pix_fmt]
         self._stages = gpu
         shapes = [(self._batch_size, *shape) for shape in layout.shapes(info.width, info.height)]
-        self._gathered = PlanePool(gpu, shapes, torch_dtype(layout))
+        self._gathered = gpu.plane_pool(shapes, torch_dtype(layout))
         self._upload = GpuTransfer(gpu, info, layout, self._batch_size)
         self._sessions = sessions or NvdecSessionPool()
         self._own_sessions = sessions is None
@@ -127,7 +126,7 @@ class NvdecPackets(PacketDecoder):
         self._format = StreamFormat(gpu.index, info.codec, info.width, info.height, info.pix_fmt, None)
         self._unpack = SurfaceUnpacker(gpu, info, layout)
         shapes = [(1, *shape) for shape in layout.shapes(info.width, info.height)]
-        self._pool = PlanePool(gpu, shapes, torch_dtype(layout), reader=stages)
+        self._pool = gpu.plane_pool(shapes, torch_dtype(layout), reader=stages)
         self._lock = threading.Lock()  # held where the session is used
         self._closed = False
         self._session: NvdecSession | None = None  # of the connection; none that has failed

@@ -23,7 +23,7 @@ import PyNvVideoCodec as nvc
 from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, Memory, VideoInfo
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.driver import Event
-from segmentation.gpu.plane_pool import DevicePlanes, PlanePool
+from segmentation.gpu.plane_pool import DevicePlanes
 from segmentation.options.config import Config
 from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.chunk_queue import ChunkQueue
@@ -94,7 +94,7 @@ class NvdecDecoder(Decoder):
         self._queue: ChunkQueue[_DecodedBatch] = ChunkQueue(most, self._batch_size, self._decoders)
         self._unpack = SurfaceUnpacker(self._gpu, info, self._layout)
         shapes = [(self._batch_size, *shape) for shape in self._layout.shapes(info.width, info.height)]
-        self._planes = PlanePool(self._gpu, shapes, torch_dtype(self._layout), reader=gpu)
+        self._planes = self._gpu.plane_pool(shapes, torch_dtype(self._layout), reader=gpu)
         self._share = Share(self._pool, self._decoders)
 
     @staticmethod

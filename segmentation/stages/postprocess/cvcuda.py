@@ -12,7 +12,6 @@ from segmentation.frames import FORMATS, FrameBatch, MaskedBatch, Memory, VideoI
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.kernels import THREADS
-from segmentation.gpu.plane_pool import PlanePool
 from segmentation.gpu.transfer import GpuTransfer
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
@@ -52,7 +51,7 @@ class CvCudaPostprocessor(Postprocessor):
         count = config.batch_size or 1
         shapes = [(count, *shape) for shape in self._layout.shapes(*self._size)]
         alpha = shapes[:1] if effect.kind == "cutout" else []
-        self._pool = PlanePool(gpu, [*shapes, *alpha], self._dtype)
+        self._pool = gpu.plane_pool([*shapes, *alpha], self._dtype)
         self._legend = _UploadedLegend(info, pix_fmt, effect, gpu, self._turns) if effect.classes else None
         self._backdrop = _UploadedBackdrop(info, pix_fmt, effect, config, gpu) if effect.file else None
         if effect.kind == "pixelate":

@@ -70,7 +70,6 @@ static unsigned short narrowed(float value) {  // the nearest FP16, to even betw
     return steps == 0 ? sign : size >= 65520 ? sign | 0x7c00
          : sign | (unsigned)((exponent + 13) * 1024 + (int)steps);
 }
-static void atomicAdd(unsigned long long *sum, unsigned long long value) { *sum += value; }
 """
 _RUN = """
 extern "C" void run_{name}(int width, int height, int count, const void *packed) {{

@@ -1,8 +1,9 @@
-"""Times the kernels that work on masks on a GPU: smoothing, refinement, propagation and composite of one batch.
+"""Times the kernels that work on masks on a GPU: smoothing, refinement, propagation and effects of one batch.
 
     python tools/benchmarks/kernel_times.py ../shared/clips/person-walking.mp4 -o kernel-times.json
 
-Frames are noise of 1920x1080 in the video's format, masks have the size of the built-in network's or of a heavy one's.
+Frames are noise of 1920x1080 in the video's format. Masks are soft ellipses, about as large as a person in front of a
+camera, in the size of the built-in network's masks or of a heavy one's.
 Times are the GPU's own, between events around each kernel: all launches are queued while the GPU is kept busy, so that
 none waits for the host. `copy_us` is what a copy takes that moves as many bytes as propagation has to read and write
 once: lumas and masks of the keys, lumas of the frames between, and their masks.
@@ -77,17 +78,20 @@ def microseconds(stage: Any, call: Callable[[], object]) -> dict[str, float]:
 
 
 def masks_of(model: Model, info: VideoInfo, gpu: Gpu) -> dict[str, Any]:
-    """Returns microseconds by kernel of smoothing, refinement and composite, and the sum of the refined masks."""
+    """Returns microseconds by kernel of smoothing, refinement and effects, and the sum of the refined masks.
+
+    The total is that of a blur.
+    """
     from segmentation.stages.masks.cuda import CudaRefiner, CudaSmoothing
     from segmentation.stages.postprocess.cvcuda import CvCudaPostprocessor
 
     config = Config(batch_size=COUNT)
     pictures = _pictures(COUNT, model, gpu)
-    masks = ((pictures[:, 0] + 1) / 2).clamp(0, 1).contiguous()
+    masks = _ellipses(COUNT, model, gpu)
     batch = _frames(info, gpu)
     smoothing = CudaSmoothing(model, config, gpu)
     refiner: Any = CudaRefiner(info, "yuv420p", config, gpu)
-    composite = CvCudaPostprocessor(info, "yuv420p", Effect.parse("blur"), config, gpu)
+    blur, pixelate = (CvCudaPostprocessor(info, "yuv420p", Effect.parse(e), config, gpu) for e in ("blur", "pixelate"))
 
     def smooth() -> Any:
         return smoothing.average(smoothing.keep(pictures, masks, COUNT), 0, COUNT)
@@ -95,10 +99,10 @@ def masks_of(model: Model, info: VideoInfo, gpu: Gpu) -> dict[str, Any]:
     smoothed = microseconds(smoothing, smooth)
     refined = microseconds(refiner, lambda: refiner(batch, masks))
     shown = MaskedBatch(frames=batch, masks=refiner(batch, masks).clone())
-    composed = microseconds(composite, lambda: composite(shown))
-    kernels = {**smoothed, **refined, **composed}
+    kernels = {**smoothed, **refined, **microseconds(blur, lambda: blur(shown))}
     return {
         "kernels_us": kernels,
+        "pixelate_us": microseconds(pixelate, lambda: pixelate(shown))["pixelate"],
         "total_us": round(sum(kernels.values()), 1),
         "checksum": float(refiner(batch, smooth()).double().sum().item()),
     }
@@ -139,6 +143,19 @@ def _pictures(count: int, model: Model, gpu: Gpu) -> torch.Tensor:
     small = torch.rand((count, 3, model.height // 8, model.width // 8), device=gpu.device, generator=seeded)
     large: torch.Tensor = torch.nn.functional.interpolate(small, (model.height, model.width), mode="bicubic")
     return large * 2 - 1
+
+
+def _ellipses(count: int, model: Model, gpu: Gpu) -> torch.Tensor:
+    """Returns masks (count, H, W) of an ellipse that moves to the right, with a soft edge."""
+    import torch
+
+    rows, columns, steps = (
+        torch.linspace(0, 1, size, device=gpu.device) for size in (model.height, model.width, count)
+    )
+    across = (columns - 0.3 - 0.4 * steps[:, None, None]) / 0.15
+    down = ((rows - 0.5) / 0.4)[:, None]
+    masks: torch.Tensor = (10 * (1 - across.square() - down.square())).clamp(0, 1).contiguous()
+    return masks
 
 
 def _frames(info: VideoInfo, gpu: Gpu) -> FrameBatch:

@@ -78,8 +78,9 @@ extern "C" __global__ void differ(const long long *records, int levels, int widt
 }
 
 // Places of a search are tried in groups: the differences of a group, at a block of threads and BOX / 2 pixels around it,
-// fit into shared memory. Two differences share a word, since those of a box add up to less than 2^16.
-constexpr int GROUP = 9, WORDS = GROUP / 2 + 1, TILE = (32 + BOX - 1) * (8 + BOX - 1);
+// fit into shared memory, and so do their sums over BOX pixels across. Two differences share a word, since those of a
+// box add up to less than 2^16.
+constexpr int GROUP = 9, WORDS = GROUP / 2 + 1, ROWS_MOST = 8 + BOX - 1;
 
 // Where the search from each pixel begins: at twice the coarse flow, or at no flow where `flow` is null.
 struct Start {
@@ -97,12 +98,13 @@ template <int RADIUS>
 __device__ int best_place(const unsigned char *frame, const unsigned char *key, Start start, int width, int height) {
     constexpr int SIDE = 2 * RADIUS + 1, COUNT = SIDE * SIDE;
     static_assert(COUNT % GROUP == 0);
-    __shared__ unsigned tile[WORDS][TILE];
-    const int across = blockDim.x + BOX - 1, size = across * (blockDim.y + BOX - 1);
+    __shared__ unsigned tile[WORDS][ROWS_MOST * (32 + BOX - 1)], lines[WORDS][ROWS_MOST * 32];
+    const int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
+    const int across = blockDim.x + BOX - 1, rows = blockDim.y + BOX - 1;
     const int left = blockIdx.x * blockDim.x - BOX / 2, top = blockIdx.y * blockDim.y - BOX / 2;
     int best = 0x7fffffff;
     for (int first = 0; first < COUNT; first += GROUP) {
-        for (int at = threadIdx.y * blockDim.x + threadIdx.x; at < size; at += blockDim.x * blockDim.y) {
+        for (int at = thread; at < across * rows; at += threads) {
             const int column = clamp(left + at % across, 0, width - 1), row = clamp(top + at / across, 0, height - 1);
             const int right = column + start(column, row, 0) - RADIUS, down = row + start(column, row, 1) - RADIUS;
             const int value = frame[row * width + column];
@@ -116,11 +118,17 @@ __device__ int best_place(const unsigned char *frame, const unsigned char *key, 
             for (int word = 0; word < WORDS; word++) tile[word][at] = words[word];
         }
         __syncthreads();
+        for (int at = thread; at < blockDim.x * rows; at += threads)
+            for (int word = 0; word < WORDS; word++) {
+                const unsigned *row = tile[word] + at / blockDim.x * across + at % blockDim.x;
+                unsigned sum = 0;
+                for (int i = 0; i < BOX; i++) sum += row[i];
+                lines[word][at] = sum;
+            }
+        __syncthreads();  // from here on the next group may overwrite the tile
         unsigned sums[WORDS] = {};
         for (int j = 0; j < BOX; j++)
-            for (int i = 0; i < BOX; i++)
-                for (int word = 0; word < WORDS; word++)
-                    sums[word] += tile[word][(threadIdx.y + j) * across + threadIdx.x + i];
+            for (int word = 0; word < WORDS; word++) sums[word] += lines[word][thread + j * blockDim.x];
 #pragma unroll
         for (int i = 0; i < GROUP; i++) {
             const int number = first + i;
@@ -128,7 +136,6 @@ __device__ int best_place(const unsigned char *frame, const unsigned char *key, 
             const int cost = (sums[i / 2] >> 16 * (i % 2) & 0xffff) + STEP * away;
             best = min(best, cost * COUNT + number);
         }
-        __syncthreads();  // before the next group overwrites the tile
     }
     return best % COUNT;
 }

@@ -44,8 +44,20 @@ struct Mask {
         return floorf(values[upright(column, row, width, height)] * 255 + 0.5f);
     }
 
-    __device__ int alpha(const Span &x, const Span &y) const {
-        return clamp((int)rintf(gain * enlarged(*this, x, y) + bias), 0, 255);
+    __device__ int ramp(float value) const { return clamp((int)rintf(gain * value + bias), 0, 255); }
+
+    __device__ int alpha(const Span &x, const Span &y) const { return ramp(enlarged(*this, x, y)); }
+
+    // Returns the alpha that all pixels of a rectangle have, which is most of a frame; -1 where they differ. `right` and
+    // `bottom` are the last ones.
+    __device__ int common(int left, int right, int top, int bottom) const {
+        const int last = across.at(right).second, lowest = down.at(bottom).second;
+        const int first = across.at(left).first, highest = down.at(top).first;
+        const int alpha = ramp(tap(first, highest));
+        for (int y = highest; y <= lowest; y++)
+            for (int x = first; x <= last; x++)
+                if (ramp(tap(x, y)) != alpha) return -1;
+        return alpha;
     }
 };
 
@@ -106,8 +118,14 @@ extern "C" __global__ void reduce(const sample *y, const sample *u, const sample
     const Mask mask = mask_of(masks, mask_width, mask_height, width, height, gain, bias);
     const int left = (long long)column * width / small_width, right = (long long)(column + 1) * width / small_width;
     const int top = (long long)row * height / small_height, bottom = (long long)(row + 1) * height / small_height;
-    int sum = 0;
-    for (int j = top; j < bottom; j++) {
+    const int common = mask.common(left, right - 1, top, bottom - 1);
+    float4 &made = target[place(column, row, small_width, small_height)];
+    if (common == 255) {
+        made = make_float4(0, 0, 0, 0);
+        return;
+    }
+    int sum = common < 0 ? 0 : common * (right - left) * (bottom - top);
+    for (int j = top; common < 0 && j < bottom; j++) {
         const Span line = mask.down.at(j);
         for (int i = left; i < right; i++) sum += mask.alpha(mask.across.at(i), line);
     }
@@ -118,10 +136,9 @@ extern "C" __global__ void reduce(const sample *y, const sample *u, const sample
     const int t = top >> SHIFT_Y, b = max(t + 1, bottom >> SHIFT_Y);
     const long long luma = place(0, 0, width, height);
     const long long chroma = place(0, 0, chroma_width, chroma_height);
-    target[place(column, row, small_width, small_height)] =
-        make_float4(weight, weight * mean(y + luma, width, left, right, top, bottom),
-                    weight * mean(u + chroma, chroma_width, l, r, t, b),
-                    weight * mean(v + chroma, chroma_width, l, r, t, b));
+    made = make_float4(weight, weight * mean(y + luma, width, left, right, top, bottom),
+                       weight * mean(u + chroma, chroma_width, l, r, t, b),
+                       weight * mean(v + chroma, chroma_width, l, r, t, b));
 }
 
 // Writes the small planes of the blurred background, blur(I * (1 - a)) / blur(1 - a), from the blurred result of
@@ -143,10 +160,9 @@ extern "C" __global__ void pixelate(const sample *y, const sample *u, const samp
                                     const float *masks, int mask_width, int mask_height, float gain, float bias,
                                     int side, sample *small_y, sample *small_u, sample *small_v, int small_width,
                                     int small_height) {
-    __shared__ unsigned long long sums[5];  // of weights and weighted samples, of luma (0, 1) and chroma (2, 3, 4)
+    // Of each thread, then of all, the sums of weights and weighted samples, of luma (0, 1) and chroma (2, 3, 4).
+    __shared__ unsigned long long sums[5][256];
     const int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
-    for (int i = thread; i < 5; i += threads) sums[i] = 0;
-    __syncthreads();
     const Mask mask = mask_of(masks, mask_width, mask_height, width, height, gain, bias);
     const int chroma_width = -(-width >> SHIFT_X), chroma_height = -(-height >> SHIFT_Y);
     const long long luma = place(0, 0, width, height);
@@ -170,12 +186,16 @@ extern "C" __global__ void pixelate(const sample *y, const sample *u, const samp
         found[3] += weight * u[at];
         found[4] += weight * v[at];
     }
-    for (int i = 0; i < 5; i++) atomicAdd(&sums[i], found[i]);
-    __syncthreads();
+    for (int i = 0; i < 5; i++) sums[i][thread] = found[i];
+    for (int half = threads / 2; half; half /= 2) {
+        __syncthreads();
+        if (thread < half)
+            for (auto &parts : sums) parts[thread] += parts[thread + half];
+    }
     if (thread) return;
     const long long at = place(blockIdx.x, blockIdx.y, small_width, small_height);
-    const float weight = max(sums[0], 1ull), chroma_weight = max(sums[2], 1ull);  // a block of foreground shows none
-    small_y[at] = (sample)(sums[1] / weight + 0.5f);
-    small_u[at] = (sample)(sums[3] / chroma_weight + 0.5f);
-    small_v[at] = (sample)(sums[4] / chroma_weight + 0.5f);
+    const float weight = max(sums[0][0], 1ull), chroma_weight = max(sums[2][0], 1ull);  // foreground alone shows none
+    small_y[at] = (sample)(sums[1][0] / weight + 0.5f);
+    small_u[at] = (sample)(sums[3][0] / chroma_weight + 0.5f);
+    small_v[at] = (sample)(sums[4][0] / chroma_weight + 0.5f);
 }

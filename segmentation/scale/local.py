@@ -8,9 +8,9 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import IO
@@ -20,8 +20,8 @@ from segmentation.errors import BackendError, one_line
 from segmentation.gpu.discovery import visible_gpus
 from segmentation.options.config import Config
 from segmentation.scale.started import CORES, StartedWorkers
-from segmentation.scale.worker import Setup, Shorten, Sign, Stop
-from segmentation.scale.workers import Event, Task
+from segmentation.scale.worker import Place, Setup, Shorten, Sign, Stop
+from segmentation.scale.workers import Done, Event, Task
 
 _GRACE = 5.0  # seconds for a process to end, or to go on amid a message
 
@@ -34,7 +34,11 @@ class _Process:
 
 
 class LocalWorkers(StartedWorkers[_Process]):
-    """See `WorkerPool`: processes."""
+    """See `WorkerPool`: processes.
+
+    On GPUs a spare process waits to take the place of one that is lost: it has imported PyTorch and the like, which is
+    more than half of a start.
+    """
 
     def __init__(self, number: int | None, config: Config) -> None:
         """`number` of workers; by default one a GPU, or one for each `CORES` cores where there is none.
@@ -43,6 +47,7 @@ class LocalWorkers(StartedWorkers[_Process]):
         """
         super().__init__(config)
         self._gpus = visible_gpus(config)
+        self._spare: _Process | None = None
         self._begin_all(number or len(self._gpus) or max(1, core_count() // CORES), gpus=bool(self._gpus))
 
     def _receive(self, timeout: float) -> list[Event]:
@@ -61,30 +66,39 @@ class LocalWorkers(StartedWorkers[_Process]):
                 found += self._reported(name, [message])
         return found
 
+    def _reported(self, name: str, events: Iterable[Event]) -> list[Event]:
+        found = super()._reported(name, events)
+        # Not earlier: until then its imports would take cores from the workers that start.
+        if self._gpus and self._spare is None and any(isinstance(event, Done) for event in found):
+            self._start_spare()
+        return found
+
+    def _start_spare(self) -> None:
+        with suppress(BackendError):  # a worker that is lost will do without
+            self._spare = _started({}, "in-advance")
+
     def _launch(self, name: str, setup: Setup) -> _Process:
-        place = self.names.index(name)
-        ours, theirs = Pipe()
-        _limit_waits(ours)
-        stderr = tempfile.TemporaryFile()  # noqa: SIM115
-        # -P as for the encoders' process: no module of the current folder is imported.
-        command = [sys.executable, "-P", "-m", "segmentation.scale.worker", str(theirs.fileno())]
-        try:
-            with theirs, _on_share_of_cores(place, len(self.names)):
-                popen = subprocess.Popen(
-                    command,
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=stderr,
-                    stderr=stderr,
-                    process_group=0,
-                    env=self._environment(place),
-                )
-        except OSError as exc:
-            raise BackendError(f"workers: no process can be started ({one_line(exc)})") from exc
-        process = _Process(popen, ours, stderr)
+        number = self.names.index(name)
+        gpu = {"CUDA_VISIBLE_DEVICES": self._gpus[number % len(self._gpus)]} if self._gpus else {}
+        cores = _share(number, len(self.names)) if hasattr(os, "sched_setaffinity") else None
+        process, self._spare = self._spare, None
+        if process is not None and process.popen.poll() is not None:
+            self._end(process)
+            process = None
+        if process is not None:
+            setup = replace(setup, place=Place(gpu, cores))
+        else:
+            with _on(cores):
+                process = _started(gpu)
         self._send(process, setup)
         self._watch.start(name)
         return process
+
+    def close(self) -> None:
+        super().close()
+        if self._spare is not None:
+            self._end(self._spare)
+            self._spare = None
 
     def _send(self, handle: _Process, message: Setup | Task | Shorten | Stop) -> None:
         try:
@@ -99,10 +113,29 @@ class LocalWorkers(StartedWorkers[_Process]):
             handle.popen.wait(_GRACE)
         handle.stderr.close()
 
-    def _environment(self, place: int) -> dict[str, str]:
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-        gpu = {"CUDA_VISIBLE_DEVICES": self._gpus[place % len(self._gpus)]} if self._gpus else {}
-        return {**os.environ, "PYTHONPATH": path, **gpu}
+
+def _started(environment: dict[str, str], *arguments: str) -> _Process:
+    """Starts a process with these variables besides. Raises `BackendError`."""
+    ours, theirs = Pipe()
+    _limit_waits(ours)
+    stderr = tempfile.TemporaryFile()  # noqa: SIM115
+    # -P as for the encoders' process: no module of the current folder is imported.
+    command = [sys.executable, "-P", "-m", "segmentation.scale.worker", str(theirs.fileno()), *arguments]
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    try:
+        with theirs:
+            popen = subprocess.Popen(
+                command,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+                process_group=0,
+                env={**os.environ, "PYTHONPATH": path, **environment},
+            )
+    except OSError as exc:
+        raise BackendError(f"workers: no process can be started ({one_line(exc)})") from exc
+    return _Process(popen, ours, stderr)
 
 
 def _limit_waits(connection: Connection) -> None:
@@ -137,13 +170,13 @@ def _share(place: int, workers: int) -> set[int]:
 
 
 @contextmanager
-def _on_share_of_cores(place: int, workers: int) -> Iterator[None]:
-    """Lets processes that this thread starts meanwhile run on one worker's cores alone, where the system has that."""
-    if not hasattr(os, "sched_setaffinity"):
+def _on(cores: set[int] | None) -> Iterator[None]:
+    """Lets processes that this thread starts meanwhile run on these cores alone, where the system has that choice."""
+    if cores is None:
         yield
         return
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, _share(place, workers))
+    os.sched_setaffinity(0, cores)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""A worker on this machine: `python -m segmentation.scale.worker DESCRIPTOR`, a process that `local` starts.
+"""A worker on this machine: `python -m segmentation.scale.worker DESCRIPTOR [in-advance]`, which `local` starts.
 
 The descriptor is that of a connection, whose other end the driver holds. A worker ends when the driver's end is closed.
 """
@@ -17,7 +17,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from segmentation.errors import SegmentationError, one_line
+from segmentation.errors import BackendError, SegmentationError, one_line
+from segmentation.imports import loaded
 from segmentation.models.model import load_model
 from segmentation.options.config import Config
 from segmentation.pipeline.plan import make_plan
@@ -31,6 +32,26 @@ from segmentation.scale.span_run import SpanRun
 from segmentation.scale.workers import Advanced, Done, Ended, Event, Ready, Task, Unable
 
 _REPORT = 0.5  # seconds between two reports of frames
+_ON_GPU = (  # modules whose libraries take seconds to import; none of them asks for a GPU
+    "segmentation.gpu.transfer",
+    "segmentation.stages.decode.nvdec",
+    "segmentation.stages.inference.torch_fp16",
+    "segmentation.stages.postprocess.cvcuda",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a worker works: what is settled for a process when it is started, unless it was started in advance."""
+
+    environment: dict[str, str]
+    cores: set[int] | None  # none where the system has no such choice
+
+    def take(self) -> None:
+        """Brings the calling thread there, and all that it starts from now on."""
+        os.environ.update(self.environment)
+        if self.cores is not None:
+            os.sched_setaffinity(0, self.cores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +61,7 @@ class Setup:
     name: str
     config: Config
     sign: float  # seconds between two signs of life
+    place: Place | None = None  # of a process that was started in advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +198,15 @@ class _Counter:
         self._reported, self._at = self._done, time.monotonic()
 
 
-def main(connection: Connection) -> None:
-    """Serves until the other end is closed."""
+def main(connection: Connection, *, in_advance: bool = False) -> None:
+    """Serves until the other end is closed. `in_advance`: imports what takes long before it is told where to work."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles it, and then ends this process in order
+    for module in _ON_GPU if in_advance else ():
+        with suppress(BackendError):  # a run says what is missing
+            loaded(module, "__name__")
     setup = connection.recv()
+    if setup.place is not None:
+        setup.place.take()
     sending = threading.Lock()
 
     def send(message: Event | Sign) -> None:
@@ -204,6 +231,6 @@ if __name__ == "__main__":
     from segmentation.scale import worker as own  # messages are pickled with the module's full name
 
     with suppress(EOFError, OSError):  # the driver has ended
-        own.main(Connection(int(sys.argv[1])))
+        own.main(Connection(int(sys.argv[1])), in_advance=len(sys.argv) > 2)
     sys.stderr.flush()
     os._exit(0)  # without a wait for a task, whose pieces are whole or not there

@@ -3,6 +3,8 @@
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -59,3 +61,14 @@ def test_a_killed_worker_does_not_show(long_people: Path, one: tuple[Path, Made]
         told = workers.run(long_people, tmp_path / "out.mp4", **files(tmp_path))  # type: ignore[arg-type]
         killer.join()
     assert told.frames == 1200 and told.redone > 0 and made(tmp_path) == one[1]
+
+
+def test_what_a_spare_process_imports_asks_for_no_gpu() -> None:
+    """Which one it is to see is settled later."""
+    program = (
+        "import os; from segmentation.imports import loaded; from segmentation.scale.worker import _ON_GPU\n"
+        "for module in _ON_GPU: loaded(module, '__name__')\n"
+        "import torch; os.environ['CUDA_VISIBLE_DEVICES'] = '{}'; print(torch.cuda.is_available())"
+    )
+    seen = [subprocess.run([sys.executable, "-c", program.format(gpus)], capture_output=True) for gpus in ("", "0")]
+    assert [one.stdout for one in seen] == [b"False\n", b"True\n"], seen[0].stderr

@@ -1,0 +1,63 @@
+"""A process that waits in advance takes the place of a worker that is lost."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from pieced import OPTIONS
+
+from segmentation import Config
+from segmentation.scale.local import LocalWorkers, _share
+from segmentation.scale.workers import Event, Lost, Ready
+
+TIMEOUT = 60.0  # seconds: far more than a start takes
+
+
+@pytest.fixture
+def workers() -> Iterator[LocalWorkers]:
+    pool = LocalWorkers(2, Config(**OPTIONS))
+    yield pool
+    pool.close()
+
+
+def until_ready(workers: LocalWorkers, name: str) -> list[Event]:
+    """Returns what has happened until a worker is ready."""
+    found: list[Event] = []
+    deadline = time.monotonic() + TIMEOUT
+    while not any(isinstance(event, Ready) and event.worker == name for event in found):
+        assert time.monotonic() < deadline
+        found += workers.events(0.1)
+    return found
+
+
+def test_a_spare_process_takes_the_place_of_a_worker_that_is_killed(workers: LocalWorkers) -> None:
+    lost = workers._handles["worker 2"].popen
+    workers._start_spare()
+    assert workers._spare is not None
+    spare = workers._spare.popen
+    os.kill(lost.pid, signal.SIGKILL)
+    events = until_ready(workers, "worker 2")
+    assert Lost("worker 2", "was ended by signal 9") in events
+    assert workers._handles["worker 2"].popen is spare and workers._spare is None
+    assert os.sched_getaffinity(spare.pid) == _share(1, 2), "the cores of the place"
+
+
+def test_a_spare_that_has_died_is_not_needed(workers: LocalWorkers) -> None:
+    workers._start_spare()
+    assert workers._spare is not None
+    spare = workers._spare.popen
+    spare.kill()
+    spare.wait()
+    os.kill(workers._handles["worker 1"].popen.pid, signal.SIGKILL)
+    until_ready(workers, "worker 1")
+    assert workers._handles["worker 1"].popen is not spare
+
+
+def test_a_spare_ends_with_the_workers(workers: LocalWorkers) -> None:
+    workers._start_spare()
+    assert workers._spare is not None
+    spare = workers._spare.popen
+    workers.close()
+    assert spare.poll() is not None

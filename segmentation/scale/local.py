@@ -36,8 +36,7 @@ class _Process:
 class LocalWorkers(StartedWorkers[_Process]):
     """See `WorkerPool`: processes.
 
-    On GPUs a spare process waits to take the place of one that is lost: it has imported PyTorch and the like, which is
-    more than half of a start.
+    On GPUs a spare process waits to take the place of one that is lost: it has imported PyTorch, a third of a start.
     """
 
     def __init__(self, number: int | None, config: Config) -> None:

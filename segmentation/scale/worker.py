@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from segmentation.errors import BackendError, SegmentationError, one_line
-from segmentation.imports import loaded
+from segmentation.errors import SegmentationError, one_line
+from segmentation.imports import imported
 from segmentation.models.model import load_model
 from segmentation.options.config import Config
 from segmentation.pipeline.plan import make_plan
@@ -32,12 +32,7 @@ from segmentation.scale.span_run import SpanRun
 from segmentation.scale.workers import Advanced, Done, Ended, Event, Ready, Task, Unable
 
 _REPORT = 0.5  # seconds between two reports of frames
-_ON_GPU = (  # modules whose libraries take seconds to import; none of them asks for a GPU
-    "segmentation.gpu.transfer",
-    "segmentation.stages.decode.nvdec",
-    "segmentation.stages.inference.torch_fp16",
-    "segmentation.stages.postprocess.cvcuda",
-)
+EARLY = ("torch",)  # takes more than a second to import, and asks for no GPU, as other libraries do
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +194,11 @@ class _Counter:
 
 
 def main(connection: Connection, *, in_advance: bool = False) -> None:
-    """Serves until the other end is closed. `in_advance`: imports what takes long before it is told where to work."""
+    """Serves until the other end is closed. `in_advance`: imports `EARLY` before it is told where to work."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles it, and then ends this process in order
-    for module in _ON_GPU if in_advance else ():
-        with suppress(BackendError):  # a run says what is missing
-            loaded(module, "__name__")
+    for library in EARLY if in_advance else ():
+        with suppress(Exception):  # a run says what is the matter
+            imported(library)
     setup = connection.recv()
     if setup.place is not None:
         setup.place.take()

@@ -66,8 +66,8 @@ def test_a_killed_worker_does_not_show(long_people: Path, one: tuple[Path, Made]
 def test_what_a_spare_process_imports_asks_for_no_gpu() -> None:
     """Which one it is to see is settled later."""
     program = (
-        "import os; from segmentation.imports import loaded; from segmentation.scale.worker import _ON_GPU\n"
-        "for module in _ON_GPU: loaded(module, '__name__')\n"
+        "import os; from segmentation.imports import imported; from segmentation.scale.worker import EARLY\n"
+        "for library in EARLY: imported(library)\n"
         "import torch; os.environ['CUDA_VISIBLE_DEVICES'] = '{}'; print(torch.cuda.is_available())"
     )
     seen = [subprocess.run([sys.executable, "-c", program.format(gpus)], capture_output=True) for gpus in ("", "0")]

@@ -36,7 +36,8 @@ class _Process:
 class LocalWorkers(StartedWorkers[_Process]):
     """See `WorkerPool`: processes.
 
-    On GPUs a spare process waits to take the place of one that is lost: it has imported PyTorch, a third of a start.
+    On GPUs a spare process waits to take the place of one that is lost. It has imported PyTorch and others already,
+    which takes more than a third of a start.
     """
 
     def __init__(self, number: int | None, config: Config) -> None:

@@ -32,7 +32,7 @@ from segmentation.scale.span_run import SpanRun
 from segmentation.scale.workers import Advanced, Done, Ended, Event, Ready, Task, Unable
 
 _REPORT = 0.5  # seconds between two reports of frames
-EARLY = ("torch",)  # takes more than a second to import, and asks for no GPU, as other libraries do
+EARLY = ("torch", "cuda.core", "PyNvVideoCodec")  # take long to import; none of them asks for a GPU then
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ class PlainNetwork:
         self.result = self._run()
         return self.result
 
+    def close(self) -> None: ...
+
 
 def load_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets each `CropNetwork` of a test run on the host."""

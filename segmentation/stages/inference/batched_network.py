@@ -35,7 +35,7 @@ class BatchedNetwork(SharedNetwork):
         """`size` of a batch, in frames. `turn` is held while work is queued on the stream of `gpu`."""
         super().__init__(infer)
         self._gpu = gpu
-        self._gather = Gatherer(size, turn, gpu, self._work)
+        self._gather: Gatherer[_Frames] = Gatherer(size, turn, gpu)
         self._batch: torch.Tensor | None = None  # (size, 3, H, W)
 
     def for_run(self) -> SharedNetwork:
@@ -44,7 +44,7 @@ class BatchedNetwork(SharedNetwork):
     def __call__(self, tensor: Array, count: int, call: Call) -> InferenceResult:
         assert isinstance(tensor, torch.Tensor)
         frames = _Frames(tensor, count, call)
-        self._gather(frames)
+        self._gather(frames, self._work)
         assert frames.result is not None
         return frames.result
 

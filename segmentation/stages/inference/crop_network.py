@@ -60,7 +60,7 @@ class CropNetwork:
         preloaded = preload(lambda: _loaded(model, count, gpu.device), gpu.device)
         with turn:
             self._network = GraphedNetwork(preloaded, gpu, model.name)
-        self._gather = Gatherer(count, turn, gpu, self._work)
+        self._gather: Gatherer[_Crops] = Gatherer(count, turn, gpu)
 
     @staticmethod
     def describe(model: Model) -> str:
@@ -76,7 +76,7 @@ class CropNetwork:
     def __call__(self, count: int, write: Write) -> list[Outputs]:
         """Returns the outputs for each of `count` pictures, which `write` makes. Waits for the GPU."""
         crops = _Crops(count, write)
-        self._gather(crops)
+        self._gather(crops, self._work)
         assert crops.result is not None and crops.there is not None
         with gpu_errors():
             crops.there.synchronize()

@@ -35,21 +35,20 @@ class Gatherer(Generic[R]):
     and a full batch neither.
     """
 
-    def __init__(
-        self, size: int, turn: AbstractContextManager[object], gpu: Gpu, work: Callable[[list[R]], None]
-    ) -> None:
-        """`size` of a batch, in pictures. `work` queues one on the stream of `gpu` and sets the result of each request.
-
-        `turn` is held meanwhile.
-        """
+    def __init__(self, size: int, turn: AbstractContextManager[object], gpu: Gpu) -> None:
+        """`size` of a batch, in pictures. `turn` is held while one is queued on the stream of `gpu`."""
         self.size = size
-        self._turn, self._gpu, self._work = turn, gpu, work
+        self._turn, self._gpu = turn, gpu
         self._last: Event | None = None  # passes when the GPU has done the last batch
         self._waiting: list[R] = []
         self._lock = threading.Lock()
 
-    def __call__(self, request: R) -> None:
-        """Returns when the request has its result. Raises what `work` raises. At most `size` pictures may be in it."""
+    def __call__(self, request: R, work: Callable[[list[R]], None]) -> None:
+        """Returns when the request has its result. At most `size` pictures may be in it.
+
+        `work` queues a batch and sets the result of each request; what it raises is raised here. It is the same for all
+        calls. To keep it would be a cycle of references, and a network's memory would come back late.
+        """
         assert 0 < request.count <= self.size
         with self._lock:
             self._waiting.append(request)
@@ -60,7 +59,7 @@ class Gatherer(Generic[R]):
                     self._last.synchronize()
             with self._turn:
                 if request.result is None:
-                    self._answer(self._taken(request))
+                    self._answer(self._taken(request), work)
         finally:
             with self._lock, suppress(ValueError):
                 self._waiting.remove(request)  # it failed
@@ -77,10 +76,10 @@ class Gatherer(Generic[R]):
                     room -= other.count
         return taken
 
-    def _answer(self, requests: list[R]) -> None:
+    def _answer(self, requests: list[R], work: Callable[[list[R]], None]) -> None:
         """Queues one batch. If that fails, it fails for the first request, and the others go on waiting."""
         try:
-            self._work(requests)
+            work(requests)
             with gpu_errors():
                 self._last = self._gpu.record_event()
         except BaseException:

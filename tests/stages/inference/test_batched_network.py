@@ -1,7 +1,9 @@
 """Frames of several runs in one batch of a network on a GPU, which the host's memory stands for where there is none."""
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -230,3 +232,16 @@ def test_a_network_has_a_stream_of_its_own() -> None:
     preloaded = TorchFp16Inference.preload(load_model(Config()), Config(batch_size=2))
     others = {torch.cuda.Stream(gpu.device).cuda_stream for _ in range(64)}
     assert len(others) < 64 and preloaded.stream.cuda_stream not in others
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_its_memory_comes_back_at_once_and_not_when_python_looks_for_garbage(side: str) -> None:
+    several = Several(side)
+    assert several.ask(0.5, 3).masks[0, 0, 0] == 0.5
+    network = weakref.ref(several.network)
+    gc.disable()
+    try:
+        del several.network
+        assert network() is None
+    finally:
+        gc.enable()

@@ -3,7 +3,9 @@
 On the host they run as they are converted, without a CUDA graph.
 """
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -157,3 +159,19 @@ def test_layouts_without_a_fixed_shape_are_for_the_cpu(tmp_path: Path) -> None:
     assert "FP32" in CropNetwork.describe(boxes)
     with pytest.raises(BackendError, match="takes one picture, not a batch"):
         CropNetwork.describe(replace(boxes, form=replace(boxes.form, single=True)))
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_its_memory_comes_back_at_once_and_not_when_python_looks_for_garbage(
+    side: str, load: Callable[..., CropNetwork], tmp_path: Path
+) -> None:
+    network = load(side, secondary(color_classifier(tmp_path / "m.onnx")).model)
+    ask(network, side, np.zeros((3, 3, 32, 32), np.float32))
+    network.close()
+    seen = weakref.ref(network)
+    gc.disable()
+    try:
+        del network
+        assert seen() is None
+    finally:
+        gc.enable()

@@ -100,7 +100,7 @@ def measure(options: Namespace) -> Iterator[Figures]:
         folder = Path(name)
         clip = make_clip(options.video, options.frames + GOP, options.size, folder, rate=RATE, gop=GOP)
         about["nvdec_limit"] = None if gpu is None else nvdec_limit(clip)
-        if options.processes > 1 and options.encode == "null":  # which the processes know by this folder
+        if options.encode == "null" and (options.processes > 1 or options.peers):  # processes know it by this folder
             sys.path.insert(0, str(Path(__file__).with_name("unencoded")))
         session = {"model": options.model, "preset": options.preset, "encode": options.encode}
         for networks in [ONE] if options.models is None else [ONE, THREE]:

@@ -1,5 +1,6 @@
 """Workers of Ray, on a cluster of several nodes in this machine: the same output, whoever is killed."""
 
+import errno
 import os
 import random
 import shutil
@@ -198,5 +199,16 @@ def test_killed_drivers_do_not_show(cluster: Any, source: Path, expected: Made, 
 
 def test_a_cluster_that_is_not_there_is_one_line() -> None:
     pytest.importorskip("ray", reason="Ray is not installed")
-    with pytest.raises(BackendError, match="no cluster can be reached"):
+    with pytest.raises(BackendError, match=r"^workers ray:.+: no cluster can be reached"):
         Workers("ray:127.0.0.1:1", **OPTIONS)
+
+
+def test_a_cluster_that_cannot_be_started_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+
+    def init(*_: object, **__: object) -> None:  # as where the package was unpacked without its files' modes
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(BackendError, match=r"^workers ray: no cluster can be started \(.*Permission denied\)$"):
+        Workers("ray", **OPTIONS)

@@ -135,6 +135,8 @@ class Within:
             )
 
     def _looks(self, memory: Memory) -> _Look:
+        """Returns a function without a reference to this object, which keeps it: a cycle would keep networks too."""
+        outputs = self._network.outputs
         preprocess: CropPreprocessor
         if memory == "host":
             preprocess = OpenCVCrops(self._info, self._pix_fmt, self._network.model, self._config)
@@ -147,7 +149,7 @@ class Within:
             if (network := self._on_gpu) is not None:
                 self._at_once = network.at_once
                 return lambda batch, crops: network(len(crops), lambda target: crops_there.write(batch, crops, target))
-        return lambda batch, crops: self._network.outputs(preprocess(batch, crops))
+        return lambda batch, crops: outputs(preprocess(batch, crops))
 
     def _seen(self, box: Box) -> Box:
         """Returns what the network sees of the picture to find something in `box`."""

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from segmentation.scale.worker import Place, Setup, Shorten, Sign, Stop
 from segmentation.scale.workers import Done, Event, Task
 
 _GRACE = 5.0  # seconds for a process to end, or to go on amid a message
+_LONG = 10.0  # seconds after the first piece: in shorter runs a spare process costs more than it can save
 
 
 @dataclass(slots=True)
@@ -36,8 +38,8 @@ class _Process:
 class LocalWorkers(StartedWorkers[_Process]):
     """See `WorkerPool`: processes.
 
-    On GPUs a spare process waits to take the place of one that is lost. It has imported PyTorch and others already,
-    which takes more than a third of a start.
+    On GPUs, in runs that are not over soon, a spare process waits to take the place of one that is lost. It has
+    imported PyTorch and others already, which takes more than a third of a start.
     """
 
     def __init__(self, number: int | None, config: Config) -> None:
@@ -48,6 +50,7 @@ class LocalWorkers(StartedWorkers[_Process]):
         super().__init__(config)
         self._gpus = visible_gpus(config)
         self._spare: _Process | None = None
+        self._first: float | None = None  # when a piece was done, on the monotonic clock
         self._begin_all(number or len(self._gpus) or max(1, core_count() // CORES), gpus=bool(self._gpus))
 
     def _receive(self, timeout: float) -> list[Event]:
@@ -68,8 +71,10 @@ class LocalWorkers(StartedWorkers[_Process]):
 
     def _reported(self, name: str, events: Iterable[Event]) -> list[Event]:
         found = super()._reported(name, events)
-        # Not earlier: until then its imports would take cores from the workers that start.
-        if self._gpus and self._spare is None and any(isinstance(event, Done) for event in found):
+        now = time.monotonic()
+        if self._first is None and any(isinstance(event, Done) for event in found):
+            self._first = now
+        if self._gpus and self._spare is None and self._first is not None and now - self._first > _LONG:
             self._start_spare()
         return found
 

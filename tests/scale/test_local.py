@@ -9,8 +9,9 @@ import pytest
 from pieced import OPTIONS
 
 from segmentation import Config
+from segmentation.scale import local
 from segmentation.scale.local import LocalWorkers, _share
-from segmentation.scale.workers import Event, Lost, Ready
+from segmentation.scale.workers import Done, Event, Lost, Ready
 
 TIMEOUT = 60.0  # seconds: far more than a start takes
 
@@ -42,6 +43,22 @@ def test_a_spare_process_takes_the_place_of_a_worker_that_is_killed(workers: Loc
     assert Lost("worker 2", "was ended by signal 9") in events
     assert workers._handles["worker 2"].popen is spare and workers._spare is None
     assert os.sched_getaffinity(spare.pid) == _share(1, 2), "the cores of the place"
+
+
+def test_a_spare_begins_in_runs_on_gpus_that_are_not_over_soon(
+    workers: LocalWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers._reported("worker 1", [Done("worker 1", "video", 0)])
+    monkeypatch.setattr(local, "_LONG", 0.0)
+    workers._reported("worker 1", [])
+    assert workers._spare is None, "not on a CPU"
+    workers._gpus = ["0"]
+    monkeypatch.undo()
+    workers._reported("worker 1", [])
+    assert workers._spare is None
+    monkeypatch.setattr(local, "_LONG", 0.0)
+    workers._reported("worker 1", [])
+    assert workers._spare is not None
 
 
 def test_a_spare_that_has_died_is_not_needed(workers: LocalWorkers) -> None:

@@ -280,8 +280,8 @@ class Transfer(Protocol):
         after the call.
         """
 
-    def on_host(self, *arrays: Array) -> list[NDArray[Any]]:
-        """These arrays on the host. Waits once for all of them."""
+    def on_host(self, *arrays: Array | None) -> list[NDArray[Any] | None]:
+        """These arrays on the host, `None` for `None`. Waits once for all of them."""
 
 
 class HostTransfer:
@@ -300,5 +300,5 @@ class HostTransfer:
     def rows(self, array: Array, memory: Memory, count: int, *, wait: bool = True) -> Array:
         return array
 
-    def on_host(self, *arrays: Array) -> list[NDArray[Any]]:
-        return [np.asarray(array) for array in arrays]
+    def on_host(self, *arrays: Array | None) -> list[NDArray[Any] | None]:
+        return [None if array is None else np.asarray(array) for array in arrays]

@@ -111,9 +111,9 @@ class Gpu:
         return [target.numpy() for target in pinned]
 
     def plane_pool(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype, reader: Gpu | None = None) -> PlanePool:
-        """Returns the pool of such planes, see `PlanePool`. Those who hold one at the same time share it.
+        """Returns the pool of such planes, see `PlanePool`. All who hold it at the same time share it.
 
-        So many runs take the memory of what they use at once, and not of what each has ever used.
+        So the runs of a session take the memory of what they use together, not of the most that each has ever used.
         """
         key = (tuple(shapes), dtype, reader)
         with self._pools_lock:

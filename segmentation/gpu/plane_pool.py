@@ -29,6 +29,8 @@ class PlanePool:
 
     `reader` is the `Gpu` whose stream reads the planes, if that is another stream. Its work must have been made to wait
     for the writes. `gpu`'s stream never waits for reads: the pool grows by a few planes instead.
+
+    Several threads may take planes.
     """
 
     def __init__(

@@ -6,6 +6,8 @@ again when no tensor refers to it and its copies are over. For an encoder in a p
 one stream.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -53,9 +55,9 @@ class GpuTransfer(Transfer):
             return array if memory == "cuda" else self._gpu.download(array[:count], wait=wait)[0]
         return array[:count] if memory == "host" else self._upload_rows(array)
 
-    def on_host(self, *arrays: Array) -> list[NDArray[Any]]:
+    def on_host(self, *arrays: Array | None) -> list[NDArray[Any] | None]:
         there = [array for array in arrays if isinstance(array, torch.Tensor)]
-        copies = iter(self._gpu.download(*there))
+        copies = iter(self._gpu.download(*there) if there else ())  # without a wait for nothing
         return [next(copies) if isinstance(array, torch.Tensor) else array for array in arrays]
 
     def _upload_rows(self, array: NDArray[np.generic]) -> torch.Tensor:

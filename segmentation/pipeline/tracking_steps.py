@@ -76,9 +76,7 @@ class Tracking:
 
         def follow(batch: MaskedBatch, samples: Array | None, times: list[float]) -> Followed:
             rows = None if batch.class_map is None else batch.class_map[: len(batch)]
-            wanted = (batch.masks[: len(batch)], rows, samples)
-            there = iter(self._transfer.on_host(*(array for array in wanted if array is not None)))
-            masks, class_map, looks = (None if array is None else next(there) for array in wanted)
+            masks, class_map, looks = self._transfer.on_host(batch.masks[: len(batch)], rows, samples)
             assert masks is not None
             return tracker(masks, class_map, looks, times)
 
@@ -91,8 +89,8 @@ class Tracking:
         def follow(batch: MaskedBatch, samples: Array | None, times: list[float]) -> Followed:
             found = batch.instances or ()
             looks: Iterable[Colors | None] = repeat(None, len(batch))
-            if samples is not None:
-                (levels,) = self._transfer.on_host(samples)
+            (levels,) = self._transfer.on_host(samples)
+            if levels is not None:
                 looks = (color_bins(levels[:, row]) for row in range(len(batch)))
             followed = map(tracker.update, found, times, looks)
             return tuple(replace(made, unknown=one.unknown) for made, one in zip(followed, found, strict=True))

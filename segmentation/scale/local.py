@@ -38,8 +38,8 @@ class _Process:
 class LocalWorkers(StartedWorkers[_Process]):
     """See `WorkerPool`: processes.
 
-    On GPUs, in runs that are not over soon, a spare process waits to take the place of one that is lost. It has
-    imported PyTorch and others already, which takes more than a third of a start.
+    On GPUs, in longer runs, a spare process waits to take the place of one that is lost. It has imported PyTorch and
+    others already, which takes more than a third of a start.
     """
 
     def __init__(self, number: int | None, config: Config) -> None:
@@ -86,10 +86,7 @@ class LocalWorkers(StartedWorkers[_Process]):
         number = self.names.index(name)
         gpu = {"CUDA_VISIBLE_DEVICES": self._gpus[number % len(self._gpus)]} if self._gpus else {}
         cores = _share(number, len(self.names)) if hasattr(os, "sched_setaffinity") else None
-        process, self._spare = self._spare, None
-        if process is not None and process.popen.poll() is not None:
-            self._end(process)
-            process = None
+        process = self._taken_spare()
         if process is not None:
             setup = replace(setup, place=Place(gpu, cores))
         else:
@@ -99,11 +96,19 @@ class LocalWorkers(StartedWorkers[_Process]):
         self._watch.start(name)
         return process
 
+    def _taken_spare(self) -> _Process | None:
+        """Returns the spare process, which is none any more; `None` if there is none that lives."""
+        process, self._spare = self._spare, None
+        if process is not None and process.popen.poll() is not None:
+            self._end(process)
+            return None
+        return process
+
     def close(self) -> None:
         super().close()
-        if self._spare is not None:
-            self._end(self._spare)
-            self._spare = None
+        spare = self._taken_spare()
+        if spare is not None:
+            self._end(spare)
 
     def _send(self, handle: _Process, message: Setup | Task | Shorten | Stop) -> None:
         try:

@@ -32,18 +32,18 @@ from segmentation.scale.span_run import SpanRun
 from segmentation.scale.workers import Advanced, Done, Ended, Event, Ready, Task, Unable
 
 _REPORT = 0.5  # seconds between two reports of frames
-EARLY = ("torch", "cuda.core", "PyNvVideoCodec")  # take long to import; none of them asks for a GPU then
+EARLY = ("torch", "cuda.core", "PyNvVideoCodec")  # libraries that take long to import, and don't look for GPUs then
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a worker works: what is settled for a process when it is started, unless it was started in advance."""
+    """The GPU and the cores of a worker. A process that was started in advance is told them later."""
 
-    environment: dict[str, str]
+    environment: dict[str, str]  # variables, such as CUDA_VISIBLE_DEVICES
     cores: set[int] | None  # none where the system has no such choice
 
     def take(self) -> None:
-        """Brings the calling thread there, and all that it starts from now on."""
+        """Sets them for the calling thread, and for all that it starts from now on."""
         os.environ.update(self.environment)
         if self.cores is not None:
             os.sched_setaffinity(0, self.cores)

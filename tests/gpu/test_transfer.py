@@ -38,6 +38,15 @@ def test_arrays_come_together_from_wherever_they_are(side: str) -> None:
         np.testing.assert_array_equal(array, expected)
 
 
+@pytest.mark.parametrize("side", SIDES)
+def test_arrays_that_are_on_the_host_wait_for_no_gpu(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    transfer, masks = transfer_of(side, "yuv420p"), np.ones((2, 3), np.float32)
+    monkeypatch.setattr(transfer._gpu, "download", None)
+    assert transfer.on_host(None) == [None]
+    found, nothing = transfer.on_host(masks, None)
+    assert found is masks and nothing is None
+
+
 @pytest.mark.gpu
 def test_rows_come_as_they_are() -> None:
     transfer, device = transfer_of("gpu", "yuv420p"), gpu_of("gpu")

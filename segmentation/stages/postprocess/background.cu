@@ -160,7 +160,7 @@ extern "C" __global__ void pixelate(const sample *y, const sample *u, const samp
                                     const float *masks, int mask_width, int mask_height, float gain, float bias,
                                     int side, sample *small_y, sample *small_u, sample *small_v, int small_width,
                                     int small_height) {
-    // Of each thread, then of all, the sums of weights and weighted samples, of luma (0, 1) and chroma (2, 3, 4).
+    // Sums of weights and of weighted samples, of luma (0, 1) and chroma (2, 3, 4): each thread's, added up in place.
     __shared__ unsigned long long sums[5][256];
     const int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
     const Mask mask = mask_of(masks, mask_width, mask_height, width, height, gain, bias);

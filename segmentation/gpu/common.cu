@@ -2,6 +2,7 @@
 //   SAMPLE             unsigned char (8 bits) or unsigned short (10 bits, in the low bits)
 //   SHIFT_X, SHIFT_Y   log2 of the chroma subsampling: 1, 1 for 4:2:0
 //   TURNS              quarter turns, counter-clockwise, that stand a stored frame upright
+//   THREADS_X, THREADS_Y   threads of a block
 // Planes are (N, height, width) without gaps. blockIdx.z is the number of the frame in the batch.
 
 using sample = SAMPLE;

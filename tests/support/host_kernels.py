@@ -94,7 +94,8 @@ def _library(source: KernelSource, macros: tuple[tuple[str, str], ...]) -> ctype
         members = [" ".join(parameter.split()).replace("__restrict__ ", "") for parameter in parameters.split(",")]
         values = ", ".join("a." + member.split()[-1].lstrip("*") for member in members)
         runs += _RUN.format(name=name, members="; ".join(members) + ";", values=values)
-    defines = [f"-D{name}={value}" for name, value in macros]
+    alone = {"THREADS_X": "1", "THREADS_Y": "1"}
+    defines = [f"-D{name}={value}" for name, value in (dict(macros) | alone).items()]
     flags = ["-std=c++17", "-O2", "-shared", "-fPIC", *shlex.split(os.environ.get("CXXFLAGS", ""))]
     command = [compiler, *flags, *defines, "kernels.cpp", "-o", "kernels.so"]
     with TemporaryDirectory() as folder:

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
+from segmentation.gpu.kernels import THREADS
 from segmentation.models.model import Model
 from segmentation.options.config import Config
 from segmentation.stages.masks import refinement, smoothing
-from segmentation.stages.masks.mask_kernels import MASKS
+from segmentation.stages.masks.mask_kernels import BOX_ROWS, MASKS, ROWS
 from segmentation.stages.masks.quantize import VALUES
 from segmentation.stages.preprocess.resampling import shrinking
 
@@ -32,7 +33,7 @@ class _SmoothingBuffers:
     blocks: tuple[int, int]  # columns and rows of blocks that cover a mask
     records: torch.Tensor  # (held, ...): see `Records` of masks.cu
     changes: torch.Tensor  # (pairs, rows, columns)
-    sums: torch.Tensor  # (pairs, columns)
+    sums: torch.Tensor  # (pairs, THREADS_Y, columns)
     weights: torch.Tensor  # (pairs, rows, columns)
 
 
@@ -81,7 +82,7 @@ class CudaSmoothing(smoothing.SmoothingBackend[smoothing.CudaHistory]):
         changes, sums, weights = buffers.changes, buffers.sums, buffers.weights
         self._kernels("change", pairs, *frames, changes, sums)
         self._kernels("weigh", pairs, *frames, self._strength, changes, sums, weights)
-        self._kernels("average", (width, height, count), *frames, weights, masks)
+        self._kernels("average", (width, buffers.blocks[1], count), *frames, weights, masks)
         return masks
 
     def _make_buffers(self, size: tuple[int, int]) -> _SmoothingBuffers:
@@ -89,7 +90,7 @@ class CudaSmoothing(smoothing.SmoothingBackend[smoothing.CudaHistory]):
         columns, rows = -(-width // smoothing.BLOCK), -(-height // smoothing.BLOCK)
         record = height * width + -(-height // 2) * -(-width // 2) + columns * rows
         pairs = 2 * smoothing.REACH * self._count
-        shapes = ((self._held, record), (pairs, rows, columns), (pairs, columns), (pairs, rows, columns))
+        shapes = ((self._held, record), (pairs, rows, columns), (pairs, THREADS[1], columns), (pairs, rows, columns))
         return _SmoothingBuffers(size, (columns, rows), *(self._gpu.empty(shape, torch.float32) for shape in shapes))
 
 
@@ -104,7 +105,7 @@ class _RefinementBuffers:
     lumas: torch.Tensor  # (1, N, h, w)
     lines: torch.Tensor  # (3, N, h, w)
     gathered: torch.Tensor  # (2, N, h, w)
-    doubts: torch.Tensor  # (N, w)
+    doubts: torch.Tensor  # (N, THREADS_Y, w)
     shares: torch.Tensor  # (N,)
 
 
@@ -135,9 +136,11 @@ class CudaRefiner:
         tables = (b.across, b.across.shape[1] - 1, b.down, b.down.shape[1] - 1)
         launch("guide", (*stored, count), batch.planes[0], *self._stored, *tables, b.guides, *stored)
         launch("shrink", (width, height, count), b.guides, *size, masks, b.lumas, b.doubts, width, height)
-        launch("fit", (width, height, count), masks, b.lumas, width, height, b.doubts, b.lines, b.shares)
-        launch("gather", (width, height, count), b.lines, width, height, b.gathered)
-        launch("draw", (*size, count), masks, b.gathered, width, height, b.shares, b.guides, b.refined, *size)
+        boxes = (width, -(-height // BOX_ROWS), count)
+        launch("fit", boxes, masks, b.lumas, width, height, b.doubts, b.lines, b.shares)
+        launch("gather", boxes, b.lines, width, height, b.gathered)
+        lines = (size[0], -(-size[1] // ROWS), count)
+        launch("draw", lines, masks, b.gathered, width, height, b.shares, b.guides, b.refined, *size)
         return b.refined
 
     def _make_buffers(
@@ -150,7 +153,7 @@ class CudaRefiner:
         with torch.cuda.stream(self._gpu.stream):
             tables = [torch.from_numpy(table).to(self._gpu.device) for table in (across, down)]
         layers = [(count, height, width)] * 2 + [(n, count, rows, columns) for n in (1, 3, 2)]
-        shapes = (*layers, (count, columns), (count,))
+        shapes = (*layers, (count, THREADS[1], columns), (count,))
         return _RefinementBuffers(*tables, *(self._gpu.empty(shape, torch.float32) for shape in shapes))
 
 

@@ -16,7 +16,7 @@ import torch
 from segmentation.frames import FORMATS, Array
 from segmentation.models.model import Model
 from segmentation.stages.masks import propagation, smoothing
-from segmentation.stages.masks.mask_kernels import PROPAGATION
+from segmentation.stages.masks.mask_kernels import BOX_ROWS, PROPAGATION, ROWS
 from segmentation.stages.masks.propagation import RADII, Doubt, Found, FrameBetween, Later
 
 if TYPE_CHECKING:  # the tests run this class on machines that lack the libraries of `Gpu`
@@ -132,17 +132,19 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
         for level, (radius, found) in enumerate(zip(RADII, buffers.flows, strict=True)):
             size, levels = layout.sizes[-1 - level], layout.levels[-1 - level]
             coarse = (_NONE, 0, 0) if flow is None else (flow, *layout.sizes[-level])
-            launch("search", (*size, 2 * count), keys, levels, *coarse, radius, found, *size)
+            launch("search", (size[0], -(-size[1] // BOX_ROWS), 2 * count), keys, levels, *coarse, radius, found, *size)
             flow = found
         small = layout.sizes[0]
-        launch("match", (*small, 2 * count), keys, flow, buffers.means, buffers.residuals, *small)
-        launch("weigh_keys", (*small, 2 * count), keys, buffers.residuals, buffers.weights, *small)
+        boxes = (small[0], -(-small[1] // BOX_ROWS), 2 * count)
+        launch("match", boxes, keys, flow, buffers.means, buffers.residuals, *small)
+        launch("weigh_keys", boxes, keys, buffers.residuals, buffers.weights, *small)
         warped = (buffers.warped, _NONE if buffers.warped_maps is None else buffers.warped_maps)
-        launch("warp", (width, height, 2 * count), keys, buffers.means, *small, *warped, width, height)
+        lines = -(-height // ROWS)
+        launch("warp", (width, lines, 2 * count), keys, buffers.means, *small, *warped, width, height)
         masks = self._gpu.empty((count, *shape), torch.float32)
         maps = None if like.class_map is None else self._gpu.empty((count, *shape), torch.uint8)
         into = (masks, _NONE if maps is None else maps, width, height)
-        launch("blend", (width, height, count), *warped, buffers.weights, *small, *into)
+        launch("blend", (width, lines, count), *warped, buffers.weights, *small, *into)
         if not doubt:
             return _rows(masks, maps), list
         doubts = self._gpu.empty((count, 2), torch.float32)

@@ -6,9 +6,13 @@ Those that propagate masks are a program of their own, because few runs need it.
 from segmentation.gpu.kernels import KernelSource
 from segmentation.stages.masks import propagation, refinement, smoothing
 
+ROWS = 4  # pixels below each other that a thread of some kernels makes, with one set of columns
+BOX_ROWS = 2  # the same of kernels that add up boxes, in shared memory
+_ROWS = (("ROWS", ROWS), ("BOX_ROWS", BOX_ROWS))
 MASKS = KernelSource(
     files=("stages/masks/sampling.cu", "stages/masks/masks.cu"),
     constants=(
+        *_ROWS,
         ("REACH", smoothing.REACH),
         ("BLOCK", smoothing.BLOCK),
         ("CHANGE", smoothing.CHANGE),
@@ -26,6 +30,7 @@ MASKS = KernelSource(
 PROPAGATION = KernelSource(
     files=("stages/masks/sampling.cu", "stages/masks/propagation.cu"),
     constants=(
+        *_ROWS,
         ("FARTHEST", max(propagation.RADII)),
         ("NEAREST", min(propagation.RADII)),
         ("BOX", propagation.BOX),

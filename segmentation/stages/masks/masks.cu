@@ -21,30 +21,40 @@ struct Records {
 };
 
 // Writes the records of the frames from number `first` on, from their masks and the network's input (N, 3,
-// input_height, input_width). A thread makes one block of a mask.
+// input_height, input_width). A block of threads makes as many blocks of a mask, and a thread columns of several, so that
+// neighbouring threads read and write neighbouring pixels.
 extern "C" __global__ void keep(const float *masks, const float *input, int input_width, int input_height,
                                 const float *weights, float *records, int held, int width, int height,
                                 int first) {
-    const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
-    if (column >= blocks(width) || row >= blocks(height)) return;
+    constexpr int SIDE = BLOCK / 2;  // of a block's luma
+    __shared__ float parts[THREADS_Y][BLOCK * THREADS_X];
+    const int begin = blockIdx.x * THREADS_X, row = blockIdx.y * THREADS_Y + threadIdx.y;
     const Records kept{records, held, width, height};
     const int frame = first + blockIdx.z;
     const float *mask = masks + (long long)blockIdx.z * width * height;
-    float sum = 0;
-    for (int j = 0; j < BLOCK; j++)
-        for (int i = 0; i < BLOCK; i++) {
-            const int x = BLOCK * column + i, y = BLOCK * row + j;
-            const float value = mask[(long long)min(y, height - 1) * width + min(x, width - 1)];
+    float *copy = kept.mask(frame), *luma = kept.luma(frame);
+    for (int i = threadIdx.x; i < BLOCK * THREADS_X; i += THREADS_X) {
+        const int x = BLOCK * begin + i;
+        float sum = 0;
+        for (int y = BLOCK * row; y < BLOCK * (row + 1); y++) {
+            const float value = mask[min(y, height - 1) * width + min(x, width - 1)];
             sum += fabsf(value - 0.5f);
-            if (x < width && y < height) kept.mask(frame)[(long long)y * width + x] = value;
+            if (x < width && y < height) copy[y * width + x] = value;
         }
-    kept.sure(frame)[row * blocks(width) + column] = sum / (BLOCK * BLOCK);
+        parts[threadIdx.y][i] = sum;
+    }
+    __syncthreads();
+    const int column = begin + threadIdx.x;
+    if (column < blocks(width) && row < blocks(height)) {
+        float sum = 0;
+        for (int i = 0; i < BLOCK; i++) sum += parts[threadIdx.y][BLOCK * threadIdx.x + i];
+        kept.sure(frame)[row * blocks(width) + column] = sum / (BLOCK * BLOCK);
+    }
     const float *picture = input + (long long)blockIdx.z * 3 * input_width * input_height;
     const int columns = halved(width), rows = halved(height);
-    for (int y = BLOCK / 2 * row; y < min(rows, BLOCK / 2 * (row + 1)); y++)
-        for (int x = BLOCK / 2 * column; x < min(columns, BLOCK / 2 * (column + 1)); x++)
-            kept.luma(frame)[y * columns + x] =
-                luma_of(picture, input_width, input_height, weights, x, y, columns, rows);
+    for (int y = SIDE * row; y < min(rows, SIDE * (row + 1)); y++)
+        for (int x = SIDE * begin + threadIdx.x; x < min(columns, SIDE * (begin + THREADS_X)); x += THREADS_X)
+            luma[y * columns + x] = luma_of(picture, input_width, input_height, weights, x, y, columns, rows);
 }
 
 // The numbers of a frame and of one of its 2 * REACH neighbours.
@@ -60,12 +70,12 @@ __device__ Pair pair_of(int z, int begin, int first, int last) {
 }
 
 // Writes the differences of luma between the frames of each pair in blocks, `changes` (2 * REACH * N, blocks(height),
-// blocks(width)), and the sums of its columns, `sums` (2 * REACH * N, blocks(width)). The sums are computed from luma
-// once more, because another launch takes longer.
+// blocks(width)), and sums of each THREADS_Y-th row of its columns, `sums` (2 * REACH * N, THREADS_Y, blocks(width)).
+// The topmost threads compute these from luma once more, because another launch takes longer.
 extern "C" __global__ void change(const float *records, int held, int width, int height, int begin, int first,
                                   int last, float *changes, float *sums) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
-    if (column >= blocks(width) || row >= blocks(height)) return;
+    if (column >= blocks(width)) return;
     const Records kept{const_cast<float *>(records), held, width, height};
     const Pair pair = pair_of(blockIdx.z, begin, first, last);
     const float *here = kept.luma(pair.frame), *there = kept.luma(pair.other);
@@ -79,58 +89,19 @@ extern "C" __global__ void change(const float *records, int held, int width, int
             }
         return sum / (side * side);
     };
-    changes[((long long)blockIdx.z * blocks(height) + row) * blocks(width) + column] = change_at(row);
-    if (row) return;
+    const long long skip = (long long)blockIdx.z * blocks(height) * blocks(width);
+    if (row < blocks(height)) changes[skip + row * blocks(width) + column] = change_at(row);
+    if (blockIdx.y) return;
     float sum = 0;
-    for (int y = 0; y < blocks(height); y++) sum += change_at(y);
-    sums[blockIdx.z * blocks(width) + column] = sum;
+    for (int y = threadIdx.y; y < blocks(height); y += THREADS_Y) sum += change_at(y);
+    sums[(blockIdx.z * THREADS_Y + threadIdx.y) * blocks(width) + column] = sum;
 }
 
-// Returns the mean of a layer (height, width) from the sums of its columns. All threads of a block call it together.
-__device__ float mean_of(const float *sums, int width, int height) {
-    constexpr int PARTS = 32;
-    __shared__ float parts[PARTS];
-    const int thread = threadIdx.y * blockDim.x + threadIdx.x;
-    for (int part = thread; part < PARTS; part += blockDim.x * blockDim.y) {
-        parts[part] = 0;
-        for (int column = part; column < width; column += PARTS) parts[part] += sums[column];
-    }
-    __syncthreads();
-    float sum = 0;
-    for (const float part : parts) sum += part;
-    return sum / ((float)width * height);
-}
-
-// Adds up LAYERS numbers over the square of BOX places a side around each thread's place (x, y) in (height, width),
-// with the border repeated. `values(place, numbers)` gives the numbers of a place. A block of threads calls it together:
-// each number is read once, then rows are added up, then their sums.
-template <int LAYERS, typename Values>
-__device__ void add_up(int width, int height, float (&sums)[LAYERS], Values values) {
-    constexpr int ACROSS_MOST = 32, DOWN_MOST = 8 + BOX - 1;  // a block's, see THREADS of kernels.py
-    __shared__ float tile[LAYERS][DOWN_MOST][ACROSS_MOST + BOX - 1], lines[LAYERS][DOWN_MOST][ACROSS_MOST];
-    const int across = blockDim.x + BOX - 1, down = blockDim.y + BOX - 1;
-    const int left = blockIdx.x * blockDim.x - BOX / 2, top = blockIdx.y * blockDim.y - BOX / 2;
-    const int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
-    for (int at = thread; at < across * down; at += threads) {
-        const int column = at % across, row = at / across;
-        float numbers[LAYERS];
-        values(clamp(top + row, 0, height - 1) * width + clamp(left + column, 0, width - 1), numbers);
-        for (int layer = 0; layer < LAYERS; layer++) tile[layer][row][column] = numbers[layer];
-    }
-    __syncthreads();
-    for (int at = thread; at < blockDim.x * down; at += threads) {
-        const int column = at % blockDim.x, row = at / blockDim.x;
-        for (int layer = 0; layer < LAYERS; layer++) {
-            float sum = 0;
-            for (int i = 0; i < BOX; i++) sum += tile[layer][row][column + i];
-            lines[layer][row][column] = sum;
-        }
-    }
-    __syncthreads();
-    for (int layer = 0; layer < LAYERS; layer++) {
-        sums[layer] = 0;
-        for (int j = 0; j < BOX; j++) sums[layer] += lines[layer][threadIdx.y + j][threadIdx.x];
-    }
+// Returns the sum of `count` numbers. All threads of a block call it together.
+__device__ double sum_of_all(const float *values, int count) {
+    double own = 0;
+    for (int at = threadIdx.y * THREADS_X + threadIdx.x; at < count; at += THREADS_X * THREADS_Y) own += values[at];
+    return sum_of_block(own);
 }
 
 // Writes the weight of the neighbour in each pair, in blocks (2 * REACH * N, blocks(height), blocks(width)), from the
@@ -139,7 +110,7 @@ extern "C" __global__ void weigh(const float *records, int held, int width, int 
                                  int last, float strength, const float *changes, const float *sums, float *weights) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     const int columns = blocks(width), rows = blocks(height);
-    const bool cut = mean_of(sums + blockIdx.z * columns, columns, rows) > CUT;
+    const bool cut = sum_of_all(sums + blockIdx.z * THREADS_Y * columns, THREADS_Y * columns) > CUT * columns * rows;
     if (column >= columns || row >= rows) return;
     const long long skip = (long long)blockIdx.z * columns * rows;
     float weight = 0;
@@ -152,22 +123,40 @@ extern "C" __global__ void weigh(const float *records, int held, int width, int 
     weights[skip + row * columns + column] = weight;
 }
 
-// Writes the masks of the frames from number `first` on, averaged with their neighbours.
+// Writes the masks of the frames from number `first` on, averaged with their neighbours. A thread makes a column of a
+// block, whose pixels lie between the weights of three rows of blocks.
 extern "C" __global__ void average(const float *records, int held, int width, int height, int begin, int first,
                                    int last, const float *weights, float *masks) {
-    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= width || y >= height) return;
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+    const int columns = blocks(width), rows = blocks(height), near = (x + BLOCK / 2) / BLOCK;
+    if (x >= width || row >= rows) return;
+    const int left = max(near - 1, 0), right = min(near, columns - 1);
+    const float part = (x + 0.5f) / BLOCK + 0.5f - near;
     const Records kept{const_cast<float *>(records), held, width, height};
-    const int columns = blocks(width), rows = blocks(height), at = y * width + x;
-    const Between near = between(x, y, BLOCK * columns, BLOCK * rows, columns, rows);
-    float total = kept.mask(first + blockIdx.z)[at], counted = 1;
+    const float *own = kept.mask(first + blockIdx.z), *others[2 * REACH];
+    float of_rows[2 * REACH][3];
     for (int j = 0; j < 2 * REACH; j++) {
         const int z = 2 * REACH * blockIdx.z + j;
-        const float weight = near.of(weights + (long long)z * columns * rows);
-        total += weight * kept.mask(pair_of(z, begin, first, last).other)[at];
-        counted += weight;
+        others[j] = kept.mask(pair_of(z, begin, first, last).other);
+        for (int i = 0; i < 3; i++) {
+            const float *line = weights + ((long long)z * rows + clamp(row + i - 1, 0, rows - 1)) * columns;
+            of_rows[j][i] = (1 - part) * line[left] + part * line[right];
+        }
     }
-    masks[(long long)blockIdx.z * width * height + at] = total / counted;
+    masks += (long long)blockIdx.z * width * height;
+#pragma unroll
+    for (int i = 0; i < BLOCK; i++) {
+        const int y = BLOCK * row + i, above = (i + BLOCK / 2) / BLOCK, at = y * width + x;
+        if (y >= height) return;
+        const float below_part = (i + 0.5f) / BLOCK + 0.5f - above;
+        float total = own[at], counted = 1;
+        for (int j = 0; j < 2 * REACH; j++) {
+            const float weight = (1 - below_part) * of_rows[j][above] + below_part * of_rows[j][above + 1];
+            total += weight * others[j][at];
+            counted += weight;
+        }
+        masks[at] = total / counted;
+    }
 }
 
 // Writes the guide: luma (N, height, width) as stored, shrunk to (small_height, small_width) and turned upright. A
@@ -182,71 +171,82 @@ extern "C" __global__ void guide(const sample *luma, int width, int height, cons
 }
 
 // Writes the guide (N, guide_height, guide_width) at the masks' size (N, height, width) to `lumas`, and the doubt in
-// each mask as sums of its columns, `doubts` (N, width).
+// each mask as sums of each THREADS_Y-th row of its columns, `doubts` (N, THREADS_Y, width).
 extern "C" __global__ void shrink(const float *guides, int guide_width, int guide_height, const float *masks,
                                   float *lumas, float *doubts, int width, int height) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= width || y >= height) return;
+    if (x >= width) return;
     const float *source = guides + (long long)blockIdx.z * guide_width * guide_height;
     const long long first = (long long)blockIdx.z * width * height;
-    lumas[first + y * width + x] = between(x, y, width, height, guide_width, guide_height).of(source);
-    if (y) return;
+    if (y < height) lumas[first + y * width + x] = between(x, y, width, height, guide_width, guide_height).of(source);
+    if (blockIdx.y) return;
     float sum = 0;
-    for (int row = 0; row < height; row++) sum += 1 - 2 * fabsf(masks[first + (long long)row * width + x] - 0.5f);
-    doubts[blockIdx.z * width + x] = sum;
+    for (int row = threadIdx.y; row < height; row += THREADS_Y)
+        sum += 1 - 2 * fabsf(masks[first + row * width + x] - 0.5f);
+    doubts[(blockIdx.z * THREADS_Y + threadIdx.y) * width + x] = sum;
 }
 
-// Writes the line that is fitted around each place as three layers (u, u a, u b), `lines` (3, N, height, width). From
+// Threads make BOX_ROWS places each. Writes the line that is fitted around each place as three layers (u, u a, u b), `lines` (3, N, height, width). From
 // the doubt in each mask, writes how far the mask is refined, `shares` (N).
 extern "C" __global__ void fit(const float *masks, const float *lumas, int width, int height, const float *doubts,
                                float *lines, float *shares) {
-    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, top = BOX_ROWS * (blockIdx.y * blockDim.y + threadIdx.y);
     const long long skip = (long long)blockIdx.z * width * height, layer = (long long)gridDim.z * width * height;
     if (blockIdx.x == 0 && blockIdx.y == 0) {
-        const float doubt = mean_of(doubts + blockIdx.z * width, width, height);
-        if (x == 0 && y == 0)
-            shares[blockIdx.z] = fminf(fmaxf((UNREFINED - doubt) / (UNREFINED - REFINED), 0), 1);
+        const int count = THREADS_Y * width;
+        const float doubt = sum_of_all(doubts + blockIdx.z * count, count) / ((float)width * height);
+        if (x == 0 && top == 0) shares[blockIdx.z] = __saturatef((UNREFINED - doubt) / (UNREFINED - REFINED));
     }
-    float sums[5];  // of luma, mask, and their products
-    add_up(width, height, sums, [&](int at, float *numbers) {
-        const float l = lumas[skip + at], m = masks[skip + at];
+    float sums[BOX_ROWS][5];  // of luma, mask, and their products
+    add_up<BOX>(width, height, sums, [&](int column, int row, float *numbers) {
+        const long long at = skip + row * width + column;
+        const float l = lumas[at], m = masks[at];
         numbers[0] = l, numbers[1] = m, numbers[2] = l * l, numbers[3] = l * m, numbers[4] = m * m;
     });
-    if (x >= width || y >= height) return;
-    const float places = BOX * BOX, luma = sums[0] / places, mask = sums[1] / places;
-    const float shared = sums[3] / places - luma * mask;
-    const float a = shared / (sums[2] / places - luma * luma + EPSILON), b = mask - a * luma;
-    const float weight = 1 / (fmaxf(sums[4] / places - mask * mask - a * shared, 0) + MISFIT);
-    const long long at = skip + y * width + x;
-    lines[at] = weight, lines[layer + at] = weight * a, lines[2 * layer + at] = weight * b;
+    for (int i = 0; i < BOX_ROWS; i++) {
+        if (x >= width || top + i >= height) return;
+        constexpr float SHARE = 1.0f / (BOX * BOX);
+        for (float &sum : sums[i]) sum *= SHARE;
+        const auto [luma, mask, luma_luma, luma_mask, mask_mask] = sums[i];
+        const float shared = luma_mask - luma * mask;
+        const float a = shared / (luma_luma - luma * luma + EPSILON), b = mask - a * luma;
+        const float weight = 1 / (fmaxf(mask_mask - mask * mask - a * shared, 0) + MISFIT);
+        const long long at = skip + (top + i) * width + x;
+        lines[at] = weight, lines[layer + at] = weight * a, lines[2 * layer + at] = weight * b;
+    }
 }
 
 // Writes the line that is read at each place, the weighted mean of the lines around it: slopes and offsets, `gathered`
 // (2, N, height, width).
 extern "C" __global__ void gather(const float *lines, int width, int height, float *gathered) {
-    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, top = BOX_ROWS * (blockIdx.y * blockDim.y + threadIdx.y);
     const long long skip = (long long)blockIdx.z * width * height, layer = (long long)gridDim.z * width * height;
-    float sums[3];  // of the weights, and of the weighted slopes and offsets
-    add_up(width, height, sums, [&](int at, float *numbers) {
-        for (int i = 0; i < 3; i++) numbers[i] = lines[i * layer + skip + at];
+    float sums[BOX_ROWS][3];  // of the weights, and of the weighted slopes and offsets
+    add_up<BOX>(width, height, sums, [&](int column, int row, float *numbers) {
+        for (int i = 0; i < 3; i++) numbers[i] = lines[i * layer + skip + row * width + column];
     });
-    if (x >= width || y >= height) return;
-    const long long at = skip + y * width + x;
-    gathered[at] = sums[1] / sums[0], gathered[layer + at] = sums[2] / sums[0];
+    for (int i = 0; i < BOX_ROWS; i++) {
+        if (x >= width || top + i >= height) return;
+        const long long at = skip + (top + i) * width + x;
+        const float scale = 1 / sums[i][0];
+        gathered[at] = sums[i][1] * scale, gathered[layer + at] = sums[i][2] * scale;
+    }
 }
 
-// Writes the refined masks, at the guide's size, from the lines.
+// Writes the refined masks, at the guide's size, from the lines. A thread makes ROWS pixels below each other.
 extern "C" __global__ void draw(const float *masks, const float *gathered, int width, int height, const float *shares,
                                 const float *guides, float *target, int guide_width, int guide_height) {
-    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= guide_width || y >= guide_height) return;
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, top = ROWS * (blockIdx.y * blockDim.y + threadIdx.y);
+    if (x >= guide_width) return;
     const long long skip = (long long)blockIdx.z * width * height, layer = (long long)gridDim.z * width * height;
-    const long long at = ((long long)blockIdx.z * guide_height + y) * guide_width + x;
-    const Between near = between(x, y, guide_width, guide_height, width, height);
     const float share = shares[blockIdx.z];
-    float value = near.of(gathered + skip) * guides[at] + near.of(gathered + layer + skip);
-    if (share < 1) value = share * value + (1 - share) * near.of(masks + skip);
-    target[at] = __saturatef(value);
+    for (int y = top; y < min(guide_height, top + ROWS); y++) {
+        const Between near = between(x, y, guide_width, guide_height, width, height);
+        const long long at = place(x, y, guide_width, guide_height);
+        float value = near.of(gathered + skip) * guides[at] + near.of(gathered + layer + skip);
+        if (share < 1) value = share * value + (1 - share) * near.of(masks + skip);
+        target[at] = __saturatef(value);
+    }
 }
 
 // Notes which masks have a NaN: sets their elements of `calls` (N) to `call`, a number that no earlier launch had.

@@ -86,7 +86,7 @@ def masks_of(model: Model, info: VideoInfo, gpu: Gpu) -> dict[str, Any]:
     from segmentation.stages.postprocess.cvcuda import CvCudaPostprocessor
 
     config = Config(batch_size=COUNT)
-    pictures = _pictures(COUNT, model, gpu)
+    pictures = (_pictures(1, model, gpu) + 0.01 * _pictures(COUNT, model, gpu)).contiguous()  # no cuts between them
     masks = _ellipses(COUNT, model, gpu)
     batch = _frames(info, gpu)
     smoothing = CudaSmoothing(model, config, gpu)

@@ -102,10 +102,11 @@ def likeliest(scores: Scores, model: Model) -> torch.Tensor:
 @torch.inference_mode()  # type: ignore[untyped-decorator]
 def probabilities(scores: Scores, model: Model) -> torch.Tensor:
     """Returns the probability that a place belongs to one of `model.keep`, (N, h, w) float32."""
-    scores = main_output(scores).float()
-    if model.activation == "softmax":
-        scores = scores.softmax(dim=1)
-    elif model.activation == "sigmoid":
+    scores = main_output(scores)
+    if model.activation == "softmax":  # channels lie side by side in memory: one kernel, where dim=1 takes three
+        scores = scores.permute(0, 2, 3, 1).softmax(dim=-1, dtype=torch.float32).permute(0, 3, 1, 2)
+    scores = scores.float()
+    if model.activation == "sigmoid":
         scores = scores.sigmoid()
     first, *others = (scores[:, k] for k in model.keep)  # a list as index would be copied from the host each time
     both = torch.add if model.activation in ("none", "softmax") else torch.maximum

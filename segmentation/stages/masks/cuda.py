@@ -81,7 +81,9 @@ class CudaSmoothing(smoothing.SmoothingBackend[smoothing.CudaHistory]):
         frames = (buffers.records, self._held, width, height, known.start, known[first], known[-1])
         changes, sums, weights = buffers.changes, buffers.sums, buffers.weights
         self._kernels("change", pairs, *frames, changes, sums)
-        self._kernels("weigh", pairs, *frames, self._strength, changes, sums, weights)
+        columns, rows = buffers.blocks
+        boxes = (columns, -(-rows // BOX_ROWS), count)
+        self._kernels("weigh", boxes, *frames[:4], known[first], self._strength, changes, sums, weights)
         self._kernels("average", (width, buffers.blocks[1], count), *frames, weights, masks)
         return masks
 

@@ -10,7 +10,7 @@ ROWS = 4  # pixels below each other that a thread of some kernels makes, with on
 BOX_ROWS = 2  # the same of kernels that add up boxes, in shared memory
 _ROWS = (("ROWS", ROWS), ("BOX_ROWS", BOX_ROWS))
 MASKS = KernelSource(
-    files=("stages/masks/sampling.cu", "stages/masks/masks.cu"),
+    files=("stages/masks/sampling.cu", "stages/masks/sums.cu", "stages/masks/masks.cu"),
     constants=(
         *_ROWS,
         ("REACH", smoothing.REACH),
@@ -28,7 +28,7 @@ MASKS = KernelSource(
     ),
 )
 PROPAGATION = KernelSource(
-    files=("stages/masks/sampling.cu", "stages/masks/propagation.cu"),
+    files=("stages/masks/sampling.cu", "stages/masks/sums.cu", "stages/masks/propagation.cu"),
     constants=(
         *_ROWS,
         ("FARTHEST", max(propagation.RADII)),

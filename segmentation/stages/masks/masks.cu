@@ -97,30 +97,33 @@ extern "C" __global__ void change(const float *records, int held, int width, int
     sums[(blockIdx.z * THREADS_Y + threadIdx.y) * blocks(width) + column] = sum;
 }
 
-// Returns the sum of `count` numbers. All threads of a block call it together.
-__device__ double sum_of_all(const float *values, int count) {
-    double own = 0;
-    for (int at = threadIdx.y * THREADS_X + threadIdx.x; at < count; at += THREADS_X * THREADS_Y) own += values[at];
-    return sum_of_block(own);
-}
-
 // Writes the weight of the neighbour in each pair, in blocks (2 * REACH * N, blocks(height), blocks(width)), from the
-// results of `change`.
-extern "C" __global__ void weigh(const float *records, int held, int width, int height, int begin, int first,
-                                 int last, float strength, const float *changes, const float *sums, float *weights) {
-    const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
-    const int columns = blocks(width), rows = blocks(height);
-    const bool cut = sum_of_all(sums + blockIdx.z * THREADS_Y * columns, THREADS_Y * columns) > CUT * columns * rows;
-    if (column >= columns || row >= rows) return;
-    const long long skip = (long long)blockIdx.z * columns * rows;
-    float weight = 0;
-    if (!cut) {
-        const Records kept{const_cast<float *>(records), held, width, height};
-        const float *sure = kept.sure(pair_of(blockIdx.z, begin, first, last).frame);
-        const float limit = CHANGE * (1 + DOUBT * (1 - 2 * box(sure, column, row, columns, rows, DOUBT_BOX)));
-        weight = strength * fmaxf(1 - box(changes + skip, column, row, columns, rows, CHANGE_BOX) / limit, 0);
+// results of `change`. A thread makes those of all pairs of a frame, `first` or one after it, at BOX_ROWS places.
+extern "C" __global__ void weigh(const float *records, int held, int width, int height, int first, float strength,
+                                 const float *changes, const float *sums, float *weights) {
+    constexpr int PAIRS = 2 * REACH;
+    const int column = blockIdx.x * blockDim.x + threadIdx.x, top = BOX_ROWS * (blockIdx.y * blockDim.y + threadIdx.y);
+    const int columns = blocks(width), rows = blocks(height), plane = columns * rows;
+    const long long skip = (long long)blockIdx.z * PAIRS * plane;
+    const Records kept{const_cast<float *>(records), held, width, height};
+    const float *sure = kept.sure(first + blockIdx.z);
+    float sures[BOX_ROWS][1], changed[BOX_ROWS][PAIRS];
+    add_up<DOUBT_BOX>(columns, rows, sures,
+                      [&](int x, int y, float *numbers) { numbers[0] = sure[y * columns + x]; });
+    add_up<CHANGE_BOX>(columns, rows, changed, [&](int x, int y, float *numbers) {
+        for (int pair = 0; pair < PAIRS; pair++) numbers[pair] = changes[skip + pair * plane + y * columns + x];
+    });
+    for (int pair = 0; pair < PAIRS; pair++) {
+        const int count = THREADS_Y * columns;
+        const bool cut = sum_of_all(sums + (blockIdx.z * PAIRS + pair) * count, count) > CUT * plane;
+        for (int i = 0; i < BOX_ROWS; i++) {
+            const int row = top + i;
+            if (column >= columns || row >= rows) continue;
+            const float limit = CHANGE * (1 + DOUBT * (1 - 2 * sures[i][0] / (DOUBT_BOX * DOUBT_BOX)));
+            const float change = changed[i][pair] / (CHANGE_BOX * CHANGE_BOX);
+            weights[skip + pair * plane + row * columns + column] = cut ? 0 : strength * fmaxf(1 - change / limit, 0);
+        }
     }
-    weights[skip + row * columns + column] = weight;
 }
 
 // Writes the masks of the frames from number `first` on, averaged with their neighbours. A thread makes a column of a

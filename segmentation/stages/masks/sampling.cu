@@ -1,4 +1,4 @@
-// How the programs that work on masks read layers (height, width) without gaps, and add up.
+// How the programs that work on masks read layers (height, width) without gaps.
 
 // Returns the length of the part of the interval from `begin` to `end` that lies in pixel `i`, in pixels.
 __device__ float overlap(int i, float begin, float end) { return fminf(i + 1.0f, end) - fmaxf((float)i, begin); }
@@ -17,15 +17,6 @@ __device__ float luma_of(const float *input, int width, int height, const float 
             sum += value * overlap(x, left, right) * overlap(y, top, bottom);
         }
     return sum / ((right - left) * (bottom - top));
-}
-
-// Returns the mean of a layer over a square of `size` places a side around (column, row), with the border repeated.
-__device__ float box(const float *layer, int column, int row, int width, int height, int size) {
-    float sum = 0;
-    for (int j = row - size / 2; j <= row + size / 2; j++)
-        for (int i = column - size / 2; i <= column + size / 2; i++)
-            sum += layer[clamp(j, 0, height - 1) * width + clamp(i, 0, width - 1)];
-    return sum / (size * size);
 }
 
 // The four places of a layer that a pixel is interpolated from, and their shares.
@@ -50,64 +41,4 @@ __device__ Between between(int x, int y, int width, int height, int columns, int
     return Between{{r0 + c0, r0 + c1, r1 + c0, r1 + c1},
                    {(1 - bottom_part) * (1 - right_part), (1 - bottom_part) * right_part,
                     bottom_part * (1 - right_part), bottom_part * right_part}};
-}
-
-// Returns the sum of a number of each thread of the block. All threads call it together.
-__device__ double sum_of_block(double own) {
-    __shared__ double parts[THREADS_X * THREADS_Y];
-    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
-    parts[thread] = own;
-    __syncthreads();
-    for (int half = THREADS_X * THREADS_Y / 2; half; half /= 2) {
-        if (thread < half) parts[thread] += parts[thread + half];
-        __syncthreads();
-    }
-    const double sum = parts[0];
-    __syncthreads();  // before a next sum overwrites it
-    return sum;
-}
-
-// What `add_up` shares among a block of threads. All its calls for the same sizes in a kernel take the same memory.
-template <int SIDE, int LAYERS, typename Number>
-struct Boxes {
-    static constexpr int ACROSS = THREADS_X + SIDE - 1, DOWN = BOX_ROWS * THREADS_Y + SIDE - 1;
-    Number tile[LAYERS][DOWN][ACROSS], lines[LAYERS][DOWN][THREADS_X];
-
-    __device__ static Boxes &shared() {
-        __shared__ Boxes boxes;
-        return boxes;
-    }
-};
-
-// Adds up LAYERS numbers over squares of SIDE places a side in (height, width), with the border repeated: around the
-// BOX_ROWS places below each other that begin at (x, BOX_ROWS * y) for thread (x, y). `values(column, row, numbers)`
-// gives the numbers of a place. A block of threads calls it together: each number is made once, then rows are added up,
-// then their sums.
-template <int SIDE, int LAYERS, typename Number, typename Values>
-__device__ void add_up(int width, int height, Number (&sums)[BOX_ROWS][LAYERS], Values values) {
-    using Shared = Boxes<SIDE, LAYERS, Number>;
-    constexpr int THREADS = THREADS_X * THREADS_Y, ACROSS = Shared::ACROSS, DOWN = Shared::DOWN;
-    auto &[tile, lines] = Shared::shared();
-    const int left = blockIdx.x * THREADS_X - SIDE / 2, top = BOX_ROWS * blockIdx.y * THREADS_Y - SIDE / 2;
-    const int thread = threadIdx.y * THREADS_X + threadIdx.x;
-    for (int at = thread; at < ACROSS * DOWN; at += THREADS) {
-        const int column = at % ACROSS, row = at / ACROSS;
-        Number numbers[LAYERS];
-        values(clamp(left + column, 0, width - 1), clamp(top + row, 0, height - 1), numbers);
-        for (int layer = 0; layer < LAYERS; layer++) tile[layer][row][column] = numbers[layer];
-    }
-    __syncthreads();
-    for (int row = threadIdx.y; row < DOWN; row += THREADS_Y)
-        for (int layer = 0; layer < LAYERS; layer++) {
-            Number sum = 0;
-            for (int i = 0; i < SIDE; i++) sum += tile[layer][row][threadIdx.x + i];
-            lines[layer][row][threadIdx.x] = sum;
-        }
-    __syncthreads();
-    for (int layer = 0; layer < LAYERS; layer++)
-        for (int i = 0; i < BOX_ROWS; i++) {
-            sums[i][layer] = 0;
-            for (int j = 0; j < SIDE; j++)
-                sums[i][layer] += lines[layer][BOX_ROWS * threadIdx.y + i + j][threadIdx.x];
-        }
 }

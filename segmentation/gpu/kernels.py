@@ -35,8 +35,8 @@ class KernelSource:
     def macros(self, layout: PixelFormat, turns: int) -> dict[str, str]:
         """Returns the macros of common.cu, for frames of this layout that stand upright after `turns` quarter turns,
         and the constants."""
-        values = {"SHIFT_X": layout.shift_x, "SHIFT_Y": layout.shift_y, "TURNS": turns}
-        values |= {"THREADS_X": THREADS[0], "THREADS_Y": THREADS[1]} | dict(self.constants)
+        frames = {"SHIFT_X": layout.shift_x, "SHIFT_Y": layout.shift_y, "TURNS": turns}
+        values = frames | {"THREADS_X": THREADS[0], "THREADS_Y": THREADS[1]} | dict(self.constants)
         texts = {name: f"{value}f" if isinstance(value, float) else str(value) for name, value in values.items()}
         return {"SAMPLE": sample_type(layout)} | texts
 

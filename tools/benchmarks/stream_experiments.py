@@ -71,6 +71,7 @@ def add_options(parser: ArgumentParser, results: Path) -> None:
     parser.add_argument("--preset", default="ultrafast")
     parser.add_argument("--encode", help="as the program takes it; null: nothing is encoded, on a GPU")
     parser.add_argument("--processes", type=int, default=1, help="that share the videos (default: 1)")
+    parser.add_argument("--batch-size", type=int, help="frames of a stream at a time, as the program takes it")
     parser.add_argument("--peers", action="store_true", help="measure other ways to process so many videos too")
     parser.add_argument("--repeats", type=int, default=1, help="rounds, of which the median counts (default: 1)")
     parser.add_argument("-o", "--output", type=Path, default=results / "stream-experiments.json")
@@ -88,6 +89,7 @@ def measure(options: Namespace) -> Iterator[Figures]:
     gpu = find_gpu()
     about: Figures = {
         "processes": options.processes,
+        "batch_size": options.batch_size,
         "gpu": None if gpu is None else str(gpu),
         "of": {
             "video": Path(options.video).name,
@@ -103,11 +105,11 @@ def measure(options: Namespace) -> Iterator[Figures]:
         if options.encode == "null" and (options.processes > 1 or options.peers):  # processes know it by this folder
             sys.path.insert(0, str(Path(__file__).with_name("unencoded")))
         session = {"model": options.model, "preset": options.preset, "encode": options.encode}
+        with Segmenter(**session) as segmenter:
+            errors = accuracy(segmenter, options, folder)
         for networks in [ONE] if options.models is None else [ONE, THREE]:
             then = {} if networks == ONE else pipelines(options.models)[THREE]
-            with in_processes(options.processes, **session, **then) as segmenter:
-                if networks == ONE:
-                    errors = accuracy(segmenter, options, folder)
+            with in_processes(options.processes, batch_size=options.batch_size, **session, **then) as segmenter:
                 for _, cell in product(range(options.repeats), cells(options, networks)):
                     process(segmenter, clip, cell, WARM_UP, folder)
                     result = run(segmenter, clip, cell, options.frames, folder)

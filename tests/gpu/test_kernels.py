@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from marks import first
 
 from segmentation.frames import FORMATS
 
@@ -42,7 +43,7 @@ IDS = ["frames", "masks", "propagation", "clips", "depthwise", "instances"]
 
 
 # The oldest, one of the middle and the newest; the others if they are asked for.
-ARCHS = ["75", "90", "120", *(pytest.param(arch, marks=pytest.mark.slow) for arch in ("80", "86", "89", "100"))]
+ARCHS = first(1, ["90", "75", "120", "80", "86", "89", "100"])
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -52,7 +53,7 @@ def test_every_gpu(arch: str, source: KernelSource, folder: Path) -> None:
     assert all(name.encode() in code for name in NAMES[source])
 
 
-TURNS = [0, *(pytest.param(turns, marks=pytest.mark.slow) for turns in (1, 2, 3))]
+TURNS = first(1, range(4))
 
 
 @pytest.mark.parametrize("turns", TURNS)

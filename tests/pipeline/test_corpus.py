@@ -7,6 +7,7 @@ from pathlib import Path
 
 import av
 import pytest
+from marks import first
 from program import cli, report
 from videos import packets, pictures, same_packets, same_times, tick, times
 
@@ -68,9 +69,7 @@ REFUSED = {
 }
 # (file, suffix, codec, pixel format of the output): the other containers and codecs, on few frames each.
 OTHERS = [
-    ("04_coffee.mp4", ".mkv", "h264", "yuv420p"),
     ("sample_with_srt.mkv", ".mkv", "h264", "yuv420p"),
-    ("hlg10-color-test.mp4", ".mov", "hevc", "yuv420p10le"),
     ("h264_10bits.mp4", ".mp4", "hevc", "yuv420p10le"),
     ("var_fps_video.mp4", ".mkv", "ffv1", "yuv444p"),
     ("bear-vp9-odd-dimensions.webm", ".mkv", "ffv1", "yuv420p"),
@@ -79,6 +78,8 @@ OTHERS = [
     ("var_fps_video.mp4", ".webm", None, "yuv420p"),
     ("video_90.mov", ".mov", "h264", "yuv420p"),
     ("sample_fragmented.mp4", ".ts", "h264", "yuv420p"),
+    ("04_coffee.mp4", ".mkv", "h264", "yuv420p"),
+    ("hlg10-color-test.mp4", ".mov", "hevc", "yuv420p10le"),
 ]
 
 
@@ -93,9 +94,19 @@ LONG = (
     "bottle-detection.mp4",
     "dog_eating_854132.mp4",
 )  # two minutes of work
+ALIKE = (  # others are much like them
+    "av1_video.mkv",
+    "bbb_1920x1080_60fps_vp8.webm",
+    "hdr10-av1.mp4",
+    "hlg10-color-test.mp4",
+    "long_180p_av1.mp4",
+    "portrait_4k60.mp4",
+    "selfie_segmentation_web.mp4",
+)
+USUAL = [name for name in VIDEOS if name not in LONG + ALIKE]
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in VIDEOS])
+@pytest.mark.parametrize("name", first(len(USUAL), [*USUAL, *LONG, *ALIKE]))
 def test_video(name: str, corpus: Path, tmp_path: Path) -> None:
     expected, source, target = VIDEOS[name], corpus / name, tmp_path / "out.mp4"
     limit = ("--max-frames", str(expected.limit)) if expected.limit else ()
@@ -127,7 +138,7 @@ def test_refused(name: str, corpus: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("name", "suffix", "codec", "pix_fmt"), OTHERS)
+@pytest.mark.parametrize(("name", "suffix", "codec", "pix_fmt"), first(9, OTHERS))
 def test_other_containers(
     name: str, suffix: str, codec: str | None, pix_fmt: str, corpus: Path, tmp_path: Path
 ) -> None:

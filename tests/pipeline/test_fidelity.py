@@ -11,6 +11,7 @@ import av
 import numpy as np
 import pytest
 from kept import check_kept_pixels, kept
+from marks import first
 from paths import SAMPLE
 from program import cli, report
 from videos import (
@@ -35,7 +36,7 @@ CHAPTERS = ((0.0, 0.5, "first"), (0.5, 1.0, "second"))
 
 @pytest.mark.parametrize("full", [False, True], ids=["limited", "full"])
 @pytest.mark.parametrize(
-    "pix_fmt", ["yuv420p", "yuv422p", "yuv444p", "yuv420p10le", "yuv422p10le", "yuv444p10le"]
+    "pix_fmt", first(3, ["yuv420p", "yuv444p", "yuv422p10le", "yuv422p", "yuv420p10le", "yuv444p10le"])
 )  # fmt: skip
 def test_kept_pixels_are_bit_identical(pix_fmt: str, full: bool, tmp_path: Path) -> None:
     frames = real_frames(SAMPLE, 4, size=(426, 240), pix_fmt=pix_fmt)
@@ -69,20 +70,23 @@ def test_kept_pixels_of_compressed_video(rotation: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("pix_fmt", "codec", "expected"),
-    [
-        ("yuvj422p", "mjpeg", "yuvj422p"),
-        ("gray", "ffv1", "yuv420p"),
-        ("gray10le", "ffv1", "yuv420p10le"),
-        ("bgr0", "ffv1", "yuv444p"),
-        ("gbrp", "libx264rgb", "yuv444p"),
-        ("gbrp10le", "ffv1", "yuv444p10le"),
-        ("yuv411p", "ffv1", "yuv444p"),
-        ("yuv440p", "ffv1", "yuv444p"),
-        ("yuv420p12le", "ffv1", "yuv420p10le"),
-        ("yuv422p16le", "ffv1", "yuv422p10le"),
-        ("yuva420p", "ffv1", "yuv420p"),
-        ("pal8", "gif", "yuv444p"),
-    ],
+    first(
+        6,
+        [
+            ("yuvj422p", "mjpeg", "yuvj422p"),
+            ("gray", "ffv1", "yuv420p"),
+            ("gray10le", "ffv1", "yuv420p10le"),
+            ("bgr0", "ffv1", "yuv444p"),
+            ("gbrp", "libx264rgb", "yuv444p"),
+            ("gbrp10le", "ffv1", "yuv444p10le"),
+            ("yuv411p", "ffv1", "yuv444p"),
+            ("yuv440p", "ffv1", "yuv444p"),
+            ("yuv420p12le", "ffv1", "yuv420p10le"),
+            ("yuv422p16le", "ffv1", "yuv422p10le"),
+            ("yuva420p", "ffv1", "yuv420p"),
+            ("pal8", "gif", "yuv444p"),
+        ],
+    ),
 )
 def test_other_formats_are_converted_with_a_line(pix_fmt: str, codec: str, expected: str, tmp_path: Path) -> None:
     """The colors survive: they are compared as RGB, as a player shows them."""
@@ -313,7 +317,9 @@ def test_start_after_the_end_is_one_line(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("clock", [50_000.0, 10.0, 95_440.0])  # the last one is near where 33 bits of 90 kHz wrap
+@pytest.mark.parametrize(
+    "clock", first(1, [95_440.0, 50_000.0, 10.0])
+)  # the first is near where 33 bits of 90 kHz wrap
 def test_broadcast_clock(clock: float, tmp_path: Path) -> None:
     source = Synthetic(codec="libx264", audio="aac", clock=clock).write(tmp_path / "in.ts")
     result = cli("--json", "-o", tmp_path / "out.mp4", source)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from marks import first
 from pieced import OPTIONS, PIECES, Made, files, long_video, made
 
 from segmentation import BackendError, Config, ModelError, OutputError, SegmentationError, Workers
@@ -114,23 +115,17 @@ def failing_once() -> Change:
 
 
 STEPS: dict[str, Change] = {
-    "nothing": lambda events: events,
-    "lost at the start": lost_after(0),
     "lost after the first piece": lost_after(1),
     "lost after the last piece": lost_after(PIECES),
     "failing once": failing_once(),
+    "nothing": lambda events: events,
+    "lost at the start": lost_after(0),
     "reported twice": lambda events: [event for one in events for event in (one, one)],
     "in another order": lambda events: [*reversed(events[:-1]), events[-1]],
 }
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        pytest.param(step, marks=[pytest.mark.slow] if step in ("nothing", "lost at the start") else [])
-        for step in STEPS
-    ],
-)
+@pytest.mark.parametrize("step", first(3, STEPS))
 def test_what_happens_to_a_worker_does_not_show(
     step: str, source: Path, expected: Made, tmp_path: Path, with_fakes: Callable[..., Workers]
 ) -> None:

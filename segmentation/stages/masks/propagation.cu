@@ -1,7 +1,7 @@
 // Propagates masks. The formulas are in the docstrings of propagation.py. mask_kernels.py passes the constants of that
 // module under their names; FARTHEST and NEAREST are the radii of searches. Layers are (N, height, width) without gaps.
 // Where each of F frames has two keys, the layers of keys are (2 F, height, width), and blockIdx.z is the number of the
-// key.
+// key. A thread makes BOX_ROWS places below each other where it calls `add_up`.
 //
 // A frame's luma is a record: its values at half, a quarter and an eighth of the size of the network's input, then
 // their levels. The places of these layers are in bytes.

@@ -29,6 +29,7 @@ from segmentation.scale.workers import Done, Ended, Event, Task
 
 _CONNECT = 10.0  # seconds
 _EVENTS = 1.0  # seconds that a call for events waits in a worker
+_LEAVE = 1.0  # seconds that a worker has to tidy up; one that is gone takes none, one that stands still all
 
 Reported = tuple[Event, bytes]  # the bytes of a complete piece: the driver's disk need not be the worker's
 
@@ -41,7 +42,7 @@ class _Actor:
         with contextlib.suppress(OSError):  # not on this node
             os.chdir(folder)
         self._events: queue.SimpleQueue[Reported] = queue.SimpleQueue()
-        self._folder = tempfile.TemporaryDirectory(prefix="segmentation-")
+        self._folder = tempfile.TemporaryDirectory(prefix="segmentation-", ignore_cleanup_errors=True)
         self._worker = Worker(setup, self._send)
 
     def prepare(self) -> None:
@@ -58,6 +59,10 @@ class _Actor:
         with contextlib.suppress(queue.Empty):
             return [self._events.get(timeout=_EVENTS)]
         return []
+
+    def leave(self) -> None:
+        """Deletes the folder: `ray.kill` leaves an actor no time for it."""
+        self._folder.cleanup()
 
     def _send(self, event: Event) -> None:
         data = b""
@@ -144,6 +149,8 @@ class RayWorkers(StartedWorkers[Any]):
         handle.take.options(concurrency_group="orders").remote(message)
 
     def _end(self, handle: Any) -> None:
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.get(handle.leave.options(concurrency_group="orders").remote(), timeout=_LEAVE)
         ray.kill(handle)
 
     def _ask(self, name: str, actor: Any) -> None:

@@ -174,6 +174,17 @@ def test_names_lead_from_the_drivers_folder(
 
 
 @pytest.mark.slow
+def test_actors_leave_nothing(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed")
+    (folder := tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setenv("RAY_TMPDIR", "/tmp")  # of Ray's sockets, whose names must be short
+    result = cli(source, "-o", tmp_path / "out.mp4", "--model", OPTIONS["model"], "--workers", "ray", "--device", "cpu")
+    assert result.returncode == 0, result.stderr
+    assert not list(folder.glob("segmentation-*"))
+
+
+@pytest.mark.slow
 def test_killed_drivers_do_not_show(cluster: Any, source: Path, expected: Made, tmp_path: Path) -> None:
     dice = random.Random(3)
     went_on = 0

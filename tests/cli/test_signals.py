@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from fake_session import FakeSegmenter
+from marks import first
 from paths import SAMPLE
 
 from segmentation import InputError
@@ -53,7 +54,7 @@ def test_a_failed_input_leaves_the_session_to_the_next(
 
 
 @pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", first(2, [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]))
 def test_a_signal_ends_the_work(
     session: type[FakeSegmenter],
     clips: list[str],

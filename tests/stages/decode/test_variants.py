@@ -29,8 +29,8 @@ def decoded(path: Path, **options: Any) -> tuple[PyAVDecoder, list[Frame]]:
     return decoder, [frame for batch in decoder for frame in batch.frames]
 
 
-EACH = [  # one of four, and the others if they are asked for
-    pytest.param(variant, id=variant.name, marks=[pytest.mark.slow] if number % 4 else [])
+EACH = [  # one of eight, and the others if they are asked for
+    pytest.param(variant, id=variant.name, marks=[pytest.mark.slow] if number % 8 else [])
     for number, variant in enumerate(VARIANTS)
 ]
 

@@ -92,14 +92,17 @@ def test_a_track_is_what_the_network_found(made: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        {"effect": "mask"},
-        {"refine": True, "effect": "overlay"},
-        {"batch_size": 7},
-        {"codec": "ffv1"},
-        {"also": True},
-    ],
+    first(
+        4,
+        [
+            {},
+            {"effect": "mask"},
+            {"refine": True, "effect": "overlay"},
+            {"batch_size": 7},
+            {"codec": "ffv1"},
+            {"also": True},
+        ],
+    ),
     ids=str,
 )
 def test_rendering_again_gives_the_same_file(options: dict[str, Any], tmp_path: Path) -> None:
@@ -250,16 +253,23 @@ def gone(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "options", "hint"),
-    [
-        (None, {}, "ends where the video's next frame is at 1.333 s; it was saved from astronaut.mp4"),
-        (cut_off, {"max_frames": 40}, "ends where the video's next frame is at|is damaged: its mask at"),
-        (damaged, {"max_frames": 40}, "is damaged: its mask at 0."),
-        (one_left_out, {"max_frames": 40}, "has its next mask at 0.667 s where the video's next frame is at 0.633 s"),
-        (no_media, {}, "is not a video that FFmpeg can read"),
-        (no_track, {}, "holds no masks; name a file that --save-masks has written"),
-        (no_json, {}, "holds no masks; name a file that --save-masks has written"),
-        (gone, {}, "no such file"),
-    ],
+    first(
+        4,
+        [
+            (None, {}, "ends where the video's next frame is at 1.333 s; it was saved from astronaut.mp4"),
+            (cut_off, {"max_frames": 40}, "ends where the video's next frame is at|is damaged: its mask at"),
+            (damaged, {"max_frames": 40}, "is damaged: its mask at 0."),
+            (
+                one_left_out,
+                {"max_frames": 40},
+                "has its next mask at 0.667 s where the video's next frame is at 0.633 s",
+            ),
+            (no_media, {}, "is not a video that FFmpeg can read"),
+            (no_track, {}, "holds no masks; name a file that --save-masks has written"),
+            (no_json, {}, "holds no masks; name a file that --save-masks has written"),
+            (gone, {}, "no such file"),
+        ],
+    ),
 )
 def test_what_does_not_fit_is_one_line(
     spoil: Callable[[Path], None] | None, options: dict[str, Any], hint: str, made: Path, tmp_path: Path

@@ -369,19 +369,21 @@ def test_passwords(auth: str, segmenter: Segmenter, tmp_path: Path, caplog: pyte
 
 def test_nothing_that_the_command_writes_has_the_password(tmp_path: Path) -> None:
     with RtspServer(auth="Digest") as camera:
-        later(1.5, camera.hang_up)
         url = camera.url(f"{USER}:{PASSWORD}", f"cam?token={PASSWORD}")
         options = ["--json", "-v", "--results", "r.jsonl", "--trace", "t.json", "--reconnect", "0.1..1"]
-        done = cli(url, "--max-frames", "30", *options, cwd=tmp_path)
+        with start(url, "--max-frames", "30", *options, cwd=tmp_path) as done:
+            done.until(lambda: len(camera.sent) > 10)
+            camera.hang_up()
+            stdout, stderr = done.communicate(timeout=120)
         failed = cli(camera.url(f"{USER}:{PASSWORD}x"), "--json", "-v", "-y", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, stderr
     assert failed.returncode == 1 and "(401)" in failed.stderr and len(json.loads(failed.stdout)["error"]) < 120
-    report = json.loads(done.stdout)
+    report = json.loads(stdout)
     assert report["output"] == "cam.segmented.mp4"
     assert report["received"] == report["frames"] + sum(report["dropped"].values())
     files = sorted(tmp_path.iterdir())
     assert [file.name for file in files] == ["cam.segmented.mp4", "r.jsonl", "t.json"]
-    everything = done.stdout + done.stderr + failed.stdout + failed.stderr
+    everything = stdout + stderr + failed.stdout + failed.stderr
     assert PASSWORD not in everything and not any(PASSWORD.encode() in file.read_bytes() for file in files)
 
 

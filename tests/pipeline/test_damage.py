@@ -249,7 +249,7 @@ def test_damaged_sound_does_not_stop_the_video(tmp_path: Path) -> None:
     check_outcome(tmp_path / "in.mkv", tmp_path, 90)
 
 
-@pytest.mark.parametrize("suffix", ["mkv", "webm", "mp4", "ts"])
+@pytest.mark.parametrize("suffix", first(2, ["mkv", "mp4", "webm", "ts"]))
 def test_a_video_that_begins_late_lacks_nothing(suffix: str, tmp_path: Path) -> None:
     """Matroska states its length from zero on."""
     codec = "libvpx-vp9" if suffix == "webm" else "libx264"

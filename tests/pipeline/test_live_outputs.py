@@ -19,6 +19,7 @@ import av
 import barcode
 import numpy as np
 import pytest
+from marks import first
 from numpy.typing import NDArray
 from paths import ROOT
 from program import cli, start
@@ -177,7 +178,7 @@ def _received(process: subprocess.Popen[str]) -> list[int]:
     return [int(number) for number in out.split()[1:]]
 
 
-@pytest.mark.parametrize("scheme", ["rtsp", "rtmp", pytest.param("udp", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scheme", first(1, ["rtsp", "rtmp", "udp"]))
 def test_a_lost_output_is_connected_again(
     scheme: str, segmenter: Segmenter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

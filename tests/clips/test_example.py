@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from marks import DEVICES
 from numbered import numbered
 from paths import ROOT
 
@@ -23,7 +24,7 @@ def example() -> Iterator[Any]:
     torch.use_deterministic_algorithms(before)
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("device", DEVICES)
 def test_training_goes_on_where_it_stopped(device: str, example: Any, tmp_path: Path) -> None:
     for name, codec, pix_fmt in (("a.mp4", "libx264", "yuv420p"), ("a.masks.mkv", "ffv1", "gray")):
         numbered(tmp_path / name, 96, codec, pix_fmt=pix_fmt)

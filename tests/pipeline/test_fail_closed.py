@@ -7,6 +7,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
+from marks import DEVICES
 from networks import RED_ONLY, chain, node
 from numpy.typing import NDArray
 from videos import Synthetic
@@ -62,7 +63,10 @@ def test_repeated_frames_are_covered_whoever_is_to_be_seen(effect: str) -> None:
     [{}, {"smooth": 0.0, "refine": False}, {"feather": 20.0}, {"interval": 2}, {"keep": "largest"}],
 )
 @pytest.mark.parametrize("invert", [False, True])
-def test_a_network_that_returns_no_numbers_shows_nothing(options: dict[str, Any], invert: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_network_that_returns_no_numbers_shows_nothing(
+    device: str, options: dict[str, Any], invert: bool, tmp_path: Path
+) -> None:
     """In the middle of a video, whatever the masks go through on the way."""
     frames = [grey(120 if 4 <= number < 8 else 100) for number in range(12)]
     Synthetic(frames=frames, pts=range(12)).write(tmp_path / "in.mkv")
@@ -71,7 +75,7 @@ def test_a_network_that_returns_no_numbers_shows_nothing(options: dict[str, Any]
     nodes = [node("Conv", "x red", "light"), node("Sub", "limit light", "rest"), node("Sqrt", "rest", "root")]
     nodes += [node("Mul", "root zero", "nothing"), node("Add", "nothing kept", "y")]  # the root of what is below 0: NaN
     network = chain(tmp_path / "network.onnx", nodes, weights)
-    given: dict[str, Any] = {"effect": "color:#000000", "device": "cpu", "activation": "none", "invert": invert}
+    given: dict[str, Any] = {"effect": "color:#000000", "device": device, "activation": "none", "invert": invert}
     with Segmenter(model=network, **given, **options) as segmenter:
         segmenter.run(tmp_path / "in.mkv", tmp_path / "out.mkv", codec="ffv1")
     with av.open(str(tmp_path / "out.mkv")) as file:

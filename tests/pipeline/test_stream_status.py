@@ -9,6 +9,7 @@ import av
 import barcode
 import numpy as np
 import pytest
+from marks import DEVICES
 from numpy.typing import NDArray
 from rtsp_server import PASSWORD, USER, RtspServer
 
@@ -26,8 +27,9 @@ OPTIONS: dict[str, Any] = {"model": keep, "device": "cpu", "input_size": (64, 64
 
 
 @pytest.fixture
-def streams() -> Iterator[Streams]:
-    with Streams(reconnect="0.1..0.2", **OPTIONS) as made:
+def streams(request: pytest.FixtureRequest) -> Iterator[Streams]:
+    device = getattr(request, "param", "cpu")
+    with Streams(reconnect="0.1..0.2", **{**OPTIONS, "device": device}) as made:
         yield made
 
 
@@ -75,6 +77,7 @@ def test_a_stream_that_fails_says_why(streams: Streams, tmp_path: Any) -> None:
         assert len(streams.status()) == 1
 
 
+@pytest.mark.parametrize("streams", DEVICES, indirect=True)
 @pytest.mark.parametrize(("size", "expected"), [((640, 360), (640, 360)), ((1280, 720), (640, 360))])
 def test_small_pictures_are_those_of_the_output(
     size: tuple[int, int], expected: tuple[int, int], streams: Streams, tmp_path: Any

@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+"""Values of the option `device`."""
+
 
 def first(count: int, cases: Iterable[Any]) -> list[Any]:
     """Returns the cases of a parametrization, of which all but the first `count` are marked slow."""

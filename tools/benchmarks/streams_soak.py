@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, suppress
 from itertools import pairwise
 from multiprocessing import get_context
@@ -168,14 +169,18 @@ class Soak:
 
 def disorder(folder: Path) -> dict[str, int]:
     """Returns how many files and frames there are, and how many frames don't come after the one before."""
-    files = sorted(folder.iterdir())
-    found = Counter(files=len(files))
-    for path in files:
-        with av.open(str(path)) as file:
-            numbers = [barcode.read(frame.to_ndarray(format="gray"))[0] for frame in file.decode(video=0)]
-        found["frames"] += len(numbers)
-        found["disorder"] += sum(b <= a for a, b in pairwise(numbers))
+    found: Counter[str] = Counter()
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        for counts in pool.map(disorder_in, sorted(folder.iterdir())):
+            found.update(counts)
     return dict(found)
+
+
+def disorder_in(path: Path) -> dict[str, int]:
+    """Returns what `disorder` does of one file."""
+    with av.open(str(path)) as file:
+        numbers = [barcode.read(frame.to_ndarray(format="gray"))[0] for frame in file.decode(video=0)]
+    return {"files": 1, "frames": len(numbers), "disorder": sum(b <= a for a, b in pairwise(numbers))}
 
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:

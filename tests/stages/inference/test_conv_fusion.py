@@ -9,6 +9,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from converter import need_onnx2torch
+from marks import DEVICES
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
@@ -156,7 +157,7 @@ def fused(net: Any) -> int:
 
 
 @pytest.mark.parametrize("steps, expected", NETWORKS.values(), ids=NETWORKS)
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("device", DEVICES)
 def test_the_network_stays_what_it_was(
     device: str, steps: list[str], expected: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

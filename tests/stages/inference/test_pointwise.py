@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
+from marks import DEVICES
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from segmentation.stages.inference.pointwise import pointwise, pointwise_into  # noqa: E402
 
 LAST = torch.channels_last
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 def given(device: str, *shape: int) -> Any:

@@ -63,7 +63,7 @@ def to_fp16(
         text = "%s: %d nodes, the first is %s, have values near FP16's limit or above it, and stay in FP32"
         log.warning(text, model.name, len(kept), kept[0])
     expected = masks(session_of(graph), model, pictures)
-    if not expected.max() > 0.5:
+    if not (expected > 0.5).any():
         log.warning("%s: keeps nothing in the pictures that FP16 is compared on; give others with --frames", model.name)
     while True:
         actual = masks(exact_session(_rounded(graph, kept)), model, pictures)
@@ -113,14 +113,14 @@ def masks(session: ort.InferenceSession, model: Model, pictures: NDArray[np.floa
 
 
 def compare(expected: NDArray[np.float32], actual: NDArray[np.float32], kept: tuple[str, ...] = ()) -> Comparison:
-    """Compares masks (N, h, w) float32. Values that are not finite count as a difference of 1."""
-    wanted, got = expected > 0.5, np.nan_to_num(actual) > 0.5
+    """Compares masks (N, h, w) float32. Values that are finite in `expected` alone count as a difference of 1."""
+    wanted, got, known = expected > 0.5, np.nan_to_num(actual) > 0.5, np.isfinite(expected)
     union = int((wanted | got).sum())
-    finite = bool(np.isfinite(actual).all())
+    finite = bool(np.isfinite(actual[known]).all())
     return Comparison(
         pictures=len(expected),
         iou=round(int((wanted & got).sum()) / union if union else 1.0, 5) if finite else 0.0,
-        largest_difference=round(float(np.abs(actual - expected).max()), 5) if finite else 1.0,
+        largest_difference=round(float(np.abs(actual - expected)[known].max(initial=0)), 5) if finite else 1.0,
         covered=round(float(wanted.mean()), 4),
         kept_in_fp32=kept,
     )
@@ -257,7 +257,7 @@ def _too_large(graph: onnx.ModelProto, pictures: NDArray[np.float32]) -> list[st
     large = {t.name for t in weights if np.abs(numpy_helper.to_array(t)).max(initial=0) > MAX_VALUE}
     for picture in pictures:
         values = run(session, _batch_of(graph, picture))
-        large.update(n for n, value in zip(names, values, strict=True) if np.abs(value).max(initial=0) > MAX_VALUE)
+        large.update(n for n, value in zip(names, values, strict=True) if (np.abs(value) > MAX_VALUE).any())
     nodes = (n for n in graph.graph.node if n.op_type not in _BLOCKED)
     return [str(n.name) for n in nodes if not large.isdisjoint((*n.input, *n.output))]
 
@@ -272,7 +272,7 @@ def _worst(
     pictures: NDArray[np.float32], expected: NDArray[np.float32], actual: NDArray[np.float32]
 ) -> NDArray[np.float32]:
     """Returns the picture (3, H, W) whose masks differ in most places."""
-    wrong = ~np.isfinite(actual) | ((expected > 0.5) != (actual > 0.5))
+    wrong = (np.isfinite(expected) & ~np.isfinite(actual)) | ((expected > 0.5) != (actual > 0.5))
     worst: NDArray[np.float32] = pictures[wrong.sum(axis=(1, 2)).argmax()]
     return worst
 
@@ -280,7 +280,7 @@ def _worst(
 def _first_departure(graph: onnx.ModelProto, kept: list[str], picture: NDArray[np.float32]) -> str | None:
     """Returns the first node in FP16 whose output for the picture (3, H, W) departs; `None` if no node's does.
 
-    An output departs if it is not finite, or differs by more than `_DEPARTURE` of its largest value.
+    An output departs if a value is not finite that is in FP32, or differs by more than `_DEPARTURE` of the largest.
     """
     exact = onnx.ModelProto()
     exact.CopyFrom(graph)
@@ -297,9 +297,10 @@ def _first_departure(graph: onnx.ModelProto, kept: list[str], picture: NDArray[n
         for name in node.output:
             if name not in expected or not expected[name].size:
                 continue
-            if not np.isfinite(actual[name]).all():
+            known = np.isfinite(expected[name])
+            wanted, got = expected[name][known], actual[name][known]
+            if not np.isfinite(got).all():
                 return str(node.name)
-            difference = float(np.abs(actual[name] - expected[name]).max())
-            if difference > _DEPARTURE * float(np.abs(expected[name]).max()):
+            if np.abs(got - wanted).max(initial=0) > _DEPARTURE * np.abs(wanted).max(initial=0):
                 return str(node.name)
     return None

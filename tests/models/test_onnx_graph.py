@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from networks import RED, RED_ONLY, chain, make_model, model_of, node, overflow, portrait, quantized
+from networks import RED, RED_ONLY, chain, make_model, model_of, node, nothing, overflow, portrait, quantized
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from paths import DATA, SAMPLE
@@ -264,6 +264,15 @@ def test_where_no_node_is_to_blame_fp32_is_the_way_out(tmp_path: Path) -> None:
     model = model_of(chain(tmp_path / "m.onnx", nodes, weights))
     with pytest.raises(EngineError, match="--precision fp32"):
         to_fp16(prepare(model, None), model, picture_inputs(model))
+
+
+def test_a_network_without_numbers_in_fp32_is_as_good_in_fp16(tmp_path: Path) -> None:
+    """Such frames get the effect everywhere. It is no reason not to begin."""
+    model = model_of(nothing(tmp_path / "m.onnx", 1.0), activation="none")
+    converted, comparison = to_fp16(prepare(model, 4), model, picture_inputs(model))
+    assert (comparison.iou, comparison.largest_difference, comparison.kept_in_fp32) == (1, 0, ())
+    found = masks(session_of(converted), model, picture_inputs(model))
+    assert np.isnan(found).any() and (found[~np.isnan(found)] == 1).all()
 
 
 def test_comparison_counts_what_is_not_finite_as_wrong() -> None:

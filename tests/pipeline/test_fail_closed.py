@@ -8,7 +8,7 @@ import av
 import numpy as np
 import pytest
 from marks import DEVICES
-from networks import RED_ONLY, chain, node
+from networks import nothing
 from numpy.typing import NDArray
 from videos import Synthetic
 
@@ -71,10 +71,7 @@ def test_a_network_that_returns_no_numbers_shows_nothing(
     frames = [grey(120 if 4 <= number < 8 else 100) for number in range(12)]
     Synthetic(frames=frames, pts=range(12)).write(tmp_path / "in.mkv")
 
-    weights = {"red": RED_ONLY, "limit": np.float32(0.43), "zero": np.float32(0), "kept": np.float32(not invert)}
-    nodes = [node("Conv", "x red", "light"), node("Sub", "limit light", "rest"), node("Sqrt", "rest", "root")]
-    nodes += [node("Mul", "root zero", "nothing"), node("Add", "nothing kept", "y")]  # the root of what is below 0: NaN
-    network = chain(tmp_path / "network.onnx", nodes, weights)
+    network = nothing(tmp_path / "network.onnx", 0.0 if invert else 1.0)
     given: dict[str, Any] = {"effect": "color:#000000", "device": device, "activation": "none", "invert": invert}
     with Segmenter(model=network, **given, **options) as segmenter:
         segmenter.run(tmp_path / "in.mkv", tmp_path / "out.mkv", codec="ffv1")

@@ -107,6 +107,13 @@ def node(op: str, inputs: str, output: str, **attributes: Any) -> onnx.NodeProto
     return helper.make_node(op, inputs.split(), [output], name=f"/{output}/{op}", **attributes)
 
 
+def nothing(path: Path, value: float, limit: float = 0.43) -> Path:
+    """A mask of `value`, without numbers where the red is above the limit: the root of what is below 0 is NaN."""
+    weights = {"red": RED_ONLY, "limit": np.float32(limit), "zero": np.float32(0), "value": np.float32(value)}
+    nodes = [node("Conv", "x red", "light"), node("Sub", "limit light", "rest"), node("Sqrt", "rest", "root")]
+    return chain(path, [*nodes, node("Mul", "root zero", "nothing"), node("Add", "nothing value", "y")], weights)
+
+
 def overflow(path: Path) -> Path:
     """Values of some 100,000 on the way, far above FP16's 65,504, and a mask of the red places."""
     nodes = [

@@ -100,7 +100,10 @@ class RayWorkers(StartedWorkers[Any]):
             ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as exc:
             failed = f"ray:{address}: no cluster can be reached" if address else "ray: no cluster can be started"
-            raise BackendError(f"workers {failed} ({one_line(exc)})") from exc
+            reason = one_line(exc)
+            if type(exc) is ConnectionError:  # Ray's own: somebody listens there
+                reason += "; a cluster that asks for a token needs RAY_AUTH_MODE=token"
+            raise BackendError(f"workers {failed} ({reason})") from exc
         size, cores, gpus = _room([node["Resources"] for node in ray.nodes() if node["Alive"]], config)
         # The number of cores sets OMP_NUM_THREADS, which Ray would make 1. Inside an actor its GPU is the first one.
         self._resources = {"num_cpus": cores, "num_gpus": gpus}

@@ -5,6 +5,8 @@ import os
 import random
 import shutil
 import signal
+import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -212,6 +214,34 @@ def test_a_cluster_that_is_not_there_is_one_line() -> None:
     pytest.importorskip("ray", reason="Ray is not installed")
     with pytest.raises(BackendError, match=r"^workers ray:.+: no cluster can be reached"):
         Workers("ray:127.0.0.1:1", **OPTIONS)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.slow
+def test_a_cluster_that_asks_for_a_token_says_so(source: Path, tmp_path: Path) -> None:
+    """Ray clusters do, where a token was made on the head: `--workers ray` makes one."""
+    pytest.importorskip("ray", reason="Ray is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
+    ray = [sys.executable, "-m", "ray.scripts.scripts"]
+    head = [*ray, "start", "--head", "--port", str(port), "--num-cpus=0", "--include-dashboard=false", "--block"]
+    with subprocess.Popen(head, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            deadline = time.monotonic() + 60
+            while not listens(port):
+                assert time.monotonic() < deadline and process.poll() is None
+                time.sleep(0.1)
+            result = cli(source, "-o", tmp_path / "out.mp4", "--workers", f"ray:127.0.0.1:{port}")
+        finally:
+            process.terminate()
+    *_, last = result.stderr.splitlines()  # those before are Ray's, for each attempt
+    assert result.returncode == 3 and last.startswith("segmentation: error: workers ray:127.0.0.1:")
+    assert last.endswith("a cluster that asks for a token needs RAY_AUTH_MODE=token)")
 
 
 def test_a_cluster_that_cannot_be_started_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

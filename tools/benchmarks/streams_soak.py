@@ -162,7 +162,7 @@ class Soak:
             time.sleep(0.05)
 
     def _watch(self) -> None:
-        while not self._ended.wait(0.05):
+        while not self._ended.wait(0.2):
             for one in self._streams.status():
                 self.unbalanced += one.received != one.shown + one.waiting + sum(one.dropped.values())
 
@@ -191,7 +191,8 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     process.start()
     theirs.close()
     begin = time.monotonic()
-    with Streams(stall=1.0, reconnect="0.2..1", low_delay=options.low_delay) as streams:
+    shared = {"processes": options.processes, "low_delay": options.low_delay}
+    with Streams(stall=1.0, reconnect="0.2..1", **shared) as streams:
         soak = Soak(streams, ours.recv(), ours, folder, options.seed)
         for number in range(options.streams):
             soak.add(number)
@@ -216,6 +217,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     return {
         "seconds": round(time.monotonic() - begin, 1),
         "streams": options.streams,
+        "processes": options.processes,
         "disturbances": dict(soak.actions),
         "steady_before": {"fps": calm.fps, "dropped": calm.dropped, "latency": calm.latency},
         "steady_under_disturbances": {"fps": disturbed.fps, "dropped": disturbed.dropped, "latency": disturbed.latency},
@@ -237,6 +239,7 @@ def main() -> None:
     parser.add_argument("--size", type=lambda text: tuple(map(int, text.split("x"))), default=(320, 180), metavar="WxH")
     parser.add_argument("--fps", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--processes", type=int, default=1, help="that share the streams; this one alone is counted")
     parser.add_argument("--low-delay", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "streams-soak.json")

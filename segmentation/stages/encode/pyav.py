@@ -88,7 +88,7 @@ class PyAVEncoder(Encoder):
     def encode(self, batch: FrameBatch) -> list[VideoPacket]:
         packets: list[VideoPacket] = []
         for frame in batch.frames:
-            picture = self._settings.copy_frame(frame.planes, frame.pts, frame.duration)
+            picture = self._settings.wrap_frame(frame.planes, frame.pts, frame.duration)
             packets += self._packets(self._keyframes.mark(picture))
         return packets
 

@@ -1,0 +1,38 @@
+"""Links in the documents lead to files and headings that are there, and every measured result is named in one."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+DOCUMENTS = sorted(
+    path for folder in ("", "docs", "samples", "segmentation/models") for path in (ROOT / folder).glob("*.md")
+)
+
+
+@cache
+def anchors(path: Path) -> set[str]:
+    """Returns the anchors of a document's headings, as GitHub makes them."""
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.S)
+    plain = (re.sub(r"\[([^]]*)\]\([^)]*\)|[`*]", r"\1", heading) for heading in re.findall(r"^#+ (.*)$", text, re.M))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+        if link.startswith(("http:", "https:", "mailto:")):
+            continue
+        name, _, anchor = link.partition("#")
+        target = path.parent / name if name else path
+        assert target.exists(), link
+        assert not anchor or target.suffix != ".md" or anchor in anchors(target), link
+
+
+def test_every_result_is_named() -> None:
+    """A figure that no document gives is one that nobody can find. `report.py` puts those of ladders into documents."""
+    texts = "".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
+    names = {path.name for path in (ROOT / "tools" / "results").iterdir()}
+    assert not {name for name in names if not name.startswith("ladder-") and f"results/{name}" not in texts}

@@ -40,7 +40,7 @@ class StartedWorkers(WorkerPool, Generic[Handle]):
             self._begin(name)
 
     def _begin(self, name: str) -> None:
-        self._handles[name] = self._launch(name, Setup(name, self._config, watch.SILENCE / watch.SIGNS))
+        self._handles[name] = self._launch(name, Setup(name, self._config, watch.SILENCE_AT_WORK / watch.SIGNS))
 
     @abstractmethod
     def _launch(self, name: str, setup: Setup) -> Handle:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 SILENCE = 60.0  # seconds between two signs of life; a library that loads may hold the GIL for a part of that
+SILENCE_AT_WORK = 15.0  # seconds likewise, of a worker that has made frames: its libraries are loaded
 START = 300.0  # seconds to the first sign of life of a process, which reads its libraries from disk before
 NO_FRAME = 1800.0  # seconds between two frames of a span; the first one may wait until an engine is built
-SIGNS = 12  # signs of life that a worker sends within `SILENCE`
+SIGNS = 5  # signs of life that a worker sends within `SILENCE_AT_WORK`
 
 _STEP = 1.0  # seconds by which the clock of `Watch` advances at most between two looks
 
@@ -23,6 +24,7 @@ class Watch:
         self._now, self._looked = 0.0, time.monotonic()
         self._signs: dict[str, tuple[float, float]] = {}  # time at which the next one is due, and seconds up to there
         self._frames: dict[str, tuple[float, float]] = {}  # likewise
+        self._loaded: set[str] = set()  # workers that have made frames
 
     def start(self, worker: str) -> None:
         """Takes the start of a worker, which has to give its first sign of life."""
@@ -30,7 +32,7 @@ class Watch:
 
     def sign(self, worker: str) -> None:
         """Takes a sign of life."""
-        self._signs[worker] = self._in(SILENCE)
+        self._signs[worker] = self._in(SILENCE_AT_WORK if worker in self._loaded else SILENCE)
 
     def begin(self, worker: str) -> None:
         """Takes the start of a span, whose frames have to come from now on."""
@@ -38,6 +40,7 @@ class Watch:
 
     def frame(self, worker: str) -> None:
         """Takes new frames, of a span or of other work."""
+        self._loaded.add(worker)
         if worker in self._frames:
             self.begin(worker)
 
@@ -48,6 +51,7 @@ class Watch:
     def forget(self, worker: str) -> None:
         """Expects nothing more from a worker."""
         self._signs.pop(worker, None)
+        self._loaded.discard(worker)
         self.end(worker)
 
     def overdue(self) -> dict[str, str]:

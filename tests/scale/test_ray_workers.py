@@ -106,7 +106,8 @@ def test_stopped_actors_do_not_show(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(watch, "SILENCE", 4.0)  # calls for events wait a second
+    for name in ("SILENCE", "SILENCE_AT_WORK"):
+        monkeypatch.setattr(watch, name, 4.0)  # calls for events wait a second
     dice = random.Random(4)
     stopped: list[int] = []
 

@@ -26,7 +26,7 @@ from segmentation.scale import local, watch
 from segmentation.scale.local import LocalWorkers
 from segmentation.scale.workers import Event, Lost, Ready, Task
 
-SILENCE = 3.0  # seconds, in the place of a minute
+SILENCE = 3.0  # seconds, in the place of a minute and of 15
 RUN = 1.5  # seconds from the first piece on, within which somebody is stopped
 TIMEOUT = 60.0  # seconds: far more than anything here takes
 SILENT = f"has given no sign of life for {SILENCE:g} s"
@@ -36,6 +36,7 @@ SILENT = f"has given no sign of life for {SILENCE:g} s"
 def short_silence() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(watch, "SILENCE", SILENCE)
+        patch.setattr(watch, "SILENCE_AT_WORK", SILENCE)
         yield
 
 
@@ -164,7 +165,7 @@ DRIVER = """
 import sys
 from segmentation import Workers
 from segmentation.scale import watch
-watch.SILENCE = float(sys.argv[1])
+watch.SILENCE = watch.SILENCE_AT_WORK = float(sys.argv[1])
 with Workers("local:2", device="cpu", model=sys.argv[2]) as workers:
     options = dict(results=sys.argv[5], save_masks=sys.argv[6])
     print(workers.run(sys.argv[3], sys.argv[4], **options).redone)
@@ -214,6 +215,23 @@ class One(LocalWorkers):
         found: list[Event] = []
         until(lambda: any(isinstance(event, kind) for event in found) or found.extend(self.events(0.1)))
         return next(event for event in found if isinstance(event, kind))
+
+
+def test_a_worker_that_has_made_frames_may_be_silent_for_less_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "SILENCE_AT_WORK", 0.5)
+    found = watch.Watch()
+    for worker in ("new", "at work"):
+        found.start(worker)
+        found.sign(worker)
+        found.begin(worker)
+    found.frame("at work")
+    found.sign("at work")
+    until(found.overdue)
+    assert found.overdue() == {"at work": "has given no sign of life for 0.5 s"}
+    found.forget("at work")  # one of this name is started again
+    found.sign("at work")
+    time.sleep(0.6)
+    assert not found.overdue()
 
 
 def test_a_worker_without_a_first_sign_of_life_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:

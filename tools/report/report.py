@@ -164,6 +164,7 @@ def main() -> None:
         for document in DOCUMENTS:
             document.write_text(current(document), encoding="utf-8")
     if options.pictures:
+        options.pictures.mkdir(parents=True, exist_ok=True)  # OpenCV writes nothing otherwise, and says nothing
         print(*save_pictures(machines, options.pictures), sep="\n")
 
 

@@ -11,7 +11,7 @@ import mmap
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -162,14 +162,9 @@ class Block:
 
     def planes(self, shapes: Sequence[tuple[int, ...]], dtype: DTypeLike, begin: int = 0) -> "SharedPlanes":
         """Returns planes of these shapes in the block, one after the other, from byte `begin` on."""
-        whole: NDArray[np.uint8] = np.asarray(self)
-        locations, arrays = [], []
-        for shape, size in zip(shapes, _sizes(shapes, dtype), strict=True):
-            assert begin + size <= self.size
-            locations.append(PlaneLocation(self.offset + begin, shape))
-            arrays.append(whole[begin : begin + size].view(dtype)[: math.prod(shape)].reshape(shape))
-            begin += size
-        return SharedPlanes(self, tuple(locations), tuple(arrays))
+        placed = list(arrays_in(np.asarray(self), shapes, dtype, begin))
+        locations = [PlaneLocation(self.offset + place, array.shape) for place, array in placed]
+        return SharedPlanes(self, tuple(locations), tuple(array for _, array in placed))
 
     def __del__(self) -> None:
         self.pool.reclaim(self)
@@ -182,6 +177,16 @@ class SharedPlanes:
     block: Block
     locations: tuple[PlaneLocation, ...]
     arrays: tuple[NDArray[np.generic], ...]
+
+
+def arrays_in(
+    memory: NDArray[np.uint8], shapes: Sequence[tuple[int, ...]], dtype: DTypeLike, begin: int = 0
+) -> Iterator[tuple[int, NDArray[np.generic]]]:
+    """Yields an array of each shape in `memory`, one after the other from byte `begin` on, and its place in bytes."""
+    for shape, size in zip(shapes, _sizes(shapes, dtype), strict=True):
+        assert begin + size <= len(memory)
+        yield begin, memory[begin : begin + size].view(dtype)[: math.prod(shape)].reshape(shape)
+        begin += size
 
 
 def planes_size(shapes: Sequence[tuple[int, ...]], dtype: DTypeLike) -> int:

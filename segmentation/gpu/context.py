@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 import cvcuda
+import numpy as np
 import torch
 from cuda.core import Device
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from segmentation.frames import PixelFormat
 from segmentation.gpu import driver
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.kernels import Kernels, KernelSource, compiled, signatures
+from segmentation.gpu.pinned_pool import PinnedPool
 from segmentation.gpu.plane_pool import PlanePool
 
 _ALIGNMENT = 512  # samples: libraries read many bytes at a time, from addresses that are multiples of their number
@@ -47,6 +49,7 @@ class Gpu:
         self.stream = torch.cuda.Stream(self.device, priority=priority)
         self.cvcuda_stream = cvcuda.as_stream(self.stream.cuda_stream)
         self._pools: WeakValueDictionary[object, PlanePool] = WeakValueDictionary()
+        self._pinned_pool: Callable[[], PinnedPool | None] = lambda: None  # a weak reference, once there is one
         self._pools_lock = threading.Lock()
 
     def enter(self) -> None:
@@ -78,7 +81,11 @@ class Gpu:
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """Queues a copy of `source` to the beginning of `target`. Both have one dtype, and no gaps."""
         assert target.dtype is source.dtype and source.nbytes <= target.nbytes
-        driver.copy(target.data_ptr(), source.data_ptr(), source.nbytes, self.stream.cuda_stream)
+        self.copy_bytes(target.data_ptr(), source.data_ptr(), source.nbytes)
+
+    def copy_bytes(self, target: int, source: int, size: int) -> None:
+        """Queues a copy between two addresses, each in device memory or in page-locked memory of the host."""
+        driver.copy(target, source, size, self.stream.cuda_stream)
 
     def kernels(self, source: KernelSource, layout: PixelFormat, turns: int = 0) -> Kernels:
         """Returns a program's kernels, for frames of this layout that stand upright after `turns` quarter turns."""
@@ -98,17 +105,29 @@ class Gpu:
     def download(self, *tensors: torch.Tensor, wait: bool = True) -> list[NDArray[Any]]:
         """Returns tensors on the host. Waits for what was queued before the copies, not for what others queue behind.
 
-        Without `wait` the copies are queued. The arrays lie in page-locked memory, which PyTorch takes back when
-        nothing refers to them.
+        Without `wait` the copies are queued. The arrays are those of a `PinnedPool`.
         """
-        with torch.cuda.stream(self.stream):
-            pinned = [self.pinned(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
-            for target, tensor in zip(pinned, tensors, strict=True):
-                target.copy_(tensor, non_blocking=True)
-            copied = self.record_event() if wait else None
-        if copied is not None:
-            copied.synchronize()
-        return [target.numpy() for target in pinned]
+        pool = self.pinned_pool()
+        arrays = []
+        for tensor in tensors:
+            if not tensor.is_contiguous():
+                with torch.cuda.stream(self.stream):
+                    tensor = tensor.contiguous()
+            (array,) = pool.arrays([tuple(tensor.shape)], _numpy_dtype(tensor.dtype))
+            self.copy_bytes(array.ctypes.data, tensor.data_ptr(), tensor.nbytes)
+            arrays.append(array)
+        if wait:
+            self.record_event().synchronize()
+        return arrays
+
+    def pinned_pool(self) -> PinnedPool:
+        """Returns the pool of page-locked arrays. All who hold it at the same time share it."""
+        with self._pools_lock:
+            pool = self._pinned_pool()
+            if pool is None:
+                pool = PinnedPool(self)
+                self._pinned_pool = ref(pool)
+            return pool
 
     def plane_pool(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype, reader: Gpu | None = None) -> PlanePool:
         """Returns the pool of such planes, see `PlanePool`. All who hold it at the same time share it.
@@ -139,3 +158,10 @@ def _spare_events(device: int, timed: bool) -> deque[int]:
 def torch_dtype(layout: PixelFormat) -> torch.dtype:
     """Returns the dtype of samples: uint8 for 8 bits, uint16 for 10."""
     return torch.uint8 if layout.bits == 8 else torch.uint16
+
+
+@cache
+def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+    """Returns NumPy's dtype for one of PyTorch."""
+    found: np.dtype[Any] = torch.empty(0, dtype=dtype).numpy().dtype
+    return found

@@ -36,7 +36,7 @@ class _Extra(ctypes.Structure):
 # All return a status. Handles, streams and addresses in device memory are pointers.
 _FUNCTIONS: dict[str, tuple[type, ...]] = {
     "cuLaunchKernel": (c_void_p, *[c_uint] * 7, *[c_void_p] * 2, POINTER(_Extra)),
-    "cuMemcpyDtoDAsync_v2": (c_void_p, c_void_p, c_size_t, c_void_p),
+    "cuMemcpyAsync": (c_void_p, c_void_p, c_size_t, c_void_p),
     "cuStreamWaitEvent": (c_void_p, c_void_p, c_uint),
     "cuEventCreate": (POINTER(c_void_p), c_uint),
     "cuEventRecord": (c_void_p, c_void_p),
@@ -78,8 +78,8 @@ def launch(
 
 
 def copy(target: int, source: int, size: int, stream: int) -> None:
-    """Queues a copy of `size` bytes within device memory."""
-    _check(_library().cuMemcpyDtoDAsync_v2(target, source, size, stream), "a copy is queued")
+    """Queues a copy of `size` bytes between addresses in device memory or in page-locked memory of the host."""
+    _check(_library().cuMemcpyAsync(target, source, size, stream), "a copy is queued")
 
 
 class Event:

@@ -1,9 +1,8 @@
 """Copies batches between the host's memory and the GPU's, where two successive stages work in different memory.
 
-Copies go through page-locked memory, which the GPU accesses without the host. PyTorch owns that memory: a block is used
-again when no tensor refers to it and its copies are over. For an encoder in a process of its own, a block of a
-`BlockPool` takes its place. Such a block is used again without waiting for its copies, because all copies are queued on
-one stream.
+Copies go through page-locked memory, which the GPU accesses without the host: arrays of a `PinnedPool`. For an encoder
+in a process of its own, a block of a `BlockPool` takes their place. Such a block is used again without waiting for its
+copies, because all copies are queued on one stream.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ class GpuTransfer(Transfer):
     def __init__(self, gpu: Gpu, info: VideoInfo, layout: PixelFormat, batch_size: int) -> None:
         self._gpu = gpu
         self._layout = layout
-        self._dtype = torch_dtype(layout)
         shapes = [(batch_size, *shape) for shape in layout.shapes(info.width, info.height)]
-        self._pool = gpu.plane_pool(shapes, self._dtype)
+        self._pool = gpu.plane_pool(shapes, torch_dtype(layout))
+        self._pinned = gpu.pinned_pool()
 
     def enter(self) -> None:
         self._gpu.enter()
@@ -61,33 +60,29 @@ class GpuTransfer(Transfer):
         return [next(copies) if isinstance(array, torch.Tensor) else array for array in arrays]
 
     def _upload_rows(self, array: NDArray[np.generic]) -> torch.Tensor:
-        with torch.cuda.stream(self._gpu.stream):
-            pinned = torch.empty(array.shape, dtype=torch.from_numpy(array[:0]).dtype, pin_memory=True)
-            pinned.numpy()[:] = array
-            return pinned.to(self._gpu.device, non_blocking=True)
+        (pinned,) = self._pinned.arrays([array.shape], array.dtype)
+        pinned[...] = array
+        there = self._gpu.empty(array.shape, torch.from_numpy(array[:0]).dtype)
+        self._gpu.copy_bytes(there.data_ptr(), pinned.ctypes.data, pinned.nbytes)
+        return there
 
     def _upload(self, batch: FrameBatch) -> FrameBatch:
         """Returns the batch in device memory; the copies are queued."""
         planes = self._pool.take()
         assert len(batch) <= len(planes[0]), "the batch has more frames than the planes"
-        with torch.cuda.stream(self._gpu.stream):
-            for row, frame in enumerate(batch.frames):
-                rows = [plane[row] for plane in planes]
-                for target, pinned, source in zip(rows, self._pinned(rows), frame.planes, strict=True):
-                    pinned.numpy()[:] = source
-                    target.copy_(pinned, non_blocking=True)
+        for row, frame in enumerate(batch.frames):
+            arrays = self._frame_arrays(planes)
+            for plane, pinned, source in zip(planes, arrays, frame.planes, strict=True):
+                pinned[...] = source
+                self._gpu.copy_bytes(plane.data_ptr() + row * pinned.nbytes, pinned.ctypes.data, pinned.nbytes)
         return replace(batch, frames=tuple(replace(f, planes=ON_GPU) for f in batch.frames), planes=planes, shared=None)
 
-    def _pinned(self, planes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Returns page-locked memory for the planes of one frame.
+    def _frame_arrays(self, planes: Sequence[torch.Tensor]) -> list[NDArray[np.generic]]:
+        """Returns page-locked arrays for one frame of a batch.
 
-        Locking takes time, so PyTorch keeps the blocks for whoever asks for the same size. Blocks of one frame are what
-        batches of all lengths, and all runs, can share.
+        Blocks of one frame are what batches of all lengths, and all runs, can share.
         """
-        with capture_unsafe():
-            block = torch.empty(sum(plane.numel() for plane in planes), dtype=self._dtype, pin_memory=True)
-        parts = block.split([plane.numel() for plane in planes])
-        return [part.view(plane.shape) for part, plane in zip(parts, planes, strict=True)]
+        return self._pinned.arrays([tuple(plane.shape[1:]) for plane in planes], self._layout.dtype)
 
     def _shared(self, shapes: Sequence[tuple[int, ...]], blocks: BlockPool) -> SharedPlanes:
         """Returns page-locked planes in a block of `blocks`; a block is locked at its first use."""
@@ -112,26 +107,26 @@ class GpuTransfer(Transfer):
 
         return unlock
 
-    def _downloaded(self, planes: Sequence[torch.Tensor]) -> list[NDArray[np.generic]]:
-        """Returns the planes of one frame on the host; the copies are queued."""
-        pinned = self._pinned(planes)
-        for target, plane in zip(pinned, planes, strict=True):
-            target.copy_(plane, non_blocking=True)
-        return [target.numpy() for target in pinned]
+    def _downloaded(self, planes: Sequence[torch.Tensor], row: int) -> list[NDArray[np.generic]]:
+        """Returns the planes of one frame of a batch on the host; the copies are queued."""
+        arrays = self._frame_arrays(planes)
+        for plane, pinned in zip(planes, arrays, strict=True):
+            self._gpu.copy_bytes(pinned.ctypes.data, plane.data_ptr() + row * pinned.nbytes, pinned.nbytes)
+        return arrays
 
     def _download(self, batch: FrameBatch, wait: bool, blocks: BlockPool | None) -> FrameBatch:
         """Returns the batch on the host, see `frames`; without `wait` the copies are queued."""
-        count = len(batch)
-        shared = None if blocks is None else self._shared([tuple(plane.shape) for plane in batch.planes], blocks)
+        count, planes = len(batch), batch.planes
+        assert all(plane.is_contiguous() for plane in planes)
+        shared = None if blocks is None else self._shared([tuple(plane.shape) for plane in planes], blocks)
         arrays: list[Sequence[NDArray[np.generic]]]  # of each frame its planes: three, of a cut-out four
-        with torch.cuda.stream(self._gpu.stream):
-            if shared is None:
-                arrays = [self._downloaded([plane[row] for plane in batch.planes]) for row in range(count)]
-            else:
-                for plane, array in zip(batch.planes, shared.arrays, strict=True):
-                    torch.from_numpy(array[:count]).copy_(plane[:count], non_blocking=True)
-                arrays = [[array[row] for array in shared.arrays] for row in range(count)]
-            ready = self._gpu.record_event()
+        if shared is None:
+            arrays = [self._downloaded(planes, row) for row in range(count)]
+        else:
+            for plane, array in zip(planes, shared.arrays, strict=True):
+                self._gpu.copy_bytes(array.ctypes.data, plane.data_ptr(), array[:count].nbytes)
+            arrays = [[array[row] for array in shared.arrays] for row in range(count)]
+        ready = self._gpu.record_event()
         if wait:
             ready.synchronize()
         frames = tuple(map(_with_planes, batch.frames, arrays))

@@ -32,6 +32,7 @@ import torch
 from segmentation.frames import PixelFormat
 from segmentation.gpu import kernels
 from segmentation.gpu.kernels import KernelSource
+from segmentation.gpu.pinned_pool import PinnedPool
 from segmentation.gpu.plane_pool import PlanePool
 from segmentation.gpu.signatures import Argument, Packer
 
@@ -143,6 +144,9 @@ class HostGpu:
     def download(self, *tensors: torch.Tensor, wait: bool = True) -> list[Any]:
         return [tensor.clone().numpy() for tensor in tensors]
 
+    def pinned_pool(self) -> PinnedPool:
+        return PinnedPool(self)  # type: ignore[arg-type]
+
     def empty_planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
         return tuple(torch.zeros(shape, dtype=dtype) for shape in shapes)
 
@@ -152,8 +156,11 @@ class HostGpu:
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
         target.copy_(source)
 
+    def copy_bytes(self, target: int, source: int, size: int) -> None:
+        ctypes.memmove(target, source, size)
+
     def record_event(self) -> Any:
-        return SimpleNamespace(synchronize=lambda: None)
+        return SimpleNamespace(synchronize=lambda: None, query=lambda: True)
 
     def kernels(self, source: KernelSource, layout: PixelFormat, turns: int = 0) -> HostKernels:
         return HostKernels(source, layout, turns)
@@ -215,19 +222,9 @@ def host_stages() -> SimpleNamespace:
         for name, module in kept.items():
             _put_back(name, module)
 
-    class HostTransfer(transfer.GpuTransfer):  # type: ignore[misc,name-defined]
-        """Page-locks nothing."""
-
-        def _pinned(self, planes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-            return [torch.empty(plane.shape, dtype=self._dtype) for plane in planes]
-
-        def rows(self, array: Any, memory: str, count: int, *, wait: bool = True) -> Any:
-            return torch.from_numpy(array.copy()) if memory == "cuda" else array[:count].numpy()
-
-    postprocess.GpuTransfer = HostTransfer
     return SimpleNamespace(
         CvCudaPostprocessor=postprocess.CvCudaPostprocessor,
         CudaPreprocessor=preprocess.CudaPreprocessor,
         CudaCrops=crops.CudaCrops,
-        GpuTransfer=HostTransfer,
+        GpuTransfer=transfer.GpuTransfer,
     )

@@ -1,4 +1,4 @@
-"""Links in the documents lead to files and headings that are there, and every measured result is named in one."""
+"""Links in the documents lead to files, headings and names that are there; every measured result is named in one."""
 
 import re
 from functools import cache
@@ -29,6 +29,17 @@ def test_links_lead_somewhere(path: Path) -> None:
         target = path.parent / name if name else path
         assert target.exists(), link
         assert not anchor or target.suffix != ".md" or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_names_are_in_the_files_that_they_lead_to(path: Path) -> None:
+    for name, link in re.findall(r"\[`([\w./]+)`\]\(([^)#\s]+\.(?:py|cu))\)", path.read_text(encoding="utf-8")):
+        target = path.parent / link
+        if name.endswith(target.suffix):
+            assert target.as_posix().endswith(name), link
+        else:
+            last = name.split(".")[-1]
+            assert re.search(rf"\b{last}\b", target.read_text(encoding="utf-8")), f"{link} has no {last}"
 
 
 def test_every_result_is_named() -> None:

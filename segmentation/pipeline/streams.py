@@ -57,7 +57,7 @@ class Streams:
 
     def __init__(self, config: Config | None = None, *, processes: int = 1, **options: Unpack[Options]) -> None:
         """Options are those of `Segmenter`. With several `processes` each has a session, and a share of the streams.
-        On a GPU take one for each four to six cameras of 1080p. Raises `ConfigError`.
+        On a GPU take one for each four or five cameras of 1080p. Raises `ConfigError`.
         """
         self._segmenter = session(processes, config, **options)
         self._streams: dict[str, _Stream] = {}  # those under way

@@ -81,8 +81,8 @@ def test_a_file_that_comes_into_being_meanwhile_stays(clip: Path) -> None:
 
 
 @pytest.mark.parametrize("link", [None, os.symlink, os.link], ids=["itself", "symlink", "hard link"])
-@pytest.mark.parametrize("overwrite", first(1, [(), ("-y",)]), ids=["", "-y"])
-def test_never_over_its_own_input(link: Callable[..., None] | None, overwrite: tuple[str, ...], clip: Path) -> None:
+@pytest.mark.parametrize("overwrite", first(1, [[], ["-y"]]), ids=["", "-y"])
+def test_never_over_its_own_input(link: Callable[..., None] | None, overwrite: list[str], clip: Path) -> None:
     content, target = clip.read_bytes(), clip
     if link is not None:
         target = clip.with_name("other.mp4")

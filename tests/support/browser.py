@@ -58,8 +58,9 @@ class Browser:
         os.close(self._answers)
 
     def open(self, url: str) -> None:
-        """Begins to load a page."""
+        """Loads a page, without what its scripts fetch."""
         self._of_page("Page.navigate", url=url)
+        self.until("location.href !== 'about:blank' && document.readyState === 'complete'")
 
     def value(self, script: str) -> Any:
         """Returns what an expression of JavaScript is on the page."""

@@ -118,6 +118,40 @@ def test_a_slow_pipeline_drops_the_oldest_frames_and_counts_them(camera: RtspSer
     assert 0 < max(delays) < 0.3 + 10 * step and max(delays[-5:]) < max(delays[:12]) + 3 * step
 
 
+def test_a_congested_network_changes_no_distance_and_loses_nothing(
+    camera: RtspServer, segmenter: Segmenter, tmp_path: Path
+) -> None:
+    """Half a second of frames comes at once."""
+    camera.gathering = 0.5
+    report = segmenter.run(camera.url(), tmp_path / "out.mp4", max_frames=60, max_delay=10.0)
+    found = codes(tmp_path / "out.mp4")
+    assert [number for number, _, _ in found] == [n for n in camera.sent if found[0][0] <= n <= found[-1][0]]
+    assert report.frames == 60 and accounted(report) and report.reconnects == report.damaged == 0
+    _show_their_distance(found, camera)
+
+
+def test_lost_packets_damage_frames_and_end_nothing(segmenter: Segmenter, tmp_path: Path) -> None:
+    def watch(done: int, expected: int) -> None:
+        camera.losing = 0.2 if 20 <= done < 50 else 0.0
+
+    with RtspServer(payload=60) as camera:
+        report = segmenter.run(camera.url(), tmp_path / "out.mp4", max_frames=120, max_delay=10.0, progress=watch)
+    found = codes(tmp_path / "out.mp4")
+    assert report.frames == len(found) == 120 and accounted(report)
+    assert (
+        report.damaged > 0
+        and not report.complete
+        and report.reconnects == 0
+        and report.dropped.keys() <= {"end", "undecodable"}
+    )
+    assert all(then > shown for (_, _, shown), (_, _, then) in pairwise(found))
+    with av.open(str(tmp_path / "out.mp4")) as file:
+        pictures = [frame.to_ndarray(format="gray") for frame in file.decode(video=0)]
+    whole = [barcode.read(picture)[0] for picture in pictures if barcode.is_whole(picture)]
+    assert whole == sorted(whole) and 60 < len(whole) < 120
+    _show_their_distance([found[0], *found[-30:]], camera)  # whole again after the next keyframe
+
+
 ENDS = """
 import sys
 from segmentation import Segmenter

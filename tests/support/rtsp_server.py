@@ -1,11 +1,12 @@
 """A camera on this machine: an RTSP server whose pictures carry their number and the time as a bar code.
 
-It can fall silent, close or reset its connections, refuse new ones, ask for a password, and change its size and its
-parameter sets.
+It can fall silent, send late, lose packets, close or reset its connections, refuse new ones, ask for a password, and
+change its size and its parameter sets.
 """
 
 import base64
 import hashlib
+import random
 import re
 import socket
 import struct
@@ -23,14 +24,13 @@ from av.video.frame import PictureType
 from barcode import drawn
 
 _SAMPLES = 8000  # a second of sound
-_PAYLOAD = 1400  # bytes of an RTP packet
 USER, PASSWORD = "someone", "sesame"
 
 
 class RtspServer:
     """Sends H.264 in FU-A over the connection of the requests. Each client gets a stream that begins with a keyframe.
 
-    The numbers of the frames go on whatever happens to the connections. `sent` has those that were sent.
+    The numbers of the frames go on whatever happens to the connections. `sent` has those that were sent, whole or not.
     """
 
     def __init__(
@@ -42,18 +42,22 @@ class RtspServer:
         sound: bool = False,
         recorded: Sequence[bytes] = (),
         phase: int = 0,
+        payload: int = 1400,
     ) -> None:
         """`auth` is "Basic", "Digest" or nothing.
 
         Instead of drawn frames, `recorded` ones are sent round and round, see `recording`, from frame `phase` on.
         With `sound`, each frame comes with G.711 (mu-law, 8 kHz) whose bytes are the frame's number modulo 256.
+        `payload` is how many bytes of a frame an RTP packet takes. Drawn frames are so small that few need two packets.
         """
         self.size, self.fps, self.auth, self.sound = size, fps, auth, sound
         self.references = 1  # frames to which one may refer, as the parameter sets state
-        self._recorded, self._phase = recorded, phase
+        self._recorded, self._phase, self._payload = recorded, phase, payload
         self.sent: list[int] = []
         self.slowest = 0.0  # seconds: how long a frame has waited for a client that does not read
         self.silent = threading.Event()
+        self.losing = 0.0  # share of the picture's RTP packets that get lost, as over a bad network
+        self.gathering = 0.0  # seconds of frames that are sent at once, as over a congested network
         self._ended = threading.Event()
         self._begin = time.monotonic()
         self._clients: list[socket.socket] = []
@@ -147,6 +151,8 @@ class RtspServer:
 
     def _play(self, client: socket.socket, encoder: Any) -> None:
         sequence, begun = 0, not self._recorded
+        gathered, numbers = bytearray(), list[int]()  # not yet sent
+        dice = random.Random(1)
         while not self._ended.is_set() and client in self._clients:
             number = int((time.monotonic() - self._begin) * self.fps) + 1
             wait = self._begin + number / self.fps - time.monotonic()
@@ -159,19 +165,22 @@ class RtspServer:
                 continue
             data = self._recorded[place] if self._recorded else _encoded(encoder, drawn(number, self.size), number)
             begin = time.monotonic()
-            message = bytearray()
-            for payload, last in _payloads(data):
+            for payload, last in _payloads(data, self._payload):
                 header = struct.pack(">BBHII", 0x80, 96 | last << 7, sequence, number * 90_000 // self.fps, 1)
-                message += struct.pack(">cBH", b"$", 0, len(header + payload)) + header + payload
+                if dice.random() >= self.losing:
+                    gathered += struct.pack(">cBH", b"$", 0, len(header + payload)) + header + payload
                 sequence = sequence + 1 & 0xFFFF
-            client.sendall(message)
             if self.sound:
                 first, end = (count * _SAMPLES // self.fps for count in (number, number + 1))
                 header = struct.pack(">BBHII", 0x80, 0, number & 0xFFFF, first, 2)
                 payload = bytes([number & 0xFF]) * (end - first)
-                client.sendall(struct.pack(">cBH", b"$", 2, len(header + payload)) + header + payload)
-            self.slowest = max(self.slowest, time.monotonic() - begin)
-            self.sent.append(number)
+                gathered += struct.pack(">cBH", b"$", 2, len(header + payload)) + header + payload
+            numbers.append(number)
+            if len(numbers) >= self.gathering * self.fps:
+                client.sendall(gathered)
+                self.slowest = max(self.slowest, time.monotonic() - begin)
+                self.sent += numbers
+                gathered, numbers = bytearray(), []
 
 
 def _listener(port: int) -> socket.socket:
@@ -226,14 +235,14 @@ def _units(data: bytes) -> list[bytes]:
     return [unit for unit in re.split(b"\0\0\0?\1", data) if unit]
 
 
-def _payloads(data: bytes) -> Iterator[tuple[bytes, bool]]:
-    """The payloads of a frame's RTP packets (RFC 6184), and whether each is the last."""
+def _payloads(data: bytes, size: int) -> Iterator[tuple[bytes, bool]]:
+    """The payloads of a frame's RTP packets (RFC 6184), of so many bytes, and whether each is the last."""
     units = _units(data)
     for unit in units:
-        if len(unit) <= _PAYLOAD:
+        if len(unit) <= size:
             yield unit, unit is units[-1]
             continue
-        parts = [unit[at : at + _PAYLOAD] for at in range(1, len(unit), _PAYLOAD)]
+        parts = [unit[at : at + size] for at in range(1, len(unit), size)]
         for number, part in enumerate(parts):
             final = number == len(parts) - 1
             fragment = bytes([unit[0] & 0x60 | 28, unit[0] & 0x1F | (number == 0) << 7 | final << 6])  # FU-A

@@ -3,8 +3,8 @@
     python tools/benchmarks/streams_soak.py --seconds 600
 
 One stream is left alone; its latency is compared before and under the disturbances. The others fall silent, break, are
-refused, are removed and added, in cycles. At the end of a cycle all are up again, and memory, threads, descriptors
-are counted. Cameras of the tests' RTSP server, with sound, run in a process of their own. For Linux.
+refused, send late, lose packets, are removed and added, in cycles. At the end of a cycle all are up again, and memory,
+threads, descriptors are counted. Cameras, with sound, are the tests' RTSP server, in a process of their own. For Linux.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, suppress
 from itertools import pairwise
@@ -30,8 +30,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"
 
 import av
 import barcode
+import numpy as np
 from circumstances import ROOT, circumstances
 from memory import given_back, memory_held
+from numpy.typing import NDArray
 from rtsp_server import RtspServer
 
 from segmentation import ConfigError, Report, Streams
@@ -42,12 +44,16 @@ CALM = 0.2  # of all seconds, before the first disturbance
 CYCLE = 15.0  # seconds of disturbances between two counts
 PAUSE = (0.3, 2.0)  # seconds between two of them
 PATIENCE = 30.0  # seconds until all streams have to be up again
+ACTIONS = ("silent", "reset", "hang up", "refuse", "send late", "lose packets", "mend", "remove", "add")
+LATE, LOSING = 0.5, 0.2  # seconds of frames that are sent at once, and the share of packets that get lost
+PAYLOAD = 100  # bytes: so that frames have several packets
 
 
 def cameras(connection: Connection, count: int, size: tuple[int, int], fps: int) -> None:
     """Serves so many cameras, and does to them what the connection says, until it is closed."""
     with ExitStack() as exits:
-        servers = [exits.enter_context(RtspServer(size=size, fps=fps, sound=True)) for _ in range(count)]
+        made = (RtspServer(size=size, fps=fps, sound=True, payload=PAYLOAD) for _ in range(count))
+        servers = [exits.enter_context(server) for server in made]
         connection.send([server.url() for server in servers])
         with suppress(EOFError):
             while True:
@@ -63,7 +69,12 @@ def cameras(connection: Connection, count: int, size: tuple[int, int], fps: int)
                     case "refuse":
                         server.refuse()
                         server.reset()
+                    case "send late":
+                        server.gathering = LATE
+                    case "lose packets":
+                        server.losing = LOSING
                     case "mend":
+                        server.gathering = server.losing = 0.0
                         server.silent.clear()
                         server.refuse()
                         server.accept()
@@ -80,13 +91,23 @@ def gpu_memory() -> float:
 class Soak:
     """Streams, their disturbances, and what was counted."""
 
-    def __init__(self, streams: Streams, urls: list[str], control: Connection, folder: Path, seed: int) -> None:
+    def __init__(
+        self,
+        streams: Streams,
+        urls: list[str],
+        control: Connection,
+        folder: Path,
+        *,
+        actions: Sequence[str],
+        seed: int,
+    ) -> None:
         self.names = [STEADY, *(f"camera-{number}" for number in range(1, len(urls)))]
-        self.actions: Counter[str] = Counter()
+        self.done: Counter[str] = Counter()
         self.counts: list[dict[str, float]] = []
         self.reports: list[Report] = []
         self.unbalanced = 0  # moments at which a stream's figures did not add up
         self._streams, self._urls, self._control, self._folder = streams, urls, control, folder
+        self._actions = actions
         self._dice = random.Random(seed)
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
@@ -124,14 +145,14 @@ class Soak:
         end = time.monotonic() + CYCLE
         while time.monotonic() < end:
             number = self._dice.randrange(1, len(self._urls))
-            action = self._dice.choice(["silent", "reset", "hang up", "refuse", "mend", "remove", "add"])
+            action = self._dice.choice(self._actions)
             under_way = self.names[number] in self._streams.names
             if action in ("remove", "add"):
                 if under_way == (action == "remove"):
-                    self.actions[action] += 1
+                    self.done[action] += 1
                     (self.remove if under_way else self.add)(number)
             else:
-                self.actions[action] += 1
+                self.done[action] += 1
                 self._control.send((number, action))
             time.sleep(self._dice.uniform(*PAUSE))
 
@@ -167,20 +188,35 @@ class Soak:
                 self.unbalanced += one.received != one.shown + one.waiting + sum(one.dropped.values())
 
 
-def disorder(folder: Path) -> dict[str, int]:
-    """Returns how many files and frames there are, and how many frames don't come after the one before."""
+def recorded(folder: Path) -> dict[str, int]:
+    """Returns how many files and frames there are, how many of them are broken, and what the whole ones are like.
+
+    `disorder` counts those that come before an earlier one, and `repeated` those that show the same picture again.
+    """
     found: Counter[str] = Counter()
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        for counts in pool.map(disorder_in, sorted(folder.iterdir())):
+        for counts in pool.map(recorded_in, sorted(folder.iterdir())):
             found.update(counts)
     return dict(found)
 
 
-def disorder_in(path: Path) -> dict[str, int]:
-    """Returns what `disorder` does of one file."""
+def recorded_in(path: Path) -> dict[str, int]:
+    """Returns what `recorded` does of one file."""
     with av.open(str(path)) as file:
-        numbers = [barcode.read(frame.to_ndarray(format="gray"))[0] for frame in file.decode(video=0)]
-    return {"files": 1, "frames": len(numbers), "disorder": sum(b <= a for a, b in pairwise(numbers))}
+        numbers = [number_of(frame.to_ndarray(format="gray")) for frame in file.decode(video=0)]
+    whole = [number for number in numbers if number is not None]
+    return {
+        "files": 1,
+        "frames": len(numbers),
+        "broken": numbers.count(None),
+        "disorder": sum(later < number for number, later in pairwise(whole)),
+        "repeated": sum(later == number for number, later in pairwise(whole)),
+    }
+
+
+def number_of(picture: NDArray[np.uint8]) -> int | None:
+    """Returns the number of a picture, unless it is broken."""
+    return barcode.read(picture)[0] if barcode.is_whole(picture) else None
 
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -193,7 +229,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     begin = time.monotonic()
     shared = {"processes": options.processes, "low_delay": options.low_delay}
     with Streams(stall=1.0, reconnect="0.2..1", **shared) as streams:
-        soak = Soak(streams, ours.recv(), ours, folder, options.seed)
+        soak = Soak(streams, ours.recv(), ours, folder, actions=options.actions, seed=options.seed)
         for number in range(options.streams):
             soak.add(number)
         soak.until_all_are_up()
@@ -218,7 +254,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "seconds": round(time.monotonic() - begin, 1),
         "streams": options.streams,
         "processes": options.processes,
-        "disturbances": dict(soak.actions),
+        "disturbances": dict(soak.done),
         "steady_before": {"fps": calm.fps, "dropped": calm.dropped, "latency": calm.latency},
         "steady_under_disturbances": {"fps": disturbed.fps, "dropped": disturbed.dropped, "latency": disturbed.latency},
         "received_is_not_shown_and_dropped": sum(
@@ -226,8 +262,9 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         ),
         "moments_out_of_balance": soak.unbalanced,
         "reports": len(soak.reports),
+        "damaged": sum(report.damaged for report in soak.reports),
         "reconnects": sum(report.reconnects for report in soak.reports),
-        "recordings": disorder(folder),
+        "recordings": recorded(folder),
         "held": soak.counts,
         "held_at_the_end": {when: {name: round(n, 1) for name, n in one.items()} for when, one in held.items()},
     }
@@ -241,6 +278,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--processes", type=int, default=1, help="that share the streams; this one alone is counted")
     parser.add_argument("--low-delay", action="store_true")
+    parser.add_argument("--actions", nargs="+", choices=ACTIONS, default=ACTIONS, help="what is done to the streams")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "streams-soak.json")
     options = parser.parse_args()

@@ -15,9 +15,10 @@ _COLUMNS, _ROWS = 10, 8  # cells over the whole picture
 _TIME, _NUMBER, _CHECK = 36, 24, 20  # bits, from the lowest on. The time is in milliseconds
 
 
-def drawn(number: int, size: tuple[int, int]) -> av.VideoFrame:
-    """A frame with its number and the time at which it was drawn. `size` is (width, height)."""
-    value = number << _TIME | round(time.monotonic() * 1000) % (1 << _TIME)
+def drawn(number: int, size: tuple[int, int], when: float | None = None) -> av.VideoFrame:
+    """A frame with its number and a time in seconds, by default the present one. `size` is (width, height)."""
+    when = time.monotonic() if when is None else when
+    value = number << _TIME | round(when * 1000) % (1 << _TIME)
     value |= _checksum(value) << _NUMBER + _TIME
     bits = np.array([value >> at & 1 for at in range(_COLUMNS * _ROWS)], np.uint8).reshape(_ROWS, _COLUMNS)
     width, height = size

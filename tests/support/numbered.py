@@ -19,16 +19,18 @@ def numbered(
     times: Sequence[int] = (),
     pix_fmt: str = "yuv420p",
 ) -> Path:
-    """Makes a video of `count` frames that carry their numbers. `times` in 30ths of a second; by default one each."""
+    """Makes a video of `count` frames that carry their numbers. `times` in 30ths of a second; by default one each.
+
+    Its pictures are the same each time it is made.
+    """
     with av.open(str(path), "w") as container:
-        # The bar code holds the time too, which must not decide where x264 sees a cut.
-        cuts = {"sc_threshold": "0"} if codec == "libx264" else {}
+        cuts = {"sc_threshold": "0"} if codec == "libx264" else {}  # to x264 each frame could be one
         stream: Any = container.add_stream(codec, rate=30, options=cuts | (options or {}))
         stream.width, stream.height = size
         stream.pix_fmt = pix_fmt
         stream.codec_context.time_base = Fraction(1, 30)
         for number, time in zip(range(count), times or range(count), strict=True):
-            frame = drawn(number, size).reformat(format=pix_fmt)
+            frame = drawn(number, size, number / 30).reformat(format=pix_fmt)
             frame.pts, frame.time_base = time, Fraction(1, 30)
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, suppress
 from itertools import pairwise
@@ -92,14 +92,7 @@ class Soak:
     """Streams, their disturbances, and what was counted."""
 
     def __init__(
-        self,
-        streams: Streams,
-        urls: list[str],
-        control: Connection,
-        folder: Path,
-        *,
-        actions: Sequence[str],
-        seed: int,
+        self, streams: Streams, urls: list[str], control: Connection, folder: Path, options: argparse.Namespace
     ) -> None:
         self.names = [STEADY, *(f"camera-{number}" for number in range(1, len(urls)))]
         self.done: Counter[str] = Counter()
@@ -107,8 +100,8 @@ class Soak:
         self.reports: list[Report] = []
         self.unbalanced = 0  # moments at which a stream's figures did not add up
         self._streams, self._urls, self._control, self._folder = streams, urls, control, folder
-        self._actions = actions
-        self._dice = random.Random(seed)
+        self._actions, self._disturbed = options.actions, options.disturbed or len(urls) - 1
+        self._dice = random.Random(options.seed)
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
@@ -144,7 +137,7 @@ class Soak:
         """Disturbs the streams for a while."""
         end = time.monotonic() + CYCLE
         while time.monotonic() < end:
-            number = self._dice.randrange(1, len(self._urls))
+            number = self._dice.randrange(1, self._disturbed + 1)
             action = self._dice.choice(self._actions)
             under_way = self.names[number] in self._streams.names
             if action in ("remove", "add"):
@@ -229,7 +222,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     begin = time.monotonic()
     shared = {"processes": options.processes, "low_delay": options.low_delay}
     with Streams(stall=1.0, reconnect="0.2..1", **shared) as streams:
-        soak = Soak(streams, ours.recv(), ours, folder, actions=options.actions, seed=options.seed)
+        soak = Soak(streams, ours.recv(), ours, folder, options)
         for number in range(options.streams):
             soak.add(number)
         soak.until_all_are_up()
@@ -278,6 +271,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--processes", type=int, default=1, help="that share the streams; this one alone is counted")
     parser.add_argument("--low-delay", action="store_true")
+    parser.add_argument("--disturbed", type=int, help="streams that are; all but the one by default")
     parser.add_argument("--actions", nargs="+", choices=ACTIONS, default=ACTIONS, help="what is done to the streams")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "streams-soak.json")

@@ -260,14 +260,16 @@ def make_plan(
         live = info is not None and info.live is not None
         memory = "host" if infer is None else infer.memory
         plan = replace(plan, steps=planned_steps(config, model, memory, secondary, plan.frame_memory, live=live))
+    if info is not None and not config.video:
+        plan = with_own_format(plan, config, info)
+    elif info is not None and target is not None:
+        plan = _with_outputs(plan, config, info, target)
     for stage, choice in plan.choices.items():
         if choice is not None and choice.instead_of and mode != "baseline" and not choice.on_gpu:
             log.warning("%s: %s on the CPU (%s)", stage, choice.name, choice.instead_of)
     if config.compile and infer is not None and infer.name != "torch-fp16":
         log.warning("infer: --compile is for torch-fp16 only, %s runs as it is", infer.name)
-    if info is not None and not config.video:
-        return with_own_format(plan, config, info)
-    return plan if info is None or target is None else _with_outputs(plan, config, info, target)
+    return plan
 
 
 def with_stage(plan: Plan, stage: str, name: str, config: Config, info: VideoInfo) -> Plan:
@@ -358,7 +360,8 @@ def _streaming(output: OutputPlan, info: VideoInfo) -> OutputPlan:
         raise ConfigError(f"encode {wanted!r}: {target.format} is not compressed; leave out --encode")
     if wanted is not None:
         return output
-    return replace(output, encode=_choose("encode", ("x264",), output.config, info))
+    x264 = _choose("encode", ("x264",), output.config, info)
+    return replace(output, encode=replace(x264, instead_of=output.encode.instead_of))
 
 
 def _pixel_format(outputs: Sequence[OutputPlan], info: VideoInfo) -> str:

@@ -28,9 +28,14 @@ from program import cli, start
 from rtsp_server import PASSWORD, USER, RtspServer, recording
 from videos import times
 
-from segmentation import BackendError, ConfigError, InputError, Report, Segmenter
+from segmentation import BackendError, Config, ConfigError, InputError, Report, Segmenter
+from segmentation.access import Access
 from segmentation.cli.console import ConsoleHandler
+from segmentation.errors import LacksEngine
+from segmentation.gpu.discovery import GpuInfo
 from segmentation.live_frames import LiveFrames
+from segmentation.media.live import probe_any
+from segmentation.pipeline import plan
 from segmentation.pipeline.stream_status import StreamStatus
 
 Pictures = NDArray[np.float32]
@@ -479,6 +484,26 @@ def test_what_needs_a_beginning_is_refused(camera: RtspServer, segmenter: Segmen
         next(segmenter.frames(camera.url(), start=1.0))
     with Segmenter(model=keep, decode="pyav", **OPTIONS) as other, pytest.raises(ConfigError, match="reads files"):
         other.run(camera.url(), tmp_path / "out.mp4")
+
+
+def test_where_the_gpu_lacks_nvenc_the_line_names_who_encodes(
+    camera: RtspServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lacks(config: Config) -> str:
+        raise LacksEngine("this GPU has no NVENC")
+
+    monkeypatch.setattr(plan, "find_gpu", lambda: GpuInfo("NVIDIA H200", (9, 0)))
+    monkeypatch.setattr(plan, "device_index", lambda config: 0)
+    monkeypatch.setattr(plan, "nvenc_engine", lacks)
+    info = probe_any(camera.url(), Access())
+    assert info.live is not None
+    try:
+        config = Config(model=keep, decode="live", preprocess="opencv", postprocess="opencv")
+        made = plan.make_plan(config, info, tmp_path / "out.mp4")
+    finally:
+        info.live.close()
+    assert made.encode is not None and made.encode.name == "x264"
+    assert caplog.messages == ["encode: x264 on the CPU (this GPU has no NVENC)"]
 
 
 def test_decoders_of_live_sources_are_chosen_by_name(camera: RtspServer, tmp_path: Path) -> None:

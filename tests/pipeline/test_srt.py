@@ -95,8 +95,9 @@ def test_a_source_that_goes_and_comes_back(
             reports = exits.enter_context(running(segmenter, f"gate={url}", path, **QUICK))
             until(lambda: status(segmenter, "gate").shown > 10)
         until(lambda: status(segmenter, "gate").state == "lost")
-        shown = status(segmenter, "gate").shown
         with peer.sending():
+            until(lambda: status(segmenter, "gate").reconnects == 1)
+            shown = status(segmenter, "gate").shown
             until(lambda: status(segmenter, "gate").shown > shown + 10)
             exits.close()
     assert reports[0].reconnects == 1

@@ -118,7 +118,7 @@ class StatusServer:
                 return _metrics(workers_status.metrics(status))
             case "/readyz":
                 return _ready(status.away, ready=status.alive > 0)
-        return _missing(path)
+        return _missing("/workers")
 
     def _get_streams(self, path: str) -> _Answer:
         monitors = self._board.monitors
@@ -135,12 +135,12 @@ class StatusServer:
         name = _name(path, ".jpg")
         monitor = self._board.get(name) if name is not None else None
         picture = monitor.jpeg(_PATIENCE) if monitor is not None else None
-        return _missing(path) if picture is None else _Answer(picture, "image/jpeg")
+        return _missing() if picture is None else _Answer(picture, "image/jpeg")
 
     def post(self, path: str, body: bytes) -> _Answer:
         """Adds a stream."""
         if path != "/streams" or self._control is None:
-            return _missing(path)
+            return _missing()
         try:
             given = json.loads(body)
             name, address = given["name"], given["address"]
@@ -156,7 +156,7 @@ class StatusServer:
         """Ends a stream."""
         name = _name(path, "")
         if name is None or self._control is None:
-            return _missing(path)
+            return _missing()
         return _changed(partial(self._control.remove, name))
 
     def refusal(self, headers: Message[str, str], *, writes: bool) -> _Answer | None:
@@ -309,8 +309,8 @@ def _error(status: HTTPStatus, message: str) -> _Answer:
     return _json({"error": message}, status)
 
 
-def _missing(path: str) -> _Answer:
-    return _error(HTTPStatus.NOT_FOUND, "there is nothing here; see /, /metrics, /healthz, /readyz")
+def _missing(there: str = "/streams") -> _Answer:
+    return _error(HTTPStatus.NOT_FOUND, f"there is nothing here; see /, {there}, /metrics, /healthz, /readyz")
 
 
 def _name(path: str, suffix: str) -> str | None:

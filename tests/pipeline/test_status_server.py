@@ -1,6 +1,7 @@
 """What the status server answers, and to whom."""
 
 import json
+import re
 import socket
 import threading
 import time
@@ -148,7 +149,10 @@ def test_names_of_other_hosts_are_refused_here(client: Client) -> None:
 
 def test_what_is_not_there(client: Client) -> None:
     for path in ("favicon.ico", "streams/none.jpg", "streams/", "../../etc/passwd", "streams/..%2f..%2fx.jpg"):
-        assert client.ask(path)[0] == 404
+        code, body = client.ask(path)
+        assert code == 404
+        there = re.findall(r"/\w*", json.loads(body)["error"])
+        assert "/streams" in there and all(client.ask(one[1:])[0] == 200 for one in there)
     assert client.ask("healthz", method="PUT")[0] == 501
     assert client.ask("streams", b"x" * (1 << 17), Authorization="Bearer sesame-token")[0] == 413
 

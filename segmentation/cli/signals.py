@@ -2,23 +2,38 @@
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
+_TWICE = 0.3  # seconds
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Received:
-    """Holds the signals that have arrived, and the event that asks a run to finish its files."""
+    """Holds the first signal that has arrived, and the event that asks a run to finish its files."""
 
     stop: threading.Event = field(default_factory=threading.Event)
-    numbers: list[int] = field(default_factory=list)
+    _first: int | None = None
+    _since: float = 0.0  # when it arrived
 
     @property
     def exit_code(self) -> int | None:
         """Returns 128 and the first signal's number, as shells count; None if no signal has arrived."""
-        return 128 + self.numbers[0] if self.numbers else None
+        return None if self._first is None else 128 + self._first
+
+    def takes(self, number: int) -> bool:
+        """Notes a signal. Returns whether it counts: the first one may come twice, at once.
+
+        timeout(1) sends it to the process and then to its group, and so do parents that pass Ctrl-C on.
+        """
+        now = time.monotonic()
+        if self._first is None:
+            self._first, self._since = number, now
+            return True
+        return number != self._first or now - self._since >= _TWICE
 
 
 @contextmanager
@@ -30,10 +45,10 @@ def finish_on_signals() -> Iterator[Received]:
     received = Received()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        received.numbers.append(number)
-        if received.stop.is_set():
-            raise KeyboardInterrupt
-        received.stop.set()
+        if received.takes(number):
+            if received.stop.is_set():
+                raise KeyboardInterrupt
+            received.stop.set()
 
     with _handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), handle):
         yield received
@@ -45,8 +60,8 @@ def interrupt_on_signals() -> Iterator[Received]:
     received = Received()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        received.numbers.append(number)
-        raise KeyboardInterrupt
+        if received.takes(number):
+            raise KeyboardInterrupt
 
     with _handled((signal.SIGINT, signal.SIGTERM), handle):
         yield received

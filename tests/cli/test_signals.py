@@ -87,6 +87,22 @@ def test_a_signal_ends_the_work(
     assert ("stopped, 1 frame " in said) == (count == 1) and said.count("another Ctrl-C ends at once") == 1
 
 
+def test_a_signal_that_comes_twice_at_once_is_one(
+    session: type[FakeSegmenter], clips: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """timeout(1) sends it to the process, and then to its group."""
+
+    def send(stop: threading.Event) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.wait(5)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.5)
+
+    monkeypatch.setattr(session, "during", staticmethod(send))
+    assert module.main(clips) == 128 + signal.SIGTERM
+    assert "stopped, 1 frame " in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("handling", [finish_on_signals, interrupt_on_signals])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_signals_may_be_ignored(number: signal.Signals, handling: Callable[[], Handling]) -> None:
@@ -101,6 +117,8 @@ def test_signals_may_be_ignored(number: signal.Signals, handling: Callable[[], H
 
 
 def test_a_build_is_interrupted_at_once() -> None:
-    with interrupt_on_signals() as received, pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), signal.SIGTERM)
+    with interrupt_on_signals() as received:
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)  # what is being cleared away is not disturbed
     assert received.exit_code == 128 + signal.SIGTERM

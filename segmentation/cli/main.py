@@ -28,7 +28,7 @@ from segmentation.errors import ConfigError, SegmentationError, hide_secrets
 from segmentation.media.live import probe_any
 from segmentation.media.live_address import is_live, named
 from segmentation.models.model import load_model
-from segmentation.models.secondary import SecondaryNetwork
+from segmentation.models.secondary import SecondaryNetwork, check_labels
 from segmentation.options.access import access_of
 from segmentation.options.config import Config
 from segmentation.options.then import networks_on
@@ -195,7 +195,8 @@ def _plan(config: Config, options: argparse.Namespace) -> str:
         if info.live is not None:
             info.live.close()
     model = load_model(config, info) if config.masks is None else None
-    labels = model.kept if model is not None else about_masks(str(config.masks)).classes
+    labels = model.kept if model is not None else about_masks(str(config.masks)).classes[:1]
     secondary = tuple(map(SecondaryNetwork, networks_on(config.then, labels)))
+    check_labels(config, labels, secondary)
     plan = make_plan(config, info, model=model, secondary=secondary)
     return json.dumps(plan.names()) if options.json else "\n".join([*machine(config), str(plan)])

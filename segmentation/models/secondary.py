@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
 from segmentation.cores import core_count
-from segmentation.errors import ConfigError
+from segmentation.errors import ConfigError, did_you_mean
 from segmentation.instances import Box
 from segmentation.models.detection import Place, without_masks
 from segmentation.models.detections import Outputs, read
 from segmentation.models.detector import OutputReader
 from segmentation.models.model import Model, load_model, open_session
 from segmentation.options.config import Config
+from segmentation.options.effect import Effect
 from segmentation.options.model_types import BACKGROUNDS
 from segmentation.options.then import Then
 
@@ -55,6 +57,11 @@ class SecondaryNetwork:
         self.classifies = detection.task == "classifier"
         self.outputs = OutputReader(session, model.input_name, detection.outputs, model.form, model.batch)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that things get."""
+        return tuple(map(self._label, self.model.keep))
+
     def read(self, outputs: Iterable[Outputs], places: Sequence[Place]) -> list[list[Finding]]:
         """Returns what is found in each picture, by its outputs. A picture shows its crop at its place."""
         if self.classifies:
@@ -88,3 +95,14 @@ class SecondaryNetwork:
 
     def _label(self, number: int) -> str:
         return self.then.label(self.model.labels[number], alone=len(self.model.keep) == 1)
+
+
+def check_labels(config: Config, kept: Sequence[str], networks: Sequence[SecondaryNetwork]) -> None:
+    """Raises `ConfigError` for an effect on a label that neither the `kept` classes nor these networks give."""
+    named = ((network.then.name, *network.labels) for network in networks)
+    known = tuple(dict.fromkeys((*kept, *chain.from_iterable(named))))
+    for text in (config.effect, *(effect for effect, _ in config.also)):
+        label = Effect.parse(text).label
+        if label and label not in known:
+            text = f"effect {text}: nothing is called {label!r}"
+            raise ConfigError(f"{text}; choose from {', '.join(known)}{did_you_mean(label, known)}")

@@ -32,7 +32,12 @@ class Then:
 
     def looks_at(self, label: str) -> bool:
         """Returns whether the network looks at instances of this label: its parent's, of all or of one class."""
-        return label == self.parent or label.startswith(f"{self.parent}:")
+        return is_called(label, self.parent)
+
+
+def is_called(label: str, name: str) -> bool:
+    """Returns whether instances of this label have the name: that of a class, or of a network, whatever its class."""
+    return label == name or label.startswith(f"{name}:")
 
 
 def parse_all(texts: Sequence[str]) -> tuple[Then, ...]:

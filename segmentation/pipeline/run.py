@@ -27,6 +27,7 @@ from segmentation.media.live_address import source_label
 from segmentation.media.output_clock import DefaultClock
 from segmentation.media.output_stream import Target
 from segmentation.models.model import Model
+from segmentation.models.secondary import check_labels
 from segmentation.options.access import access_of
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
@@ -136,7 +137,9 @@ class Run:
         begin = self._preloader.begin if self._preloader is not None else None
         self._kept = self._model.kept if self._model is not None else ()
         self._classes = self._saved.about.classes if self._saved is not None else self._kept
-        self._secondary = resources.secondary_networks(self._classes)
+        labels = self._kept or self._classes[:1]  # saved masks do not tell classes apart
+        self._secondary = resources.secondary_networks(labels)
+        check_labels(config, labels, self._secondary)
         self._plan = plan = make_plan(
             config, info, self._request.target, model=self._model, secondary=self._secondary, begin=begin
         )

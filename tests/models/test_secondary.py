@@ -9,7 +9,8 @@ from networks import make_model, shared_network
 
 from segmentation.errors import ConfigError, ModelError
 from segmentation.models.detection import Place
-from segmentation.models.secondary import CROP_SIZE, SecondaryNetwork
+from segmentation.models.secondary import CROP_SIZE, SecondaryNetwork, check_labels
+from segmentation.options.config import Config
 from segmentation.options.then import Then
 
 WHOLE = Place(0, 0, 32, 32)
@@ -46,6 +47,18 @@ def test_boxes_are_shares_of_the_crop_amid_its_border(tmp_path: Path) -> None:
     assert [one.label for one in found[1]] == ["spot"], "the only class has the network's name"
     assert found[1][0].score == pytest.approx(0.8)
     assert found[1][0].box == (0, 0.25, 1, 0.75)
+
+
+def test_effects_are_on_what_may_be_found(tmp_path: Path) -> None:
+    colors = SecondaryNetwork(Then("color", str(color_classifier(tmp_path / "c.onnx")), "person"))
+    for label in ("person", "color", "color:red", "color:blue"):
+        check_labels(Config(effect=f"blur@{label}"), ["person"], [colors])
+    check_labels(Config(also=(("mask", "m.mkv"),)), ["person"], [])
+    for label in ("dog", "red", "color:pink"):
+        with pytest.raises(
+            ConfigError, match=rf"effect blur@{label}: nothing is called '{label}'; choose from person, "
+        ):
+            check_labels(Config(effect=f"blur@{label}"), ["person"], [colors])
 
 
 def test_all_classes_count_but_the_background(tmp_path: Path) -> None:

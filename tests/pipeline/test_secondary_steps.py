@@ -232,7 +232,9 @@ def test_a_tree_of_networks(tmp_path: Path, spots: Counted) -> None:
     ]
     everything = masked([frame_with(person())]).masks[0] > 0
     assert (selection(frame, "person", keeping=False) == everything).all(), "children take no pixels from an effect"
-    assert (selection(frame, "spot", keeping=False) == selection(frame, "color:red", keeping=False)).all()
+    spots = selection(frame, "spot", keeping=False)
+    assert spots.any() and (spots == selection(frame, "color:red", keeping=False)).all()
+    assert (spots == selection(frame, "color", keeping=False)).all(), "whatever its color is"
 
 
 def make_people(path: Path) -> Path:
@@ -309,6 +311,9 @@ def test_what_nothing_finds_and_pictures_are_refused(tmp_path: Path) -> None:
         ConfigError, match=r"then spot: nothing is called 'persn'; choose from person; did you mean person"
     ):
         segment(video, tmp_path / "out.mkv", then=(f"spot={network}@persn",))
+    for effects in ({"effect": "blur@spott"}, {"also": (("mask@spott", tmp_path / "also.mkv"),)}):
+        with pytest.raises(ConfigError, match=r"'spott'; choose from person, spot; did you mean spot\?"):
+            segment(video, tmp_path / "out.mkv", then=(f"spot={network}@person",), **effects)
     assert not (tmp_path / "out.mkv").exists()
     with pytest.raises(ConfigError, match="then: follows things through videos"):
         segment(PHOTO, tmp_path / "out.png", then=(f"spot={network}@person",))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from segmentation.instances import FrameInstances, Instance
 from segmentation.options.instances import Keep
+from segmentation.options.then import is_called
 
 _LEAD = {"largest": 1.3, "nearest": 1.05}  # how many times as much another must have to be chosen in place of the last
 _PATIENCE = 1.0  # seconds that the last one may be out of sight before another is chosen
@@ -67,7 +68,9 @@ def selection(frame: FrameInstances, label: str, *, keeping: bool) -> NDArray[np
     Without a label these are the kept instances. With a label these are its instances, but for those that are kept if
     the run is `keeping` some.
     """
-    chosen = [one.label == label and not (keeping and one.kept) if label else one.kept for one in frame.instances]
+    chosen = [
+        is_called(one.label, label) and not (keeping and one.kept) if label else one.kept for one in frame.instances
+    ]
     for number, one in enumerate(frame.instances):
         if label and one.within and not (keeping and one.kept):  # what was found within another took pixels from it
             chosen[number] = chosen[number] or chosen[one.within - 1]
@@ -76,5 +79,7 @@ def selection(frame: FrameInstances, label: str, *, keeping: bool) -> NDArray[np
 
 def within(frame: FrameInstances, label: str, *, keeping: bool) -> NDArray[np.bool_]:
     """Returns the pixels (h, w) of those instances of `selection` that another network has found within others."""
-    chosen = [bool(one.within) and one.label == label and not (keeping and one.kept) for one in frame.instances]
+    chosen = [
+        bool(one.within) and is_called(one.label, label) and not (keeping and one.kept) for one in frame.instances
+    ]
     return np.array([False, *chosen])[frame.label_map]

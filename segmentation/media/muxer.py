@@ -96,7 +96,15 @@ class Muxer:
     def _begin(self) -> OutputContainer:
         """Creates the temporary file and opens it for writing."""
         self._file.create()
-        return av.open(str(self._file.path), "w", container_options=format_options(self.target, self._info))
+        options = format_options(self.target, self._info)
+        try:
+            return av.open(str(self._file.path), "w", container_options=options)
+        except ValueError as exc:
+            assert isinstance(self.target, Path)
+            suffix, name = self.target.suffix, self.target.stem
+            what = f"FFmpeg knows no container for {suffix}" if suffix else "has no suffix"
+            folder = "" if suffix else f", or a folder, {name}/"
+            raise OutputError(f"{self.target}: {what}; name a file such as {name}.mp4{folder}") from exc
 
     def _commit(self, *, fragment: bool) -> None:
         """Gives the complete file its name."""

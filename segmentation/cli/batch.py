@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from segmentation.cli.console import Stdout, exhausted, fail, failure, say
+from segmentation.cli.console import Stdout, counted, exhausted, fail, failure, say
 from segmentation.cli.jobs import Job
 from segmentation.cli.progress import BatchProgress
 from segmentation.cli.standard_streams import STANDARD, lines_out, video_in, video_out
@@ -189,8 +189,7 @@ class Batch:
             files = ", ".join(_videos(report)) or report.input
             state = "stopped, " if outcome.stopped else "incomplete, " if code else ""
             if not self.quiet:
-                frames = f"{report.frames} frame{'s' * (report.frames != 1)}"
-                done = f"{frames} in {report.seconds:.1f} s ({report.fps:.1f} fps)"
+                done = f"{counted(report.frames, 'frame')} in {report.seconds:.1f} s ({report.fps:.1f} fps)"
                 say(f"{files}: {state}{done}{_sizes(outcome.source, report)}")
         else:
             there = outcome.target or f"the results of {source_label(outcome.source)}"
@@ -215,8 +214,9 @@ class Batch:
         }
         frames = sum(report.frames for report in reports)
         size = sum(_size(path) for report in reports for path in _videos(report))
-        parts = [f"{count} {what}" for what, count in counts.items() if count or what == "done"]
-        say(f"{', '.join(parts)}: {frames} frames in {seconds:.1f} s ({frames / seconds:.1f} fps), {_megabytes(size)}")
+        parts = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what == "done")
+        speed = f"{counted(frames, 'frame')} in {seconds:.1f} s ({frames / seconds:.1f} fps)"
+        say(f"{parts}: {speed}, {_megabytes(size)}")
         for error in failed:
             say(f"failed: {failure(error)[0]}")
 

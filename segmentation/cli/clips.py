@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from segmentation.atomic_file import PendingFile
 from segmentation.cli.clips_transcode import add_transcode, run_transcode, size
-from segmentation.cli.console import ConsoleHandler, say
+from segmentation.cli.console import ConsoleHandler, counted, say
 from segmentation.cli.parser import Parser, add_command, new_parser, parse_all
 from segmentation.cli.signals import interrupt_on_signals
 from segmentation.clips import Batch, ClipDataset, ClipLoader, Output
@@ -125,13 +125,14 @@ def _index(options: argparse.Namespace) -> str:
     if options.json:
         return json.dumps({"videos": rows, "left_out": dataset.left_out, "clips": len(dataset)}, indent=2)
     lines = [
-        f"{printable(str(row['path']))}: {row['frames']} frames of {row['width']}x{row['height']}, "
-        + (f"{row['keyframes']} keyframes" if row["keyframes"] else "decoded from the beginning for each clip")
-        + f", {row['clips']} clips"
+        f"{printable(str(row['path']))}: {counted(row['frames'], 'frame')} of {row['width']}x{row['height']}, "
+        + (counted(row["keyframes"], "keyframe") if row["keyframes"] else "decoded from the beginning for each clip")
+        + f", {counted(row['clips'], 'clip')}"
         for row in rows
     ]
     frames = sum(len(index) for index in dataset.videos)
-    return "\n".join([*lines, f"{len(rows)} videos, {frames} frames, {len(dataset)} clips"])
+    whole = [counted(len(rows), "video"), counted(frames, "frame"), counted(len(dataset), "clip")]
+    return "\n".join([*lines, ", ".join(whole)])
 
 
 def _show(options: argparse.Namespace) -> str:

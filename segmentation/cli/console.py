@@ -40,6 +40,11 @@ def say(line: str) -> None:
         console.print(printable(line), markup=False, soft_wrap=True)
 
 
+def counted(count: object, what: str) -> str:
+    """Returns a number with the word for it: 1 frame, 2 frames."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
 def fail(error: SegmentationError | OSError) -> int:
     """Writes an error in one line on stderr; returns the exit code. A closed pipe is the reader's wish, no error."""
     message, code = failure(error)

@@ -162,7 +162,7 @@ def test_each_input_has_a_line_and_the_end_a_summary(
     assert {"input": "in/a.mp4", "error": "in/a.mp4: is broken", "exit_code": 1} in lines
     assert len(lines) == 3 and sum("frames" in line for line in lines) == 1
     assert "left out 1 (no video or picture: notes.txt)" in err
-    assert "1 done, 2 failed: 1 frames in " in err
+    assert "1 done, 2 failed: 1 frame in " in err
     assert "\nfailed: in/a.mp4: is broken" in err and "\nfailed: nowhere.mp4: no such file" in err
 
 

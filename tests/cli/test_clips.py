@@ -36,6 +36,8 @@ def test_videos_are_listed(videos: Path, capsys: pytest.CaptureFixture[str]) -> 
         "2 videos, 70 frames, 8 clips",
     ]
     assert "videos/notes.txt is left out" in err
+    assert main(["index", "videos/b.avi", "--length", "30"]) == 0
+    assert capsys.readouterr().out.endswith("1 video, 30 frames, 1 clip\n")
     assert main(["index", "videos", "--length", "8", "--stride", "2", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [row["clips"] for row in listed["videos"]] == [2, 1] and list(listed["left_out"]) == ["videos/notes.txt"]

@@ -24,7 +24,7 @@ _IN_PATH = re.compile(r"((?:user|pass|pwd)[a-z]*=).*?(?=_[a-z]+=|[&;/]|$)", re.I
 _PASSWORD = r"[^\s:/?#@]*:(?!\d*[:,;.)'\"]*(?:[/?#\s]|$)).*@"
 # Scheme, user and password, host and path, query and fragment. Punctuation at the end belongs to the sentence around.
 _ADDRESS = re.compile(
-    rf"((?:https?|rtsps?|rtmps?|srt|udp|rtp)://)([^\s/?#]*@|{_PASSWORD})?([^\s?#]*)([?#]\S*?)?(?=[:,;.)'\"]*(?:\s|$))",
+    rf"([a-z0-9+.-]+://)([^\s/?#]*@|{_PASSWORD})?([^\s?#]*)([?#]\S*?)?(?=[:,;.)'\"]*(?:\s|$))",
     re.IGNORECASE,
 )
 
@@ -125,12 +125,14 @@ def printable(text: str) -> str:
 
 
 def hide_secrets(text: str) -> str:
-    """Returns `text` with `***` for user and password, and for each value of the query, in addresses."""
+    """Returns `text` with `***` for user and password, and for each value of the query, in addresses but `file:`."""
     return _ADDRESS.sub(_without_secrets, text)
 
 
 def _without_secrets(address: re.Match[str]) -> str:
     scheme, user, place, query = address.groups()
+    if scheme.lower() == "file://":
+        return address[0]
     values = re.sub(r"([?#&;])([^=#&;]*=)?[^#&;]*", r"\1\2***", query or "")
     place = _IN_PATH.sub(r"\1***", place)
     return f"{scheme}{'***@' if user else ''}{place}{values}"

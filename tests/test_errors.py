@@ -18,6 +18,8 @@ from segmentation.errors import InputError, printable
         ("rtsp://me:s@cret@cam:554/s?u=secret, rtsps://me:secret@cam", "rtsp://***@cam:554/s?u=***, rtsps://***@cam"),
         ("rtmp://me:secret@h/live/cam?key=secret, rtmps://me:secret@h", "rtmp://***@h/live/cam?key=***, rtmps://***@h"),
         ("rtsp://cam/user=secret_password=se_cret_channel=1.sdp", "rtsp://cam/user=***_password=***_channel=1.sdp"),
+        ("ftp://me:secret@h/a.mp4, x-y+z.1://me:secret@h", "ftp://***@h/a.mp4, x-y+z.1://***@h"),
+        ("file:///a@b/c#t=1: no, -rtsp://me:secret@h", "file:///a@b/c#t=1: no, -rtsp://***@h"),
         ("srt://host:1?passphrase=secret: no", "srt://host:1?passphrase=***: no"),
         ("https://host/a@b/c.mp4: ok", "https://host/a@b/c.mp4: ok"),
         ("rtsp://user:pa/ss@host:554/x: no", "rtsp://***@host:554/x: no"),

@@ -15,7 +15,7 @@ from segmentation.byte_source import is_fifo
 from segmentation.cli.standard_streams import is_stdin
 from segmentation.errors import ConfigError, InputError, hide_secrets, one_line
 from segmentation.media.containers import PICTURE_SUFFIXES, is_sequence
-from segmentation.media.input import is_url, open_input, video_stream
+from segmentation.media.input import is_url, no_such_file, open_input, video_stream
 from segmentation.media.live_address import file_address, is_live
 
 VIDEO_SUFFIXES = frozenset(
@@ -118,7 +118,7 @@ def _absence(path: str) -> InputError:
     except (OSError, ValueError) as exc:
         if not isinstance(exc, FileNotFoundError | NotADirectoryError):
             return InputError(f"{path}: cannot be opened ({one_line(exc)})")
-    return InputError(f"{path}: no such file")
+    return no_such_file(path)
 
 
 def can_be_input(path: Path) -> bool:

@@ -42,6 +42,7 @@ from segmentation.media.webp import is_animated_webp, open_animated_webp
 log = logging.getLogger(__name__)
 
 SMPTE170M = 6  # the matrix BT.601, as H.273 numbers it
+_ADDRESSES = "http(s)://, rtsp(s)://, rtmp://, srt://, udp://, rtp:// or file:///"
 _TIMEOUT = (20.0, 60.0)  # seconds to open and to read
 OPEN_OPTIONS: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.partition(".")[0]) < 19 else {}
 # Demuxers that open other files or addresses than the one that is named. PyAV's FFmpeg has none for DASH.
@@ -58,6 +59,13 @@ _EXIF = ("mjpeg", "png", "apng", "webp", "tiff")  # codecs of pictures that may 
 def is_url(path: str) -> bool:
     """Returns whether `path` is an http(s) address rather than a file's name."""
     return path.startswith(("http://", "https://"))
+
+
+def no_such_file(path: str) -> InputError:
+    """Returns the error for a name that leads nowhere."""
+    if "://" not in path:
+        return InputError(f"{path}: no such file")
+    return InputError(f"{path}: is no address that is read; those begin with {_ADDRESSES}")
 
 
 def open_input(
@@ -100,7 +108,7 @@ def open_input(
     except DownloadError as exc:
         raise InputError(f"{path}: {exc.strerror}") from exc
     except FileNotFoundError as exc:
-        raise InputError(f"{path}: no such file") from exc
+        raise no_such_file(path) from exc
     except PermissionError as exc:
         raise InputError(f"{path}: may not be read; check its permissions") from exc
     except IsADirectoryError as exc:

@@ -118,6 +118,9 @@ def _absence(path: str) -> InputError:
     except (OSError, ValueError) as exc:
         if not isinstance(exc, FileNotFoundError | NotADirectoryError):
             return InputError(f"{path}: cannot be opened ({one_line(exc)})")
+    name, _, address = path.partition("=")
+    if is_live(address):
+        return InputError(f"{path}: {name!r} is no name of a source; use letters, digits, '_', '-' and '.' alone")
     return no_such_file(path)
 
 

@@ -191,6 +191,8 @@ class Batch:
             if not self.quiet:
                 done = f"{counted(report.frames, 'frame')} in {report.seconds:.1f} s ({report.fps:.1f} fps)"
                 say(f"{files}: {state}{done}{_sizes(outcome.source, report)}")
+                for place, numbers in report.counts.items():
+                    say(f"{report.input}: {place}: {', '.join(f'{what} {count}' for what, count in numbers.items())}")
         else:
             there = outcome.target or f"the results of {source_label(outcome.source)}"
             log.info("%s: exists already, skipped", there)

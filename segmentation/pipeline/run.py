@@ -140,6 +140,7 @@ class Run:
         labels = self._kept or self._classes[:1]  # saved masks do not tell classes apart
         self._secondary = resources.secondary_networks(labels)
         check_labels(config, labels, self._secondary)
+        self._counts = CountSink(info, config) if config.count else None
         self._plan = plan = make_plan(
             config, info, self._request.target, model=self._model, secondary=self._secondary, begin=begin
         )
@@ -166,7 +167,6 @@ class Run:
         """Builds sinks and stages. A file's decoding begins at once, while the network is still being loaded."""
         config, info, plan, exits = self._config, self._info, self._plan, self._exits
         resources, pix_fmt, gpu = self._resources, self._plan.pix_fmt, self._gpu
-        self._counts = CountSink(info, config) if config.count else None
         self._records = self._make_records(self._kept)
         with gpu_errors():
             sessions = resources.nvdec_sessions if plan.decode.on_gpu else None

@@ -101,8 +101,10 @@ def test_pick_of_nobody_names_the_place(run: Callable[..., list[NDArray[np.uint8
         run(pick="5,5@1", start=1.5)
 
 
-def test_an_effect_on_a_label_leaves_all_else_as_it_is(run: Callable[..., list[NDArray[np.uint8]]]) -> None:
-    plain, pictures = run(effect="color@cat"), run(effect="color:#ff0000@person", keep="id:1")
+def test_an_effect_on_a_label_leaves_all_else_as_it_is(run: Callable[..., list[NDArray[np.uint8]]], clip: Path) -> None:
+    with av.open(str(clip)) as container:
+        plain = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    pictures = run(effect="color:#ff0000@person", keep="id:1")
     left, right = columns(5)
     colors = [pictures[5][90, x].tolist() for x in (left, right)]
     assert sorted(color == pytest.approx([255, 0, 0], abs=12) for color in colors) == [False, True]

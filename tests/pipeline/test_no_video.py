@@ -197,6 +197,14 @@ def test_the_command_refuses_what_needs_a_video(arguments: tuple[str, ...], hint
     assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and hint in refused.stderr
 
 
+def test_the_command_says_what_it_has_counted() -> None:
+    zone = "zone:0,0,640,0,640,360,0,360"
+    done = cli(SAMPLE, "--no-video", "--count", zone, "--max-frames", "12", "--device", "cpu", "--json")
+    counts = json.loads(done.stdout)["counts"][zone]
+    assert counts["inside"] > 0
+    assert f"{SAMPLE}: {zone}: inside {counts['inside']}, entered {counts['entered']}" in done.stderr.splitlines()
+
+
 def test_the_plan_has_the_stages_that_run() -> None:
     shown = cli(SAMPLE, "--no-video", "--results", "a.jsonl", "--plan", "--json", "--track", "fast", "--device", "cpu")
     assert list(json.loads(shown.stdout)) == ["decode", "preprocess", "infer", "track"]

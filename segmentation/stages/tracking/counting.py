@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from segmentation.errors import ConfigError
 from segmentation.instances import FrameInstances, Instance
 from segmentation.options.instances import Place, Point
 
@@ -24,7 +25,11 @@ class Counter:
     """The counts of one run. Only instances with ids count, and none that was found within another."""
 
     def __init__(self, places: Sequence[Place], size: tuple[int, int]) -> None:
-        """`size` is (width, height) of the upright picture, in pixels."""
+        """`size` is (width, height) of the upright picture, in pixels. Raises `ConfigError` for a place outside."""
+        for place in places:
+            rows = zip(*place.points, strict=True)  # of x, and of y
+            if any(max(row) < 0 or min(row) > most for row, most in zip(rows, size, strict=True)):
+                raise ConfigError(f"count {place.name}: lies outside of the picture, which is {size[0]}x{size[1]}")
         self._size = size
         self._places = [_Line(p.name, p.points) if len(p.points) == 2 else _Zone(p.name, p.points) for p in places]
 

@@ -1,7 +1,9 @@
 """Counts over lines and in zones."""
 
 import numpy as np
+import pytest
 
+from segmentation.errors import ConfigError
 from segmentation.instances import FrameInstances, Instance
 from segmentation.options.instances import Place
 from segmentation.stages.tracking.counting import Counter
@@ -43,6 +45,12 @@ def test_who_passes_beyond_the_ends_of_a_line_or_stands_on_it_does_not_count() -
     for x in (400, 480, 497, 503, 498, 502, 497, 480):
         last = counts.update(frame((2, x, 400)))
     assert last == {line: {"left": 0, "right": 0}}
+
+
+@pytest.mark.parametrize("place", ["line:1001,0,1100,500", "line:0,-1,900,-5", "zone:-9,0,-1,0,-1,500,-9,500"])
+def test_a_place_outside_of_the_picture_is_refused(place: str) -> None:
+    with pytest.raises(ConfigError, match=f"count {place}: lies outside of the picture, which is 1000x500"):
+        counter("line:0,0,1000,500", place)
 
 
 def test_a_zone_counts_who_is_inside_and_who_has_been() -> None:

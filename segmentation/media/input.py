@@ -42,6 +42,8 @@ from segmentation.media.webp import is_animated_webp, open_animated_webp
 log = logging.getLogger(__name__)
 
 SMPTE170M = 6  # the matrix BT.601, as H.273 numbers it
+A_FRAME_EACH = ("h264", "hevc")  # codecs whose packets are a frame each, unless that is made of two fields
+CONCEALED = ("hevc",)  # codecs of which FFmpeg drops frames up to the next keyframe, unless asked for broken frames
 _ADDRESSES = "http(s)://, rtsp(s)://, rtmp://, srt://, udp://, rtp:// or file:///"
 _TIMEOUT = (20.0, 60.0)  # seconds to open and to read
 OPEN_OPTIONS: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.partition(".")[0]) < 19 else {}
@@ -208,13 +210,16 @@ def video_stream(container: InputContainer, path: str, access: Access | None = N
     return stream
 
 
-def decoder_options(access: Access) -> dict[str, str]:
+def decoder_options(access: Access, codec: str = "") -> dict[str, str]:
     """Returns FFmpeg's options with which a decoder refuses frames far beyond the limit.
+
+    With its `codec`, it puts out the broken frames of `CONCEALED` too, with a mark.
 
     The codec's own size, which FFmpeg checks, may be that of whole blocks; `check_size` checks the picture's. Without
     `unaligned` FFmpeg leaves columns at the left that the stream says to cut off.
     """
-    return {"max_pixels": str(min(MAX_PIXELS, 2 * access.max_pixels + (1 << 16))), "flags": "+unaligned"}
+    flags = "+unaligned+output_corrupt" if codec in CONCEALED else "+unaligned"
+    return {"max_pixels": str(min(MAX_PIXELS, 2 * access.max_pixels + (1 << 16))), "flags": flags}
 
 
 def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:

@@ -5,6 +5,7 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import av.error
@@ -15,7 +16,7 @@ from segmentation.access import Access
 from segmentation.errors import SegmentationError
 from segmentation.live_frames import DevicePicture, LiveFrames
 from segmentation.media.bitstream import is_idr, sequence_sets
-from segmentation.media.input import as_stated, decoder_options
+from segmentation.media.input import A_FRAME_EACH, CONCEALED, as_stated, decoder_options
 from segmentation.media.packet_decoder import DecodedPictures, PacketDecoder, PictureOrder
 from segmentation.media.start_codes import PacketFilter
 
@@ -29,6 +30,7 @@ Pictures: TypeAlias = Sequence[VideoFrame | DevicePicture]
 log = logging.getLogger(__name__)
 
 _THREADS = 4  # of a decoder: cameras send few slices in a picture, and idle threads cost too
+_ALONE = ("h264",)  # codecs of which FFmpeg neither conceals damage nor tells of it where threads share a picture
 
 
 class ConnectionDecoder:
@@ -44,8 +46,9 @@ class ConnectionDecoder:
     ) -> None:
         """`name` is the source's, for messages."""
         stream.thread_type = "SLICE"  # frame threads would hold back a frame each
-        stream.thread_count = _THREADS
-        stream.codec_context.options = decoder_options(access)
+        codec = stream.codec_context.name
+        stream.thread_count = 1 if codec in _ALONE else _THREADS
+        stream.codec_context.options = decoder_options(access, codec)
         self._stream, self._frames, self._name, self._undecodable = stream, frames, name, undecodable
         self._filter = PacketFilter(stream, name)
         self._order = PictureOrder()
@@ -53,6 +56,9 @@ class ConnectionDecoder:
         self._sets: frozenset[bytes] = frozenset()  # with which it has begun
         self._refused = False  # whether the CPU decodes to the end of the connection
         self._awaits_keyframe = False  # whether the CPU can't decode before the next one
+        self._begun = codec not in CONCEALED  # whether a whole picture has come
+        self._a_picture_each = codec in A_FRAME_EACH
+        self._awaited: set[int] = set()  # pts of packets whose pictures the CPU is to put out
 
     def __call__(self, packet: VideoPacket) -> Pictures:
         """Returns the pictures that a packet completes, in presentation order."""
@@ -151,41 +157,71 @@ class ConnectionDecoder:
             self._awaits_keyframe = False
             self._stream.codec_context.flush_buffers()  # it was emptied, and takes no packets otherwise
         try:
-            return self._stream.codec_context.decode(packet)
+            pictures = self._stream.codec_context.decode(packet)
         except av.error.FFmpegError as exc:
             log.info("%s: a packet can't be decoded: %s", self._name, exc)
             self._undecodable.failed()
             return []
+        self._undecodable.failed(self._left_out(packet, pictures))
+        if not self._begun:  # broken ones are of a group whose beginning is missing
+            pictures = list(dropwhile(lambda picture: picture.is_corrupt, pictures))
+            self._begun = bool(pictures)
+        return pictures
+
+    def _left_out(self, packet: VideoPacket | None, pictures: Sequence[VideoFrame]) -> int:
+        """Returns how many pictures FFmpeg has left out without an error: they should have come before these.
+
+        `packet` is the last one that was decoded; after `None` all should have come.
+        """
+        if packet is not None and packet.pts is not None and self._a_picture_each:
+            self._awaited.add(packet.pts)
+        left_out = 0
+        for picture in pictures:
+            if picture.interlaced_frame:  # packets may be fields
+                self._a_picture_each = False
+                self._awaited.clear()
+            elif picture.pts is not None:
+                gone = {pts for pts in self._awaited if pts < picture.pts}
+                self._awaited -= gone | {picture.pts}
+                left_out += len(gone)
+        if packet is None:
+            left_out += len(self._awaited)
+            self._awaited.clear()
+        return left_out
 
 
 class Undecodable:
     """Counts the packets of one connection that can't be decoded.
 
-    Those before its first keyframe, and one that the connection's end has cut off, are no damage.
+    Those before its first picture, and one that the connection's end has cut off, are no damage.
     """
 
     def __init__(self, frames: LiveFrames) -> None:
         self._frames = frames
-        self._early = self._failed = 0  # packets before the first keyframe, and after it; not yet counted
-        self._keyframe = False
+        self._early: list[int | None] | None = []  # pts of the packets, until the first picture has come
+        self._failed = 0  # packets after that; not yet counted
 
-    def feed(self, *, keyframe: bool) -> None:
+    def feed(self, pts: int | None) -> None:
         """Takes the next packet, before it is decoded."""
         self._frames.lose(self._failed, damaged=True)
         self._failed = 0
-        self._keyframe = self._keyframe or keyframe
-        self._early += not self._keyframe
+        if self._early is not None:
+            self._early.append(pts)
 
     def failed(self, packets: int = 1) -> None:
         """Says that packets can't be decoded."""
-        self._failed += packets if self._keyframe else 0
+        self._failed += packets if self._early is None else 0
 
-    def first(self) -> None:
-        """Says that the first frame has come. Without a keyframe before it, the early packets were decoded."""
-        if self._keyframe:
-            self._frames.lose(self._early)
-        self._keyframe, self._early = True, 0
+    def came(self, pts: int | None) -> None:
+        """Says that a picture has come. What should have come before the first one is lost."""
+        if self._early is not None:
+            early, self._early = self._early, None
+            if pts is None:  # of the first packet without a time, such as the first one of RTSP
+                early = early[: early.index(None)] if None in early else []
+            else:
+                early = [one for one in early if one is None or one < pts]
+            self._frames.lose(len(early))
 
     def ended(self) -> None:
         """Says that the connection has ended."""
-        self._frames.lose(self._early + self._failed)
+        self._frames.lose(len(self._early or ()) + self._failed)

@@ -18,7 +18,7 @@ from av.video.stream import VideoStream
 from segmentation.errors import one_line
 from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, Plane, VideoInfo
 from segmentation.media.encryption import refuse_encrypted
-from segmentation.media.input import decoder_options, open_input
+from segmentation.media.input import A_FRAME_EACH, CONCEALED, decoder_options, open_input
 from segmentation.media.planes import plane_view
 from segmentation.media.whole_packets import whole_packets
 from segmentation.options.config import Config
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 
 log = logging.getLogger(__name__)
-
-_CONCEALED = ("hevc",)  # codecs of which FFmpeg drops frames up to the next keyframe, unless asked for broken frames
-
-_A_FRAME_EACH = ("h264", "hevc")  # codecs whose packets are a frame each, unless that is made of two fields
 
 
 class PyAVDecoder(Decoder):
@@ -96,10 +92,7 @@ class PyAVDecoder(Decoder):
             stream = container.streams[self.info.stream_index]
             assert isinstance(stream, VideoStream)
             stream.thread_type = "AUTO"
-            options = decoder_options(self.info.access)
-            if self.info.codec in _CONCEALED:
-                options["flags"] += "+output_corrupt"
-            stream.codec_context.options = options
+            stream.codec_context.options = decoder_options(self.info.access, self.info.codec)
             if first is None or not seekable:
                 yield from self._decode(container, stream)
                 return
@@ -135,7 +128,7 @@ class PyAVDecoder(Decoder):
             finally:
                 self.damaged = self._lost + broken
             for frame in decoded:
-                if frame.is_corrupt and frames == broken == 0 and self.info.codec in _CONCEALED:
+                if frame.is_corrupt and frames == broken == 0 and self.info.codec in CONCEALED:
                     continue  # of a group whose beginning is missing
                 frames += 1
                 broken += frame.is_corrupt
@@ -144,7 +137,7 @@ class PyAVDecoder(Decoder):
                 awaited.take(frame)
                 yield frame, pts
         lost = max(self._lost, missing(self.info, frames, end, whole=self._timeline.first is None))
-        if self.info.codec in _A_FRAME_EACH and reorder is None:
+        if self.info.codec in A_FRAME_EACH and reorder is None:
             lost = max(lost, awaited.lost)
         self.damaged = lost + broken
 

@@ -96,15 +96,17 @@ class Muxer:
     def _begin(self) -> OutputContainer:
         """Creates the temporary file and opens it for writing."""
         self._file.create()
-        options = format_options(self.target, self._info)
+        assert isinstance(self.target, Path)
+        suffix, hint = self.target.suffix, f"name a file such as {self.target.stem}.mp4"
         try:
-            return av.open(str(self._file.path), "w", container_options=options)
+            container = av.open(str(self._file.path), "w", container_options=format_options(self.target, self._info))
         except ValueError as exc:
-            assert isinstance(self.target, Path)
-            suffix, name = self.target.suffix, self.target.stem
-            what = f"FFmpeg knows no container for {suffix}" if suffix else "has no suffix"
-            folder = "" if suffix else f", or a folder, {name}/"
-            raise OutputError(f"{self.target}: {what}; name a file such as {name}.mp4{folder}") from exc
+            if suffix:
+                raise OutputError(f"{self.target}: FFmpeg knows no container for {suffix}; {hint}") from exc
+            raise OutputError(f"{self.target}: has no suffix; {hint}, or a folder, {self.target.stem}/") from exc
+        if container.format.no_file:  # such as HLS
+            raise OutputError(f"{self.target}: a {suffix} comes with further files, which are not written; {hint}")
+        return container
 
     def _commit(self, *, fragment: bool) -> None:
         """Gives the complete file its name."""

@@ -155,6 +155,12 @@ def test_full_disk(limit: int, suffix: str, people: Path, tmp_path: Path) -> Non
         ("out", (), "has no suffix; name a file such as out.mp4, or a folder, out/"),
         ("out.xyz", (), "FFmpeg knows no container for .xyz; name a file such as out.mp4"),
         ("out.txt", (), "FFmpeg knows no container for .txt; name a file such as out.mp4"),
+        (
+            "out.m3u8",
+            (),
+            "out.m3u8: a .m3u8 comes with further files, which are not written; name a file such as out.mp4",
+        ),
+        ("out.mpd", (), "out.mpd: a .mpd comes with further files, which are not written; name a file such as out.mp4"),
         ("out.wav", (), "can't hold h264; mp4 and mkv hold it"),
         ("out.webm", ("--codec", "h264"), "can't hold h264; mp4 and mkv hold it"),
         ("out.webm", ("--codec", "ffv1"), "can't hold ffv1; mkv holds it"),

@@ -177,7 +177,7 @@ class LiveReader:
                 silent = time.monotonic() - last >= access.stall
                 if packet.stream_index == stream.index and packet.size:
                     last = last if silent else time.monotonic()
-                    undecodable.feed(packet.pts)
+                    undecodable.feed(packet)
                     self._put(decode(packet), stream, undecodable, last)
                     if not silent:
                         last = time.monotonic()  # decoders may take seconds to begin, and paced frames wait
@@ -232,7 +232,7 @@ class LiveReader:
         """Puts decoded frames into the ring. The first of a connection shows that the source is up."""
         for frame in decoded:
             check_size(frame.width, frame.height, self._name, self._access.max_pixels)
-            undecodable.came(frame.pts)
+            incomplete = undecodable.came(frame.pts)
             base = frame.time_base or stream.time_base
             seconds = None if frame.pts is None or base is None else float(frame.pts * base)
             if self._paced and self._came_before(seconds):
@@ -242,7 +242,7 @@ class LiveReader:
                 if self._info is not None:
                     self._frames.reconnects += 1
                     log.info("%s: is back", self._name)
-            self._frames.damaged += frame.is_corrupt
+            self._frames.damaged += frame.is_corrupt or incomplete
             shown = self._clock.place(seconds, time.monotonic() if self._paced else arrival)
             if self._paced:
                 arrival = self._wait_until(shown)

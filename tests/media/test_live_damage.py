@@ -66,14 +66,25 @@ def with_a_broken_keyframe(data: bytes) -> bytes:
 
 
 def broken(path: Path) -> list[bool]:
-    """Whether each frame is, by FFmpeg's decoder in one thread, which is to show all of them."""
+    """Whether each frame is, by FFmpeg's demuxer or its decoder in one thread, which is to show all of them."""
+    found, incomplete = [], set()
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         stream.thread_type, stream.codec_context.options = "NONE", {"flags": "+output_corrupt"}
-        return [frame.is_corrupt for frame in container.decode(stream)]
+        for packet in container.demux(stream):
+            incomplete |= {packet.pts} if packet.is_corrupt else set()
+            found += [frame.is_corrupt or frame.pts in incomplete for frame in packet.decode()]
+    return found
 
 
-@pytest.mark.parametrize(("codec", "spoil"), [("libx264", without_some_packets), ("libx265", with_a_broken_keyframe)])
+@pytest.mark.parametrize(
+    ("codec", "spoil"),
+    [
+        ("libx264", without_some_packets),
+        ("libx265", without_some_packets),  # the demuxer alone tells of it
+        ("libx265", with_a_broken_keyframe),  # the decoder alone
+    ],
+)
 def test_broken_frames_are_shown_and_counted(
     codec: str, spoil: Callable[[bytes], bytes], segmenter: Segmenter, tmp_path: Path
 ) -> None:

@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import av
 import barcode
 import numpy as np
 import pytest
@@ -335,6 +337,22 @@ def test_damage_ends_nothing(side: str, tmp_path: Path) -> None:
         seen.until(lambda: False)
         assert seen.live.received == 90 and seen.numbers[-20:] == list(range(70, 90))
         assert len(seen.frames) + seen.live.dropped["undecodable"] == 90
+
+
+def test_pictures_whose_packets_lack_a_part_count_as_damaged(side: str, tmp_path: Path) -> None:
+    """NVDEC tells of none, and MPEG-TS of each."""
+    whole, path, dice = (
+        numbered(tmp_path / "whole.ts", 90, options=H264, size=(320, 192)),
+        tmp_path / "in.ts",
+        Random(1),
+    )
+    packets = [whole.read_bytes()[at : at + 188] for at in range(0, whole.stat().st_size, 188)]
+    path.write_bytes(b"".join(one for at, one in enumerate(packets) if at < len(packets) / 2 or dice.random() > 0.2))
+    with av.open(str(path)) as container:
+        incomplete = sum(packet.is_corrupt for packet in container.demux(video=0))
+    with decoding(side, f"file://{path}") as seen:
+        seen.until(lambda: False)
+        assert seen.live.damaged >= incomplete > 3 and all(seen.on_device[-10:])
 
 
 def test_a_loss_shows_the_last_picture(side: str, camera: RtspServer) -> None:

@@ -35,6 +35,7 @@ from segmentation.media.arrival_clock import ArrivalClock
 from segmentation.media.input import (
     color_of,
     display_matrix,
+    is_url,
     nominal_rate,
     probe,
     upright,
@@ -69,6 +70,7 @@ class LiveReader:
         self._address, self._access = split_name(path)[1], access
         self._name = source_label(path)  # errors and logs of others get this one
         self._paced = is_paced(self._address)
+        self._segmented = is_url(self._address)  # HLS, where each segment may number its packets anew
         self._newest: float | None = None  # frame, in seconds of the source's clock, of a paced source
         self._frames = LiveFrames(access.max_delay)
         self._clock = ArrivalClock()
@@ -242,7 +244,7 @@ class LiveReader:
                 if self._info is not None:
                     self._frames.reconnects += 1
                     log.info("%s: is back", self._name)
-            self._frames.damaged += frame.is_corrupt or incomplete
+            self._frames.damaged += frame.is_corrupt or (incomplete and not self._segmented)
             shown = self._clock.place(seconds, time.monotonic() if self._paced else arrival)
             if self._paced:
                 arrival = self._wait_until(shown)

@@ -218,7 +218,7 @@ class Undecodable:
     def came(self, pts: int | None) -> bool:
         """Says that a picture has come. What should have come before the first one is lost.
 
-        Returns whether its packet lacks a part, which MPEG-TS alone tells.
+        Returns whether its packet lacks a part, which MPEG-TS alone tells, by the numbers of its own packets.
         """
         if self._early is not None:
             early, self._early = self._early, None

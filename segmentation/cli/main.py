@@ -32,6 +32,7 @@ from segmentation.models.secondary import SecondaryNetwork, check_labels
 from segmentation.options.access import access_of
 from segmentation.options.config import Config
 from segmentation.options.then import networks_on
+from segmentation.pipeline.counts import CountSink
 from segmentation.pipeline.machine import machine
 from segmentation.pipeline.output_paths import NAME, check_live
 from segmentation.pipeline.plan import make_plan
@@ -198,5 +199,7 @@ def _plan(config: Config, options: argparse.Namespace) -> str:
     labels = model.kept if model is not None else about_masks(str(config.masks)).classes[:1]
     secondary = tuple(map(SecondaryNetwork, networks_on(config.then, labels)))
     check_labels(config, labels, secondary)
+    if info is not None:
+        CountSink(info, config)  # refuses places outside of the picture
     plan = make_plan(config, info, model=model, secondary=secondary)
     return json.dumps(plan.names()) if options.json else "\n".join([*machine(config), str(plan)])

@@ -42,7 +42,6 @@ from segmentation.media.webp import is_animated_webp, open_animated_webp
 log = logging.getLogger(__name__)
 
 SMPTE170M = 6  # the matrix BT.601, as H.273 numbers it
-A_FRAME_EACH = ("h264", "hevc")  # codecs whose packets are a frame each, unless that is made of two fields
 CONCEALED = ("hevc",)  # codecs of which FFmpeg drops frames up to the next keyframe, unless asked for broken frames
 _ADDRESSES = "http(s)://, rtsp(s)://, rtmp://, srt://, udp://, rtp:// or file:///"
 _TIMEOUT = (20.0, 60.0)  # seconds to open and to read

@@ -15,8 +15,9 @@ from av.video.frame import VideoFrame
 from segmentation.access import Access
 from segmentation.errors import SegmentationError
 from segmentation.live_frames import DevicePicture, LiveFrames
+from segmentation.media.awaited_frames import A_FRAME_EACH, AwaitedFrames
 from segmentation.media.bitstream import is_idr, sequence_sets
-from segmentation.media.input import A_FRAME_EACH, CONCEALED, as_stated, decoder_options
+from segmentation.media.input import CONCEALED, as_stated, decoder_options
 from segmentation.media.packet_decoder import DecodedPictures, PacketDecoder, PictureOrder
 from segmentation.media.start_codes import PacketFilter
 
@@ -57,8 +58,8 @@ class ConnectionDecoder:
         self._refused = False  # whether the CPU decodes to the end of the connection
         self._awaits_keyframe = False  # whether the CPU can't decode before the next one
         self._begun = codec not in CONCEALED  # whether a whole picture has come
-        self._a_picture_each = codec in A_FRAME_EACH
-        self._awaited: set[int] = set()  # pts of packets whose pictures the CPU is to put out
+        self._a_frame_each = codec in A_FRAME_EACH
+        self._awaited = AwaitedFrames()  # from the CPU
 
     def __call__(self, packet: VideoPacket) -> Pictures:
         """Returns the pictures that a packet completes, in presentation order."""
@@ -173,25 +174,19 @@ class ConnectionDecoder:
 
         `packet` is the last one that was decoded; after `None` all should have come.
         """
-        if packet is not None and packet.pts is not None and self._a_picture_each:
-            self._awaited.add(packet.pts)
+        if not self._a_frame_each:
+            return 0
+        if packet is not None:
+            self._awaited.feed(packet)
         left_out = 0
         for picture in pictures:
-            if picture.interlaced_frame:  # packets may be fields
-                self._a_picture_each = False
-                self._awaited.clear()
-            elif picture.pts is not None:
-                gone = {pts for pts in self._awaited if pts < picture.pts}
-                self._awaited -= gone | {picture.pts}
-                left_out += len(gone)
-        if packet is None:
-            left_out += len(self._awaited)
-            self._awaited.clear()
-        return left_out
+            self._awaited.take(picture)
+            left_out += 0 if picture.pts is None else self._awaited.give_up(picture.pts)
+        return left_out if packet is not None else left_out + self._awaited.give_up()
 
 
 class Undecodable:
-    """Counts the packets of one connection that can't be decoded.
+    """Counts the packets of one connection that can't be decoded, and remembers those that lack a part.
 
     Those before its first picture, and one that the connection's end has cut off, are no damage.
     """

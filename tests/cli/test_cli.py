@@ -131,6 +131,11 @@ def test_the_plan_of_steps(tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
     [
         (["--then", "spot=red.onnx@persn"], "then spot: nothing is called 'persn'; choose from person"),
         (["--then", "spot=missing.onnx@person"], "missing.onnx: no such model"),
+        (["--effect", "blur@persn"], "effect blur@persn: nothing is called 'persn'; choose from person"),
+        (
+            ["--count", "line:9000,0,9000,9", str(SAMPLE)],
+            "count line:9000,0,9000,9: lies outside of the picture, which is ",
+        ),
         (["--model", "red.onnx", "--interval", "2"], "interval 2: red.onnx finds single things"),
     ],
 )

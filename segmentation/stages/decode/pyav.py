@@ -17,8 +17,9 @@ from av.video.stream import VideoStream
 
 from segmentation.errors import one_line
 from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, Plane, VideoInfo
+from segmentation.media.awaited_frames import A_FRAME_EACH, AwaitedFrames
 from segmentation.media.encryption import refuse_encrypted
-from segmentation.media.input import A_FRAME_EACH, CONCEALED, decoder_options, open_input
+from segmentation.media.input import CONCEALED, decoder_options, open_input
 from segmentation.media.planes import plane_view
 from segmentation.media.whole_packets import whole_packets
 from segmentation.options.config import Config
@@ -111,7 +112,7 @@ class PyAVDecoder(Decoder):
     def _decode(self, container: InputContainer, stream: VideoStream) -> Iterator[tuple[VideoFrame, int | None]]:
         """Yields frames with their pts. Decodes packet by packet, so that a bad packet costs its own frame alone."""
         reorder = Reorder() if self.info.decoding_times else None
-        awaited = _Awaited()
+        awaited = AwaitedFrames()
         frames = broken = 0
         end = Fraction(0)
         for packet in self._packets(container, stream):
@@ -186,32 +187,6 @@ class PyAVDecoder(Decoder):
             )
         y, u, v = (plane_view(frame, i, layout.dtype) for i in range(3))
         return y, u, v
-
-
-class _Awaited:
-    """Times of packets whose frames have not come out: FFmpeg drops frames after damage without an error."""
-
-    def __init__(self) -> None:
-        self._times: set[int] = set()
-        self._first: int | None = None  # of the frames: what should have come before belongs to a group cut off
-        self._fields = False
-
-    def feed(self, packet: Packet[VideoStream]) -> None:
-        if packet.pts is not None and not packet.is_discard:
-            self._times.add(packet.pts)
-
-    def take(self, frame: VideoFrame) -> None:
-        self._fields = self._fields or frame.interlaced_frame
-        if frame.pts is not None:
-            self._times.discard(frame.pts)
-            self._first = frame.pts if self._first is None else self._first
-
-    @property
-    def lost(self) -> int:
-        """How many frames have not come out, once all should have."""
-        if self._fields or self._first is None:
-            return 0
-        return sum(time > self._first for time in self._times)
 
 
 def _on_white(frame: VideoFrame) -> VideoFrame:

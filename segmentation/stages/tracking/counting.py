@@ -27,8 +27,8 @@ class Counter:
     def __init__(self, places: Sequence[Place], size: tuple[int, int]) -> None:
         """`size` is (width, height) of the upright picture, in pixels. Raises `ConfigError` for a place outside."""
         for place in places:
-            rows = zip(*place.points, strict=True)  # of x, and of y
-            if any(max(row) < 0 or min(row) > most for row, most in zip(rows, size, strict=True)):
+            xs, ys = zip(*place.points, strict=True)
+            if max(xs) < 0 or min(xs) > size[0] or max(ys) < 0 or min(ys) > size[1]:
                 raise ConfigError(f"count {place.name}: lies outside of the picture, which is {size[0]}x{size[1]}")
         self._size = size
         self._places = [_Line(p.name, p.points) if len(p.points) == 2 else _Zone(p.name, p.points) for p in places]

@@ -341,12 +341,9 @@ def test_damage_ends_nothing(side: str, tmp_path: Path) -> None:
 
 def test_pictures_whose_packets_lack_a_part_count_as_damaged(side: str, tmp_path: Path) -> None:
     """NVDEC tells of none, and MPEG-TS of each."""
-    whole, path, dice = (
-        numbered(tmp_path / "whole.ts", 90, options=H264, size=(320, 192)),
-        tmp_path / "in.ts",
-        Random(1),
-    )
-    packets = [whole.read_bytes()[at : at + 188] for at in range(0, whole.stat().st_size, 188)]
+    whole = numbered(tmp_path / "whole.ts", 90, options=H264, size=(320, 192)).read_bytes()
+    packets = [whole[at : at + 188] for at in range(0, len(whole), 188)]
+    path, dice = tmp_path / "in.ts", Random(1)
     path.write_bytes(b"".join(one for at, one in enumerate(packets) if at < len(packets) / 2 or dice.random() > 0.2))
     with av.open(str(path)) as container:
         incomplete = sum(packet.is_corrupt for packet in container.demux(video=0))

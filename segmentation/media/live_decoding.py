@@ -3,6 +3,7 @@
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import dropwhile
@@ -31,6 +32,7 @@ Pictures: TypeAlias = Sequence[VideoFrame | DevicePicture]
 log = logging.getLogger(__name__)
 
 _THREADS = 4  # of a decoder: cameras send few slices in a picture, and idle threads cost too
+_PAUSE = 10.0  # seconds between two beginnings on a connection: all streams of the GPU wait while a session is made
 _ALONE = ("h264",)  # codecs of which FFmpeg neither conceals damage nor tells of it where threads share a picture
 
 
@@ -38,8 +40,10 @@ class ConnectionDecoder:
     """Decodes the packets of one connection.
 
     The CPU begins. At the first IDR picture after the pipeline has handed its `PacketDecoder` over, the CPU's decoder
-    is emptied, and the pipeline's begins: no frame is lost, and none comes twice. After an error of that decoder, and
-    where the parameter sets change, the CPU goes on at the next keyframe, to the end of the connection.
+    is emptied, and the pipeline's begins: no frame is lost, and none comes twice. After an error of that decoder it
+    begins anew at the next IDR picture, but not sooner than `_PAUSE` after it has begun; the CPU decodes until then.
+    Where that error comes before a second keyframe, and where the parameter sets change, the CPU goes on at the next
+    keyframe, to the end of the connection.
     """
 
     def __init__(
@@ -56,6 +60,8 @@ class ConnectionDecoder:
         self._device: PacketDecoder | None = None  # the pipeline's decoder, while it decodes
         self._sets: frozenset[bytes] = frozenset()  # with which it has begun
         self._refused = False  # whether the CPU decodes to the end of the connection
+        self._proven = False  # whether the pipeline's decoder has come to a keyframe after the one that it began with
+        self._soonest = 0.0  # on the monotonic clock: when it may begin
         self._awaits_keyframe = False  # whether the CPU can't decode before the next one
         self._begun = codec not in CONCEALED  # whether a whole picture has come
         self._a_frame_each = codec in A_FRAME_EACH
@@ -90,7 +96,9 @@ class ConnectionDecoder:
 
     @property
     def _may_use_device(self) -> bool:
-        return not self._refused and self._frames.packet_decoder is not None
+        if self._refused or self._frames.packet_decoder is None:
+            return False
+        return self._device is not None or time.monotonic() >= self._soonest
 
     def _filtered_copies(self, packet: VideoPacket) -> list[VideoPacket]:
         """Returns a packet as decoders without a container take it. The filters would empty the packet itself."""
@@ -108,6 +116,7 @@ class ConnectionDecoder:
         info = replace(device.info, time_base=stream.time_base or device.info.time_base, codec=context.name)
         info = replace(info, width=context.width, height=context.height, pix_fmt=context.pix_fmt)
         self._device, self._sets = device, sequence_sets(info.codec, head)
+        self._proven, self._soonest = False, time.monotonic() + _PAUSE
         info = replace(info, extradata=b"".join(sorted(self._sets)))
         try:
             device.begin(as_stated(info, head), self._order)
@@ -126,20 +135,31 @@ class ConnectionDecoder:
         sets = sequence_sets(device.info.codec, b"".join(map(bytes, copies)))
         if sets and sets != self._sets:
             left = self.finish()
-            self._leave("its parameter sets have changed")
+            self._refuse("its parameter sets have changed")
             return [*left, *self._on_cpu(packet)]
         try:
             ready = copies if packet.is_keyframe else self._filter(packet)
             self._undecodable.failed(int(not ready))
-            return [picture for one in ready for picture in self._counted(device.decode(one))]
+            pictures = [picture for one in ready for picture in self._counted(device.decode(one))]
         except SegmentationError as exc:
-            self._leave(str(exc))
+            self._fail(exc)
             if not packet.is_keyframe:
                 return []
             self._undecodable.failed(-1)  # it was counted, as the pipeline's decoder failed with it
             return self._on_cpu(packet)
+        self._proven |= packet.is_keyframe
+        return pictures
 
-    def _leave(self, reason: str) -> None:
+    def _fail(self, error: SegmentationError) -> None:
+        """Ends the pipeline's decoder after an error: damage if it is proven, else it can't decode this source."""
+        if not self._proven:
+            self._refuse(str(error))
+            return
+        self._awaits_keyframe = True
+        self.close()
+        log.info("%s: frames are missing up to the next keyframe (%s)", self._name, error)
+
+    def _refuse(self, reason: str) -> None:
         """Ends the pipeline's decoder for this connection."""
         self._refused = self._awaits_keyframe = True
         self.close()

@@ -19,6 +19,7 @@ from rtsp_server import RtspServer
 from segmentation.access import Access
 from segmentation.frames import VideoInfo
 from segmentation.live_frames import LiveFrames
+from segmentation.media import live_decoding
 from segmentation.media.live import probe_any
 from segmentation.media.packet_decoder import PictureOrder
 
@@ -119,14 +120,15 @@ def test_a_connection_in_another_size_is_decoded_on_the_cpu(
 
 
 @pytest.mark.parametrize("at_keyframe", [False, True])
-def test_after_an_error_the_cpu_goes_on_at_the_next_keyframe(
-    at_keyframe: bool, camera: RtspServer, caplog: pytest.LogCaptureFixture
+def test_after_an_early_error_the_cpu_goes_on_to_the_end_of_the_connection(
+    at_keyframe: bool, camera: RtspServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(live_decoding, "_PAUSE", 0.0)
     with reading(camera.url()) as source:
         source.hand_over()
         source.read(lambda: sum(source.handed_over) > 5)
         (source.decoder.fail_at_keyframe if at_keyframe else source.decoder.fail).set()
-        source.read(lambda: sum(not made for made in source.handed_over[-20:]) == 20)
+        source.read(lambda: sum(not made for made in source.handed_over[-3 * camera.fps :]) == 3 * camera.fps)
         assert source.changes == [False, True, False] and source.decoder.ended == 1
         lost = len(_sent(camera, source)) - len(source.numbers)
         assert lost == 0 if at_keyframe else 0 <= lost < camera.fps
@@ -134,6 +136,28 @@ def test_after_an_error_the_cpu_goes_on_at_the_next_keyframe(
         assert source.numbers == sorted(set(source.numbers))
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(lines) == 1 and lines[0].endswith("from the next keyframe on (made to fail)")
+
+
+@pytest.mark.parametrize(("pause", "makers"), [(0.0, [False, True]), (4.0, [False, True, False, True])])
+def test_after_damage_the_pipelines_decoder_begins_anew_at_a_keyframe(
+    pause: float,
+    makers: list[bool],
+    camera: RtspServer,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live_decoding, "_PAUSE", pause)
+    with reading(camera.url()) as source:
+        source.hand_over()
+        source.read(lambda: sum(source.handed_over) > 2 * camera.fps)  # it has come to a second keyframe
+        source.decoder.fail.set()
+        source.read(lambda: len(source.decoder.begun) == 2 and all(source.handed_over[-10:]))
+        assert source.changes == makers and source.decoder.ended == 1
+        lost = len(_sent(camera, source)) - len(source.numbers)
+        assert 0 <= lost < camera.fps
+        assert source.frames.dropped["undecodable"] == source.frames.damaged == lost
+        assert source.numbers == sorted(set(source.numbers))
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_a_decoder_that_is_slow_to_begin_is_no_silence_of_the_source(camera: RtspServer) -> None:

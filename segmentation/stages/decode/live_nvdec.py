@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from segmentation.stages.decode.chunks import VideoPacket
 
+_REMEDY = "decoding begins anew at a keyframe"  # after an error
 _CODECS = ("h264", "hevc")  # in which a packet is a frame, and an IDR picture tells where to change over
 
 
@@ -182,7 +183,7 @@ class NvdecPackets(PacketDecoder):
     def _take_session(self) -> None:
         """Begins with a session of the pool, or a new one. The one before was given back."""
         wanted = self._format._replace(latency="zero" if self._in_order else "low")
-        self._session = self._sessions.take(wanted) or NvdecSession(wanted, self._gpu, remedy="the CPU goes on")
+        self._session = self._sessions.take(wanted) or NvdecSession(wanted, self._gpu, remedy=_REMEDY)
         self._session.path = self.info.path
         self._times = TimesToCome(self.info.codec, in_order=self._in_order)
 

@@ -28,7 +28,7 @@ from segmentation.access import Access
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FrameBatch
 from segmentation.live_frames import DevicePicture, LiveFrame, LiveFrames
-from segmentation.media import packet_decoder
+from segmentation.media import live_decoding, packet_decoder
 from segmentation.media.live import probe_any
 from segmentation.options.config import Config
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, StreamFormat
@@ -328,6 +328,27 @@ def test_a_session_that_has_failed_is_not_used_again(
         seen.until_back(1)
         assert pool.made == 2 and seen.decoder._decoder._session is not session
         assert seen.numbers == sorted(set(seen.numbers))
+
+
+def test_another_session_goes_on_after_damage(
+    side: str, camera: RtspServer, pool: CountingPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_decoding, "_PAUSE", 0.0)
+    with decoding(side, camera.url(), pool) as seen:
+        seen.until(lambda: sum(seen.on_device) > 2 * camera.fps)
+        session, cpu = seen.decoder._decoder._session, seen.on_device.count(False)
+
+        def fail(data: Any) -> Any:
+            raise InputError("made to fail")
+
+        session.decode = fail
+        seen.until(lambda: sum(seen.on_device) > 4 * camera.fps)
+        assert pool.made == 2 and seen.decoder._decoder._session is not session
+        assert seen.on_device.count(False) == cpu and seen.live.reconnects == 0
+        assert seen.numbers == sorted(set(seen.numbers))
+        found = seen.numbers
+        lost = sum(found[0] <= number <= found[-1] for number in camera.sent) - len(found)
+        assert 0 < lost == seen.live.damaged < camera.fps
 
 
 def test_damage_ends_nothing(side: str, tmp_path: Path) -> None:

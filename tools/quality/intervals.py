@@ -29,14 +29,10 @@ from measures import boundary_f
 from segmentation import Segmenter
 from segmentation.options.keywords import Interval
 
-CLIPS = (
-    "corpus/05_default_juggle.mp4",
-    "corpus/04_coffee.mp4",
-    "corpus/selfie_segmentation_web.mp4",
-    "clips/person-walking.mp4",
-    "clips/signing-night.mkv",
-    "clips/signing-eat.mkv",
-)
+CLIPS = {  # by folder: people in an office, and three of anything
+    "clips": ("person-walking.mp4", "signing-*.mkv"),
+    "corpus": ("05_default_juggle.mp4", "04_coffee.mp4", "selfie_segmentation_web.mp4"),
+}
 INTERVALS: tuple[Interval, ...] = (0, 1, 3, 5, 10, "auto")
 Areas = list[NDArray[np.bool_]]
 Figures = dict[str, Any]
@@ -114,17 +110,19 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "intervals.json")
     options = parser.parse_args()
     results = circumstances("quality/intervals.py", sys.argv[1:])
-    clips: dict[str, dict[str, Figures]] = {}
-    with tempfile.TemporaryDirectory() as folder, Segmenter(model=options.model) as segmenter:
-        for name in CLIPS:
-            if not (options.shared / name).is_file():
-                print(f"{name}: not here, left out", file=sys.stderr)
-                continue
-            print(f"  {name}", file=sys.stderr)
-            clips[Path(name).stem] = measure(segmenter, options.shared / name, options.frames, Path(folder))
-    results |= {"model": Path(options.model).name, "clips": clips, "mean": means(clips)}
+    with tempfile.TemporaryDirectory() as scratch, Segmenter(model=options.model) as segmenter:
+        results["model"] = Path(options.model).name
+        for folder, patterns in CLIPS.items():
+            clips: dict[str, dict[str, Figures]] = {}
+            for path in (path for pattern in patterns for path in sorted((options.shared / folder).glob(pattern))):
+                print(f"  {folder}/{path.name}", file=sys.stderr)
+                clips[path.stem] = measure(segmenter, path, options.frames, Path(scratch))
+            if not clips:
+                parser.error(f"{options.shared / folder} has no clips; name the folder above it by --shared")
+            results[folder] = {"clips": clips, "mean": means(clips)}
     options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    print("\n".join(table(results["mean"])))
+    for folder in CLIPS:
+        print(f"{folder}: {len(results[folder]['clips'])}", *table(results[folder]["mean"]), sep="\n")
 
 
 if __name__ == "__main__":

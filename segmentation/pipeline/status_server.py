@@ -95,7 +95,6 @@ class StatusServer:
 
     def __enter__(self) -> StatusServer:
         self._thread.start()
-        log.info("status: %s", self.url)
         return self
 
     def __exit__(

@@ -2,10 +2,11 @@
 
     python tools/benchmarks/streams_soak.py --seconds 600
 
-One stream is left alone. In turn, for half a minute each, nothing happens to the others, and they fall silent, break,
-are refused, send late, lose packets, are removed and added: a machine whose cores have other work at times is so in
-both. Each time the stream that is left alone begins anew. Then all are up again, and memory, threads, descriptors are
-counted. Cameras, with sound, are the tests' RTSP server, in a process of their own. For Linux.
+One stream is left alone. For half a minute nothing happens to the others. For the next half a minute they fall silent,
+break, are refused, send late, lose packets, are removed and added. Both take turns, since a machine may become slower
+by itself. The stream that is left alone begins anew each time. After each two stretches all streams are up again, and
+memory, threads and descriptors are counted. Cameras, with sound, are the tests' RTSP server, in a process of their own.
+For Linux.
 """
 
 import argparse
@@ -42,8 +43,8 @@ from segmentation import ConfigError, Report, Streams
 from segmentation.gpu.discovery import find_gpu
 
 STEADY = "steady"
-STRETCH = 30.0  # seconds with disturbances, or without
-PAUSE = (0.3, 2.0)  # seconds between two of them
+STRETCH = 30.0  # seconds, with disturbances or without
+PAUSE = (0.3, 2.0)  # seconds between two disturbances
 PATIENCE = 30.0  # seconds until all streams have to be up again
 ACTIONS = ("silent", "reset", "hang up", "refuse", "send late", "lose packets", "mend", "remove", "add")
 LATE, LOSING = 0.5, 0.2  # seconds of frames that are sent at once, and the share of packets that get lost
@@ -103,7 +104,8 @@ class Soak:
         self.disturbed: list[Report] = []  # the same for those with them
         self.unbalanced = 0  # moments at which a stream's figures did not add up
         self._streams, self._urls, self._control, self._folder = streams, urls, control, folder
-        self._actions, self._last = options.actions, options.disturbed or len(urls) - 1
+        self._actions = options.actions
+        self._last = options.disturbed or len(urls) - 1  # number of the last stream that is disturbed
         self._dice = random.Random(options.seed)
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
@@ -149,6 +151,7 @@ class Soak:
         (self.disturbed if disturbed else self.calm).append(self.reports[-1])
 
     def _disturb(self) -> None:
+        """Disturbs the streams, one at a time, for as long as a stretch lasts."""
         end = time.monotonic() + STRETCH
         while time.monotonic() < end:
             number = self._dice.randrange(1, self._last + 1)

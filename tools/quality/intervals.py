@@ -29,7 +29,7 @@ from measures import boundary_f
 from segmentation import Segmenter
 from segmentation.options.keywords import Interval
 
-CLIPS = {  # by folder: people in an office, and three of anything
+CLIPS = {  # patterns of the files' names, by folder
     "clips": ("person-walking.mp4", "signing-*.mkv"),
     "corpus": ("05_default_juggle.mp4", "04_coffee.mp4", "selfie_segmentation_web.mp4"),
 }

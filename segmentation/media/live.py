@@ -42,7 +42,8 @@ from segmentation.media.input import (
     video_stream,
 )
 from segmentation.media.live_address import connect, fault_of, is_live, is_paced, source_label, split_name
-from segmentation.media.live_decoding import ConnectionDecoder, Pictures, Undecodable
+from segmentation.media.live_decoding import ConnectionDecoder, Pictures
+from segmentation.media.undecodable import Undecodable
 
 log = logging.getLogger(__name__)
 

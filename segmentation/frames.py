@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from segmentation.access import Access
 from segmentation.instances import FrameInstances
+from segmentation.orientation import Orientation
 
 if TYPE_CHECKING:  # machines without a GPU may lack PyTorch
     import torch
@@ -159,6 +160,7 @@ class VideoInfo:
     display_matrix: tuple[int, ...] | None  # FFmpeg's AV_PKT_DATA_DISPLAYMATRIX, 9 integers
     rotation: int  # degrees counter-clockwise that stored frames must be turned to stand upright: 0, 90, 180, 270
     interlaced: bool  # whether frames may consist of two fields
+    mirrored: bool = False  # whether turned frames are mirrored left to right before they are shown
     first_pts: int = 0  # ticks: where the container says that this stream begins
     layered: bool = False  # whether a packet holds several views of a frame, as in MV-HEVC
     packed: bool = False  # whether a packet may hold two frames, as in MPEG-4 of old encoders
@@ -175,6 +177,16 @@ class VideoInfo:
     def source(self) -> str | ByteSource:
         """What `open_input` takes."""
         return self.stream or self.path
+
+    @property
+    def orientation(self) -> Orientation:
+        """How stored frames stand upright."""
+        return Orientation(self.rotation // 90, self.mirrored)
+
+    @property
+    def upright_size(self) -> tuple[int, int]:
+        """Width and height of the picture when it stands upright."""
+        return self.orientation.size(self.width, self.height)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

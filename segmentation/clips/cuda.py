@@ -35,6 +35,7 @@ from segmentation.gpu.driver import Event
 from segmentation.gpu.errors import gpu_errors
 from segmentation.gpu.kernels import Kernels
 from segmentation.media.start_codes import PacketFilter
+from segmentation.orientation import Orientation
 from segmentation.stages.decode.chunks import needs_earlier_frames
 from segmentation.stages.decode.nvdec_log import damage_log
 from segmentation.stages.decode.nvdec_session import NvdecSession, Surface, TimesToCome
@@ -70,7 +71,7 @@ class CudaMaker(Maker[Surface]):
         """`index` is the number of the GPU, `engines` how many of its engines can decode the videos."""
         self.workers = max(_LEAST_WORKERS, engines)
         self._sessions = NvdecSessionPool()
-        self._kernels: dict[tuple[PixelFormat, int], Kernels] = {}  # by layout and quarter turns
+        self._kernels: dict[tuple[PixelFormat, Orientation], Kernels] = {}
         self._weights: dict[tuple[int, int], torch.Tensor] = {}  # see `sampling.weights`
         self._reads: deque[torch.cuda.Event] = deque()  # of the arrays before, at each array that was handed over
         self._videos = OpenVideos()
@@ -139,11 +140,11 @@ class CudaMaker(Maker[Surface]):
                 self._weights[key] = torch.from_numpy(weights(length, after)).to(self.gpu.device)
         return self._weights[key]
 
-    def kernels(self, layout: PixelFormat, turns: int) -> Kernels:
-        """Returns the kernels for pictures of this layout that stand upright after so many quarter turns."""
-        key = (layout, turns)
+    def kernels(self, layout: PixelFormat, orientation: Orientation) -> Kernels:
+        """Returns the kernels for pictures of this layout that are stored so."""
+        key = (layout, orientation)
         if key not in self._kernels:
-            self._kernels[key] = self.gpu.kernels(CLIPS, layout, turns)
+            self._kernels[key] = self.gpu.kernels(CLIPS, layout, orientation)
         return self._kernels[key]
 
     def _decoded(self, index: VideoIndex, numbers: Sequence[int]) -> Iterator[tuple[int, Surface]]:
@@ -252,15 +253,15 @@ class _Part:
     ) -> None:
         """`numbers` is `sampling.elements` of the output, as bytes."""
         assert index.coding is not None
-        self._window = window = output.window(index.size, draw, index.rotation).stored(index.size, index.rotation)
+        self._window = window = output.window(index.size, draw, index.orientation).stored(index.size, index.orientation)
         self._layout, self._rows = layout, index.stored[1]
         height, width = output.size or index.size
         self.clip = maker.gpu.empty((length, 3, height, width), getattr(torch, output.dtype))
-        columns, rows = (height, width) if index.rotation % 180 else (width, height)  # as stored
+        columns, rows = index.orientation.size(width, height)  # as stored
         along = zip(lengths(window, layout), (columns, rows, columns, rows), strict=True)
         tables = [maker.weights(before, after) for before, after in along]
         nowhere, zero = np.uint64(0), np.int64(0)  # given anew for each frame
-        self._queue = maker.kernels(layout, index.rotation // 90).prepared(
+        self._queue = maker.kernels(layout, index.orientation).prepared(
             *("clip_sample", (columns, rows, 1), nowhere, nowhere, nowhere, zero, 0 if layout.bits == 8 else 6),
             *(argument for table in tables for argument in (table, table.shape[1] - 1)),
             *(columns, rows, int(window.mirrored), *levels(output.color, index.coding.color, layout.bits).ravel()),

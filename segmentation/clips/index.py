@@ -26,13 +26,14 @@ from segmentation.errors import InputError, one_line
 from segmentation.frames import Color, VideoInfo
 from segmentation.media.containers import numbers_of
 from segmentation.media.input import decoder_options, open_input, probe
+from segmentation.orientation import UPRIGHT, Orientation
 from segmentation.stages.decode.packet_index import PacketTimes, by_packets
 
 log = logging.getLogger(__name__)
 
 _NUMBERED = re.compile(r"(.*?)(\d+)\.png")
 _REORDERED = 16  # pictures that a decoder holds back at most, to show others first
-_VERSION = 3  # of the files in the cache
+_VERSION = 4  # of the files in the cache
 
 
 class Coding(NamedTuple):
@@ -51,7 +52,7 @@ class VideoIndex:
     path: str
     stream: int  # its number in the container
     time_base: Fraction  # seconds a tick
-    rotation: int  # degrees counter-clockwise by which stored frames are turned to stand upright: 0, 90, 180, 270
+    orientation: Orientation  # of the stored pictures
     size: tuple[int, int]  # pixels of the upright picture: height, width; (0, 0) of pictures in files
     pts: NDArray[np.int64]  # (frames,), ticks, rising; frame numbers where the frames have no such times
     # (frames,): the pts of the keyframe at which decoding begins. Empty where frames are counted from the first one.
@@ -71,7 +72,7 @@ class VideoIndex:
     @property
     def stored(self) -> tuple[int, int]:
         """Width and height of the pictures as they are stored, which may not be upright."""
-        return self.size if self.rotation % 180 else self.size[::-1]
+        return self.orientation.size(*self.size[::-1])
 
     def spares(self, numbers: Sequence[int]) -> frozenset[int]:
         """Returns the pts of the pictures on the way to these rising `numbers` that a decoder can do without."""
@@ -116,19 +117,21 @@ def pictures_index(folder: Path) -> VideoIndex | None:
     if len(numbers) < len(names) or numbers[-1] - numbers[0] >= len(numbers):
         raise InputError(f"{folder}: its {len(names)} PNG files are not numbered one after the other like {names[0]}")
     count = np.arange(len(names), dtype=np.int64)
-    return VideoIndex(str(pattern), 0, Fraction(1, 25), 0, (0, 0), count, count, count, np.zeros(len(names), np.bool_))
+    return VideoIndex(
+        str(pattern), 0, Fraction(1, 25), UPRIGHT, (0, 0), count, count, count, np.zeros(len(names), np.bool_)
+    )
 
 
 def _made(path: str) -> VideoIndex:
     info = probe(path)
     if info.interlaced:
         raise interlaced(path)
-    size = (info.width, info.height) if info.rotation % 180 else (info.height, info.width)
+    size = info.upright_size[::-1]
     times = by_packets(info) or _by_decoding(info)
     if not len(times.pts):
         raise InputError(f"{path}: holds no frame that can be decoded")
     coding = Coding(info.codec, info.pix_fmt, info.inside, info.color)
-    return VideoIndex(path, info.stream_index, info.time_base, info.rotation, size, **times._asdict(), coding=coding)
+    return VideoIndex(path, info.stream_index, info.time_base, info.orientation, size, **times._asdict(), coding=coding)
 
 
 def interlaced(path: str) -> InputError:
@@ -169,19 +172,21 @@ def _kept(path: str) -> Path | None:
 
 def _load(path: str, kept: Path) -> VideoIndex:
     with np.load(kept) as content:
-        stream, numerator, denominator, rotation, height, width, inside, *color = map(int, content["about"])
+        stream, numerator, denominator, turns, mirrored, height, width, inside, *color = map(int, content["about"])
         base = Fraction(numerator, denominator)
         times = PacketTimes(*(content[name] for name in PacketTimes._fields))
         codec, pix_fmt = map(str, content["names"])
         coding = Coding(codec, pix_fmt, bool(inside), Color(*color))
-        return VideoIndex(path, stream, base, rotation, (height, width), **times._asdict(), coding=coding)
+        orientation = Orientation(turns, bool(mirrored))
+        return VideoIndex(path, stream, base, orientation, (height, width), **times._asdict(), coding=coding)
 
 
 def _save(index: VideoIndex, kept: Path) -> None:
     """Writes the index, whole or not at all. Without room for it nothing is lost but time."""
     assert index.coding is not None
     base, (codec, pix_fmt, inside, color) = index.time_base, index.coding
-    about = [index.stream, base.numerator, base.denominator, index.rotation, *index.size, inside, *astuple(color)]
+    shown = astuple(index.orientation)
+    about = [index.stream, base.numerator, base.denominator, *shown, *index.size, inside, *astuple(color)]
     content = io.BytesIO()
     times = {name: getattr(index, name) for name in PacketTimes._fields}
     np.savez(content, about=np.array(about, np.int64), names=np.array([codec, pix_fmt]), **times)

@@ -210,7 +210,7 @@ class ClipLoader:
             return sample
         like = next(iter(self._outputs.values()))
         about = dataset.videos[video]
-        chain = Chain(like, self._draw(clip, epoch), about.size, about.rotation, mask=True)
+        chain = Chain(like, self._draw(clip, epoch), about.size, about.orientation, mask=True)
         numbers = dataset.numbers(clip)
         try:
             saved = dataset.masks[video]
@@ -256,7 +256,7 @@ class ClipLoader:
         batch.pts = np.stack([dataset.seconds(clip) for clip in clips])
         draws = [self._draw(clip, epoch) for clip in clips]
         batch.windows = [
-            {name: output.window(video.size, draw, video.rotation) for name, output in self._outputs.items()}
+            {name: output.window(video.size, draw, video.orientation) for name, output in self._outputs.items()}
             for video, draw in zip(videos, draws, strict=True)
         ]
         about = zip(batch.video, batch.first.tolist(), batch.windows, strict=True)

@@ -103,7 +103,7 @@ class HostMaker(Maker[VideoFrame]):
 class _HostClip(ClipInProgress[VideoFrame]):
     def __init__(self, outputs: Mapping[str, Output], index: VideoIndex, draw: Draw) -> None:
         self._outputs = outputs
-        self._chains = {name: Chain(output, draw, index.size, index.rotation) for name, output in outputs.items()}
+        self._chains = {name: Chain(output, draw, index.size, index.orientation) for name, output in outputs.items()}
         self._frames: dict[str, list[NDArray[np.uint8]]] = {name: [] for name in outputs}
 
     def add(self, frame: VideoFrame) -> None:

@@ -16,14 +16,21 @@ from numpy.typing import NDArray
 from segmentation.errors import ConfigError
 from segmentation.frames import LIMITED
 from segmentation.media.input import color_of
+from segmentation.orientation import UPRIGHT, Orientation
 
 _FORMATS = {"rgb": "gbrp", "ycbcr": "yuv444p", "gray": "gray"}
 _DTYPES = ("uint8", "float16", "float32")
-TURNS: dict[int, list[tuple[str, ...]]] = {
-    90: [("transpose", "cclock")],
-    180: [("hflip",), ("vflip",)],
-    270: [("transpose", "clock")],
+_TURNS: dict[int, list[tuple[str, ...]]] = {
+    0: [],
+    1: [("transpose", "cclock")],
+    2: [("hflip",), ("vflip",)],
+    3: [("transpose", "clock")],
 }
+
+
+def upright_filters(orientation: Orientation) -> list[tuple[str, ...]]:
+    """Returns FFmpeg's filters, with their arguments, that stand a stored picture upright."""
+    return _TURNS[orientation.turns] + [("hflip",)] * orientation.mirrored
 
 
 class Draw(NamedTuple):
@@ -43,16 +50,15 @@ class Window(NamedTuple):
     width: int
     mirrored: bool = False  # left to right
 
-    def stored(self, size: tuple[int, int], rotation: int) -> Window:
+    def stored(self, size: tuple[int, int], orientation: Orientation) -> Window:
         """Returns the same part of the picture as it is stored. `size` is that of the upright one: height, width."""
-        if rotation == 90:
-            return Window(self.left, size[0] - self.top - self.height, self.width, self.height, self.mirrored)
-        if rotation == 180:
-            top, left = size[0] - self.top - self.height, size[1] - self.left - self.width
-            return self._replace(top=top, left=left)
-        if rotation == 270:
-            return Window(size[1] - self.left - self.width, self.top, self.width, self.height, self.mirrored)
-        return self
+        above, before = self.top, self.left
+        below, behind = size[0] - above - self.height, size[1] - before - self.width
+        if orientation.mirrored:
+            before, behind = behind, before
+        top, left = ((above, before), (before, below), (below, behind), (behind, above))[orientation.turns]
+        width, height = orientation.size(self.width, self.height)
+        return Window(top, left, height, width, self.mirrored)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +97,7 @@ class Output:
         if not all(self.std):
             raise ConfigError(f"std {self.std}: must not hold 0")
 
-    def window(self, size: tuple[int, int], draw: Draw, rotation: int = 0) -> Window:
+    def window(self, size: tuple[int, int], draw: Draw, orientation: Orientation = UPRIGHT) -> Window:
         """Returns which part is taken of an upright picture of this size (height, width).
 
         As the picture is stored, the part begins at an even row and column: chroma stays in place, and FFmpeg's crop of
@@ -104,9 +110,9 @@ class Output:
         rows, columns = _covered(size, (self.size[0], self.size[1]), self.scale)
         down, across = (draw.down, draw.across) if self.crop == "random" else (0.5, 0.5)
         drawn = Window(round((height - rows) * down), round((width - columns) * across), rows, columns, mirrored)
-        stored = drawn.stored(size, rotation)
+        stored = drawn.stored(size, orientation)
         even = stored._replace(top=stored.top & ~1, left=stored.left & ~1)
-        return even.stored(size[::-1] if rotation % 180 else size, -rotation % 360)
+        return even.stored(orientation.size(*size), orientation.inverse)
 
     def numbers(self, frames: list[NDArray[np.uint8]]) -> NDArray[np.generic]:
         """Returns frames (H, W, C) as (T, C, H, W), in the output's dtype."""
@@ -143,14 +149,20 @@ class Chain:
     """FFmpeg's filters for the frames of one clip: upright, cropped, scaled, mirrored, in 8 bits."""
 
     def __init__(
-        self, output: Output, draw: Draw, size: tuple[int, int], rotation: int = 0, *, mask: bool = False
+        self,
+        output: Output,
+        draw: Draw,
+        size: tuple[int, int],
+        orientation: Orientation = UPRIGHT,
+        *,
+        mask: bool = False,
     ) -> None:
-        """`size` of the upright picture: height, width. `rotation` of the video.
+        """`size` of the upright picture: height, width. `orientation` of the video.
 
         `mask`: the frames are gray masks of it, of any size, upright, and scaled by the nearest sample.
         """
         self._output, self._draw, self._size, self._mask = output, draw, size, mask
-        self._turned, self._rotation = rotation, 0 if mask else rotation  # of the video, and of these frames
+        self._of_video, self._orientation = orientation, UPRIGHT if mask else orientation  # and of these frames
         self._graph: Graph | None = None
         self._format: tuple[int, int, str] | None = None  # of the graph's input
 
@@ -167,9 +179,9 @@ class Chain:
 
     def _made(self, frame: VideoFrame) -> Graph:
         output, size = self._output, self._size
-        window = output.window(size, self._draw, self._turned).stored(size, self._rotation)
-        sideways = self._rotation % 180 != 0
-        stored = size[::-1] if sideways else size
+        orientation = self._orientation
+        window = output.window(size, self._draw, self._of_video).stored(size, orientation)
+        stored = orientation.size(*size)
         graph = Graph()
         graph.threads = 1  # several clips are made at once
         nodes = colored(graph, frame, frame.time_base or Fraction(1, 1000))
@@ -179,11 +191,11 @@ class Chain:
         if (window.height, window.width) != stored:
             place = f"{window.width}:{window.height}:{window.left}:{window.top}:exact=1"
             nodes.append(graph.add("crop", place))
-        rows, columns = (output.size or size)[:: -1 if sideways else 1]
+        rows, columns = orientation.size(*(output.size or size))
         flags = "neighbor" if self._mask else "area+accurate_rnd+full_chroma_int+full_chroma_inp"
         nodes.append(graph.add("scale", f"{columns}:{rows}:flags={flags}"))
         nodes.append(graph.add("format", _FORMATS["gray" if self._mask else output.color]))
-        nodes += [graph.add(*step) for step in TURNS.get(self._rotation, ())]  # of the small picture, which is quick
+        nodes += [graph.add(*step) for step in upright_filters(orientation)]  # of the small picture, which is quick
         if window.mirrored:
             nodes.append(graph.add("hflip"))
         nodes.append(graph.add("buffersink"))

@@ -19,12 +19,13 @@ from av.video.stream import VideoStream
 from segmentation.access import Access
 from segmentation.atomic_file import PendingFile
 from segmentation.clips.index import interlaced
-from segmentation.clips.output import TURNS, colored
+from segmentation.clips.output import colored, upright_filters
 from segmentation.cores import kept_scheduling
 from segmentation.errors import ConfigError, InputError, OutputError, one_line
 from segmentation.frames import VideoInfo
 from segmentation.media.input import decoder_options, open_input, probe
 from segmentation.options.config import Config
+from segmentation.orientation import Orientation
 from segmentation.stages.decode.timestamps import Timeline
 from segmentation.stages.encode.codec_settings import describe_context
 
@@ -187,10 +188,9 @@ class _Watch:
 def _encode(info: VideoInfo, path: Path, recipe: Recipe, comment: str, threads: int, watch: _Watch) -> int:
     """Writes the file; returns its frames."""
     codec = CODECS[recipe.codec]
-    upright = (info.width, info.height) if info.rotation % 180 else (info.height, info.width)
-    height, width = recipe.fitted(*upright)
+    height, width = recipe.fitted(*info.upright_size[::-1])
     ratio = info.sample_aspect_ratio
-    if ratio and info.rotation % 180:
+    if ratio and info.orientation.sideways:
         ratio = 1 / ratio
     made = replace(
         info,
@@ -228,7 +228,7 @@ def _pictures(info: VideoInfo, size: tuple[int, int], rate: Fraction | None) -> 
         if graph is None or own != form:
             if graph is not None:
                 yield from _rest(graph)
-            graph, form = _graph(frame, info.rotation, size, rate), own
+            graph, form = _graph(frame, info.orientation, size, rate), own
         graph.push(frame)
         yield from _ready(graph)
     if graph is not None:
@@ -258,16 +258,16 @@ def _frames(info: VideoInfo) -> Iterator[VideoFrame]:
         raise InputError(f"{info.path}: has {number} frames that can be decoded of {info.frames}")
 
 
-def _graph(frame: VideoFrame, turn: int, size: tuple[int, int], rate: Fraction | None) -> Graph:
+def _graph(frame: VideoFrame, orientation: Orientation, size: tuple[int, int], rate: Fraction | None) -> Graph:
     """Returns filters that turn, scale and repeat or leave out frames like this one."""
     graph = Graph()
     nodes = colored(graph, frame, frame.time_base or Fraction(1, 1000))
     if rate is not None:
         nodes.append(graph.add("fps", str(rate)))
-    rows, columns = size[::-1] if turn % 180 else size
+    rows, columns = orientation.size(*size)
     nodes.append(graph.add("scale", f"{columns}:{rows}:flags=area+accurate_rnd"))
     nodes.append(graph.add("format", "yuv420p"))
-    nodes += [graph.add(*step) for step in TURNS.get(turn, ())]
+    nodes += [graph.add(*step) for step in upright_filters(orientation)]
     graph.link_nodes(*nodes, graph.add("buffersink")).configure()
     return graph
 

@@ -2,6 +2,7 @@
 //   SAMPLE             unsigned char (8 bits) or unsigned short (10 bits, in the low bits)
 //   SHIFT_X, SHIFT_Y   log2 of the chroma subsampling: 1, 1 for 4:2:0
 //   TURNS              quarter turns, counter-clockwise, that stand a stored frame upright
+//   MIRRORED           1 if the turned frame is mirrored left to right then, else 0
 //   THREADS_X, THREADS_Y   threads of a block
 // Planes are (N, height, width) without gaps. blockIdx.z is the number of the frame in the batch.
 
@@ -20,14 +21,16 @@ __device__ long long place(int column, int row, int width, int height) {
 // Returns the index, in the upright picture, of pixel (column, row) of a stored picture (height, width).
 __device__ int upright(int column, int row, int width, int height) {
 #if TURNS == 0
-    return row * width + column;
+    const int x = column, y = row;
 #elif TURNS == 1
-    return (width - 1 - column) * height + row;
+    const int x = row, y = width - 1 - column;
 #elif TURNS == 2
-    return (height - 1 - row) * width + (width - 1 - column);
+    const int x = width - 1 - column, y = height - 1 - row;
 #else
-    return column * height + (height - 1 - row);
+    const int x = height - 1 - row, y = column;
 #endif
+    const int across = TURNS % 2 ? height : width;
+    return y * across + (MIRRORED ? across - 1 - x : x);
 }
 
 // How a plane is shrunk along one axis, see stages/preprocess/resampling.py. `rows` has a row of 1 + `taps` numbers for

@@ -22,6 +22,7 @@ from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.kernels import Kernels, KernelSource, compiled, signatures
 from segmentation.gpu.pinned_pool import PinnedPool
 from segmentation.gpu.plane_pool import PlanePool
+from segmentation.orientation import UPRIGHT, Orientation
 
 _ALIGNMENT = 512  # samples: libraries read many bytes at a time, from addresses that are multiples of their number
 
@@ -87,9 +88,9 @@ class Gpu:
         """Queues a copy between two addresses, each in device memory or in page-locked memory of the host."""
         driver.copy(target, source, size, self.stream.cuda_stream)
 
-    def kernels(self, source: KernelSource, layout: PixelFormat, turns: int = 0) -> Kernels:
-        """Returns a program's kernels, for frames of this layout that stand upright after `turns` quarter turns."""
-        program = compiled(Device(self.index).arch, source, layout, turns)
+    def kernels(self, source: KernelSource, layout: PixelFormat, orientation: Orientation = UPRIGHT) -> Kernels:
+        """Returns a program's kernels, for frames of this layout that are stored so."""
+        program = compiled(Device(self.index).arch, source, layout, orientation)
         return Kernels(self.stream.cuda_stream, program, signatures(source, layout))
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

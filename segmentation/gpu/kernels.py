@@ -13,6 +13,7 @@ from segmentation.cache import engine_folder
 from segmentation.frames import PixelFormat
 from segmentation.gpu import driver
 from segmentation.gpu.signatures import Argument, Packer, Signature, signatures_of
+from segmentation.orientation import Orientation
 
 _PACKAGE = Path(__file__).parents[1]
 _COMMON = "gpu/common.cu"
@@ -32,10 +33,10 @@ class KernelSource:
             f'#line 1 "{name}"\n{(_PACKAGE / name).read_text(encoding="utf-8")}' for name in (_COMMON, *self.files)
         )
 
-    def macros(self, layout: PixelFormat, turns: int) -> dict[str, str]:
-        """Returns the macros of common.cu, for frames of this layout that stand upright after `turns` quarter turns,
-        and the constants."""
-        frames = {"SHIFT_X": layout.shift_x, "SHIFT_Y": layout.shift_y, "TURNS": turns}
+    def macros(self, layout: PixelFormat, orientation: Orientation) -> dict[str, str]:
+        """Returns the macros of common.cu, for frames of this layout that are stored so, and the constants."""
+        frames = {"SHIFT_X": layout.shift_x, "SHIFT_Y": layout.shift_y}
+        frames |= {"TURNS": orientation.turns, "MIRRORED": int(orientation.mirrored)}
         values = frames | {"THREADS_X": THREADS[0], "THREADS_Y": THREADS[1]} | dict(self.constants)
         texts = {name: f"{value}f" if isinstance(value, float) else str(value) for name, value in values.items()}
         return {"SAMPLE": sample_type(layout)} | texts
@@ -95,12 +96,12 @@ def _grid(size: tuple[int, int, int]) -> tuple[int, int, int]:
 
 
 @cache
-def compiled(arch: str, source: KernelSource, layout: PixelFormat, turns: int) -> ObjectCode:
+def compiled(arch: str, source: KernelSource, layout: PixelFormat, orientation: Orientation) -> ObjectCode:
     """Returns the machine code of a program, from a cache on disk where possible: compiling takes long.
 
     `arch` is the compute capability without its point, such as "90". See `KernelSource.macros` for the rest.
     """
-    macros: list[str | tuple[str, str]] = list(source.macros(layout, turns).items())
+    macros: list[str | tuple[str, str]] = list(source.macros(layout, orientation).items())
     options = ProgramOptions(arch=f"sm_{arch}", std="c++17", define_macro=macros, lineinfo=True)
     program = Program(source.text(), "c++", options)
     return program.compile("cubin", cache=FileStreamProgramCache(engine_folder() / "kernels"))

@@ -40,9 +40,7 @@ def with_card(batch: FrameBatch, shown: Planes) -> FrameBatch:
 def card(info: VideoInfo, pix_fmt: str, lines: Sequence[str]) -> Planes:
     """Returns the planes of a picture with `lines` in its middle, upright after the video's rotation."""
     layout = FORMATS[pix_fmt]
-    turns = info.rotation // 90
-    width, height = (info.width, info.height) if turns % 2 == 0 else (info.height, info.width)
-    letters = np.ascontiguousarray(np.rot90(_letters(lines, width, height), -turns))
+    letters = np.ascontiguousarray(info.orientation.stored(_letters(lines, *info.upright_size)))
     ground, ink = (info.color.from_rgb(rgb, layout.bits) for rgb in (_GROUND, _INK))
 
     def plane(shape: tuple[int, int], low: int, high: int) -> Plane:

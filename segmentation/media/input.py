@@ -10,7 +10,7 @@ import stat
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import av
 import av.error
@@ -53,6 +53,7 @@ _BEGINNINGS = {b"#EXTM3U": "hls", b"ffconcat": "concat", b"v=0": "sdp", b"# VobS
 _MP4 = b"ftyp"  # follows the length of the first box of an MP4 or MOV
 # FFmpeg would decode up to 20 frames at each opening to learn what an MP4's header tells, or the first frame.
 _NO_ANALYSIS = {"skip_frame": "all"}
+_SKEW = 0.02  # of a display matrix: about a degree
 _READ = 1024  # bytes of a file in which a playlist shows itself
 _EXIF = ("mjpeg", "png", "apng", "webp", "tiff")  # codecs of pictures that may carry it
 
@@ -265,7 +266,7 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
             end=_end(container, stream, length),
             sample_aspect_ratio=stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio or None,
             display_matrix=matrix,
-            rotation=upright(matrix) if matrix else 0,
+            **shown_as(matrix, path),
             interlaced=frame.interlaced_frame,
             access=access,
             first_pts=stream.start_time or 0,
@@ -362,12 +363,27 @@ def color_of(frame: VideoFrame) -> Color:
     )
 
 
-def upright(matrix: tuple[int, ...]) -> int:
-    """Returns by how many degrees counter-clockwise, in quarters, stored frames have to be turned to stand upright.
+class ShownAs(TypedDict):
+    """How stored frames stand upright, see `VideoInfo`."""
 
-    The direction (matrix[1], matrix[4]) of the stored frame points down on the screen. Mirroring does not matter.
+    rotation: int
+    mirrored: bool
+
+
+def shown_as(matrix: tuple[int, ...] | None, path: str) -> ShownAs:
+    """Returns the orientation nearest to a display matrix. A line says where the matrix is none of the eight.
+
+    The stored frame's axes point to (matrix[0], matrix[1]) and (matrix[3], matrix[4]) on the screen, right and down.
     """
-    return round(math.degrees(math.atan2(-matrix[1], matrix[4])) / 90) * 90 % 360
+    if matrix is None:
+        return ShownAs(rotation=0, mirrored=False)
+    a, b, c, d = matrix[0], matrix[1], matrix[3], matrix[4]
+    rotation = round(math.degrees(math.atan2(-b, d)) / 90) * 90 % 360
+    small, large = ((a, d), (b, c)) if rotation % 180 else ((b, c), (a, d))
+    if max(map(abs, small)) > _SKEW * min(map(abs, large)):
+        text = "its display matrix is no quarter turn: players turn the output alike, and the picture is seen turned by"
+        log.warning("%s: %s %d degrees", path, text, rotation)
+    return ShownAs(rotation=rotation, mirrored=a * d < b * c)
 
 
 def display_matrix(frame: VideoFrame, *, exif: bool = False) -> tuple[int, ...] | None:

@@ -38,7 +38,7 @@ from segmentation.media.input import (
     is_url,
     nominal_rate,
     probe,
-    upright,
+    shown_as,
     video_stream,
 )
 from segmentation.media.live_address import connect, fault_of, is_live, is_paced, source_label, split_name
@@ -287,7 +287,7 @@ class LiveReader:
             end=None,
             sample_aspect_ratio=stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio or None,
             display_matrix=matrix,
-            rotation=upright(matrix) if matrix else 0,
+            **shown_as(matrix, self._name),
             interlaced=frame.interlaced_frame,
             access=self._access,
             live=self._frames,

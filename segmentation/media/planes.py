@@ -39,4 +39,4 @@ def rgb_of(planes: Sequence[Plane], pix_fmt: str, info: VideoInfo) -> NDArray[np
     ).to_ndarray()
     if cutout:
         rgb[planes[3] == 0] = 0  # subsampled chroma brings colors of neighbors
-    return np.ascontiguousarray(np.rot90(rgb, info.rotation // 90), np.uint8)
+    return np.ascontiguousarray(info.orientation.upright(rgb), np.uint8)

@@ -26,6 +26,7 @@ from segmentation.media.reconnection import Reconnection
 from segmentation.media.rtmp import greet, tee_to_rtmp
 from segmentation.media.srt import BUFFER, SrtOutput
 from segmentation.media.stream_muxer import STREAM_OPTIONS, StreamMuxer
+from segmentation.orientation import UPRIGHT
 
 if TYPE_CHECKING:
     from av.video.stream import VideoStream
@@ -108,8 +109,11 @@ class PushMuxer(StreamMuxer):
             return _Connection(sent, exits.pop_all())
 
     def copy_streams(self, *, end: Fraction | None) -> None:
-        if self._info.rotation:
-            log.warning("%s: is sent without its rotation of %d degrees", self._info.path, self._info.rotation)
+        if self._info.orientation != UPRIGHT:
+            mirrored = " and its mirroring" if self._info.mirrored else ""
+            log.warning(
+                "%s: is sent without its rotation of %d degrees%s", self._info.path, self._info.rotation, mirrored
+            )
         if self._info.live is not None and self._info.live.sound is not None:
             self._add_sound(self._info.live.sound)
         self.tick  # noqa: B018  # writes the encoder's parameters into the model

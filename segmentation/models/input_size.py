@@ -52,7 +52,7 @@ def shape_shown(info: VideoInfo, width: int, height: int) -> tuple[float, float]
     They show the picture upright and stretch it by its sample aspect ratio.
     """
     wide = width * float(info.sample_aspect_ratio or 1)
-    return (height, wide) if info.rotation % 180 else (wide, height)
+    return (height, wide) if info.orientation.sideways else (wide, height)
 
 
 def choose_size(sizes: Sequence[Size], path: Path, asked: Size | None, info: VideoInfo | None) -> Size:

@@ -6,7 +6,6 @@ from segmentation.frames import VideoInfo
 from segmentation.options.config import Config
 from segmentation.options.instances import Place
 from segmentation.sinks import FinishedBatch, Sink
-from segmentation.stages.masks.refinement import upright_size
 from segmentation.stages.tracking.counting import Counter, Counts
 
 
@@ -14,7 +13,7 @@ class CountSink(Sink):
     """Counts the instances of each batch. It comes before the sinks that read its counts."""
 
     def __init__(self, info: VideoInfo, config: Config) -> None:
-        self._counter = Counter([Place.parse(text) for text in config.count], upright_size(info))
+        self._counter = Counter([Place.parse(text) for text in config.count], info.upright_size)
         self.latest: list[Counts] = []  # up to each frame of the last batch
         self.total: Counts = {}  # up to the last frame
 

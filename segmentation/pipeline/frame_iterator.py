@@ -27,7 +27,6 @@ from segmentation.pipeline.plan import make_plan, with_own_format
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.threads import Overlap, opencv_threads
 from segmentation.stages.decode.timestamps import within_limit
-from segmentation.stages.masks.refinement import upright_size
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ class MaskedFrame:
     @cached_property
     def mask(self) -> Mask:
         """The mask (H, W) float32 in 0..1, the probability of the kept classes."""
-        return enlarged(self._small_mask, upright_size(self._info))
+        return enlarged(self._small_mask, self._info.upright_size)
 
     @property
     def seconds(self) -> float:
@@ -63,7 +62,7 @@ class MaskedFrame:
         """Returns the id of the instance at a pixel (x, y) of `image`, 0 for none."""
         if self.instances is None:
             return 0
-        width, height = upright_size(self._info)
+        width, height = self._info.upright_size
         label_map = self.instances.label_map
         row, column = int(point[1] * label_map.shape[0] / height), int(point[0] * label_map.shape[1] / width)
         if not (0 <= row < label_map.shape[0] and 0 <= column < label_map.shape[1]):

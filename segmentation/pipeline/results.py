@@ -53,8 +53,7 @@ class ResultLines:
         self, info: VideoInfo, classes: Sequence[str], config: Config, counts: CountSink | None = None
     ) -> None:
         """`counts` takes each batch before this."""
-        turned = info.rotation % 180 != 0
-        self._size = (info.height, info.width) if turned else (info.width, info.height)
+        self._size = info.upright_size
         self._classes = list(classes)
         self._rle = config.rle
         self._counts = counts
@@ -121,8 +120,7 @@ class Results(Sink):
         self._own = isinstance(given, str | Path)
         self._lines = ResultLines(info, classes, config, counts)
         self._seconds = seconds
-        turned = info.rotation % 180 != 0
-        size = (info.height, info.width) if turned else (info.width, info.height)
+        size = info.upright_size
         self._instances = {"lines": None, "coco": Coco(size), "mot": Mot(size)}[config.results_format]
         self._finished = False
         self._file: TextIO | PostedLines

@@ -62,7 +62,7 @@ class KeptPixels:
 
     def __init__(self, info: VideoInfo, config: Config) -> None:
         self._edge = Edge.of(config)
-        self._size = (info.width, info.height) if info.rotation % 180 == 0 else (info.height, info.width)
+        self._size = info.upright_size
 
     def __call__(self, mask: NDArray[np.float32]) -> Kept:
         return mask.shape, np.packbits(self._edge.kept(mask, self._size)).tobytes()
@@ -215,7 +215,7 @@ class OutputVerifier(Sink):
         """PSNR in dB over the kept pixels, of the worst plane; `None` where none is kept."""
         shape, bits = self._kept[number]
         flat = np.unpackbits(np.frombuffer(bits, np.uint8), count=shape[0] * shape[1])
-        kept = np.ascontiguousarray(np.rot90(flat.reshape(shape), -(self._info.rotation // 90)))
+        kept = np.ascontiguousarray(self._info.orientation.stored(flat.reshape(shape)))
         peak = (1 << FORMATS[self._pix_fmt].bits) - 1
         found = []
         for before, after in zip(original, output, strict=True):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from av.video.frame import VideoFrame
+from drawn import ORIENTATIONS
 from numbered import all_frames, damage, numbered
 from numpy.typing import NDArray
 from paths import ROOT
@@ -29,6 +30,7 @@ from segmentation.clips.index import Coding, VideoIndex
 from segmentation.clips.output import Chain, Draw
 from segmentation.errors import InputError, LacksEngine
 from segmentation.media.input import color_of
+from segmentation.orientation import UPRIGHT, Orientation
 
 LENGTH = 4
 SIDES = ["host", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -75,14 +77,14 @@ class DeviceSurface(Surface):
         return self._there.data_ptr()
 
 
-def check(side: str, frames: list[VideoFrame], output: Output, draw: Draw, rotation: int = 0) -> None:
+def check(side: str, frames: list[VideoFrame], output: Output, draw: Draw, shown_as: Orientation = UPRIGHT) -> None:
     """Makes a batch of two clips of two frames, and compares the second clip with the CPU's."""
     frame = frames[0]
-    size = (frame.width, frame.height) if rotation % 180 else (frame.height, frame.width)
+    size = shown_as.size(frame.height, frame.width)
     bits = frame.format.components[0].bits
     none = np.empty(0, np.int64)
     coding = Coding("hevc", frame.format.name, False, color_of(frame))
-    index = VideoIndex("a.mp4", 0, frame.time_base, rotation, size, none, none, none, none.astype(bool), coding)
+    index = VideoIndex("a.mp4", 0, frame.time_base, shown_as, size, none, none, none, none.astype(bool), coding)
     maker = maker_module.loaded("segmentation.clips.cuda", "CudaMaker")({"a": output}, 0, 1)
     surfaces = [(Surface if side == "host" else DeviceSurface)(one) for one in frames]
     with maker.working():
@@ -96,7 +98,7 @@ def check(side: str, frames: list[VideoFrame], output: Output, draw: Draw, rotat
     assert made.flags.c_contiguous and made.dtype == output.dtype
     shown = made.transpose([output.layout.index(letter) for letter in "NTCHW"])
     assert (shown[0] == 77).all() and (shown[1, 2] == 77).all(), "it has written elsewhere"
-    chain = Chain(output, draw, size, rotation)
+    chain = Chain(output, draw, size, shown_as)
     same(output, shown[1, :2], output.numbers([chain(one) for one in frames]), bits)
 
 
@@ -116,11 +118,11 @@ def sample() -> list[VideoFrame]:
     return all_frames(ROOT / "samples" / "astronaut.mp4")[:2]
 
 
-@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+@pytest.mark.parametrize("shown", ORIENTATIONS, ids=str)
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_the_kernel_does_as_the_cpu_does(side: str, name: str, rotation: int, sample: list[VideoFrame]) -> None:
+def test_the_kernel_does_as_the_cpu_does(side: str, name: str, shown: Orientation, sample: list[VideoFrame]) -> None:
     for draw in (Draw(0.31, 0.77, False), Draw(0.9, 0.1, True)):
-        check(side, sample, OUTPUTS[name], draw, rotation)
+        check(side, sample, OUTPUTS[name], draw, shown)
 
 
 @pytest.mark.parametrize("pix_fmt", ["yuv420p10le", "yuv444p", "yuv444p10le"])
@@ -134,7 +136,9 @@ def test_another_size_on_the_way(host: Any, sample: list[VideoFrame]) -> None:
     surface = Surface(sample[0].reformat(width=320, height=180))
     none = np.empty(0, np.int64)
     coding = Coding("vp9", "yuv420p", False, color_of(sample[0]))
-    index = VideoIndex("a.webm", 0, sample[0].time_base, 0, (360, 640), none, none, none, none.astype(bool), coding)
+    index = VideoIndex(
+        "a.webm", 0, sample[0].time_base, UPRIGHT, (360, 640), none, none, none, none.astype(bool), coding
+    )
     clip = host.CudaMaker(OUTPUTS, 0, 1).begin(index, Draw(0, 0, False), 2)
     with pytest.raises(InputError, match=r'a\.webm: the picture\'s size changes on the way; use device="cpu"'):
         clip.add(surface)
@@ -474,5 +478,5 @@ def test_real_videos(side: str, corpus: Path, name: str) -> None:
     for place, clip in enumerate(batch.clips.tolist()):
         same(outputs["small"], found["small"][place], np.asarray(cpu.sample(clip)["small"]), bits)
         for picture, frame in zip(found["whole"][place], dataset[clip].frames, strict=True):
-            luma = np.rot90(planes(frame)[0], index.rotation // 90)
+            luma = index.orientation.upright(planes(frame)[0])
             assert np.array_equal(picture[0], luma if bits == 8 else (luma + 2) // 4)

@@ -23,6 +23,7 @@ from segmentation.clips.decode import decoded
 from segmentation.clips.index import index_of
 from segmentation.errors import InputError
 from segmentation.media.input import open_input, probe
+from segmentation.orientation import UPRIGHT
 
 OPEN = {"x264-params": "open-gop=1:keyint=12:min-keyint=12:scenecut=0:bframes=3"}
 MADE = {
@@ -161,8 +162,8 @@ def test_an_index_is_kept_until_the_file_changes(tmp_path: Path, cache: Path, mo
     with monkeypatch.context() as context:
         context.delattr(index, "_made")
         again = index_of(str(path))
-    assert (again.size, again.time_base, again.rotation) == (made.size, made.time_base, made.rotation) == (
-        (96, 160), made.time_base, 0,
+    assert (again.size, again.time_base, again.orientation) == (made.size, made.time_base, made.orientation) == (
+        (96, 160), made.time_base, UPRIGHT,
     )  # fmt: skip
     assert np.array_equal(again.pts, made.pts) and np.array_equal(again.keys, made.keys)
     info = probe(str(path))

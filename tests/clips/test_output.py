@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from av.video.frame import VideoFrame
+from drawn import ORIENTATIONS
 from numbered import all_frames
 from numpy.typing import NDArray
 from paths import ROOT
@@ -13,6 +14,7 @@ from segmentation.clips import Output
 from segmentation.clips.output import Chain, Draw
 from segmentation.errors import ConfigError
 from segmentation.media.input import color_of
+from segmentation.orientation import UPRIGHT, Orientation
 
 CENTER = Draw(0.5, 0.5, False)
 
@@ -22,10 +24,9 @@ def frame() -> object:
     return all_frames(ROOT / "samples" / "astronaut.mp4")[0]
 
 
-def made(frame: object, output: Output, draw: Draw = CENTER, rotation: int = 0) -> NDArray[np.uint8]:
-    height, width = frame.height, frame.width  # type: ignore[attr-defined]
-    size = (width, height) if rotation % 180 else (height, width)
-    return Chain(output, draw, size, rotation)(frame)  # type: ignore[arg-type]
+def made(frame: object, output: Output, draw: Draw = CENTER, shown: Orientation = UPRIGHT) -> NDArray[np.uint8]:
+    size = shown.size(frame.height, frame.width)  # type: ignore[attr-defined]
+    return Chain(output, draw, size, shown)(frame)  # type: ignore[arg-type]
 
 
 def alike(first: NDArray[np.uint8], second: NDArray[np.uint8]) -> bool:
@@ -72,44 +73,44 @@ def test_windows(output: Output, window: tuple[int, int, int, int]) -> None:
     assert output.window((360, 640), CENTER) == (*window, False)
 
 
-@pytest.mark.parametrize(("rotation", "turn"), [(90, 1), (180, 2), (270, 3)])
-def test_pictures_stand_upright(frame: object, rotation: int, turn: int) -> None:
+@pytest.mark.parametrize("shown", ORIENTATIONS, ids=str)
+def test_pictures_stand_upright(frame: object, shown: Orientation) -> None:
     whole = made(frame, Output(color="ycbcr"))[..., 0]
-    assert alike(made(frame, Output(color="ycbcr"), rotation=rotation)[..., 0], np.rot90(whole, turn))
+    assert alike(made(frame, Output(color="ycbcr"), shown=shown)[..., 0], shown.upright(whole))
 
 
-@pytest.mark.parametrize(("rotation", "turn"), [(90, 1), (180, 2), (270, 3)])
+@pytest.mark.parametrize("shown", ORIENTATIONS, ids=str)
 @pytest.mark.parametrize("scale", [None, 150])
-def test_crops_of_turned_pictures(frame: object, rotation: int, turn: int, scale: int | None) -> None:
+def test_crops_of_turned_pictures(frame: object, shown: Orientation, scale: int | None) -> None:
     """Stored sideways or upside down, a picture gives the same crops: the part that is shown, and its mirror image."""
     output = Output(size=(90, 64), crop="random", scale=scale, flip=True, dtype="uint8")
     planes = np.asarray(made(frame, Output(color="ycbcr")))
-    turned = VideoFrame.from_ndarray(np.rot90(planes, -turn).transpose(2, 0, 1).copy(), format="yuv444p")
+    turned = VideoFrame.from_ndarray(shown.stored(planes).transpose(2, 0, 1).copy(), format="yuv444p")
     for draw in (Draw(0, 0, False), Draw(1, 0, False), Draw(0.3, 0.8, True)):
-        top, left, height, width, _ = output.window(planes.shape[:2], draw, rotation)
+        top, left, height, width, _ = output.window(planes.shape[:2], draw, shown)
         part = planes[top : top + height, left : left + width].transpose(2, 0, 1).copy()
         true = made(VideoFrame.from_ndarray(part, format="yuv444p"), Output(size=(90, 64), flip=True), draw)
-        found = made(turned, output, draw, rotation)
+        found = made(turned, output, draw, shown)
         assert found.shape == (90, 64, 3) and alike(found, true)
 
 
-@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
-def test_crops_of_ten_bits(frame: object, rotation: int) -> None:
+@pytest.mark.parametrize("shown", ORIENTATIONS, ids=str)
+def test_crops_of_ten_bits(frame: object, shown: Orientation) -> None:
     """FFmpeg's crop reads halves of two samples of chroma at odd columns."""
     deep = frame.reformat(format="yuv420p10le")  # type: ignore[attr-defined]
     for output in (Output(size=(71, 93), crop="random", scale=140), Output(size=(45, 35), crop="random")):
         for place in range(8):
             draw = Draw(place / 7, place / 9, False)
-            found, true = (made(one, output, draw, rotation).astype(int) for one in (deep, frame))
+            found, true = (made(one, output, draw, shown).astype(int) for one in (deep, frame))
             assert abs(found - true).max() <= 3 and abs(found - true).mean() < 0.6
 
 
-@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
-def test_windows_begin_at_even_places_of_the_stored_picture(rotation: int) -> None:
+@pytest.mark.parametrize("shown", ORIENTATIONS, ids=str)
+def test_windows_begin_at_even_places_of_the_stored_picture(shown: Orientation) -> None:
     output, size = Output(size=(71, 93), crop="random", scale=140), (361, 641)
     for place in range(50):
-        window = output.window(size, Draw(place / 49, place / 63, False), rotation)
-        stored = window.stored(size, rotation)
+        window = output.window(size, Draw(place / 49, place / 63, False), shown)
+        stored = window.stored(size, shown)
         assert stored.top % 2 == stored.left % 2 == 0 and window[2:4] == output.window(size, CENTER)[2:4]
         assert 0 <= window.top <= size[0] - window.height and 0 <= window.left <= size[1] - window.width
         plain = output.window(size, Draw(place / 49, place / 63, False))

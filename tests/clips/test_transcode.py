@@ -14,6 +14,7 @@ from segmentation.clips import ClipDataset
 from segmentation.clips.index import index_of
 from segmentation.clips.transcode import Recipe, transcode
 from segmentation.errors import ConfigError, InputError, OutputError
+from segmentation.orientation import UPRIGHT
 
 UNEVEN = tuple(n + n // 3 + 4 * (n > 20) for n in range(40))
 
@@ -73,10 +74,10 @@ def test_pictures_keep_their_shape(
 
 def test_turned_videos_stand_upright(corpus: Path, tmp_path: Path) -> None:
     source = index_of(str(corpus / "video_90.mov"))
-    assert source.rotation and source.size[0] > source.size[1]
+    assert source.orientation.sideways and source.size[0] > source.size[1]
     transcode(source.path, target := tmp_path / "a.mp4", Recipe(size=(320, 180)))
     made = index_of(str(target))
-    assert made.rotation == 0 and made.size == (320, 180) and len(made) == len(source)
+    assert made.orientation == UPRIGHT and made.size == (320, 180) and len(made) == len(source)
 
 
 def test_colors_stay(corpus: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 from marks import first
 
 from segmentation.frames import FORMATS
+from segmentation.orientation import UPRIGHT, Orientation
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
 from segmentation.clips.sampling import CLIPS
@@ -49,18 +50,18 @@ ARCHS = first(1, ["90", "75", "120", "80", "86", "89", "100"])
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("source", NAMES, ids=IDS)
 def test_every_gpu(arch: str, source: KernelSource, folder: Path) -> None:
-    code = bytes(compiled(arch, source, FORMATS["yuv420p"], 0).code)
+    code = bytes(compiled(arch, source, FORMATS["yuv420p"], UPRIGHT).code)
     assert all(name.encode() in code for name in NAMES[source])
 
 
-TURNS = first(1, range(4))
+SHOWN = first(1, [Orientation(1, mirrored=True), *map(Orientation, range(4))])
 
 
-@pytest.mark.parametrize("turns", TURNS)
+@pytest.mark.parametrize("shown", SHOWN, ids=str)
 @pytest.mark.parametrize("layout", first(3, FORMATS))
 @pytest.mark.parametrize("source", [FRAMES, MASKS], ids=["frames", "masks"])  # others read no frames
-def test_every_layout(layout: str, turns: int, source: KernelSource, folder: Path) -> None:
-    assert len(bytes(compiled("90", source, FORMATS[layout], turns).code)) > 10_000
+def test_every_layout(layout: str, shown: Orientation, source: KernelSource, folder: Path) -> None:
+    assert len(bytes(compiled("90", source, FORMATS[layout], shown).code)) > 10_000
 
 
 @pytest.mark.parametrize("layout", FORMATS)

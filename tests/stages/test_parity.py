@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn import MODEL, batch_of, compare, make_info, noise, planes_of, smooth_rgb, soft_mask
+from drawn import MODEL, ORIENTATIONS, batch_of, compare, make_info, noise, planes_of, smooth_rgb, soft_mask
 from paths import ROOT, SAMPLE
 from stages import GPU_SIDES, gpu_stages, postprocess, preprocess
 from videos import pictures
@@ -16,6 +16,7 @@ from segmentation.media.input import probe
 from segmentation.models.detection import Detection
 from segmentation.models.model import load_model
 from segmentation.options.config import Config
+from segmentation.orientation import Orientation
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
 BEHIND = ROOT / "docs" / "demo.png"
@@ -37,10 +38,10 @@ def test_the_network_sees_the_same(side: str, size: tuple[int, int], pix_fmt: st
 
 
 @pytest.mark.parametrize("side", GPU_SIDES)
-@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+@pytest.mark.parametrize("shown", ORIENTATIONS, ids=str)
 @pytest.mark.parametrize("size", [(642, 358), (50, 90)])
-def test_the_network_sees_the_same_amid_a_border(side: str, size: tuple[int, int], rotation: int) -> None:
-    info = make_info(*size, Color(matrix=1, range=LIMITED), rotation)
+def test_the_network_sees_the_same_amid_a_border(side: str, size: tuple[int, int], shown: Orientation) -> None:
+    info = make_info(*size, Color(matrix=1, range=LIMITED), shown)
     form = Detection(task="yolo", outputs=("y",), fit="letterbox")
     model = replace(MODEL, height=72, width=96, detection=form).for_video(info)
     assert model.picture not in (None, (0, 0, 96, 72))
@@ -61,6 +62,16 @@ def test_effects_look_the_same(side: str, effect: str, pix_fmt: str, rotation: i
     masks = soft_mask(64, 96)
     ours, theirs = (postprocess(s, info, pix_fmt, effect, batch, masks) for s in (side, "opencv"))
     compare(ours, theirs, pix_fmt, most=6)  # alpha may be 2 of 255 off, between colors that are far apart
+
+
+@pytest.mark.parametrize("side", GPU_SIDES)
+@pytest.mark.parametrize("shown", ORIENTATIONS[4:], ids=str)
+@pytest.mark.parametrize("effect", [*EFFECTS[::2], *REPLACED[1:]])
+def test_effects_on_mirrored_pictures_look_the_same(side: str, effect: str, shown: Orientation) -> None:
+    info = make_info(642, 358, Color(matrix=1, range=LIMITED), shown)
+    batch = batch_of(*(planes_of(smooth_rgb(358, 642, seed), "yuv420p", info.color) for seed in range(2)))
+    ours, theirs = (postprocess(s, info, "yuv420p", effect, batch, soft_mask(64, 96)) for s in (side, "opencv"))
+    compare(ours, theirs, "yuv420p", most=8, least_alpha=64 if effect == "cutout" else 0)
 
 
 @pytest.mark.parametrize("side", GPU_SIDES)

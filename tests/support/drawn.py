@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from segmentation.frames import FORMATS, Color, Frame, FrameBatch, Planes, VideoInfo
 from segmentation.models.model import Model
+from segmentation.orientation import UPRIGHT, Orientation
 
 MODEL = Model(
     name="test",
@@ -29,7 +30,19 @@ MODEL = Model(
 )
 
 
-def make_info(width: int, height: int, color: Color, rotation: int = 0) -> VideoInfo:
+ORIENTATIONS = [Orientation(turns, mirrored) for mirrored in (False, True) for turns in range(4)]
+
+
+def display_matrix(orientation: Orientation) -> tuple[int, ...]:
+    """Returns FFmpeg's display matrix, for `VideoStream.set_display_matrix`."""
+    a, b, c, d = ((1, 0, 0, 1), (0, -1, 1, 0), (-1, 0, 0, -1), (0, 1, -1, 0))[orientation.turns]
+    across = -65536 if orientation.mirrored else 65536
+    return (across * a, 65536 * b, 0, across * c, 65536 * d, 0, 0, 0, 1 << 30)
+
+
+def make_info(width: int, height: int, color: Color, shown: Orientation | int = UPRIGHT) -> VideoInfo:
+    """Describes a video that is shown so; a number is degrees counter-clockwise."""
+    orientation = shown if isinstance(shown, Orientation) else Orientation(shown // 90)
     return VideoInfo(
         path="test.mp4",
         stream_index=0,
@@ -46,7 +59,8 @@ def make_info(width: int, height: int, color: Color, rotation: int = 0) -> Video
         end=None,
         sample_aspect_ratio=None,
         display_matrix=None,
-        rotation=rotation,
+        rotation=90 * orientation.turns,
+        mirrored=orientation.mirrored,
         interlaced=False,
     )
 

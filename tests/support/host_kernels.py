@@ -35,6 +35,7 @@ from segmentation.gpu.kernels import KernelSource
 from segmentation.gpu.pinned_pool import PinnedPool
 from segmentation.gpu.plane_pool import PlanePool
 from segmentation.gpu.signatures import Argument, Packer
+from segmentation.orientation import UPRIGHT, Orientation
 
 _BEFORE = """
 #include <algorithm>
@@ -108,8 +109,8 @@ def _library(source: KernelSource, macros: tuple[tuple[str, str], ...]) -> ctype
 class HostKernels:
     """Runs kernels like `kernels.Kernels`, on tensors in host memory. A block of threads is one thread."""
 
-    def __init__(self, source: KernelSource, layout: PixelFormat, turns: int) -> None:
-        self._library = _library(source, tuple(source.macros(layout, turns).items()))
+    def __init__(self, source: KernelSource, layout: PixelFormat, orientation: Orientation) -> None:
+        self._library = _library(source, tuple(source.macros(layout, orientation).items()))
         self._signatures = kernels.signatures(source, layout)
 
     def __call__(self, name: str, size: tuple[int, int, int], *arguments: Argument) -> None:
@@ -162,8 +163,8 @@ class HostGpu:
     def record_event(self) -> Any:
         return SimpleNamespace(synchronize=lambda: None, query=lambda: True)
 
-    def kernels(self, source: KernelSource, layout: PixelFormat, turns: int = 0) -> HostKernels:
-        return HostKernels(source, layout, turns)
+    def kernels(self, source: KernelSource, layout: PixelFormat, orientation: Orientation = UPRIGHT) -> HostKernels:
+        return HostKernels(source, layout, orientation)
 
 
 class HostCvCuda(ModuleType):

@@ -131,6 +131,7 @@ class Synthetic:
     color: tuple[int, int, int] = (2, 2, 2)  # matrix, primaries, transfer
     aspect: Fraction | None = None
     rotation: int = 0
+    matrix: tuple[int, ...] | None = None  # of the display, instead
     audio: str | None = None  # codec
     audio_bit_rate: int | None = None  # bits a second
     audio_seconds: float | None = None  # instead of the video's length
@@ -164,6 +165,8 @@ class Synthetic:
                 context.sample_aspect_ratio = self.aspect  # type: ignore[misc]
             if self.rotation:
                 video.set_display_rotation(self.rotation)
+            if self.matrix is not None:
+                video.set_display_matrix(self.matrix)
             video.metadata.update(self.video_tags)
             other = container.add_stream("mjpeg", rate=1) if self.second_video else None
             if other is not None:

@@ -22,6 +22,7 @@ from segmentation.media.muxer import Muxer
 from segmentation.media.planes import EXACT, plane_view
 from segmentation.options.config import Config
 from segmentation.options.rate_factor import RateFactor
+from segmentation.orientation import UPRIGHT
 from segmentation.stages.encode import Encoder, VideoPacket
 from segmentation.stages.encode.pyav import describe_stream
 
@@ -82,7 +83,7 @@ class CutoutEncoder(Encoder):
         self._alpha_format = _with_alpha(self._layout)
         self._stored = codec.stored[self._layout.bits > 8] if codec.stored else self._alpha_format
         # PNG has no rotation, so the pictures themselves are rotated.
-        self._turns = info.rotation // 90 if muxer.codec == "png" else 0
+        self._orientation = info.orientation if muxer.codec == "png" else UPRIGHT
         options = dict(codec.options)
         if codec.quality is not None:
             options["crf"] = str(codec.quality.of(config.quality))
@@ -92,7 +93,7 @@ class CutoutEncoder(Encoder):
         context = self._stream.codec_context
         describe_stream(context, info, muxer)
         context.width, context.height, context.pix_fmt = info.width, info.height, self._stored
-        if self._turns % 2:
+        if self._orientation.sideways:
             context.width, context.height = info.height, info.width
             context.sample_aspect_ratio = 1 / (info.sample_aspect_ratio or Fraction(1))
         if self._stored.startswith("rgb"):
@@ -148,9 +149,9 @@ class CutoutEncoder(Encoder):
             return converted
         pixels = _pixels(converted)
         pixels[alpha == 0] = 0  # subsampled chroma brings colors of neighbors
-        if not self._turns:
+        if self._orientation == UPRIGHT:
             return converted
-        upright = np.rot90(pixels, self._turns)
+        upright = self._orientation.upright(pixels)
         turned = VideoFrame(upright.shape[1], upright.shape[0], self._stored)
         _pixels(turned)[:] = upright
         return turned

@@ -64,8 +64,7 @@ class PicturesEncoder(Encoder):
         self._step = round(1 / info.rate / info.time_base)  # of a frame whose duration is unknown
         self._durations: dict[int, int] = {}  # of the frames that are not encoded yet, by pts
         library, stored = _LIBRARIES[muxer.codec]
-        turned = info.rotation % 180 != 0
-        self._size = (info.height, info.width) if turned else (info.width, info.height)
+        self._size = info.upright_size
         quality = QUALITY.of(config.quality)
         options = {"quality": str(quality), "lossless": str(int(quality == 100))} if muxer.codec == "webp" else {}
         self._stream = muxer.add_video(library, info, options)

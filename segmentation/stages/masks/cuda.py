@@ -118,10 +118,10 @@ class CudaRefiner:
         layout = FORMATS[pix_fmt]
         self._gpu = gpu
         self._count = config.batch_size or 1
-        self._turns = info.rotation // 90
-        self._kernels = gpu.kernels(MASKS, layout, self._turns)
+        self._orientation = info.orientation
+        self._kernels = gpu.kernels(MASKS, layout, info.orientation)
         self._stored = (info.width, info.height)
-        self._picture = refinement.upright_size(info)
+        self._picture = info.upright_size
         self._peak = (1 << layout.bits) - 1
         self._buffers: _RefinementBuffers | None = None  # the first batch has the masks' size
 
@@ -131,7 +131,7 @@ class CudaRefiner:
         if size is None:
             return masks
         count, launch = len(batch), self._kernels
-        stored = size if self._turns % 2 == 0 else size[::-1]
+        stored = self._orientation.size(*size)
         if self._buffers is None:
             self._buffers = self._make_buffers(size, stored, (width, height))
         b = self._buffers

@@ -39,9 +39,9 @@ class Refiner:
     """
 
     def __init__(self, info: VideoInfo, pix_fmt: str) -> None:
-        self._turns = info.rotation // 90
+        self._orientation = info.orientation
         self._scale = np.float32(1 / ((1 << FORMATS[pix_fmt].bits) - 1))
-        self._picture = upright_size(info)
+        self._picture = info.upright_size
 
     def __call__(self, batch: FrameBatch, masks: Iterable[Map]) -> Map:
         refined = [self._refine_one(frame, mask) for frame, mask in zip(batch.frames, masks, strict=True)]
@@ -51,13 +51,8 @@ class Refiner:
         size = refined_size(mask.shape, self._picture)
         if size is None:
             return mask
-        stored = shrink(frame.planes[0], size if self._turns % 2 == 0 else size[::-1], frame.halvings[0])
-        return refine(mask, np.ascontiguousarray(np.rot90(stored, self._turns)) * self._scale)
-
-
-def upright_size(info: VideoInfo) -> tuple[int, int]:
-    """Returns the width and height of the picture when it stands upright."""
-    return (info.width, info.height) if info.rotation % 180 == 0 else (info.height, info.width)
+        stored = shrink(frame.planes[0], self._orientation.size(*size), frame.halvings[0])
+        return refine(mask, np.ascontiguousarray(self._orientation.upright(stored)) * self._scale)
 
 
 def refined_size(mask: tuple[int, ...], picture: tuple[int, int]) -> tuple[int, int] | None:

@@ -53,6 +53,7 @@ class About:
     width: int  # of the picture, as stored
     height: int
     rotation: int  # degrees, see `VideoInfo`
+    mirrored: bool = False
     shift: str  # seconds on the input's clock, as a fraction, at which the clock of the saved masks begins
     model: str
     classes: tuple[str, ...]  # that the masks keep
@@ -140,6 +141,7 @@ class MaskWriter(Sink):
             width=info.width,
             height=info.height,
             rotation=info.rotation,
+            mirrored=info.mirrored,
             shift=str(self._shift),
             model=Path(self._model).name,
             classes=self._classes,
@@ -193,7 +195,7 @@ class MaskReader:
         self._path = str(config.masks)
         self._info = info
         self.about = about_masks(self._path)
-        for name in ("width", "height", "rotation"):
+        for name in ("width", "height", "rotation", "mirrored"):
             have, wanted = getattr(self.about, name), getattr(info, name)
             if have != wanted:
                 of = f"of {self.about.input}, whose {name} is {have}"

@@ -63,9 +63,9 @@ class _Shown:
 class Backdrop:
     """Calling it with a frame's pts returns the planes behind the frame, in the frame's size, layout and colors.
 
-    The picture is turned like the stored frame, so that it stands upright where the frame is shown. It is scaled
-    without distortion to cover the frame, and cut off on both sides. With `contain` it is scaled to fit into the frame,
-    between black bars. Several threads may call at once. Raises `InputError` if the file can't be used.
+    The picture is turned and mirrored like the stored frame, so that it stands upright where the frame is shown. It is
+    scaled without distortion to cover the frame, and cut off on both sides. With `contain` it is scaled to fit into the
+    frame, between black bars. Several threads may call at once. Raises `InputError` if the file can't be used.
     """
 
     def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect, config: Config, workers: int = 1) -> None:
@@ -191,10 +191,10 @@ class _Fit:
     def __init__(self, info: VideoInfo, own: VideoInfo, pix_fmt: str, *, contain: bool) -> None:
         self._layout = FORMATS[pix_fmt]
         self._color = info.color
-        self._turns = (own.rotation - info.rotation) // 90 % 4  # to the left, from the stored picture to the frame's
-        self._size, aspect = (info.width, info.height), info.sample_aspect_ratio or Fraction(1)
-        if self._turns % 2:
-            self._size, aspect = (info.height, info.width), 1 / aspect
+        self._to_frame = own.orientation.then(info.orientation.inverse)  # from the stored picture
+        self._size, aspect = self._to_frame.size(info.width, info.height), info.sample_aspect_ratio or Fraction(1)
+        if self._to_frame.sideways:
+            aspect = 1 / aspect
         wide = own.width * (own.sample_aspect_ratio or 1) / aspect  # in pixels of the frame's width
         ratios = self._size[0] / wide, Fraction(self._size[1], own.height)
         scale = min(ratios) if contain else max(ratios)
@@ -213,7 +213,7 @@ class _Fit:
         )
         black = color.from_rgb((0, 0, 0), layout.bits)
         y, u, v = (
-            np.rot90(_centered(plane_view(full, i, layout.dtype), self._size, value), self._turns)
+            self._to_frame.upright(_centered(plane_view(full, i, layout.dtype), self._size, value))
             for i, value in enumerate(black)
         )
         return subsampled((y, u, v), layout)

@@ -38,8 +38,8 @@ class CvCudaPostprocessor(Postprocessor):
     def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect, config: Config, gpu: Gpu) -> None:
         self._gpu = gpu
         self._layout = FORMATS[pix_fmt]
-        self._turns = info.rotation // 90
-        self._kernels = gpu.kernels(FRAMES, self._layout, self._turns)
+        self._orientation = info.orientation
+        self._kernels = gpu.kernels(FRAMES, self._layout, self._orientation)
         self._dtype = torch_dtype(self._layout)
         self._size = (info.width, info.height)
         self._effect = effect
@@ -52,15 +52,14 @@ class CvCudaPostprocessor(Postprocessor):
         shapes = [(count, *shape) for shape in self._layout.shapes(*self._size)]
         alpha = shapes[:1] if effect.kind == "cutout" else []
         self._pool = gpu.plane_pool([*shapes, *alpha], self._dtype)
-        self._legend = _UploadedLegend(info, pix_fmt, effect, gpu, self._turns) if effect.classes else None
+        self._legend = _UploadedLegend(info, pix_fmt, effect, gpu) if effect.classes else None
         self._backdrop = _UploadedBackdrop(info, pix_fmt, effect, config, gpu) if effect.file else None
         if effect.kind == "pixelate":
             self._blocks = _Blocks(self, count)
         elif effect.kind not in ("mask", "overlay"):
             self._blur = _Blur(self, count)
         if self._edge.feather:
-            upright = self._size if self._turns % 2 == 0 else self._size[::-1]
-            (width, height), sigma = self._edge.feather_scale(upright)
+            (width, height), sigma = self._edge.feather_scale(info.upright_size)
             self._soften = _Gaussian(gpu, (count, height, width, 1), sigma)
 
     @staticmethod
@@ -100,9 +99,7 @@ class CvCudaPostprocessor(Postprocessor):
         """Returns the arguments for upright masks (N, h, w)."""
         if self._edge.feather:
             masks = self._feathered(masks)
-        height, width = masks.shape[1:]
-        if self._turns % 2:
-            width, height = height, width
+        width, height = self._orientation.size(masks.shape[2], masks.shape[1])
         gain, bias = self._edge.ramp
         return masks, width, height, np.float32(gain), np.float32(bias)
 
@@ -223,8 +220,8 @@ class _UploadedBackdrop:
 class _UploadedLegend:
     """The colors of classes, and the legend that names the classes, on the GPU."""
 
-    def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect, gpu: Gpu, turns: int) -> None:
-        self._gpu, self._turns = gpu, turns
+    def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect, gpu: Gpu) -> None:
+        self._gpu, self._stored = gpu, info.orientation.inverse
         # PyTorch has few operations on uint16. As int16, samples of 10 bits have the same bits.
         self._dtype = torch.uint8 if FORMATS[pix_fmt].bits == 8 else torch.int16
         made = legend(effect.classes, info, pix_fmt)
@@ -238,7 +235,8 @@ class _UploadedLegend:
     def tints(self, class_map: torch.Tensor) -> Background:
         """Returns planes in the color of the class at each place, from a class map (N, h, w) upright."""
         with torch.cuda.stream(self._gpu.stream):
-            stored = torch.rot90(class_map, -self._turns, (1, 2)).contiguous().long()
+            stored = torch.rot90(class_map, self._stored.turns, (1, 2))
+            stored = (stored.flip(2) if self._stored.mirrored else stored).contiguous().long()
             y, u, v = (values[stored] for values in self._palette)
         height, width = stored.shape[1:]
         return y, u, v, width, height, 0, 0

@@ -70,8 +70,7 @@ class Legend:
 
 def legend(names: tuple[str, ...], info: VideoInfo, pix_fmt: str) -> Legend:
     """Returns the legend of classes in the colors of `palette`, upright at the bottom left, cut off by the frame."""
-    turns = info.rotation // 90
-    width, height = (info.width, info.height) if turns % 2 == 0 else (info.height, info.width)
+    width, height = info.upright_size
     lines = _lines(names, max(_LEAST_LINE, round(_LINE * min(width, height) / 1080)))
     margin = len(lines) // len(names) // 2
     picture = np.zeros((height, width, 3), np.uint8)
@@ -79,7 +78,7 @@ def legend(names: tuple[str, ...], info: VideoInfo, pix_fmt: str) -> Legend:
     lines = lines[: height - margin, : width - margin]
     place = np.s_[height - margin - lines.shape[0] : height - margin, margin : margin + lines.shape[1]]
     picture[place], shown[place] = lines, True
-    picture, shown = np.rot90(picture, -turns), np.rot90(shown, -turns)
+    picture, shown = map(info.orientation.stored, (picture, shown))
     rows, columns = np.flatnonzero(shown.any(1)), np.flatnonzero(shown.any(0))
     top, bottom, left, right = ((rows[0] + 1) & ~1, (rows[-1] + 1) & ~1, (columns[0] + 1) & ~1, (columns[-1] + 1) & ~1)
     return Legend(_planes(picture[top:bottom, left:right], info.color, pix_fmt), int(top), int(left))

@@ -37,13 +37,13 @@ class Marks:
 
     def _drawn(self, frame: Frame, found: FrameInstances) -> Frame:
         self._follow(float(frame.pts * self._info.time_base), found)
-        turns = self._info.rotation // 90
+        orientation = self._info.orientation
         planes = []
         for k, plane in enumerate(frame.planes):
-            upright = np.array(np.rot90(plane, turns), order="C")
+            upright = np.array(orientation.upright(plane), order="C")
             for one in found.instances:
                 self._mark(upright, one, self._colors[(one.id - 1) % _COLORS if one.id else -1][k], chroma=k > 0)
-            planes.append(np.ascontiguousarray(np.rot90(upright, -turns)))
+            planes.append(np.ascontiguousarray(orientation.stored(upright)))
         return replace(frame, planes=(planes[0], planes[1], planes[2]))
 
     def _follow(self, seconds: float, found: FrameInstances) -> None:

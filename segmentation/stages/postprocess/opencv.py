@@ -48,7 +48,7 @@ class OpenCVPostprocessor(Postprocessor):
 
     def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect, config: Config, gpu: Gpu | None = None) -> None:
         self._format = FORMATS[pix_fmt]
-        self._turns = info.rotation // 90
+        self._orientation = info.orientation
         self._size = (info.width, info.height)
         self._effect = effect
         self._edge = Edge.of(config)
@@ -101,7 +101,7 @@ class OpenCVPostprocessor(Postprocessor):
 
     def _tints(self, class_map: ClassMap) -> Planes:
         """Returns the frame's planes in the color of the class at each place."""
-        small = np.ascontiguousarray(np.rot90(class_map, -self._turns))
+        small = np.ascontiguousarray(self._orientation.stored(class_map))
         y, u, v = (
             cv2.resize(values[small], plain.shape[::-1], interpolation=cv2.INTER_LINEAR)
             for values, plain in zip(self._palette, self._plain, strict=True)
@@ -120,14 +120,14 @@ class OpenCVPostprocessor(Postprocessor):
         # Enlarged first: the edge of a mask that is sharpened first shows the steps of the small mask.
         if self._edge.feather:
             mask = self._feathered(mask)
-        small = np.rot90(cv2.convertScaleAbs(mask, alpha=255), -self._turns)
+        small = self._orientation.stored(cv2.convertScaleAbs(mask, alpha=255))
         large = cv2.resize(np.ascontiguousarray(small), self._size, interpolation=cv2.INTER_LINEAR)
         gain, bias = self._edge.ramp
         return cv2.addWeighted(large, gain, large, 0, bias)  # saturates
 
     def _feathered(self, mask: Mask) -> Mask:
         """Returns the mask sharpened and blurred, at the smallest size that can hold the blur."""
-        size, sigma = self._edge.feather_scale(self._size if self._turns % 2 == 0 else self._size[::-1])
+        size, sigma = self._edge.feather_scale(self._orientation.size(*self._size))
         gain, bias = self._edge.sharp
         large = cv2.resize(mask, size, interpolation=cv2.INTER_LINEAR)
         sharp = np.clip(large * np.float32(gain) + np.float32(bias / 255), 0, 1)

@@ -70,11 +70,12 @@ extern "C" __global__ void crop(const sample *y, const sample *u, const sample *
     const Crop &part = ((const Crop *)crops)[blockIdx.z];
     const long long size = (long long)target_width * target_height;
     float *pixel = target + 3 * blockIdx.z * size + (long long)row * target_width + column;
-    const int right = column - part.left, below = row - part.top;  // in the place
-    if (right < 0 || below < 0 || right >= part.place_width || below >= part.place_height) {
+    const int shown = column - part.left, below = row - part.top;  // in the place
+    if (shown < 0 || below < 0 || shown >= part.place_width || below >= part.place_height) {
         for (int c = 0; c < 3; c++) pixel[c * size] = color->scale[c] * GRAY + color->offset[c];
         return;
     }
+    const int right = MIRRORED ? part.place_width - 1 - shown : shown;
 #if TURNS % 2 == 0
     const int columns = part.place_width, rows = part.place_height;  // of the place as stored
 #else

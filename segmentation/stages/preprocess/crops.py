@@ -30,7 +30,7 @@ class Crop(NamedTuple):
         """Returns the box that the crop shows, in shares of the upright picture."""
         right, bottom = self.x + self.width, self.y + self.height
         stored = self.x / info.width, self.y / info.height, right / info.width, bottom / info.height
-        return turned(stored, info.rotation // 90)
+        return info.orientation.box(stored)
 
     def place(self, info: VideoInfo, model: Model) -> Place:
         """Returns where the network's input shows the crop."""
@@ -56,7 +56,7 @@ def crop_of(frame: int, box: Box, info: VideoInfo, layout: PixelFormat) -> Crop:
 
     Whatever lies outside of the picture is left out.
     """
-    left, top, right, bottom = turned(box, -(info.rotation // 90))
+    left, top, right, bottom = info.orientation.inverse.box(box)
     x0, x1 = _span(left, right, info.width, 1 << layout.shift_x)
     y0, y1 = _span(top, bottom, info.height, 1 << layout.shift_y)
     return Crop(frame, x0, y0, x1 - x0, y1 - y0)
@@ -72,14 +72,6 @@ def cut(frame: Frame, crop: Crop, layout: PixelFormat) -> Frame:
         )
     )
     return Frame(planes=(luma, u, v), pts=frame.pts, duration=frame.duration)
-
-
-def turned(box: Box, turns: int) -> Box:
-    """Returns where a box lies once the picture was turned by so many quarter turns counter-clockwise."""
-    for _ in range(turns % 4):
-        left, top, right, bottom = box
-        box = (top, 1 - right, bottom, 1 - left)
-    return box
 
 
 def _span(begin: float, end: float, length: int, step: int) -> tuple[int, int]:

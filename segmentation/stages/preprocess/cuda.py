@@ -27,11 +27,10 @@ class CudaPreprocessor(Preprocessor):
     def __init__(self, info: VideoInfo, pix_fmt: str, model: Model, config: Config, gpu: Gpu) -> None:
         self._gpu = gpu
         layout = FORMATS[pix_fmt]
-        turns = info.rotation // 90
-        self._kernels = gpu.kernels(FRAMES, layout, turns)
+        self._kernels = gpu.kernels(FRAMES, layout, info.orientation)
         self._stored = (info.width, info.height)
         place = model.picture or Place(0, 0, model.width, model.height)
-        self._size = (place.width, place.height) if turns % 2 == 0 else (place.height, place.width)  # as stored
+        self._size = info.orientation.size(place.width, place.height)  # as stored
         self._input = (model.width, model.height, place.left, place.top)
         chroma = (-(-info.height >> layout.shift_y), -(-info.width >> layout.shift_x))
         tables = [*shrinking((info.height, info.width), self._size), *shrinking(chroma, self._size)]

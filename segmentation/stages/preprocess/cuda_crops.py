@@ -32,7 +32,7 @@ class CudaCrops(CropPreprocessor):
 
     def __init__(self, info: VideoInfo, pix_fmt: str, model: Model, gpu: Gpu) -> None:
         self._info, self._model, self._gpu, self._layout = info, model, gpu, FORMATS[pix_fmt]
-        self._kernels = gpu.kernels(FRAMES, self._layout, info.rotation // 90)
+        self._kernels = gpu.kernels(FRAMES, self._layout, info.orientation)
         self._crops = gpu.pinned((AT_ONCE, _NUMBERS), torch.int32)
         with torch.cuda.stream(gpu.stream):
             self._color = torch.from_numpy(to_input(info, self._layout.bits, model)).to(gpu.device)
@@ -71,6 +71,6 @@ class CudaCrops(CropPreprocessor):
 def described(crop: Crop, info: VideoInfo, layout: PixelFormat, model: Model) -> tuple[int, ...]:
     """Returns the members of the `Crop` of crops.cu."""
     place = crop.place(info, model)
-    size = (place.width, place.height) if info.rotation % 180 == 0 else (place.height, place.width)
+    size = info.orientation.size(place.width, place.height)
     shapes = layout.shapes(crop.width, crop.height)
     return (*crop, *place, *halvings(shapes[0], size), *halvings(shapes[1], size))

@@ -27,7 +27,7 @@ class OpenCVPreprocessor(Preprocessor):
 
     def __init__(self, info: VideoInfo, pix_fmt: str, model: Model, config: Config, gpu: Gpu | None = None) -> None:
         self._model, self._info = model, info
-        self._turns = info.rotation // 90
+        self._orientation = info.orientation
         self._to_rgb = info.color.yuv_to_rgb(FORMATS[pix_fmt].bits)
         self._order = (2, 1, 0) if model.channel_order == "bgr" else (0, 1, 2)
 
@@ -40,7 +40,7 @@ class OpenCVPreprocessor(Preprocessor):
         for pixels, frame in zip(tensor, batch.frames, strict=True):
             height, width = frame.planes[0].shape
             place = self._model.place_of(*shape_shown(self._info, width, height))
-            rgb = np.rot90(self._small_rgb(frame, place), self._turns)
+            rgb = self._orientation.upright(self._small_rgb(frame, place))
             whole = rgb.shape[:2] == pixels.shape[1:]
             for target, channel in zip(pixels, self._order, strict=True):
                 mean, deviation = self._model.mean[channel], self._model.std[channel]
@@ -51,7 +51,7 @@ class OpenCVPreprocessor(Preprocessor):
 
     def _small_rgb(self, frame: Frame, place: Place) -> NDArray[np.float32]:
         """Returns the frame at its size in the input: (h, w, 3) float32 RGB in 0..1, as stored, not upright."""
-        size = (place.width, place.height) if self._turns % 2 == 0 else (place.height, place.width)
+        size = self._orientation.size(place.width, place.height)
         # Shrinking and the color matrix are both linear, so that their order matters for the clipping alone.
         small = cv2.merge([shrink(p, size, known) for p, known in zip(frame.planes, frame.halvings, strict=True)])
         return np.clip(cv2.transform(small.astype(np.float32), self._to_rgb), 0, 1)

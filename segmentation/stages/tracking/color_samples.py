@@ -13,10 +13,9 @@ from segmentation.stages.tracking.appearance import Samples
 
 def color_samples(batch: FrameBatch, info: VideoInfo, shape: tuple[int, int]) -> Samples:
     """Returns one sample of the color for each place of masks (h, w), upright, of a batch on the host."""
-    turns = info.rotation // 90
-    stored = shape if turns % 2 == 0 else shape[::-1]
+    stored = info.orientation.size(*shape)
     levels = np.stack([[_sampled(plane, stored) for plane in frame.planes] for frame in batch.frames], 1)
-    return np.rot90(levels, turns, (2, 3))
+    return info.orientation.upright(levels, (2, 3))
 
 
 def _sampled(plane: Plane, shape: Sequence[int]) -> NDArray[np.uint8]:

@@ -18,12 +18,12 @@ class CudaColorSamples:
 
     def __init__(self, info: VideoInfo, pix_fmt: str, gpu: Gpu) -> None:
         self._info, self._gpu = info, gpu
-        self._kernels = gpu.kernels(FRAMES, FORMATS[pix_fmt], info.rotation // 90)
+        self._kernels = gpu.kernels(FRAMES, FORMATS[pix_fmt], info.orientation)
 
     def __call__(self, batch: FrameBatch, shape: tuple[int, int]) -> torch.Tensor:
         """Does not wait for the GPU."""
         levels = self._gpu.empty((3, len(batch), *shape), torch.uint8)
-        rows, columns = shape if self._info.rotation % 180 == 0 else shape[::-1]
+        rows, columns = self._info.orientation.size(*shape)
         size = (self._info.width, self._info.height)
         self._kernels("colors", (columns, rows, len(batch)), *batch.planes, *size, levels, columns, rows)
         return levels

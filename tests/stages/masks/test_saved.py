@@ -75,8 +75,8 @@ def test_a_track_is_what_the_network_found(made: Path) -> None:
         assert (stream.codec_context.name, stream.pix_fmt) == ("ffv1", "gray")
         assert (stream.width, stream.height) == (model.width, model.height)
         assert json.loads(container.metadata[TAG]) == {
-            "input": "astronaut.mp4", "width": info.width, "height": info.height, "rotation": 0, "shift": "0",
-            "model": "person", "classes": ["person"],
+            "input": "astronaut.mp4", "width": info.width, "height": info.height, "rotation": 0, "mirrored": False,
+            "shift": "0", "model": "person", "classes": ["person"],
         }  # fmt: skip
         found = [frame.to_ndarray() for frame in container.decode(stream)]
     assert same_times(times(made / "masks.mkv"), times(SAMPLE, limit=40), Fraction(1, 1000))

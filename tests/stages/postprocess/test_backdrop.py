@@ -10,7 +10,7 @@ import av
 import cv2
 import numpy as np
 import pytest
-from drawn import shown
+from drawn import ORIENTATIONS, display_matrix, shown
 from marks import first
 from numpy.typing import NDArray
 from paths import SAMPLE
@@ -21,6 +21,7 @@ from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, Color
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
+from segmentation.orientation import UPRIGHT, Orientation
 from segmentation.stages.postprocess.backdrop import Backdrop
 
 RED, BLUE, WHITE = (200, 30, 40), (20, 40, 210), (255, 255, 255)
@@ -46,15 +47,17 @@ def halves(width: int, height: int) -> NDArray[np.uint8]:
 
 @pytest.mark.parametrize("pix_fmt", FORMATS)
 @pytest.mark.parametrize("color", [Color(1, LIMITED), Color(6, FULL), Color(9, LIMITED), Color(2, 0)], ids=str)
-@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
-def test_an_image_stands_upright_in_its_own_colors(tmp_path: Path, rotation: int, color: Color, pix_fmt: str) -> None:
-    size = (97, 65) if rotation % 180 == 0 else (65, 97)  # as stored
+@pytest.mark.parametrize("frame", ORIENTATIONS, ids=str)
+def test_an_image_stands_upright_in_its_own_colors(
+    tmp_path: Path, frame: Orientation, color: Color, pix_fmt: str
+) -> None:
+    size = frame.size(97, 65)  # as stored
     file = write_image(tmp_path / "a.png", halves(97, 65))
-    planes = backdrop(file, pix_fmt, size=size, rotation=rotation, color=color)(0)
+    planes = backdrop(file, pix_fmt, size=size, rotation=90 * frame.turns, mirrored=frame.mirrored, color=color)(0)
     layout = FORMATS[pix_fmt]
     assert planes[0].shape == size[::-1] and {p.dtype.type for p in planes} == {layout.dtype}
     assert planes[1].shape == (-(-size[1] >> layout.shift_y), -(-size[0] >> layout.shift_x))
-    rgb = shown(planes, pix_fmt, color, rotation // 90)
+    rgb = frame.upright(shown(planes, pix_fmt, color))
     for place, expected in (((5, 5), WHITE), ((20, 80), RED), ((60, 5), BLUE), ((60, 90), BLUE)):
         assert np.abs(rgb[place] - expected).max() <= 4
 
@@ -87,14 +90,16 @@ def test_cover_shows_the_middle(tmp_path: Path) -> None:
     assert planes[0].min() > 200
 
 
-def test_a_photograph_is_turned_as_its_camera_says(tmp_path: Path) -> None:
-    """A rotated video: the same display matrix that photographs have."""
+@pytest.mark.parametrize("frame", [UPRIGHT, Orientation(1, mirrored=True)], ids=str)
+@pytest.mark.parametrize("file", ORIENTATIONS, ids=str)
+def test_a_photograph_is_turned_as_its_camera_says(tmp_path: Path, file: Orientation, frame: Orientation) -> None:
+    """A rotated or mirrored video: the same display matrix that photographs have."""
     frames = [av.VideoFrame.from_ndarray(halves(64, 48), format="rgb24")]
-    file = Synthetic(frames=frames, pts=[0], codec="mpeg4", rotation=90).write(tmp_path / "turned.mp4")
-    color = Color(6, LIMITED)
-    rgb = shown(backdrop(file, size=(48, 64), color=color)(0), "yuv444p", color)
-    upright = np.rot90(halves(64, 48))
-    assert np.abs(rgb.astype(int) - upright)[4:-4, 4:-4].mean() < 8
+    video = Synthetic(frames=frames, pts=[0], codec="mpeg4", matrix=display_matrix(file)).write(tmp_path / "a.mp4")
+    color, size = Color(6, LIMITED), frame.size(*file.size(64, 48))
+    planes = backdrop(video, size=size, rotation=90 * frame.turns, mirrored=frame.mirrored, color=color)(0)
+    rgb = frame.upright(shown(planes, "yuv444p", color))
+    assert np.abs(rgb.astype(int) - file.upright(halves(64, 48)))[4:-4, 4:-4].mean() < 8
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn import batch_of, make_info, noise, planes_of, smooth_rgb
+from drawn import ORIENTATIONS, batch_of, make_info, noise, planes_of, smooth_rgb
 from numpy.typing import NDArray
 from stages import SIDES, postprocess
 
 from segmentation.frames import FORMATS, FULL, LIMITED, Color, Planes
+from segmentation.orientation import Orientation
 from segmentation.stages.postprocess.opencv import composite
 
 HD = Color(matrix=1, range=LIMITED)
@@ -35,7 +36,7 @@ def run(request: pytest.FixtureRequest) -> Run:
         mask: Mask,
         pix_fmt: str = "yuv420p",
         color: Color = HD,
-        turn: int = 0,
+        turn: Orientation | int = 0,
         **options: Any,
     ) -> Planes:
         height, width = planes[0].shape
@@ -245,12 +246,12 @@ def test_overlay_tints_the_kept_part_only(run: Run) -> None:
     assert np.abs(luma[:, :140] - expected).max() <= 2
 
 
-@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
-def test_masks_are_turned_back(run: Run, rotation: int) -> None:
+@pytest.mark.parametrize("shown", ORIENTATIONS, ids=str)
+def test_masks_are_turned_back(run: Run, shown: Orientation) -> None:
     upright = np.zeros((1, 64, 64), np.float32)
     upright[:, :16, :24] = 1  # top left, as the network sees it
-    luma = run("mask", noise("yuv420p", 320, 320), upright, turn=rotation)[0]
-    corner = np.rot90(luma, rotation // 90)[20, 20]
+    luma = run("mask", noise("yuv420p", 320, 320), upright, turn=shown)[0]
+    corner = shown.upright(luma)[20, 20]
     assert corner == 235
     assert (luma == 235).mean() == pytest.approx(16 * 24 / 64**2, abs=0.02)
 

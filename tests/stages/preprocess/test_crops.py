@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn import MODEL, batch_of, make_info, noise, planes_of, smooth_rgb
+from drawn import MODEL, ORIENTATIONS, batch_of, make_info, noise, planes_of, smooth_rgb
 from numpy.typing import NDArray
 from stages import BATCH, GPU_SIDES, gpu_stages
 
@@ -14,7 +14,8 @@ from segmentation.instances import Box
 from segmentation.models.detection import Detection
 from segmentation.models.model import Model
 from segmentation.options.config import Config
-from segmentation.stages.preprocess.crops import AT_ONCE, Crop, crop_of, cut, turned
+from segmentation.orientation import Orientation
+from segmentation.stages.preprocess.crops import AT_ONCE, Crop, crop_of, cut
 from segmentation.stages.preprocess.opencv_crops import OpenCVCrops
 
 COLOR = Color(matrix=1, range=LIMITED)
@@ -23,9 +24,11 @@ BOXES: list[Box] = [(0.21, 0.3, 0.62, 0.71), (-0.2, 0.5, 0.33, 1.4), (0.5, 0.5, 
 
 @pytest.mark.parametrize("box", [(0.1, 0.2, 0.5, 0.4), (0.0, 0.0, 1.0, 1.0), (0.9, 0.05, 0.93, 0.99)])
 def test_turning_is_undone_by_turning_back(box: Box) -> None:
-    for turns in range(4):
-        assert turned(turned(box, turns), -turns) == pytest.approx(box)
-    assert turned((0.0, 0.0, 0.25, 0.5), 1) == (0.0, 0.75, 0.5, 1.0)  # the upper left corner goes to the lower left
+    for shown in ORIENTATIONS:
+        assert shown.inverse.box(shown.box(box)) == pytest.approx(box)
+    corner = (0.0, 0.0, 0.25, 0.5)
+    assert Orientation(1).box(corner) == (0.0, 0.75, 0.5, 1.0)  # the upper left corner goes to the lower left
+    assert Orientation(1, mirrored=True).box(corner) == (0.5, 0.75, 1.0, 1.0)
 
 
 def numbered(shape: tuple[int, int]) -> NDArray[np.int64]:
@@ -33,19 +36,19 @@ def numbered(shape: tuple[int, int]) -> NDArray[np.int64]:
     return np.arange(shape[0])[:, None] * 1000 + np.arange(shape[1])
 
 
-@pytest.mark.parametrize("turns", range(4))
+@pytest.mark.parametrize("shown", ORIENTATIONS, ids=str)
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv422p10le", "yuv444p"])
 @pytest.mark.parametrize("box", BOXES)
-def test_a_crop_is_that_part_of_the_upright_picture(box: Box, pix_fmt: str, turns: int) -> None:
-    layout, info = FORMATS[pix_fmt], make_info(101, 75, COLOR, 90 * turns)
+def test_a_crop_is_that_part_of_the_upright_picture(box: Box, pix_fmt: str, shown: Orientation) -> None:
+    layout, info = FORMATS[pix_fmt], make_info(101, 75, COLOR, shown)
     planes = tuple(map(numbered, layout.shapes(101, 75)))
     crop = crop_of(0, box, info, layout)
     part = cut(Frame(planes=planes, pts=7, duration=1), crop, layout)
     assert part.pts == 7
-    whole = np.rot90(planes[0], turns)
+    whole = shown.upright(planes[0])
     size = np.array(whole.shape[::-1] * 2)
     left, top, right, bottom = np.rint(np.array(crop.shown(info)) * size).astype(int)
-    assert (np.rot90(part.planes[0], turns) == whole[top:bottom, left:right]).all()
+    assert (shown.upright(part.planes[0]) == whole[top:bottom, left:right]).all()
     asked = np.clip(np.array(box) * size, 0, size)
     assert np.abs(asked - [left, top, right, bottom]).max() <= 2, "to whole samples of chroma"
     assert left <= asked[0] and top <= asked[1] and right >= asked[2] and bottom >= asked[3]
@@ -99,11 +102,11 @@ def test_crops_of_all_sizes_are_the_cpus(side: str, pix_fmt: str) -> None:
 
 
 @pytest.mark.parametrize("side", GPU_SIDES)
-@pytest.mark.parametrize("turns", range(4))
-def test_crops_of_pictures_are_the_cpus_upright_amid_gray(side: str, turns: int) -> None:
+@pytest.mark.parametrize("shown", ORIENTATIONS, ids=str)
+def test_crops_of_pictures_are_the_cpus_upright_amid_gray(side: str, shown: Orientation) -> None:
     detection = Detection(task="yolo", outputs=("y",), fit="letterbox")
     model = replace(MODEL, detection=detection, channel_order="bgr", mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7))
-    info = make_info(333, 251, COLOR, 90 * turns)
+    info = make_info(333, 251, COLOR, shown)
     batch = batch_of(*(planes_of(smooth_rgb(251, 333, seed), "yuv420p", COLOR) for seed in range(3)))
     crops = [crop_of(row, box, info, FORMATS["yuv420p"]) for row in range(3) for box in BOXES[:2]]
     ours, theirs = both(side, info, "yuv420p", model, batch, crops)

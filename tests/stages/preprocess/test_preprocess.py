@@ -1,19 +1,21 @@
 """The network's input of every implementation agrees with FFmpeg's swscale."""
 
+import math
 from dataclasses import replace
 
 import av
 import cv2
 import numpy as np
 import pytest
-from drawn import MODEL, batch_of, make_info, planes_of, smooth_rgb
+from drawn import MODEL, ORIENTATIONS, batch_of, make_info, planes_of, smooth_rgb
 from numpy.typing import NDArray
 from stages import SIDES, preprocess
 
 from segmentation.frames import FORMATS, FULL, LIMITED, Color, Planes
-from segmentation.media.input import upright
+from segmentation.media.input import shown_as
 from segmentation.media.planes import plane_view
 from segmentation.models.detection import Detection
+from segmentation.orientation import Orientation
 from segmentation.stages.preprocess.opencv import shrink
 from segmentation.stages.preprocess.resampling import shrinking
 
@@ -67,12 +69,12 @@ def test_any_size_is_squeezed_to_the_networks(side: str, size: tuple[int, int]) 
 
 
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
-def test_the_network_sees_the_picture_upright(side: str, rotation: int) -> None:
+@pytest.mark.parametrize("shown", ORIENTATIONS, ids=str)
+def test_the_network_sees_the_picture_upright(side: str, shown: Orientation) -> None:
     color = Color(matrix=6, range=LIMITED)
     upright = smooth_rgb(MODEL.height, MODEL.width)
-    stored = np.ascontiguousarray(np.rot90(upright, -rotation // 90))
-    info = make_info(stored.shape[1], stored.shape[0], color, rotation)
+    stored = np.ascontiguousarray(shown.stored(upright))
+    info = make_info(stored.shape[1], stored.shape[0], color, shown)
     tensor = preprocess(side, info, "yuv444p", MODEL, batch_of(planes_of(stored, "yuv444p", color)))
     assert np.abs(tensor[0].transpose(1, 2, 0) * 255 - upright).mean() < TOLERANCE
 
@@ -125,28 +127,38 @@ def test_the_tables_are_the_steps(size: tuple[int, int], target: tuple[int, int]
     assert np.abs(once - shrink(plane, target)).max() <= 1.6
 
 
-@pytest.mark.parametrize(
-    ("matrix", "turn"),
-    [
-        ((1, 0, 0, 1), 0),
-        ((0, 1, -1, 0), 270),
-        ((-1, 0, 0, -1), 180),
-        ((0, -1, 1, 0), 90),
-        ((-1, 0, 0, 1), 0),  # mirrored left to right: it stands upright already
-        ((1, 0, 0, -1), 180),
-        ((0, 1, 1, 0), 270),
-        ((0, -1, -1, 0), 90),
-    ],
-)
-def test_frames_stand_upright_also_mirrored(matrix: tuple[int, ...], turn: int) -> None:
+MATRICES = [
+    ((1, 0, 0, 1), 0, False),
+    ((0, 1, -1, 0), 270, False),
+    ((-1, 0, 0, -1), 180, False),
+    ((0, -1, 1, 0), 90, False),
+    ((-1, 0, 0, 1), 0, True),
+    ((1, 0, 0, -1), 180, True),
+    ((0, 1, 1, 0), 270, True),
+    ((0, -1, -1, 0), 90, True),
+]
+
+
+@pytest.mark.parametrize(("matrix", "rotation", "mirrored"), MATRICES)
+def test_frames_are_seen_as_players_show_them(
+    matrix: tuple[int, ...], rotation: int, mirrored: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     a, b, c, d = (65536 * n for n in matrix)
-    assert upright((a, b, 0, c, d, 0, 20971520, 0, 1 << 30)) == turn
-    # The top of the picture that players show is at the top of the turned frame.
+    assert shown_as((a, b, 0, c, d, 0, 20971520, 0, 1 << 30), "a.mp4") == {"rotation": rotation, "mirrored": mirrored}
+    assert not caplog.messages
     stored, shown = np.array([[1, 2], [3, 4]]), np.zeros((2, 2), int)
     for y, x in np.ndindex(2, 2):  # from the middle: -1 or 1
         across, down = (matrix[i] * (2 * x - 1) + matrix[i + 2] * (2 * y - 1) for i in (0, 1))
         shown[(down + 1) // 2, (across + 1) // 2] = stored[y, x]
-    assert sorted(np.rot90(stored, turn // 90)[0]) == sorted(shown[0])
+    assert np.array_equal(Orientation(rotation // 90, mirrored).upright(stored), shown)
+
+
+@pytest.mark.parametrize(("degrees", "rotation"), [(10, 0), (50, 90), (170, 180), (-80, 270)])
+def test_a_turn_that_is_no_quarter_is_said(degrees: int, rotation: int, caplog: pytest.LogCaptureFixture) -> None:
+    cos, sin = (round(f(math.radians(degrees)) * 65536) for f in (math.cos, math.sin))
+    found = shown_as((cos, -sin, 0, sin, cos, 0, 0, 0, 1 << 30), "a.mp4")
+    assert found == {"rotation": rotation, "mirrored": False}
+    assert "a.mp4: its display matrix is no quarter turn" in caplog.text and f"by {rotation} degrees" in caplog.text
 
 
 def test_tables_that_a_caller_changes_are_not_kept() -> None:

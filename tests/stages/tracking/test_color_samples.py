@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from drawn import batch_of, make_info, noise
+from drawn import ORIENTATIONS, batch_of, make_info, noise
 from stages import BATCH, GPU_SIDES, gpu_stages
 
 from segmentation.frames import FORMATS, Color, Frame
+from segmentation.orientation import Orientation
 from segmentation.stages.tracking.color_samples import color_samples
 
 SIZE = (101, 75)
@@ -29,16 +30,16 @@ def test_samples_of_10_bits_are_levels_of_8() -> None:
 
 
 @pytest.mark.parametrize("side", GPU_SIDES)
-@pytest.mark.parametrize("turns", range(4))
+@pytest.mark.parametrize("shown", ORIENTATIONS, ids=str)
 @pytest.mark.parametrize("pix_fmt", FORMATS)
-def test_a_gpus_samples_are_the_cpus(side: str, pix_fmt: str, turns: int) -> None:
+def test_a_gpus_samples_are_the_cpus(side: str, pix_fmt: str, shown: Orientation) -> None:
     device, there = gpu_stages(side)
     from segmentation.stages.tracking.cuda_color_samples import CudaColorSamples
 
-    info = make_info(*SIZE, Color(), 90 * turns)
+    info = make_info(*SIZE, Color(), shown)
     transfer = there.GpuTransfer(device, info, FORMATS[pix_fmt], BATCH)
     batch = batch_of(*(noise(pix_fmt, *SIZE, seed) for seed in range(BATCH - 1)))
-    shape = (24, 42) if turns % 2 == 0 else (42, 24)
+    shape = shown.size(24, 42)
     (levels,) = transfer.on_host(CudaColorSamples(info, pix_fmt, device)(transfer.frames(batch, "cuda"), shape))
     expected = color_samples(batch, info, shape)
     assert levels.dtype == expected.dtype == np.uint8

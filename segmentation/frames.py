@@ -34,6 +34,7 @@ Array: TypeAlias = "NDArray[Any] | torch.Tensor"  # on the host or on a GPU
 Plane = NDArray[Any]  # (h, w) uint8 or uint16
 Planes = tuple[Plane, Plane, Plane]
 Halvings = dict[tuple[int, int], Plane]  # of a plane, by (width, height): as often as a stage needed it
+Message = tuple[int, bytes]  # of SEI: payloadType and payload, see `media.sei`
 CutOut = tuple[Plane, Plane, Plane, Plane]  # with alpha, as large as luma and in as many bits, 0 to 255 or 1023
 ON_GPU: Any = ()  # the planes of a frame that lies in its batch's
 
@@ -161,6 +162,9 @@ class VideoInfo:
     rotation: int  # degrees counter-clockwise that stored frames must be turned to stand upright: 0, 90, 180, 270
     interlaced: bool  # whether frames may consist of two fields
     mirrored: bool = False  # whether turned frames are mirrored left to right before they are shown
+    chroma_location: str = ""  # FFmpeg's name; empty where the stream states none
+    light: tuple[Message, ...] = ()  # HDR10's static metadata, for each keyframe
+    left_out: tuple[str, ...] = ()  # metadata of all the stream that no output holds, in words
     first_pts: int = 0  # ticks: where the container says that this stream begins
     layered: bool = False  # whether a packet holds several views of a frame, as in MV-HEVC
     packed: bool = False  # whether a packet may hold two frames, as in MPEG-4 of old encoders
@@ -196,6 +200,7 @@ class Frame:
     planes: Planes  # ON_GPU where the batch's planes hold the picture; a `CutOut` where the effect leaves one
     pts: int  # ticks of VideoInfo.time_base
     duration: int  # ticks, 0 if unknown
+    messages: tuple[Message, ...] = ()  # captions and other data that go with it into the output
     # Of these very planes, by size, see `preprocess.opencv.shrink`: `replace` does not take them along.
     halvings: tuple[Halvings, ...] = field(init=False, default_factory=lambda: ({}, {}, {}), compare=False, repr=False)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # machines without a GPU may lack PyTorch
     import torch
     from av.video.frame import VideoFrame
 
+    from segmentation.frames import Message
     from segmentation.gpu.driver import Event
     from segmentation.live_sound import LiveSound
     from segmentation.media.packet_decoder import PacketDecoder
@@ -37,6 +38,7 @@ class DevicePicture:
     pts: int | None  # ticks of `time_base`
     duration: int  # ticks, 0 if unknown
     time_base: Fraction  # seconds
+    messages: tuple[Message, ...] = ()  # see `Frame`
     is_corrupt: ClassVar[bool] = False  # decoders on a GPU conceal damage
 
     @property

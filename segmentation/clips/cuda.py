@@ -200,7 +200,7 @@ def _surfaces(
 
     def named(surfaces: list[Surface]) -> Iterator[tuple[int, Surface]]:
         for surface in surfaces:
-            pts, _, hidden = times.taken(surface.timestamp)
+            pts, _, hidden, _ = times.taken(surface.timestamp)
             if pts in numbered and not hidden:
                 yield numbered[pts], surface
 

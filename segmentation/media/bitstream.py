@@ -12,6 +12,8 @@ _HEVC_SPS = 33  # the same, H.265 table 7-1
 _PROFILE, _LEVEL = 88, 8  # bits in profile_tier_level, H.265 clause 7.3.3
 _WITH_CHROMA = {44, 83, 86, 100, 110, 118, 122, 128, 134, 135, 138, 139, 244}  # profile_idc, H.264 clause 7.3.2.1.1
 _PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")  # user data of MPEG-4 encoders that pack B-frames
+_EXTENDED_SAR = 255  # aspect_ratio_idc, H.264 table E-1
+_LOCATIONS = ("left", "center", "topleft", "top", "bottomleft", "bottom")  # by chroma_sample_loc_type, figure E-1
 _SEQUENCE = b"\xb3"  # sequence_header_code, MPEG-2 table 6-1
 _VIDEO_OBJECT_LAYER = range(0x20, 0x30)  # video_object_layer_start_code, MPEG-4 part 2, table 6-3
 _VP9_RGB = 7  # color_space, VP9 bitstream, section 7.2.2
@@ -31,7 +33,7 @@ def may_interlace(codec: str, data: bytes) -> bool:
 
 def has_layers(codec: str, data: bytes) -> bool:
     """Returns whether a packet holds several layers, such as the views of MV-HEVC (`nuh_layer_id`, H.265 7.3.1.2)."""
-    return codec == "hevc" and any(len(unit) > 1 and (unit[0] & 1 or unit[1] >> 3) for unit in _units(data))
+    return codec == "hevc" and any(len(unit) > 1 and (unit[0] & 1 or unit[1] >> 3) for unit in units(data))
 
 
 def packs_b_frames(codec: str, data: bytes) -> bool:
@@ -53,14 +55,14 @@ def pictures(codec: str, data: bytes) -> "set[Shown]":
         case "h264":
             return {parsed.picture for parsed in _parameter_sets(data)}
         case "hevc":
-            sets = (unit for unit in _units(data) if len(unit) > 1 and unit[0] >> 1 & 63 == _HEVC_SPS)
+            sets = (unit for unit in units(data) if len(unit) > 1 and unit[0] >> 1 & 63 == _HEVC_SPS)
             return {_hevc_picture(unit) for unit in sets if not unit[1] >> 3}  # those of the first layer
         case "mpeg2video":
-            sizes = (int.from_bytes(unit[1:4], "big") for unit in _units(data) if unit[:1] == _SEQUENCE and unit[3:])
+            sizes = (int.from_bytes(unit[1:4], "big") for unit in units(data) if unit[:1] == _SEQUENCE and unit[3:])
             return {Shown(width=size >> 12, height=size & 0xFFF) for size in sizes}
         case "mpeg4":
-            units = (unit.rstrip(b"\0") for unit in _units(data))
-            return {Shown(header=unit) for unit in units if unit and unit[0] in _VIDEO_OBJECT_LAYER}
+            headers = (unit.rstrip(b"\0") for unit in units(data))
+            return {Shown(header=unit) for unit in headers if unit and unit[0] in _VIDEO_OBJECT_LAYER}
         case "vp8":
             return _vp8_picture(data)
         case "vp9":
@@ -70,11 +72,19 @@ def pictures(codec: str, data: bytes) -> "set[Shown]":
     return set()
 
 
+def stated_chroma_location(codec: str, data: bytes) -> str:
+    """Returns FFmpeg's name of the place of chroma samples that a packet's H.264 parameter sets state, or nothing."""
+    if codec != "h264":
+        return ""
+    places = (parsed.chroma_location for parsed in _parameter_sets(data))
+    return next((_LOCATIONS[place] for place in places if place is not None and place < len(_LOCATIONS)), "")
+
+
 def sequence_sets(codec: str, data: bytes) -> frozenset[bytes]:
     """Returns the sequence parameter sets of H.264 or HEVC between start codes."""
     return frozenset(
         unit.rstrip(b"\0")
-        for unit in _units(data)
+        for unit in units(data)
         if unit and (unit[0] & 31 == _SPS if codec == "h264" else unit[0] >> 1 & 63 == _HEVC_SPS)
     )
 
@@ -82,24 +92,24 @@ def sequence_sets(codec: str, data: bytes) -> frozenset[bytes]:
 def is_idr(codec: str, data: bytes) -> bool:
     """Returns whether H.264 or HEVC between start codes has an IDR picture: no later one refers to earlier ones."""
     if codec == "h264":
-        return any(unit and unit[0] & 31 == _IDR for unit in _units(data))
-    return codec == "hevc" and any(unit and unit[0] >> 1 & 63 in _HEVC_IDR for unit in _units(data))
+        return any(unit and unit[0] & 31 == _IDR for unit in units(data))
+    return codec == "hevc" and any(unit and unit[0] >> 1 & 63 in _HEVC_IDR for unit in units(data))
 
 
 def begins_stream(codec: str, data: bytes) -> bool:
     """Returns whether a decoder may begin here: H.264 and HEVC need a sequence parameter set first."""
     if codec == "h264":
-        return any(unit and unit[0] & 31 == _SPS for unit in _units(data))
-    return codec != "hevc" or any(unit and unit[0] >> 1 & 63 == _HEVC_SPS for unit in _units(data))
+        return any(unit and unit[0] & 31 == _SPS for unit in units(data))
+    return codec != "hevc" or any(unit and unit[0] >> 1 & 63 == _HEVC_SPS for unit in units(data))
 
 
 def refreshes_gradually(codec: str, data: bytes) -> bool:
     """Returns whether pictures are exact only some frames after this H.264 keyframe (recovery point SEI, D.1.8)."""
-    messages = (unit[1:] for unit in _units(data) if unit and unit[0] & 31 == _SEI) if codec == "h264" else ()
-    return any(_Bits(payload).golomb() > 0 for kind, payload in _payloads(messages) if kind == _RECOVERY_POINT)
+    messages = (unit[1:] for unit in units(data) if unit and unit[0] & 31 == _SEI) if codec == "h264" else ()
+    return any(_Bits(payload).golomb() > 0 for kind, payload in payloads(messages) if kind == _RECOVERY_POINT)
 
 
-def _payloads(messages: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+def payloads(messages: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     """Yields type and content of each message in SEI units, H.264 clause 7.3.2.3.1."""
     for message in messages:
         rest = message.replace(b"\0\0\3", b"\0\0")
@@ -129,14 +139,15 @@ class _ParameterSet(NamedTuple):
 
     picture: Shown
     frame_mbs_only: bool
+    chroma_location: int | None  # chroma_sample_loc_type, clause E.2.1
 
 
 def _parameter_sets(data: bytes) -> Iterator[_ParameterSet]:
     """Yields H.264's sequence parameter sets between start codes."""
-    return (_parsed(unit) for unit in _units(data) if unit and unit[0] & 31 == _SPS)
+    return (_parsed(unit) for unit in units(data) if unit and unit[0] & 31 == _SPS)
 
 
-def _units(data: bytes) -> Iterator[bytes]:
+def units(data: bytes) -> Iterator[bytes]:
     """Yields the NAL units between start codes."""
     yield from data.split(b"\0\0\1")[1:]
 
@@ -174,7 +185,21 @@ def _parsed(unit: bytes) -> _ParameterSet:
     bits.read(1)
     left, right, top, bottom = _window(bits, chroma, 1 if frame_mbs_only else 2)
     height = 16 * map_units * (1 if frame_mbs_only else 2)
-    return _ParameterSet(Shown(left, top, 16 * width - left - right, height - top - bottom), frame_mbs_only)
+    shown = Shown(left, top, 16 * width - left - right, height - top - bottom)
+    return _ParameterSet(shown, frame_mbs_only, _chroma_location(bits))
+
+
+def _chroma_location(bits: "_Bits") -> int | None:
+    """Reads H.264's VUI parameters up to chroma_sample_loc_type_top_field, clause E.1.1; `None` without that."""
+    if not bits.read(1):
+        return None
+    if bits.read(1) and bits.read(8) == _EXTENDED_SAR:
+        bits.read(32)
+    bits.read(1 if bits.read(1) else 0)  # overscan
+    if bits.read(1):
+        bits.read(4)
+        bits.read(24 if bits.read(1) else 0)
+    return bits.golomb() if bits.read(1) else None
 
 
 def _window(bits: "_Bits", chroma: int, rows: int) -> tuple[int, int, int, int]:

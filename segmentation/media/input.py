@@ -16,7 +16,6 @@ import av
 import av.error
 from av.container import InputContainer
 from av.packet import Packet
-from av.sidedata.sidedata import SideDataContainer
 from av.stream import Disposition
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
@@ -32,11 +31,14 @@ from segmentation.media.bitstream import (
     may_interlace,
     packs_b_frames,
     refreshes_gradually,
+    stated_chroma_location,
 )
 from segmentation.media.containers import is_sequence, numbers_of
 from segmentation.media.download import DownloadError, Files
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
+from segmentation.media.sei import light_messages, side_data
 from segmentation.media.start_codes import PacketFilter
+from segmentation.media.stream_facts import StreamFacts, stream_facts
 from segmentation.media.webp import is_animated_webp, open_animated_webp
 
 log = logging.getLogger(__name__)
@@ -242,6 +244,7 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
         codec = stream.codec_context.name
         head = b"" if first is None else bytes(first)
         matrix = display_matrix(frame, exif=codec in _EXIF)
+        facts = stream_facts(stream)
         index = sum(not e.is_discard for e in stream.index_entries) if "mp4" in container.format.name else 0
         time_base = stream.time_base or Fraction(1, 1000)
         length = stream_length(stream, time_base)
@@ -267,6 +270,9 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
             sample_aspect_ratio=stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio or None,
             display_matrix=matrix,
             **shown_as(matrix, path),
+            chroma_location=facts.chroma_location or stated_chroma_location(codec, head),
+            light=() if codec in _EXIF else light_messages(side_data(frame)),
+            left_out=_left_out(facts, path),
             interlaced=frame.interlaced_frame,
             access=access,
             first_pts=stream.start_time or 0,
@@ -289,6 +295,20 @@ def as_stated(info: VideoInfo, head: bytes) -> VideoInfo:
         inside=begins_inside(codec, head),
         gradual=refreshes_gradually(codec, head),
     )
+
+
+def _left_out(facts: StreamFacts, path: str) -> tuple[str, ...]:
+    """Returns the metadata of all the stream that no output holds. A line warns of colors that are none."""
+    dolby = facts.dolby_vision
+    if dolby is not None and not dolby[1]:
+        text = "its colors are meant for Dolby Vision alone (profile %d), and are wrong here and in the output"
+        log.warning("%s: " + text, path, dolby[0])
+    has = {
+        "360-degree metadata": facts.spherical,
+        "metadata of two views": facts.stereo,
+        "Dolby Vision metadata": dolby is not None,
+    }
+    return tuple(name for name, there in has.items() if there)
 
 
 def _end(container: InputContainer, stream: VideoStream, length: Fraction | None) -> Fraction | None:
@@ -391,14 +411,9 @@ def display_matrix(frame: VideoFrame, *, exif: bool = False) -> tuple[int, ...] 
 
     `exif`: the frame may have EXIF data. PyAV lacks that kind of side data, and crashes later if it is asked for any.
     """
-    try:
-        # Not `frame.side_data`, which keeps this container: the two would hold the frame until a garbage collection.
-        side_data: Any = None if exif else SideDataContainer(frame).get("DISPLAYMATRIX")  # type: ignore[call-arg]
-        if side_data is not None:
-            return tuple(memoryview(bytes(side_data)).cast("i"))
-    except ValueError:  # another kind that PyAV lacks
-        exif = True
-    if exif and frame.rotation:
+    for matrix in [] if exif else side_data(frame).get("DISPLAYMATRIX", []):
+        return tuple(memoryview(matrix).cast("i"))
+    if frame.rotation:  # another kind that PyAV lacks
         cos, sin = (round(f(math.radians(frame.rotation)) * 65536) for f in (math.cos, math.sin))
         return (cos, -sin, 0, sin, cos, 0, 0, 0, 1 << 30)
     return None

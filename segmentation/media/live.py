@@ -43,6 +43,8 @@ from segmentation.media.input import (
 )
 from segmentation.media.live_address import connect, fault_of, is_live, is_paced, source_label, split_name
 from segmentation.media.live_decoding import ConnectionDecoder, Pictures
+from segmentation.media.sei import light_messages, side_data
+from segmentation.media.stream_facts import stream_facts
 from segmentation.media.undecodable import Undecodable
 
 log = logging.getLogger(__name__)
@@ -288,6 +290,8 @@ class LiveReader:
             sample_aspect_ratio=stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio or None,
             display_matrix=matrix,
             **shown_as(matrix, self._name),
+            chroma_location=stream_facts(stream).chroma_location,
+            light=light_messages(side_data(frame)),
             interlaced=frame.interlaced_frame,
             access=self._access,
             live=self._frames,

@@ -28,6 +28,7 @@ from segmentation.media.download import InterruptedDownload
 from segmentation.media.input import open_input
 from segmentation.media.output_clock import begins_elsewhere, shown_at
 from segmentation.media.output_stream import Target
+from segmentation.media.sei import CARRIERS
 from segmentation.media.sound_copy import SoundCopy, name_channels
 from segmentation.options.config import Config
 from segmentation.options.times import exact
@@ -152,6 +153,11 @@ class Muxer:
         """Takes over the source's other streams, chapters and metadata, up to `end` seconds on the source's clock."""
         if self.target.suffix.lower() not in EXACT:
             log.warning("%s: %s files don't keep all timestamps and rotations", self.target, self.target.suffix)
+        for what in self._info.left_out:
+            log.warning("%s: its %s is left out, since no output holds it", self._info.path, what)
+        if self._info.light and self.codec not in (*CARRIERS, "av1"):
+            text = "%s: its HDR10 metadata (mastering display, light levels) is left out, since %s is written without"
+            log.warning(text, self._info.path, self.codec)
         if self._info.live is not None:  # cameras refuse a second connection
             if self._info.live.sound is not None:
                 self._add_sound(self._info.live.sound)

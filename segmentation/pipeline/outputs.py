@@ -19,6 +19,7 @@ from segmentation.frames import FrameBatch, Transfer, VideoInfo
 from segmentation.media.muxer import Muxer
 from segmentation.media.output_stream import Target
 from segmentation.media.picture_sequence import open_output
+from segmentation.media.sei import MessageWriter
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect, effect_on
 from segmentation.pipeline.plan import OutputPlan, Plan
@@ -55,6 +56,7 @@ class VideoOutput(Sink):
         self.encoder: Encoder
         self.marks: Marks | None = None  # drawn on the frames, where that is asked for
         self.failed = False  # whether a batch could not be encoded
+        self.messages: MessageWriter
         self._number, self._clock = number, clock
 
     @property
@@ -79,7 +81,9 @@ class VideoOutput(Sink):
                 if self.marks is not None and batch.finished.instances is not None:
                     on_host = transfer.frames(frames, "host")
                     frames = transfer.frames(self.marks.draw(on_host, batch.finished.instances), frames.memory)
-                batch.finished.packets.append(self._clock.call("encode", frames, self.encoder.encode, frames))
+                self.messages.take(frames.frames)
+                packets = self._clock.call("encode", frames, self.encoder.encode, frames)
+                batch.finished.packets.append(self.messages.written(packets))
             except Exception:
                 self.failed = True
                 raise
@@ -91,7 +95,7 @@ class VideoOutput(Sink):
     def finish(self, end: Fraction | None, *, fragment: bool = False, flush: bool = True) -> None:
         """Encodes the frames that the encoder still holds, unless `flush` is false, and completes the file."""
         if flush:
-            self.muxer.write(self._clock.call("encode", None, self.encoder.flush))
+            self.muxer.write(self.messages.written(self._clock.call("encode", None, self.encoder.flush)))
         self._clock.call("mux", None, partial(self.muxer.finish, fragment=fragment), end)
 
 
@@ -156,6 +160,7 @@ class Outputs:
             encoder = output.plan.encode.implementation
             output.encoder = encoder(muxer, info, plan.pix_fmt, config, gpu, service=resources.encoders)
             exits.callback(output.encoder.close)
+            output.messages = MessageWriter(muxer.codec, info)
             if plan.on_gpu:
                 output.encoder.prefault()
             muxer.copy_streams(end=end)

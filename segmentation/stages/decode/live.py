@@ -153,7 +153,8 @@ class LiveDecoder(PyAVDecoder):
             return None
         picture = taken.picture
         length = (picture.duration or 0) * (picture.time_base or base)
-        return Frame(planes=self._planes_of(picture), pts=pts, duration=round(length / base))
+        messages = self._messages.of_frame(picture) if isinstance(picture, VideoFrame) else picture.messages
+        return Frame(planes=self._planes_of(picture), pts=pts, duration=round(length / base), messages=messages)
 
     def _planes_of(self, picture: VideoFrame | DevicePicture) -> Planes:
         """Returns the planes of a picture on the host."""

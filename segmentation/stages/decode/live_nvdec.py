@@ -24,10 +24,11 @@ from segmentation.gpu.transfer import GpuTransfer
 from segmentation.live_frames import DevicePicture, LiveFrame
 from segmentation.media.bitstream import is_idr
 from segmentation.media.packet_decoder import DecodedPictures, PacketDecoder, PictureOrder
+from segmentation.media.sei import MessageReader
 from segmentation.options.config import Config
 from segmentation.stages.decode.live import LiveDecoder
 from segmentation.stages.decode.nvdec_log import damage_log
-from segmentation.stages.decode.nvdec_session import NvdecSession, Surface, TimesToCome
+from segmentation.stages.decode.nvdec_session import NvdecSession, Presentation, Surface, TimesToCome
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, StreamFormat
 from segmentation.stages.decode.nvdec_support import check_exactness, nvdec_engines
 from segmentation.stages.decode.surface_unpacker import SurfaceUnpacker
@@ -132,7 +133,8 @@ class NvdecPackets(PacketDecoder):
         self._closed = False
         self._session: NvdecSession | None = None  # of the connection; none that has failed
         self._in_order = False  # whether the session hands frames out as they are decoded
-        self._times = TimesToCome(info.codec)
+        self._messages = MessageReader(info)
+        self._times = TimesToCome(info.codec, self._messages)
         self._order = PictureOrder()  # of the connection
         self._time_base = info.time_base  # seconds, of the connection's packets
         damage_log()  # takes the library's lines about damage off the standard output
@@ -185,7 +187,7 @@ class NvdecPackets(PacketDecoder):
         wanted = self._format._replace(latency="zero" if self._in_order else "low")
         self._session = self._sessions.take(wanted) or NvdecSession(wanted, self._gpu, remedy=_REMEDY)
         self._session.path = self.info.path
-        self._times = TimesToCome(self.info.codec, in_order=self._in_order)
+        self._times = TimesToCome(self.info.codec, self._messages, in_order=self._in_order)
 
     @property
     def _holds_back(self) -> bool:
@@ -203,10 +205,10 @@ class NvdecPackets(PacketDecoder):
         assert self._session is not None
         pictures, lost = [], 0
         for surface in self._session.decode(data):
-            pts, duration, hidden = self._times.taken(surface.timestamp)
-            lost += 0 if pts is None else self._times.lose(pts)
-            if not hidden:
-                pictures.append(self._copied(surface, pts, duration))
+            shown = self._times.taken(surface.timestamp)
+            lost += 0 if shown.pts is None else self._times.lose(shown.pts)
+            if not shown.hidden:
+                pictures.append(self._copied(surface, shown))
         lost += self._times.lose() if self._in_order or not data.bsl else 0
         return DecodedPictures(pictures, lost)
 
@@ -243,7 +245,7 @@ class NvdecPackets(PacketDecoder):
                 self._session = None
             raise
 
-    def _copied(self, surface: Surface, pts: int | None, duration: int) -> DevicePicture:
+    def _copied(self, surface: Surface, shown: Presentation) -> DevicePicture:
         """Queues the copy of a surface, which the session overwrites at its next packet."""
         planes = self._pool.take()
         self._unpack(surface, planes, 0)
@@ -253,7 +255,8 @@ class NvdecPackets(PacketDecoder):
             ready=ready,
             width=self.info.width,
             height=self.info.height,
-            pts=pts,
-            duration=duration,
+            pts=shown.pts,
+            duration=shown.duration,
             time_base=self._time_base,
+            messages=shown.messages,
         )

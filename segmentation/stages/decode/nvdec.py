@@ -20,10 +20,11 @@ from typing import ClassVar, NamedTuple
 
 import PyNvVideoCodec as nvc
 
-from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, Memory, VideoInfo
+from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, Memory, Message, VideoInfo
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.driver import Event
 from segmentation.gpu.plane_pool import DevicePlanes
+from segmentation.media.sei import MessageReader
 from segmentation.options.config import Config
 from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.chunk_queue import ChunkQueue
@@ -55,6 +56,7 @@ AHEAD = 2_500_000_000
 class _FrameTimes(NamedTuple):
     pts: int | None
     duration: int
+    messages: tuple[Message, ...]
 
 
 class _DecodedBatch(NamedTuple):
@@ -83,6 +85,7 @@ class NvdecDecoder(Decoder):
         self._batch_size = config.batch_size or 1
         self._limit = config.max_frames
         self._timeline = Timeline(info, config)
+        self._messages = MessageReader(info)
         self._threads: list[threading.Thread] = []
         self._pool = sessions or NvdecSessionPool()
         self._own_pool = sessions is None
@@ -148,7 +151,7 @@ class NvdecDecoder(Decoder):
             self._timeline.passed(self._queue.passed)
             placed: list[Frame] = []
             early = 0  # frames before the wanted stretch, of joined chunks
-            for stored, duration in times:
+            for stored, duration, messages in times:
                 pts = self._timeline.place(stored)
                 end = max(end, pts + duration)
                 if not self._timeline.begun(pts):
@@ -156,7 +159,7 @@ class NvdecDecoder(Decoder):
                     continue
                 if self._timeline.over(pts) or count + len(placed) == self._limit:
                     break
-                placed.append(Frame(planes=ON_GPU, pts=pts, duration=duration))
+                placed.append(Frame(planes=ON_GPU, pts=pts, duration=duration, messages=messages))
             if placed:
                 if early:
                     self._move_up(planes, early, len(placed))
@@ -262,7 +265,7 @@ class NvdecDecoder(Decoder):
         self, session: NvdecSession, chunk: Chunk[_DecodedBatch], before: _ChunkInProgress | None
     ) -> _ChunkInProgress:
         """Feeds a chunk's packets to the session and takes the surfaces, first those of the chunk `before`."""
-        current = _ChunkInProgress(chunk, TimesToCome(self.info.codec))
+        current = _ChunkInProgress(chunk, TimesToCome(self.info.codec, self._messages))
         for packet in chunk.packets():
             before = self._sort(session.decode(current.times.data(packet)), before, current)
         # A chunk may be too short to push out all frames of the one before.
@@ -293,7 +296,7 @@ class NvdecDecoder(Decoder):
         if self._queue.closed.is_set():
             return
         for surface in surfaces:
-            pts, duration, hidden = current.times.taken(surface.timestamp)
+            pts, duration, hidden, messages = current.times.taken(surface.timestamp)
             if hidden or not chunk.shows(pts):
                 continue
             current.latest = latest = current.latest if pts is None else pts
@@ -305,7 +308,7 @@ class NvdecDecoder(Decoder):
                 current.filling = (self._planes.take(), [])
             planes, times = current.filling
             self._unpack(surface, planes, len(times))
-            times.append(_FrameTimes(pts, duration))
+            times.append(_FrameTimes(pts, duration, messages))
             if len(times) == self._batch_size:
                 self._queue.put(chunk, self._filled(current))
 

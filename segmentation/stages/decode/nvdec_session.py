@@ -16,6 +16,8 @@ from segmentation.stages.decode.nvdec_session_pool import StreamFormat
 from segmentation.stages.decode.nvdec_support import NVDEC_CODECS
 
 if TYPE_CHECKING:
+    from segmentation.frames import Message
+    from segmentation.media.sei import MessageReader
     from segmentation.stages.decode.chunks import VideoPacket
 
 _IN_ORDER = ("vp8", "vp9")  # codecs whose frames are shown as they are decoded
@@ -37,14 +39,17 @@ class Presentation(NamedTuple):
     pts: int | None
     duration: int
     hidden: bool  # decoded only because other frames refer to it, by an edit list
+    messages: tuple[Message, ...] = ()  # see `Frame`
 
 
 class TimesToCome(dict[int, Presentation]):
     """The times of packets that a session got and whose frames are to come, by timestamp, in decoding order."""
 
-    def __init__(self, codec: str, *, in_order: bool = False) -> None:
-        """`in_order`: frames are shown as they are decoded, whatever timestamps they come out with."""
+    def __init__(self, codec: str, messages: MessageReader | None = None, *, in_order: bool = False) -> None:
+        """`messages` reads those of frames. `in_order`: frames are shown as they are decoded, whatever timestamps they
+        come out with."""
         super().__init__()
+        self._messages = messages
         self._codec, self._in_order = codec, in_order or codec in _IN_ORDER
 
     def data(self, packet: VideoPacket) -> nvc.PacketData:
@@ -55,7 +60,8 @@ class TimesToCome(dict[int, Presentation]):
         """
         timestamp = packet.pts if packet.pts is not None else packet.dts or 0
         if not is_hidden(self._codec, packet):
-            self[timestamp] = Presentation(packet.pts, packet.duration or 0, packet.is_discard)
+            messages = () if self._messages is None else self._messages.of_packet(packet)
+            self[timestamp] = Presentation(packet.pts, packet.duration or 0, packet.is_discard, messages)
         data = nvc.PacketData()
         data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, timestamp
         return data

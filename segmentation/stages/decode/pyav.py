@@ -21,6 +21,7 @@ from segmentation.media.awaited_frames import A_FRAME_EACH, AwaitedFrames
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import CONCEALED, decoder_options, open_input
 from segmentation.media.planes import plane_view
+from segmentation.media.sei import MessageReader
 from segmentation.media.whole_packets import whole_packets
 from segmentation.options.config import Config
 from segmentation.stages.decode import Decoder
@@ -53,6 +54,7 @@ class PyAVDecoder(Decoder):
         self._batch_size = config.batch_size or 1
         self._limit = config.max_frames
         self._timeline = Timeline(info, config)
+        self._messages = MessageReader(info)
         self._resized = False
         self._lost = 0  # packets that can't be decoded
 
@@ -84,7 +86,8 @@ class PyAVDecoder(Decoder):
             if timeline.over(pts):
                 return
             if timeline.begun(pts):
-                yield Frame(planes=self._planes(decoded), pts=pts, duration=self._length(decoded))
+                messages = self._messages.of_frame(decoded)
+                yield Frame(planes=self._planes(decoded), pts=pts, duration=self._length(decoded), messages=messages)
 
     def _sought(self, first: int | None) -> Iterator[tuple[VideoFrame, int | None]]:
         """Yields frames and pts from the keyframe before `first`, or from the beginning if no seek leads there."""

@@ -6,6 +6,7 @@ With the same settings, encoders in different processes encode alike.
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,8 +18,9 @@ from av.video.frame import PictureType, VideoFrame
 
 from segmentation.cores import kept_scheduling
 from segmentation.errors import OutputError, one_line
-from segmentation.frames import FORMATS, Plane, VideoInfo
+from segmentation.frames import FORMATS, Message, Plane, VideoInfo
 from segmentation.media.planes import plane_view
+from segmentation.media.sei import LIGHT_LEVEL
 from segmentation.options.rate_factor import RateFactor
 
 if TYPE_CHECKING:
@@ -140,6 +142,27 @@ def describe_context(context: VideoCodecContext, info: VideoInfo, tag: str | Non
     context.color_primaries, context.color_trc = info.color.primaries, info.color.transfer
     if tag is not None:
         context.codec_tag = tag
+
+
+def described_options(library: str, info: VideoInfo, pix_fmt: str) -> dict[str, str]:
+    """Returns the options of an encoder that state what a codec context of PyAV can't: chroma's place, HDR10."""
+    options = {}
+    if info.chroma_location and "420" in info.pix_fmt and "420" in pix_fmt:
+        options["chroma_sample_location"] = info.chroma_location
+    if library == "libsvtav1" and info.light:
+        options["svtav1-params"] = ":".join(map(_svt_light, info.light))
+    return options
+
+
+def _svt_light(message: Message) -> str:
+    """Returns SVT-AV1's parameter for a message of HDR10, see `media.sei.light_messages`."""
+    kind, payload = message
+    if kind == LIGHT_LEVEL:
+        return "content-light={},{}".format(*struct.unpack(">2H", payload))
+    *places, most, least = struct.unpack(">8H2I", payload)
+    pairs = [f"({x / 50_000:.5f},{y / 50_000:.5f})" for x, y in zip(places[::2], places[1::2], strict=True)]
+    green, blue, red, white = pairs
+    return f"mastering-display=G{green}B{blue}R{red}WP{white}L({most / 10_000:.4f},{least / 10_000:.4f})"
 
 
 class LiveKeyframes:

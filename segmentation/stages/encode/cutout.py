@@ -24,6 +24,7 @@ from segmentation.options.config import Config
 from segmentation.options.rate_factor import RateFactor
 from segmentation.orientation import UPRIGHT
 from segmentation.stages.encode import Encoder, VideoPacket
+from segmentation.stages.encode.codec_settings import described_options
 from segmentation.stages.encode.pyav import describe_stream
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class CutoutEncoder(Encoder):
         self._stored = codec.stored[self._layout.bits > 8] if codec.stored else self._alpha_format
         # PNG has no rotation, so the pictures themselves are rotated.
         self._orientation = info.orientation if muxer.codec == "png" else UPRIGHT
-        options = dict(codec.options)
+        options = codec.options | described_options(codec.library, info, self._stored)
         if codec.quality is not None:
             options["crf"] = str(codec.quality.of(config.quality))
         self._stream = muxer.add_video(codec.library, info, options)

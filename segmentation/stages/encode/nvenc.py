@@ -25,7 +25,7 @@ from segmentation.frames import Frame, FrameBatch, Memory, VideoInfo
 from segmentation.media.muxer import Muxer
 from segmentation.options.config import Config
 from segmentation.stages.encode import Encoder, VideoPacket
-from segmentation.stages.encode.codec_settings import LiveKeyframes
+from segmentation.stages.encode.codec_settings import LiveKeyframes, described_options
 from segmentation.stages.encode.nvenc_support import ALWAYS, FULL, LOW_DELAY, QUALITY, extras, nvenc_engine
 from segmentation.stages.encode.nvenc_surfaces import SurfaceLayout
 from segmentation.stages.encode.pyav import describe_stream
@@ -84,7 +84,8 @@ class NvencEncoder(Encoder):
             log.warning("%s: %s: %s in %s has even sizes only", info.path, padded, muxer.codec, pix_fmt)
         library = f"{muxer.codec}_nvenc"
         self._error_prefix = f"{library} can't encode {layout.width}x{layout.height} {layout.format}"
-        self._stream = muxer.add_video(library, info, options(muxer.codec, config, extras(library, gpu.index)))
+        chosen = options(muxer.codec, config, extras(library, gpu.index)) | described_options(library, info, pix_fmt)
+        self._stream = muxer.add_video(library, info, chosen)
         self._keyframes = LiveKeyframes(info)
         context = self._stream.codec_context
         describe_stream(context, info, muxer)

@@ -22,6 +22,7 @@ from segmentation.stages.encode.codec_settings import (
     LiveKeyframes,
     codec_options,
     describe_context,
+    described_options,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +64,9 @@ class PyAVEncoder(Encoder):
             width=info.width if codec.any_size else round_up(info.width, layout.shift_x),
             height=info.height if codec.any_size else round_up(info.height, layout.shift_y),
             threads=threads or (_live_threads(info) if info.live is not None and codec.library in _THREADED else 0),
-            options=codec_options(muxer.codec, config, options or {}),
+            options=codec_options(
+                muxer.codec, config, (options or {}) | described_options(codec.library, info, pix_fmt)
+            ),
             tag=codec_tag(muxer),
         )
         width, height = self._settings.width, self._settings.height

@@ -163,6 +163,7 @@ class VideoInfo:
     interlaced: bool  # whether frames may consist of two fields
     mirrored: bool = False  # whether turned frames are mirrored left to right before they are shown
     chroma_location: str = ""  # FFmpeg's name; empty where the stream states none
+    coded_aspect: Fraction | None = None  # of samples, by the coded stream alone: the container may state another
     light: tuple[Message, ...] = ()  # HDR10's static metadata, for each keyframe
     left_out: tuple[str, ...] = ()  # metadata of all the stream that no output holds, in words
     first_pts: int = 0  # ticks: where the container says that this stream begins

@@ -43,6 +43,7 @@ from segmentation.media.webp import is_animated_webp, open_animated_webp
 
 log = logging.getLogger(__name__)
 
+ALPHA = "alpha"  # in `VideoInfo.left_out`
 SMPTE170M = 6  # the matrix BT.601, as H.273 numbers it
 CONCEALED = ("hevc",)  # codecs of which FFmpeg drops frames up to the next keyframe, unless asked for broken frames
 _ADDRESSES = "http(s)://, rtsp(s)://, rtmp://, srt://, udp://, rtp:// or file:///"
@@ -271,8 +272,9 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
             display_matrix=matrix,
             **shown_as(matrix, path),
             chroma_location=facts.chroma_location or stated_chroma_location(codec, head),
+            coded_aspect=stream.codec_context.sample_aspect_ratio or None,
             light=() if codec in _EXIF else light_messages(side_data(frame)),
-            left_out=_left_out(facts, path),
+            left_out=_left_out(facts, stream, path),
             interlaced=frame.interlaced_frame,
             access=access,
             first_pts=stream.start_time or 0,
@@ -297,8 +299,8 @@ def as_stated(info: VideoInfo, head: bytes) -> VideoInfo:
     )
 
 
-def _left_out(facts: StreamFacts, path: str) -> tuple[str, ...]:
-    """Returns the metadata of all the stream that no output holds. A line warns of colors that are none."""
+def _left_out(facts: StreamFacts, stream: VideoStream, path: str) -> tuple[str, ...]:
+    """Returns what goes with the stream and into no output. A line warns of colors that are none."""
     dolby = facts.dolby_vision
     if dolby is not None and not dolby[1]:
         text = "its colors are meant for Dolby Vision alone (profile %d), and are wrong here and in the output"
@@ -307,6 +309,7 @@ def _left_out(facts: StreamFacts, path: str) -> tuple[str, ...]:
         "360-degree metadata": facts.spherical,
         "metadata of two views": facts.stereo,
         "Dolby Vision metadata": dolby is not None,
+        ALPHA: stream.metadata.get("alpha_mode") == "1",  # of VP8 and VP9, beside the pictures
     }
     return tuple(name for name, there in has.items() if there)
 

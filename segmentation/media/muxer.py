@@ -25,7 +25,7 @@ from segmentation.frames import VideoInfo
 from segmentation.live_sound import LiveSound
 from segmentation.media.containers import EXACT, codec_for, format_options
 from segmentation.media.download import InterruptedDownload
-from segmentation.media.input import open_input
+from segmentation.media.input import OPEN_OPTIONS, open_input
 from segmentation.media.output_clock import begins_elsewhere, shown_at
 from segmentation.media.output_stream import Target
 from segmentation.media.sei import CARRIERS
@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 _LATENESS = Fraction(1)  # seconds by which MPEG-TS has sound behind the video that is shown at the same time
 _OWN_TAGS = {"encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
 _OTHERS = {".mkv": "matroska", ".mov": "mov", ".avi": "avi"}  # formats to propose for streams that have to be left out
+_MP4 = ("mp4", "mov")  # FFmpeg's muxers
 _MATROSKA_STATISTICS = ("BPS", "NUMBER_OF_", "_STATISTICS", "DURATION")
 
 
@@ -154,7 +155,7 @@ class Muxer:
         if self.target.suffix.lower() not in EXACT:
             log.warning("%s: %s files don't keep all timestamps and rotations", self.target, self.target.suffix)
         for what in self._info.left_out:
-            log.warning("%s: its %s is left out, since no output holds it", self._info.path, what)
+            log.warning("%s: its %s is not read, and left out", self._info.path, what)
         if self._info.light and self.codec not in (*CARRIERS, "av1"):
             text = "%s: its HDR10 metadata (mastering display, light levels) is left out, since %s is written without"
             log.warning(text, self._info.path, self.codec)
@@ -170,7 +171,7 @@ class Muxer:
             log.warning("%s: its clock begins at %.1f s; the output begins at 0", self._info.path, begin)
         for stream in source.streams:
             self._add_copy(stream, source)
-        self.container.metadata.update(_tags(source.metadata))
+        self._copy_tags(source)
         self.container.set_chapters(_chapters(source, self.shift, end))
         streams = [s for s in source.streams if s.index in self._others and s.type != "attachment"]
         if not streams:
@@ -183,6 +184,13 @@ class Muxer:
                 streams.append(source.streams[self._info.stream_index])
             self._packets = self._read(streams, start, end)
             self._next = next(self._packets, None)
+
+    def _copy_tags(self, source: InputContainer) -> None:
+        """Takes over the metadata of all the file; in MP4 and MOV as QuickTime keys where the usual tags hold less."""
+        tags = _tags(source.metadata)
+        self.container.metadata.update(tags)
+        if self.container.format.name in _MP4 and _lost_in_mp4(self.container.format.name, tags):
+            self.container.container_options["movflags"] += "+use_metadata_tags"
 
     def _add_sound(self, sound: LiveSound) -> None:
         """Adds the counterpart of a live source's sound, or warns that it is left out."""
@@ -390,6 +398,17 @@ def _format_holds(format_name: str, stream: Stream, file: io.BytesIO) -> bool:
             return True
     except (av.error.FFmpegError, ValueError):
         return False
+
+
+def _lost_in_mp4(format_name: str, tags: dict[str, str]) -> set[str]:
+    """Returns the tags that the usual metadata of MP4 or MOV don't hold, found by writing them to memory."""
+    file = io.BytesIO()
+    with av.open(file, "w", format=format_name) as trial:
+        trial.add_stream("pcm_s16le" if format_name == "mov" else "mp2", rate=48000)
+        trial.metadata.update(tags)
+        trial.start_encoding()
+    with av.open(io.BytesIO(file.getvalue()), **OPEN_OPTIONS) as made:
+        return set(tags) - set(made.metadata) - {"timecode"}  # which becomes a track
 
 
 def _tags(metadata: dict[str, str]) -> dict[str, str]:

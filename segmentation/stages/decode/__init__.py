@@ -24,7 +24,7 @@ class Decoder(Stage):
     """
 
     damaged: int  # frames lost or known to be broken; complete when the iteration has ended
-    cut_short: bool = False  # reading ended with an error, before the end of the file
+    cut_short: bool = False  # the frames are not all as the file has them: reading ended early, or pixels change shape
 
     @abstractmethod
     def __init__(

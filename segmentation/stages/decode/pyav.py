@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,11 +17,11 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from segmentation.errors import one_line
-from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, Plane, VideoInfo
+from segmentation.frames import FORMATS, FULL, UNSPECIFIED, Frame, FrameBatch, Memory, Plane, VideoInfo
 from segmentation.media.awaited_frames import A_FRAME_EACH, AwaitedFrames
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import CONCEALED, decoder_options, open_input
-from segmentation.media.planes import plane_view
+from segmentation.media.planes import EXACT, plane_view
 from segmentation.media.sei import MessageReader
 from segmentation.media.whole_packets import whole_packets
 from segmentation.options.config import Config
@@ -55,7 +56,7 @@ class PyAVDecoder(Decoder):
         self._limit = config.max_frames
         self._timeline = Timeline(info, config)
         self._messages = MessageReader(info)
-        self._resized = False
+        self._resized = self._recolored = self._reshaped = False
         self._lost = 0  # packets that can't be decoded
 
     @staticmethod
@@ -131,6 +132,8 @@ class PyAVDecoder(Decoder):
                 continue
             finally:
                 self.damaged = self._lost + broken
+            if decoded:
+                self._check_aspect(stream.codec_context.sample_aspect_ratio)
             for frame in decoded:
                 if frame.is_corrupt and frames == broken == 0 and self.info.codec in CONCEALED:
                     continue  # of a group whose beginning is missing
@@ -161,6 +164,14 @@ class PyAVDecoder(Decoder):
         log.warning("%s: reading ended early: %s", self.info.path, reason)
         self.cut_short = True
 
+    def _check_aspect(self, aspect: Fraction | None) -> None:
+        """Says that the shape of pixels changes, which the output can't follow."""
+        first = self.info.coded_aspect
+        if aspect and first and aspect != first and not self._reshaped:
+            self._reshaped = self.cut_short = True
+            text = "%s: the sample aspect ratio changes from %s to %s on the way; the output keeps the first"
+            log.warning(text, self.info.path, first, aspect)
+
     def _lose(self) -> None:
         self._lost += 1
 
@@ -179,17 +190,33 @@ class PyAVDecoder(Decoder):
         if frame.format.is_rgb and any(c.is_alpha for c in frame.format.components):
             frame = _on_white(frame)
         same_size = (frame.width, frame.height) == (info.width, info.height)
-        if frame.format.name.replace("yuvj", "yuv") != layout.name or not same_size:
+        matrix, recolored = frame.colorspace, self._is_recolored(frame)
+        if frame.format.name.replace("yuvj", "yuv") != layout.name or not same_size or recolored:
             span = FULL if info.color.range == FULL else 1
             frame = frame.reformat(
                 info.width,
                 info.height,
                 layout.name,
+                src_colorspace=replace(info.color, matrix=int(matrix)).swscale if recolored else None,
+                dst_colorspace=info.color.swscale if recolored else None,
+                interpolation=EXACT if recolored else None,
                 src_color_range=None if frame.format.is_rgb else span,
                 dst_color_range=span,
             )
         y, u, v = (plane_view(frame, i, layout.dtype) for i in range(3))
         return y, u, v
+
+    def _is_recolored(self, frame: VideoFrame) -> bool:
+        """Returns whether a frame has another matrix than the first, and says so once."""
+        color = self.info.color
+        other = replace(color, matrix=int(frame.colorspace))
+        stated = UNSPECIFIED not in (color.matrix, other.matrix) and not frame.format.is_rgb
+        if not stated or other.weights == color.weights:
+            return False
+        if not self._recolored:
+            self._recolored = True
+            log.warning("%s: the color matrix changes on the way; colors are converted to the first", self.info.path)
+        return True
 
 
 def _on_white(frame: VideoFrame) -> VideoFrame:

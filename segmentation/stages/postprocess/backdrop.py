@@ -4,6 +4,7 @@ FFmpeg reads and converts the file on the host, also where a GPU composites. A f
 however long the video is.
 """
 
+import logging
 import math
 import threading
 from collections import deque
@@ -23,11 +24,13 @@ from segmentation.access import MAX_PIXELS, Access
 from segmentation.cores import core_count
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, PixelFormat, Plane, Planes, VideoInfo
-from segmentation.media.input import decoder_options, open_input, probe
+from segmentation.media.input import ALPHA, decoder_options, open_input, probe
 from segmentation.media.planes import EXACT, plane_view
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.times import exact
+
+log = logging.getLogger(__name__)
 
 MOST_WORKERS = core_count()  # threads that work on frames at once
 _MOST_PICTURES = 64  # decoded, in memory
@@ -72,6 +75,8 @@ class Backdrop:
         """`info` is the input video. `workers` threads each take frames of one batch, so not in the video's order."""
         self._info, self._own = info, _probe(effect)
         self._effect = effect
+        if ALPHA in self._own.left_out:
+            log.warning("%s: its alpha is not read: transparent parts show the colors below", effect.file)
         assert effect.file is not None
         self._file = str(Path(effect.file).absolute())  # opened again later, when the current folder may be another
         self._fit = _Fit(info, self._own, pix_fmt, contain=effect.contain)

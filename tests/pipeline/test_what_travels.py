@@ -1,0 +1,163 @@
+"""What travels with the pictures goes on into the output, or a line says that it does not."""
+
+import struct
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import cv2
+import numpy as np
+import pytest
+from drawn import ORIENTATIONS, display_matrix
+from program import cli
+from videos import Synthetic, pictures
+
+from segmentation import Segmenter
+from segmentation.frames import Message
+from segmentation.media.input import probe
+from segmentation.media.sei import LIGHT_LEVEL, MASTERING_DISPLAY, REGISTERED, MessageReader, sei_unit, side_data
+from segmentation.orientation import Orientation
+
+BASELINE: dict[str, Any] = {"mode": "baseline", "infer": "onnxruntime"}
+CAPTIONS = [bytes([0xFC, 0x94, number]) for number in range(32, 41)]
+LIGHT: list[Message] = [
+    (MASTERING_DISPLAY, struct.pack(">8H2I", 13250, 34500, 7500, 3000, 34000, 16000, 15635, 16450, 10_000_000, 1)),
+    (LIGHT_LEVEL, struct.pack(">2H", 1000, 400)),
+]
+
+
+def carrying(path: Path, messages: dict[int, list[Message]], codec: str = "h264", **options: str) -> Path:
+    """Writes 9 frames, out of order in the file, with SEI messages before the slices of some of them."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(
+            f"libx26{'4' if codec == 'h264' else '5'}", rate=25, options={"bf": "2", **options}
+        )
+        assert isinstance(stream, av.VideoStream)
+        stream.width, stream.height, stream.pix_fmt = 96, 80, "yuv420p"
+        stream.codec_context.time_base = Fraction(1, 25)
+        packets = []
+        for number in range(9):
+            frame = av.VideoFrame.from_ndarray(np.full((80, 96, 3), 20 * number + 30, np.uint8), "rgb24")
+            frame.pts, frame.time_base = number, Fraction(1, 25)
+            packets += stream.encode(frame)
+        for packet in [*packets, *stream.encode()]:
+            data = bytes(packet)
+            at = next(place for place in range(len(data)) if is_slice(codec, data[place : place + 4]))
+            unit = sei_unit(codec, messages.get(packet.pts or 0, []))
+            made = av.Packet(data[:at] + unit + data[at:] if messages.get(packet.pts or 0) else data)
+            made.stream, made.time_base, made.is_keyframe = stream, packet.time_base, packet.is_keyframe
+            made.pts, made.dts, made.duration = packet.pts, packet.dts, packet.duration
+            container.mux(made)
+    return path
+
+
+def is_slice(codec: str, data: bytes) -> bool:
+    return data[:3] == b"\0\0\1" and (1 <= data[3] & 31 <= 5 if codec == "h264" else data[3] >> 1 & 63 < 32)
+
+
+def with_captions(path: Path, codec: str = "h264") -> Path:
+    head = b"\xb5\x00\x31GA94\x03\x41\xff"
+    return carrying(path, {n: [(REGISTERED, head + part + b"\xff")] for n, part in enumerate(CAPTIONS)}, codec)
+
+
+def captions(path: Path) -> list[bytes]:
+    """Returns the captions of each frame, in the order in which they are shown, as FFmpeg reads them."""
+    return [b"".join(side_data(shown.frame).get("A53_CC", [])) for shown in pictures(path)]
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+@pytest.mark.parametrize("how", [["--encode", "x264"], ["--encode", "x264-segments"], ["--workers", "local:2"]], ids=str)
+def test_captions_stay_with_their_frames(tmp_path: Path, how: list[str], codec: str) -> None:
+    source = with_captions(tmp_path / "a.mp4")
+    assert captions(source) == CAPTIONS
+    done = cli(source, "-o", tmp_path / "b.mp4", "--codec", codec, *how)
+    assert done.returncode == 0, done.stderr
+    assert captions(tmp_path / "b.mp4") == CAPTIONS and "left out" not in done.stderr
+
+
+def test_captions_that_a_codec_has_no_place_for_are_said(tmp_path: Path) -> None:
+    done = cli(with_captions(tmp_path / "a.mp4"), "-o", tmp_path / "b.webm", "--effect", "mask")
+    assert done.returncode == 0
+    assert done.stderr.count("its closed captions (A/53) are left out, since av1 has no place for them") == 1
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_a_decoder_without_side_data_finds_them_in_the_packets(tmp_path: Path, codec: str) -> None:
+    source = with_captions(tmp_path / "a.ts", codec)
+    reader = MessageReader(probe(str(source)))
+    with av.open(str(source)) as container:
+        packets = [packet for packet in container.demux(video=0) if packet.size]
+        found = {packet.pts: reader.of_packet(packet) for packet in packets}  # type: ignore[arg-type]
+    shown = [message for pts in sorted(found) for _, message in found[pts]]  # type: ignore[type-var]
+    assert [message[10:13] for message in shown] == CAPTIONS
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_hdr10_metadata_and_the_place_of_chroma_stay(tmp_path: Path, codec: str) -> None:
+    place = {"x264-params": "chromaloc=2"}
+    source = carrying(tmp_path / "a.mp4", {0: LIGHT}, **place)
+    info = probe(str(source))
+    assert info.light == tuple(LIGHT) and info.chroma_location == "topleft"
+    assert cli(source, "-o", tmp_path / "b.mp4", "--codec", codec).returncode == 0
+    made = probe(str(tmp_path / "b.mp4"))
+    assert made.light == info.light and made.chroma_location == info.chroma_location
+
+
+def test_hdr10_metadata_of_av1(tmp_path: Path) -> None:
+    source = carrying(tmp_path / "a.mp4", {0: LIGHT})
+    assert cli(source, "-o", tmp_path / "b.webm").returncode == 0
+    (display, level) = probe(str(tmp_path / "b.webm")).light
+    before, after = (struct.unpack(">8H2I", message[1]) for message in (LIGHT[0], display))
+    assert level == LIGHT[1]
+    assert max(abs(a - b) for a, b in zip(before[:9], after[:9], strict=True)) <= 1  # in fixed point
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mov"])
+def test_quicktime_keys_stay(tmp_path: Path, suffix: str) -> None:
+    tags = {"com.apple.quicktime.make": "Ours", "com.android.version": "14", "title": "T"}
+    clip = Synthetic(codec="libx264", pts=range(3), metadata=tags)
+    clip.container_options = {"movflags": "use_metadata_tags"}
+    source = clip.write(tmp_path / "a.mov")
+    assert cli(source, "-o", tmp_path / f"b{suffix}").returncode == 0
+    with av.open(str(tmp_path / f"b{suffix}")) as made:
+        assert tags.items() <= made.metadata.items()
+
+
+def test_a_sample_aspect_that_changes_is_an_incomplete_output(tmp_path: Path) -> None:
+    parts = [
+        Synthetic(codec="mpeg2video", aspect=Fraction(*aspect), pts=range(6)).write(tmp_path / f"{aspect[0]}.ts")
+        for aspect in ((16, 9), (1, 1))
+    ]
+    source = tmp_path / "a.ts"
+    source.write_bytes(b"".join(part.read_bytes() for part in parts))
+    done = cli(source, "-o", tmp_path / "b.mp4")
+    assert done.returncode == 4 and "the sample aspect ratio changes from" in done.stderr
+
+
+def test_a_matrix_that_changes_is_converted_to_the_first(tmp_path: Path) -> None:
+    green = np.zeros((48, 64, 3), np.uint8)
+    green[..., 1] = 200
+    parts = []
+    for matrix, name in ((1, "ITU709"), (6, "ITU601")):
+        frame = av.VideoFrame.from_ndarray(green, "rgb24").reformat(format="yuv420p", dst_colorspace=name)
+        clip = Synthetic(frames=[frame] * 4, pts=range(4), codec="libx264", color=(matrix, 2, 2), options={"qp": "0"})
+        parts.append(clip.write(tmp_path / f"{matrix}.ts"))
+    source = tmp_path / "a.ts"
+    source.write_bytes(b"".join(part.read_bytes() for part in parts))
+    with Segmenter(**BASELINE) as segmenter:
+        shown = [frame.image.reshape(-1, 3).mean(0) for frame in segmenter.frames(source)]
+    assert len(shown) == 8 and np.abs(np.array(shown) - (0, 200, 0)).max() < 4
+
+
+@pytest.mark.parametrize("shown", ORIENTATIONS, ids=str)
+def test_frames_are_seen_as_players_show_them(tmp_path: Path, shown: Orientation) -> None:
+    picture = np.zeros((48, 64, 3), np.uint8)
+    picture[:24, :32] = 200
+    frames = [av.VideoFrame.from_ndarray(picture, "rgb24")]
+    clip = Synthetic(frames=frames, pts=[0], codec="libx264", matrix=display_matrix(shown))
+    source = clip.write(tmp_path / "a.mp4")
+    with Segmenter(**BASELINE) as segmenter:
+        (frame,) = segmenter.frames(source)
+    difference = np.abs(frame.image.astype(int) - shown.upright(picture))
+    assert cv2.erode(difference.astype(np.uint8), np.ones((3, 3))).max() < 8

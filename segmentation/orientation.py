@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.instances import Box
+
+Sample = TypeVar("Sample", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +42,12 @@ class Orientation:
         """Returns width and height of the upright picture from those of the stored one, or the other way round."""
         return (height, width) if self.sideways else (width, height)
 
-    def upright(self, stored: NDArray[Any], axes: tuple[int, int] = (0, 1)) -> NDArray[Any]:
+    def upright(self, stored: NDArray[Sample], axes: tuple[int, int] = (0, 1)) -> NDArray[Sample]:
         """Returns a view of a stored picture that stands upright. `axes` are those of its rows and columns."""
         turned = np.rot90(stored, self.turns, axes)
         return np.flip(turned, axes[1]) if self.mirrored else turned
 
-    def stored(self, upright: NDArray[Any], axes: tuple[int, int] = (0, 1)) -> NDArray[Any]:
+    def stored(self, upright: NDArray[Sample], axes: tuple[int, int] = (0, 1)) -> NDArray[Sample]:
         """Returns a view of an upright picture as it is stored."""
         return self.inverse.upright(upright, axes)
 

@@ -20,6 +20,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
 
 from host_nvdec import ENGINES, Session, host_nvdec
+from messages import CAPTIONS, with_captions
 
 Shown = tuple[int, int, list[bytes]]
 
@@ -127,3 +128,15 @@ def test_codecs(codec: str, tmp_path: Path) -> None:
     suffix, options = CODECS[codec]
     path = Synthetic(codec=codec, options=options, gop=10, pts=range(80)).write(tmp_path / f"a.{suffix}")
     assert shown(path) == expected(path)
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_captions_come_from_the_packets(codec: str, tmp_path: Path) -> None:
+    """The library hands on no side data."""
+    info = probe(str(with_captions(tmp_path / "a.mp4", codec)))
+    found, true = (
+        [(frame.pts, frame.messages) for batch in decoder for frame in batch.frames]
+        for decoder in (host_nvdec(info), PyAVDecoder(info, "yuv420p", Config()))
+    )
+    assert found == true and len(found) == len(CAPTIONS)
+    assert [message[1][10:13] for _, messages in found for message in messages] == CAPTIONS

@@ -190,7 +190,8 @@ class Muxer:
         tags = _tags(source.metadata)
         self.container.metadata.update(tags)
         if self.container.format.name in _MP4 and _lost_in_mp4(self.container.format.name, tags):
-            self.container.container_options["movflags"] += "+use_metadata_tags"
+            options = self.container.container_options  # which the header obeys
+            options["movflags"] = options.get("movflags", "") + "+use_metadata_tags"
 
     def _add_sound(self, sound: LiveSound) -> None:
         """Adds the counterpart of a live source's sound, or warns that it is left out."""

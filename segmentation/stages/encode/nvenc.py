@@ -86,6 +86,8 @@ class NvencEncoder(Encoder):
         self._error_prefix = f"{library} can't encode {layout.width}x{layout.height} {layout.format}"
         chosen = options(muxer.codec, config, extras(library, gpu.index)) | described_options(library, info, pix_fmt)
         self._stream = muxer.add_video(library, info, chosen)
+        if info.light and muxer.codec == "av1":
+            log.warning("%s: its HDR10 metadata is left out, since %s is written without", info.path, library)
         self._keyframes = LiveKeyframes(info)
         context = self._stream.codec_context
         describe_stream(context, info, muxer)

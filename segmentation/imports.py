@@ -21,14 +21,14 @@ def imported(name: str) -> ModuleType:
         return import_module(name)
 
 
-def loaded(name: str, attribute: str) -> Any:
-    """Returns an attribute of a module of this package that may need libraries of the extra `gpu`.
+def loaded(name: str, attribute: str, extra: str = "gpu") -> Any:
+    """Returns an attribute of a module of this package that may need libraries of an extra.
 
     Raises `BackendError` if one of them is missing or can't be loaded.
     """
     try:
         return getattr(imported(name), attribute)
     except ModuleNotFoundError as exc:
-        raise BackendError(f"the package {exc.name} is not installed; {install('gpu')}") from exc
+        raise BackendError(f"the package {exc.name} is not installed; {install(extra)}") from exc
     except Exception as exc:  # other errors of loading a GPU library have no common class
         raise BackendError(f"{name} can't be loaded ({one_line(exc)})") from exc

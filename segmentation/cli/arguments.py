@@ -10,6 +10,7 @@ from segmentation.cli.jobs import JOBS_ON_GPU, effect_and_file
 from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.errors import ConfigError
 from segmentation.options.config import ACTIVATIONS, CODECS, STAGES, Config
+from segmentation.options.devices import DEVICES
 from segmentation.options.effect import CHOICES
 from segmentation.options.keywords import Format, Interval, OnLoss, Options, Quality, ResultsFormat, Track
 from segmentation.options.model_types import SEGMENTATION, TASKS, TYPES
@@ -300,7 +301,7 @@ def _add_stages(parser: argparse.ArgumentParser) -> None:
         "--batch-size", type=int, metavar="N", help="frames at a time (default: 16 on a GPU, 1 on the CPU)"
     )
     group.add_argument("--compile", action="store_true", default=None, help="torch.compile: slow to start, then faster")
-    group.add_argument("--device", metavar="cpu|cuda:N", help="default: the first GPU, else the CPU")
+    group.add_argument("--device", metavar="NAME", help=f"{DEVICES} (default: auto, an NVIDIA GPU, else the CPU)")
 
 
 def add_meaning(group: argparse._ArgumentGroup) -> None:

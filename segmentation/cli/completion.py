@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from segmentation.errors import BackendError
 from segmentation.installation import install
 from segmentation.options.config import PRESETS, STAGES
+from segmentation.options.devices import PROCESSORS
 from segmentation.options.effect import KINDS
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 
@@ -14,7 +15,7 @@ SHELLS = ("bash", "zsh", "fish")
 _FILE = re.compile("FILE|FOLDER|INPUT|VIDEO")  # in the names of values that are files
 # Words of options that have choices, but not argparse's: the program's own messages say more.
 _WORDS = {
-    "--device": ("cpu", "cuda:0"),
+    "--device": ("auto", "cpu", "cuda:0", *PROCESSORS),
     "--preset": tuple(dict.fromkeys(preset for presets in PRESETS.values() for preset in presets)),
     **{f"--{stage}": tuple(IMPLEMENTATIONS[stage]) for stage in STAGES},
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from segmentation.errors import BackendError
 from segmentation.options.config import Config
+from segmentation.options.devices import allows_cuda
 
 logging.getLogger("PyNvVideoCodec").propagate = False  # each import logs a version; warnings still show
 
@@ -70,8 +71,10 @@ def device_index(config: Config) -> int:
 
     Raises `BackendError` in one line, with the remedy, if there is no such GPU.
     """
-    if config.device == "cpu":
-        raise BackendError("device cpu: this needs an NVIDIA GPU; leave out --device, or write --device cuda:0")
+    if not allows_cuda(config.device):
+        raise BackendError(
+            f"device {config.device}: this needs an NVIDIA GPU; leave out --device, or write --device cuda:0"
+        )
     index = int((config.device or "cuda:0").partition(":")[2] or 0)
     if find_gpu(index) is not None:
         return index
@@ -84,7 +87,7 @@ def device_index(config: Config) -> int:
 
 def visible_gpus(config: Config) -> list[str]:
     """Returns what `CUDA_VISIBLE_DEVICES` is to be for a process on each GPU that a run may use; empty for the CPU."""
-    if config.device == "cpu" or config.mode == "baseline" or find_gpu() is None:
+    if not allows_cuda(config.device) or config.mode == "baseline" or find_gpu() is None:
         return []
     visible = [part for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part]
     numbers = takewhile(lambda number: find_gpu(number) is not None, count())

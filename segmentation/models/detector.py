@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from segmentation.errors import ModelError
 from segmentation.models.detection import MASKS, OUTPUTS
 from segmentation.models.detections import Detections, read
-from segmentation.models.tensor_form import Form, to_input
+from segmentation.models.tensor_form import Form, Session, to_input
 
 if TYPE_CHECKING:
     from segmentation.models.model import Model
@@ -44,7 +43,7 @@ class OutputReader:
     """Runs a session on pictures and returns the outputs of each picture, in batches of the size that is fixed."""
 
     def __init__(
-        self, session: ort.InferenceSession, input_name: str, outputs: Sequence[str], form: Form, batch: int | None
+        self, session: Session, input_name: str, outputs: Sequence[str], form: Form, batch: int | None
     ) -> None:
         self._session, self._input, self._form, self._batch = session, input_name, form, batch
         self._names = list(outputs)
@@ -70,7 +69,7 @@ class OutputReader:
 class Detector:
     """Finds single things in pictures. Several threads may call it at once."""
 
-    def __init__(self, session: ort.InferenceSession, model: Model) -> None:
+    def __init__(self, session: Session, model: Model) -> None:
         assert model.detection is not None
         self._detection, self._keep, self._size = model.detection, model.keep, (model.height, model.width)
         self._outputs = OutputReader(session, model.input_name, model.detection.outputs, model.form, model.batch)

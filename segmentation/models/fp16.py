@@ -10,7 +10,6 @@ FP16 and add up in FP32.
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -21,27 +20,16 @@ from onnxruntime.transformers.float16 import ALWAYS_FLOAT_INPUTS, DEFAULT_OP_BLO
 from onnxruntime.transformers.onnx_model import OnnxModel
 
 from segmentation.errors import EngineError, one_line
+from segmentation.models.comparison import MIN_IOU, Comparison, compare
 from segmentation.models.model import Model
 from segmentation.models.onnx_graph import exact_session, run, session_of
 from segmentation.models.scores import probabilities
 
 log = logging.getLogger(__name__)
 
-MIN_IOU = 0.995  # of the FP16 graph's masks with the FP32 graph's
 MAX_VALUE = 65504 / 4  # a quarter of FP16's range, because other frames have larger values
 _DEPARTURE = 0.1  # of a node's largest value; nodes of sound networks stay below a hundredth
 _BLOCKED = frozenset(DEFAULT_OP_BLOCK_LIST)  # operators that the converter leaves in FP32
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """How masks of one form of a network agree with those of its FP32 graph, on real pictures."""
-
-    pictures: int
-    iou: float  # of the pixels above 1/2, over all pictures together
-    largest_difference: float  # of the probabilities
-    covered: float  # the part of the pictures inside the FP32 masks; at 0 the IoU is meaningless
-    kept_in_fp32: tuple[str, ...] = ()  # nodes in which FP16 departs
 
 
 def to_fp16(
@@ -110,20 +98,6 @@ def masks(session: ort.InferenceSession, model: Model, pictures: NDArray[np.floa
     padded = np.concatenate([pictures, np.repeat(pictures[-1:], -len(pictures) % batch, axis=0)])
     scores = [run(session, padded[i : i + batch])[0] for i in range(0, len(padded), batch)]
     return probabilities(np.concatenate(scores)[: len(pictures)].astype(np.float32), model)
-
-
-def compare(expected: NDArray[np.float32], actual: NDArray[np.float32], kept: tuple[str, ...] = ()) -> Comparison:
-    """Compares masks (N, h, w) float32. Values that are finite in `expected` alone count as a difference of 1."""
-    wanted, got, known = expected > 0.5, np.nan_to_num(actual) > 0.5, np.isfinite(expected)
-    union = int((wanted | got).sum())
-    finite = bool(np.isfinite(actual[known]).all())
-    return Comparison(
-        pictures=len(expected),
-        iou=round(int((wanted & got).sum()) / union if union else 1.0, 5) if finite else 0.0,
-        largest_difference=round(float(np.abs(actual - expected)[known].max(initial=0)), 5) if finite else 1.0,
-        covered=round(float(wanted.mean()), 4),
-        kept_in_fp32=kept,
-    )
 
 
 def _named(graph: onnx.ModelProto) -> onnx.ModelProto:

@@ -5,9 +5,10 @@ or bytes, and return class numbers instead of scores. A file may have further in
 returns for one frame and takes for the next. `onnx_adapter.py` changes the graph likewise, for GPUs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import onnxruntime as ort
@@ -67,13 +68,20 @@ class Form:
         return self == Form()
 
 
+class Session(Protocol):
+    """The part of an ONNX Runtime session that runs a network."""
+
+    def run(self, outputs: Sequence[str], inputs: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+        """Returns the named outputs for the inputs by name, as new arrays."""
+
+
 class Runner:
     """Runs a file's session on pictures (N, 3, H, W) and returns scores (N, C, h, w) float32.
 
     A recurrent network takes one picture a call, in presentation order, from one thread at a time.
     """
 
-    def __init__(self, session: ort.InferenceSession, input_name: str, output_name: str, form: Form) -> None:
+    def __init__(self, session: Session, input_name: str, output_name: str, form: Form) -> None:
         self._session, self._input, self._form = session, input_name, form
         self._states = [extra for extra in form.extras if extra.source]
         self._outputs = [output_name, *(extra.source for extra in self._states)]

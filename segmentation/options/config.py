@@ -1,6 +1,5 @@
 """Every option, once. The command line and `segment()` both build a `Config`, which checks itself on creation."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import TextIO, get_args
 
 from segmentation.access import MAX_DELAY, MAX_PIXELS, STALL
 from segmentation.errors import ConfigError, did_you_mean
+from segmentation.options.devices import DEVICES, is_device
 from segmentation.options.effect import Effect, number
 from segmentation.options.instances import Keep, Pick, Place
 from segmentation.options.keywords import (
@@ -270,7 +270,9 @@ class Config:
     first that can run. Default: `auto`."""
 
     device: str | None = None
-    """`cpu`, `cuda` or `cuda:N`. Default: the first GPU if there is one, else the CPU."""
+    """`auto`, `cpu`, `cuda` or `cuda:N`, or a processor that runs the network alone: `openvino`, which `openvino:GPU`
+    or `openvino:NPU` makes another of OpenVINO's, `coreml`, `directml`, `migraphx` or `rocm`. Default: `auto`, the
+    first NVIDIA GPU if there is one, else the CPU."""
 
     decode: str | None = None
     """Name of the decoder in `pipeline.plan.IMPLEMENTATIONS`. Default: by `mode`."""
@@ -308,8 +310,10 @@ class Config:
         self._check_stretch()
         self._check_live()
         self._check_codec()
-        if self.device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
-            raise ConfigError(f"device {self.device!r}: write cpu, cuda or cuda:N")
+        if self.device == "auto":
+            object.__setattr__(self, "device", None)
+        if self.device is not None and not is_device(self.device):
+            raise ConfigError(f"device {self.device!r}: write {DEVICES}")
         if self.rle and self.results is None:
             raise ConfigError("rle: the masks go into the results; name a file for them with --results")
         self._check_instances()

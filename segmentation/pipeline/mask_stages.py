@@ -107,7 +107,7 @@ def load_network(
         try:
             return plan, resources.network(plan.infer, model, config, preloader, gpu)
         except RefusesNetwork as exc:
-            plan, preloader = with_next_network(plan, exc, config, info), None
+            plan, preloader = with_next_network(plan, exc, config, info, model), None
 
 
 def without_outputs(config: Config) -> Config:

@@ -35,6 +35,7 @@ from segmentation.media.output_stream import OutputStream, Target, as_target
 from segmentation.models.model import ENGINE, Model
 from segmentation.models.secondary import SecondaryNetwork
 from segmentation.options.config import STAGES, UNCOMPRESSED, Config
+from segmentation.options.devices import PROCESSORS, allows_cuda, processor
 from segmentation.options.effect import Effect
 from segmentation.pipeline.planned_steps import PlannedStep, planned_steps
 from segmentation.stages import Stage
@@ -71,6 +72,12 @@ IMPLEMENTATIONS = {
         "function": "segmentation.stages.inference.function:FunctionInference",
         "instances": "segmentation.stages.inference.instances:InstanceInference",
         "torch-instances": "segmentation.stages.inference.torch_instances:TorchInstanceInference",
+        "onnxruntime-cuda": "segmentation.stages.inference.processors:CudaInference",
+        "openvino": "segmentation.stages.inference.openvino:OpenVinoInference",
+        "coreml": "segmentation.stages.inference.processors:CoreMlInference",
+        "directml": "segmentation.stages.inference.processors:DirectMlInference",
+        "migraphx": "segmentation.stages.inference.processors:MigraphxInference",
+        "rocm": "segmentation.stages.inference.processors:RocmInference",
     },
     "postprocess": {
         "opencv": "segmentation.stages.postprocess.opencv:OpenCVPostprocessor",
@@ -100,13 +107,17 @@ OPTIMIZED = {
     "postprocess": ("cvcuda",),
     "encode": ("nvenc",),
 }
+# Run any network on pictures in host memory.
+_PROCESSORS = ("onnxruntime-cuda", *PROCESSORS)
+_WITH_STATES = ("onnxruntime", *_PROCESSORS)  # run networks that carry states from frame to frame
 # Instead of those that infer, for networks that find single things.
 _INSTANCES = {
     "baseline": ("instances",),
     "optimized": ("torch-instances",),
-    "auto": ("torch-instances", "instances"),
+    "auto": ("torch-instances", "onnxruntime-cuda", "instances"),
 }
 AUTO = {stage: (*OPTIMIZED[stage], *BASELINE[stage]) for stage in STAGES}
+AUTO["infer"] = (*OPTIMIZED["infer"], "onnxruntime-cuda", *BASELINE["infer"])
 # Chosen where the GPU lacks an engine: its NVDEC has no decoder for the codec, or it has no NVENC.
 SUBSTITUTES = {"decode": "pyav", "encode": "x264-segments"}
 # In place of those that read files, for live sources.
@@ -117,6 +128,7 @@ _NEXT = {
     "torch-fp16": "onnxruntime",
     "torch": "onnxruntime",
     "torch-instances": "instances",
+    **dict.fromkeys(_PROCESSORS, "onnxruntime"),
 }
 _TABLES = {"baseline": BASELINE, "optimized": OPTIMIZED, "auto": AUTO}
 # Their modules can't be imported without a GPU, or fail with an unclear error: the GPU is looked for first.
@@ -266,16 +278,17 @@ def make_plan(
         plan = _with_outputs(plan, config, info, target)
     for stage, choice in plan.choices.items():
         if choice is not None and choice.instead_of and mode != "baseline" and not choice.on_gpu:
-            log.warning("%s: %s on the CPU (%s)", stage, choice.name, choice.instead_of)
+            where = "" if choice.name in _PROCESSORS else " on the CPU"
+            log.warning("%s: %s%s (%s)", stage, choice.name, where, choice.instead_of)
     if config.compile and infer is not None and infer.name != "torch-fp16":
         log.warning("infer: --compile is for torch-fp16 only, %s runs as it is", infer.name)
     return plan
 
 
-def with_stage(plan: Plan, stage: str, name: str, config: Config, info: VideoInfo) -> Plan:
+def with_stage(plan: Plan, stage: str, name: str, config: Config, info: VideoInfo, model: Model | None = None) -> Plan:
     """The plan with another implementation of one stage. Raises `BackendError`."""
     named: dict[str, Any] = {stage: name}
-    named[stage] = _choose(stage, (), replace(config, **named), info)
+    named[stage] = _choose(stage, (), replace(config, **named), info, model)
     return replace(plan, **named)
 
 
@@ -291,13 +304,13 @@ def with_own_format(plan: Plan, config: Config, info: VideoInfo) -> Plan:
     return with_host_decoder(plan, config, info) if plan.decode.on_gpu and converts else plan
 
 
-def with_next_network(plan: Plan, exc: RefusesNetwork, config: Config, info: VideoInfo) -> Plan:
+def with_next_network(plan: Plan, exc: RefusesNetwork, config: Config, info: VideoInfo, model: Model) -> Plan:
     """The plan for a network that its implementation refuses. Raises `exc` where the user has asked for that one."""
     if asked_for(config):
         raise exc
     assert plan.infer is not None
     refusing = plan.infer.name
-    plan = with_stage(plan, "infer", _NEXT[refusing], config, info)
+    plan = with_stage(plan, "infer", _NEXT[refusing], config, info, model)
     assert plan.infer is not None
     where = "" if plan.infer.on_gpu else " on the CPU"
     log.warning("infer: %s%s (%s: %s)", plan.infer.name, where, refusing, exc)
@@ -422,9 +435,9 @@ def may_use_gpu(config: Config) -> bool:
 
 def _mode(config: Config) -> str:
     """The table to choose from: without a GPU, `auto` is the baseline. Raises `BackendError` if `device` is missing."""
-    if config.device not in (None, "cpu"):
+    if config.device is not None and allows_cuda(config.device):
         device_index(config)
-    without = config.mode == "auto" and (config.device == "cpu" or find_gpu() is None)
+    without = config.mode == "auto" and (not allows_cuda(config.device) or find_gpu() is None)
     return "baseline" if without else config.mode
 
 
@@ -438,33 +451,18 @@ def _choose(
     if wanted is not None and wanted not in known:
         raise ConfigError(f"--{stage} {wanted}: choose from {', '.join(known)}{did_you_mean(wanted, known)}")
     candidates = (wanted,) if wanted is not None else candidates
-    refusals: list[str] = []
-    if stage == "infer" and callable(config.model):
-        if wanted not in (None, "function"):
-            raise ConfigError(f"--infer {wanted}: can't run the {config.model_name}; leave it out")
-        candidates = ("function",)
-    elif stage == "infer" and str(config.model).endswith(ENGINE):
-        if wanted not in (None, "tensorrt"):
-            raise ConfigError(
-                f"--infer {wanted}: can't run the engine {config.model}; use --infer tensorrt or the ONNX"
-            )
-        candidates = ("tensorrt",)
-    elif stage == "infer" and model is not None and model.detection is not None:
-        wanted = "instances" if wanted == "onnxruntime" else wanted
-        if wanted not in (None, *_INSTANCES["auto"]):
-            raise ConfigError(f"--infer {wanted}: can't run {model.name}, which finds single things; leave it out")
-        candidates = _INSTANCES[_mode(config)] if wanted is None else (wanted,)
-    elif stage == "infer" and model is not None and wanted in _INSTANCES["auto"]:
-        raise ConfigError(f"--infer {wanted}: can't run {model.name}, which finds no single things; leave it out")
+    if stage == "infer":
+        candidates = _infer_candidates(candidates, config, model)
     elif stage == "decode" and info is not None and info.live is not None:
         if wanted in _LIVE:
             raise ConfigError(f"--decode {wanted}: reads files; use --decode {_LIVE[wanted]} for a live source")
         candidates = tuple(_LIVE.get(name, name) for name in candidates)
+    refusals: list[str] = []
     while candidates:
         name, *rest = candidates
         try:
-            if stage == "infer" and model is not None and model.form.recurrent and name != "onnxruntime":
-                raise BackendError(f"{model.name} carries states from frame to frame, which onnxruntime alone does")
+            if stage == "infer" and model is not None and model.form.recurrent and name not in _WITH_STATES:
+                raise BackendError(f"{model.name} carries states from frame to frame, which it can't")
             implementation, reason = _candidate(stage, name, config, info)
             if model is not None and issubclass(implementation, Inference):
                 given = replace(config, batch_size=model.batch_on_gpu or config.batch_size or GPU_BATCH)
@@ -485,6 +483,28 @@ def _choose(
     raise BackendError(f"{asked}{stage} can't be served here: {'; '.join(refusals)}")
 
 
+def _infer_candidates(candidates: tuple[str, ...], config: Config, model: Model | None) -> tuple[str, ...]:
+    """The implementations that may run a model. Raises `ConfigError` where the one that is asked for can't."""
+    asked = config.infer or processor(config.device)
+    option = f"--infer {asked}" if config.infer else f"--device {config.device}"
+    if callable(config.model):
+        if asked not in (None, "function"):
+            raise ConfigError(f"{option}: can't run the {config.model_name}; leave it out")
+        return ("function",)
+    if str(config.model).endswith(ENGINE):
+        if asked not in (None, "tensorrt"):
+            raise ConfigError(f"{option}: can't run the engine {config.model}; use --infer tensorrt or the ONNX")
+        return ("tensorrt",)
+    if model is not None and model.detection is not None:
+        if asked not in (None, "onnxruntime", *_INSTANCES["auto"], *_PROCESSORS):
+            raise ConfigError(f"{option}: can't run {model.name}, which finds single things; leave it out")
+        candidates = _INSTANCES[_mode(config)]
+        asked = "instances" if asked == "onnxruntime" else asked
+    elif model is not None and asked in ("instances", "torch-instances"):
+        raise ConfigError(f"{option}: can't run {model.name}, which finds no single things; leave it out")
+    return candidates if asked is None else (asked,)
+
+
 def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) -> tuple[type[Stage], str]:
     """An implementation and what it runs on. Raises `BackendError` if it can't run here."""
     if name in _ON_GPU:
@@ -498,7 +518,7 @@ def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) ->
     if name == "tensorrt":
         choose(find_gpu(device_index(config)), installed())
     module, _, attribute = IMPLEMENTATIONS[stage][name].partition(":")
-    implementation: type[Stage] = loaded(module, attribute)
+    implementation: type[Stage] = loaded(module, attribute, name if name == "openvino" else "gpu")
     if name in _ON_GPU:
         require_torch()
     return implementation, implementation.describe(config, info)

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from segmentation._version import __version__
 from segmentation.cache import engine_folder, locked
 from segmentation.errors import EngineError
-from segmentation.models.fp16 import MIN_IOU, compare, masks, to_fp16
+from segmentation.models.comparison import MIN_IOU, compare
+from segmentation.models.fp16 import masks, to_fp16
 from segmentation.models.metadata import load_json
 from segmentation.models.model import Model
 from segmentation.models.onnx_graph import for_one_picture, is_quantized, prepare, run, session_of

@@ -22,7 +22,7 @@ TYPED = [
     ("--effect bl", {"blur"}),
     ("--effect blur --infer t", {"torch", "torch-fp16", "torch-instances", "tensorrt"}),
     ("--preset ultra", {"ultrafast"}),
-    ("--device c", {"cpu", "cuda:0"}),
+    ("--device c", {"cpu", "cuda:0", "coreml"}),
     ("-o be", {"beach.jpg"}),
     ("-q --effect blur cl", {"clip.mp4"}),
     ("clip.mp4 cl", {"clip.mp4"}),

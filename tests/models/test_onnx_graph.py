@@ -12,7 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from paths import DATA, SAMPLE
 
 from segmentation import EngineError
-from segmentation.models.fp16 import MIN_IOU, Comparison, compare, compare_rounded, masks, to_fp16
+from segmentation.models.comparison import MIN_IOU, Comparison, compare
+from segmentation.models.fp16 import compare_rounded, masks, to_fp16
 from segmentation.models.fp16_cache import fp16_graph
 from segmentation.models.model import Model
 from segmentation.models.onnx_graph import is_quantized, prepare, run, session_of

@@ -38,7 +38,7 @@ from program import TIMEOUT, Program, after, cli, file_limit
 from segmentation import BackendError, Config, ConfigError, EngineError
 from segmentation.cache import engine_folder
 from segmentation.gpu.discovery import GpuInfo
-from segmentation.models.fp16 import MIN_IOU
+from segmentation.models.comparison import MIN_IOU
 from segmentation.models.model import load_model
 from segmentation.models.sidecar import Sidecar, digest, load_plan, read_sidecar, sidecar_of
 from segmentation.tensorrt.build import obtain, trust

@@ -19,6 +19,7 @@ from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, VideoI
 from segmentation.gpu.errors import translate_gpu_error
 from segmentation.media.muxer import Muxer
 from segmentation.options.config import Config
+from segmentation.options.devices import allows_cuda
 from segmentation.options.rate_factor import RateFactor
 from segmentation.stages.encode import Encoder, VideoPacket
 from segmentation.stages.encode.pyav import describe_stream
@@ -76,7 +77,7 @@ class JpegEncoder(Encoder):
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
-        if config.device == "cpu" or not torch.cuda.is_available():
+        if not allows_cuda(config.device) or not torch.cuda.is_available():
             raise BackendError("JPEG is encoded on an NVIDIA GPU only, and PyTorch finds none here")
         return f"nvJPEG, torchvision {torchvision.__version__}"
 

@@ -19,6 +19,7 @@ from segmentation.errors import BackendError, LacksEngine, one_line
 from segmentation.frames import VideoInfo
 from segmentation.gpu.discovery import enter_context, find_gpu
 from segmentation.options.config import NVENC_PRESETS, Config
+from segmentation.options.devices import allows_cuda
 from segmentation.options.rate_factor import RateFactor
 
 # NVENC's own scale, near that of x264 and x265: a guess, since no measurement leads from one to the other.
@@ -52,8 +53,8 @@ def nvenc_engine(config: Config, info: VideoInfo | None = None) -> str:
         raise LacksEngine(f"NVENC makes {', '.join(QUALITY)}, not {codec}")
     if config.preset is not None and config.preset not in NVENC_PRESETS:
         raise LacksEngine(f"NVENC has no preset {config.preset}, but {', '.join(NVENC_PRESETS)}")
-    if config.device == "cpu":
-        raise BackendError("NVENC encodes on an NVIDIA GPU, not with --device cpu")
+    if not allows_cuda(config.device):
+        raise BackendError(f"NVENC encodes on an NVIDIA GPU, not with --device {config.device}")
     index = int((config.device or "").partition(":")[2] or 0)
     found = extras(f"{codec}_nvenc", index)
     if info is not None and not all(_TRIAL <= side <= _LARGEST for side in (info.width, info.height)):

@@ -15,6 +15,7 @@ from segmentation.models.detection import Place
 from segmentation.models.detections import Detections, Floats, Size
 from segmentation.models.detector import Detector
 from segmentation.models.model import Model, open_session
+from segmentation.models.tensor_form import Session
 from segmentation.options.config import Config
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
 from segmentation.stages.inference.onnxruntime import frame_a_thread
@@ -31,9 +32,9 @@ class InstanceInference(Inference):
 
     memory: ClassVar[Memory] = "host"
 
-    def __init__(self, model: Model, config: Config, gpu: Gpu | None = None, preloaded: object = None) -> None:
+    def __init__(self, model: Model, config: Config, gpu: Gpu | None = None, preloaded: Session | None = None) -> None:
         self.workers, options = frame_a_thread()
-        self._detector = Detector(open_session(model.path, options), model)
+        self._detector = Detector(preloaded or open_session(model.path, options), model)
         self._model = model
         self._place = place_of(model)
         self._classes = kept_numbers(model)

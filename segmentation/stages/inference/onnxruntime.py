@@ -13,7 +13,7 @@ from segmentation.cores import core_count
 from segmentation.frames import Memory, VideoInfo
 from segmentation.models.model import Model, open_session
 from segmentation.models.scores import likeliest, probabilities
-from segmentation.models.tensor_form import Runner
+from segmentation.models.tensor_form import Runner, Session
 from segmentation.options.config import Config
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
 
@@ -38,11 +38,11 @@ class OnnxRuntimeInference(Inference):
 
     memory: ClassVar[Memory] = "host"
 
-    def __init__(self, model: Model, config: Config, gpu: Gpu | None = None, preloaded: object = None) -> None:
+    def __init__(self, model: Model, config: Config, gpu: Gpu | None = None, preloaded: Session | None = None) -> None:
         self.workers, options = frame_a_thread()
         if model.form.recurrent:  # a frame needs the states that the frame before has left
             self.workers, options.intra_op_num_threads = 1, core_count()
-        session = open_session(model.path, options)
+        session = preloaded or open_session(model.path, options)
         self._run = Runner(session, model.input_name, model.output_name, model.form)
         self._batch = 1 if model.form.recurrent else model.batch
         self._model = model

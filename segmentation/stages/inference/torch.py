@@ -16,6 +16,7 @@ from segmentation.errors import BackendError
 from segmentation.frames import Memory, VideoInfo
 from segmentation.models.model import Model
 from segmentation.options.config import Config
+from segmentation.options.devices import processor
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
 from segmentation.stages.inference.onnx_to_torch import (
     cached_network,
@@ -85,6 +86,8 @@ def _prepared(model: Model) -> onnx.ModelProto:
 
 def _device(config: Config) -> torch.device:
     """Returns the device that `config` names, else the first GPU, else the CPU. Raises `BackendError`."""
+    if processor(config.device) is not None:
+        raise BackendError(f"device {config.device}: PyTorch runs on cpu or cuda; leave out --infer")
     device = torch.device(config.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from segmentation.cache import locked
 from segmentation.errors import DeviceMemoryError, NotProven, SegmentationError, one_line
 from segmentation.gpu.errors import translate_gpu_error
-from segmentation.models.fp16 import MIN_IOU, compare
+from segmentation.models.comparison import MIN_IOU, compare
 from segmentation.models.model import Model
 from segmentation.models.sample_picture import picture_inputs
 from segmentation.options.config import Config

@@ -24,7 +24,7 @@ from segmentation.cores import core_count
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, PixelFormat, Plane, Planes, VideoInfo
 from segmentation.media.input import decoder_options, open_input, probe
-from segmentation.media.planes import EXACT, plane_view
+from segmentation.media.planes import EXACT, bounded_view
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.times import exact
@@ -213,7 +213,7 @@ class _Fit:
         )
         black = color.from_rgb((0, 0, 0), layout.bits)
         y, u, v = (
-            np.rot90(_centered(plane_view(full, i, layout.dtype), self._size, value), self._turns)
+            np.rot90(_centered(bounded_view(full, i, layout), self._size, value), self._turns)
             for i, value in enumerate(black)
         )
         return subsampled((y, u, v), layout)

@@ -37,9 +37,9 @@ def test_pictures_are_read_upright(tmp_path: Path, suffix: str, orientation: int
 def test_gray_and_deep_pictures_and_alpha(tmp_path: Path) -> None:
     rgb = photos.photo(61, 40)
     gray = read_still(str(photos.write(tmp_path / "gray.png", rgb[..., 0])))
-    assert np.array_equal(gray.rgb, np.dstack([rgb[..., 0]] * 3)) and not gray.deep
+    assert np.array_equal(gray.rgb, np.dstack([rgb[..., 0]] * 3)) and gray.bits == 8
     deep = read_still(str(photos.write(tmp_path / "deep.png", rgb.astype(np.uint16) * 257)))
-    assert np.array_equal(deep.rgb, rgb) and deep.deep
+    assert np.array_equal(deep.rgb, rgb) and deep.bits == 16
     clear = read_still(str(photos.write(tmp_path / "clear.png", np.dstack([rgb, rgb[..., 1]]))))
     assert np.array_equal(clear.rgb, rgb) and clear.alpha is not None and np.array_equal(clear.alpha, rgb[..., 1])
     opaque = photos.write(tmp_path / "opaque.webp", np.dstack([rgb, np.full_like(rgb[..., 0], 255)]))

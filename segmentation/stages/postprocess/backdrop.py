@@ -33,20 +33,25 @@ MOST_WORKERS = core_count()  # threads that work on frames at once
 _MOST_PICTURES = 64  # decoded, in memory
 
 
-def check_backdrop(effect: Effect) -> str:
+def check_backdrop(effect: Effect, config: Config) -> str:
     """Describes the effect's file in words, an empty string for effects without a file.
 
     Raises `InputError` if the file can't be used.
     """
     if not effect.file:
         return ""
-    info = _probe(effect)
+    info = _probe(effect, _access(config))
     return f" ({info.width}x{info.height}, {info.codec})"
 
 
-def _probe(effect: Effect) -> VideoInfo:
+def _access(config: Config) -> Access:
+    """Returns the limits of the effect's file: the size of frames is the input's."""
+    return Access(max_pixels=config.max_pixels)
+
+
+def _probe(effect: Effect, access: Access) -> VideoInfo:
     try:
-        return probe(effect.file)
+        return probe(effect.file, access)
     except InputError as exc:
         raise InputError(f"effect {effect.kind}: {exc}") from exc
 
@@ -70,7 +75,7 @@ class Backdrop:
 
     def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect, config: Config, workers: int = 1) -> None:
         """`info` is the input video. `workers` threads each take frames of one batch, so not in the video's order."""
-        self._info, self._own = info, _probe(effect)
+        self._info, self._own = info, _probe(effect, _access(config))
         self._effect = effect
         assert effect.file is not None
         self._file = str(Path(effect.file).absolute())  # opened again later, when the current folder may be another
@@ -143,11 +148,11 @@ class Backdrop:
 
     def _open(self) -> None:
         self.close()
-        self._container = open_input(self._file)
+        self._container = open_input(self._file, self._own.access)
         stream = self._container.streams[self._own.stream_index]
         assert isinstance(stream, VideoStream)
         stream.thread_type = "AUTO"
-        stream.codec_context.options = decoder_options(Access())
+        stream.codec_context.options = decoder_options(self._own.access)
         self._stream = stream
         self._restart()
 

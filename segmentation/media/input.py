@@ -102,7 +102,7 @@ def open_input(
         files = Files(name, access) if url or kind in allowed - {"concat"} else None
         options = _limits(allowed if url else allowed & {str(kind)})
         options["protocol_whitelist"] = "file" if files is None else "none"
-        analysis = _analysis(access) | (_NO_ANALYSIS if beginning[4:8] == _MP4 else {})
+        analysis = analysis_options(access) | (_NO_ANALYSIS if beginning[4:8] == _MP4 else {})
         container: InputContainer = av.open(
             name, "r", timeout=limits, options=analysis, container_options=options, io_open=files, **OPEN_OPTIONS
         )
@@ -136,7 +136,7 @@ def _open_bytes(source: ByteSource, access: Access) -> InputContainer:
         reader = source.open()
         # Without a time limit: the program before a pipe may take long to begin.
         container: InputContainer = av.open(
-            reader, "r", options=_analysis(access), container_options=options, **OPEN_OPTIONS
+            reader, "r", options=analysis_options(access), container_options=options, **OPEN_OPTIONS
         )
         return container
     except (av.error.FFmpegError, OSError, ValueError, TypeError) as exc:
@@ -168,7 +168,7 @@ def _open_sequence(path: str, access: Access) -> InputContainer:
             f"{folder}/{Path(path).name}",
             "r",
             format="image2",
-            options=_analysis(access),
+            options=analysis_options(access),
             container_options=options,
             **OPEN_OPTIONS,
         )
@@ -177,7 +177,7 @@ def _open_sequence(path: str, access: Access) -> InputContainer:
         raise InputError(f"{path}: cannot be opened ({one_line(exc)})") from exc
 
 
-def _analysis(access: Access) -> dict[str, str]:
+def analysis_options(access: Access) -> dict[str, str]:
     """Returns FFmpeg's options for frames that it decodes as it opens a file, to learn the streams' properties."""
     return {"max_pixels": _most_pixels(access)}
 
@@ -367,8 +367,13 @@ def first_packet_and_frame(
                 return first, frames[0]
     except av.error.FFmpegError as exc:
         raise InputError(f"{path}: cannot be read ({one_line(exc)})") from exc
-    limit = "" if stream.width else f", or only some of more than {access.max_pixels} pixels"
+    limit = "" if stream.width else f", or they are {too_large(access)}"
     raise InputError(f"{path}: holds no frame that can be decoded{limit}")
+
+
+def too_large(access: Access) -> str:
+    """Returns the words for pictures of a size that FFmpeg did not take, and does not tell."""
+    return f"too large: of pixels, more than {access.max_pixels} are refused"
 
 
 def color_of(frame: VideoFrame) -> Color:

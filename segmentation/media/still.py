@@ -27,6 +27,7 @@ from segmentation.media.input import (
     first_packet_and_frame,
     is_url,
     open_input,
+    too_large,
     upright,
     video_stream,
 )
@@ -80,8 +81,7 @@ def read_still(path: str, access: Access | None = None) -> Still:
         stream = video_stream(container, path, access)
         codec, bits = stream.codec_context.name, _bits(stream)
         if not bits:  # FFmpeg refuses it before it takes memory
-            most = access.max_pixels
-            raise InputError(f"{path}: is damaged or cut off, of a kind that isn't read, or of more than {most} pixels")
+            raise InputError(f"{path}: is damaged or cut off, of a kind that isn't read, or {too_large(access)}")
         if codec not in _BY_OPENCV:
             return _decoded(container, stream, path, access)
         data = bytes(next(container.demux(video=0))) if is_url(path) else Path(path).read_bytes()

@@ -36,6 +36,7 @@ from segmentation.media.bitstream import (
 from segmentation.media.containers import is_sequence, numbers_of
 from segmentation.media.download import DownloadError, Files
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
+from segmentation.media.heif import is_tiled, open_heif
 from segmentation.media.sei import light_messages, side_data
 from segmentation.media.start_codes import PacketFilter
 from segmentation.media.stream_facts import StreamFacts, stream_facts
@@ -83,10 +84,10 @@ def open_input(
     Raises `InputError` if that fails, for whatever reason.
     """
     if isinstance(source, ByteSource):
-        return _open_bytes(source)
+        return _open_bytes(source, access or Access())
     path, access = source, access or Access()
     if is_sequence(path):
-        return _open_sequence(path)
+        return _open_sequence(path, access)
     url = is_url(path)
     if not url and is_animated_webp(path):
         return open_animated_webp(path, access.max_pixels)
@@ -105,10 +106,13 @@ def open_input(
         files = Files(name, access) if url or kind in allowed - {"concat"} else None
         options = _limits(allowed if url else allowed & {str(kind)})
         options["protocol_whitelist"] = "file" if files is None else "none"
-        analysis = _NO_ANALYSIS if beginning[4:8] == _MP4 else {}
+        analysis = analysis_options(access) | (_NO_ANALYSIS if beginning[4:8] == _MP4 else {})
         container: InputContainer = av.open(
             name, "r", timeout=limits, options=analysis, container_options=options, io_open=files, **OPEN_OPTIONS
         )
+        if not url and is_tiled(container):
+            container.close()
+            return open_heif(path, access.max_pixels)
         return container
     except DownloadError as exc:
         raise InputError(f"{path}: {exc.strerror}") from exc
@@ -130,12 +134,14 @@ def open_input(
         raise InputError(f"{path}: cannot be opened ({one_line(exc)})") from exc
 
 
-def _open_bytes(source: ByteSource) -> InputContainer:
+def _open_bytes(source: ByteSource, access: Access) -> InputContainer:
     options = _limits(set())
     try:
         reader = source.open()
         # Without a time limit: the program before a pipe may take long to begin.
-        container: InputContainer = av.open(reader, "r", container_options=options, **OPEN_OPTIONS)
+        container: InputContainer = av.open(
+            reader, "r", options=analysis_options(access), container_options=options, **OPEN_OPTIONS
+        )
         return container
     except (av.error.FFmpegError, OSError, ValueError, TypeError) as exc:
         if source.fault:
@@ -147,7 +153,7 @@ def _open_bytes(source: ByteSource) -> InputContainer:
         raise InputError(f"{source.name}: cannot be opened ({one_line(exc)})") from exc
 
 
-def _open_sequence(path: str) -> InputContainer:
+def _open_sequence(path: str, access: Access) -> InputContainer:
     """Opens numbered pictures, from the first of them on. Raises `InputError` if there are none, or one is missing."""
     numbers = numbers_of(Path(path))
     if not numbers:
@@ -163,11 +169,21 @@ def _open_sequence(path: str) -> InputContainer:
     }
     try:
         container: InputContainer = av.open(
-            f"{folder}/{Path(path).name}", "r", format="image2", container_options=options, **OPEN_OPTIONS
+            f"{folder}/{Path(path).name}",
+            "r",
+            format="image2",
+            options=analysis_options(access),
+            container_options=options,
+            **OPEN_OPTIONS,
         )
         return container
     except (av.error.FFmpegError, OSError, ValueError) as exc:
         raise InputError(f"{path}: cannot be opened ({one_line(exc)})") from exc
+
+
+def analysis_options(access: Access) -> dict[str, str]:
+    """Returns FFmpeg's options for frames that it decodes as it opens a file, to learn the streams' properties."""
+    return {"max_pixels": _most_pixels(access)}
 
 
 def _limits(kinds: set[str]) -> dict[str, str]:
@@ -209,6 +225,8 @@ def video_stream(container: InputContainer, path: str, access: Access | None = N
     stream = best if isinstance(best, VideoStream) and best in videos else videos[0]
     if stream.codec_context is None:
         raise InputError(f"{path}: its video codec is unknown to this FFmpeg")
+    if is_tiled(container):
+        raise InputError(f"{path}: consists of tiles, which are read from a file alone; save it as one, or as a JPEG")
     check_size(stream.width, stream.height, path, (access or Access()).max_pixels)
     return stream
 
@@ -222,7 +240,11 @@ def decoder_options(access: Access, codec: str = "") -> dict[str, str]:
     `unaligned` FFmpeg leaves columns at the left that the stream says to cut off.
     """
     flags = "+unaligned+output_corrupt" if codec in CONCEALED else "+unaligned"
-    return {"max_pixels": str(min(MAX_PIXELS, 2 * access.max_pixels + (1 << 16))), "flags": flags}
+    return {"max_pixels": _most_pixels(access), "flags": flags}
+
+
+def _most_pixels(access: Access) -> str:
+    return str(min(MAX_PIXELS, 2 * access.max_pixels + (1 << 16)))
 
 
 def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
@@ -369,7 +391,13 @@ def first_packet_and_frame(
                 return first, frames[0]
     except av.error.FFmpegError as exc:
         raise InputError(f"{path}: cannot be read ({one_line(exc)})") from exc
-    raise InputError(f"{path}: holds no frame that can be decoded")
+    limit = "" if stream.width else f", or they are {too_large(access)}"
+    raise InputError(f"{path}: holds no frame that can be decoded{limit}")
+
+
+def too_large(access: Access) -> str:
+    """Returns the words for pictures of a size that FFmpeg did not take, and does not tell."""
+    return f"too large: of pixels, more than {access.max_pixels} are refused"
 
 
 def color_of(frame: VideoFrame) -> Color:

@@ -13,7 +13,7 @@ from av.container import InputContainer
 
 from segmentation.access import Access
 from segmentation.errors import ConfigError, InputError, hide_secrets, one_line
-from segmentation.media.input import OPEN_OPTIONS, is_url, open_input
+from segmentation.media.input import OPEN_OPTIONS, analysis_options, is_url, open_input
 from segmentation.media.srt import SrtInput
 
 _NAMED = re.compile(r"(\w[\w.-]*)=(.+)", re.DOTALL)
@@ -110,7 +110,10 @@ def _open(path: str, access: Access, exits: ExitStack) -> InputContainer:
         # A server that answers nothing would hold FFmpeg's own reads, which PyAV's limit does not end.
         options |= {"rtsp_transport": "tcp", "timeout": str(round(access.stall * 1_000_000)), **_AT_ONCE}
     source = exits.enter_context(closing(SrtInput(path, access.stall))) if scheme == "srt" else path
-    container: InputContainer = av.open(source, "r", timeout=limits, container_options=options, **OPEN_OPTIONS)
+    analysis = analysis_options(access)
+    container: InputContainer = av.open(
+        source, "r", timeout=limits, options=analysis, container_options=options, **OPEN_OPTIONS
+    )
     return container
 
 

@@ -11,6 +11,7 @@ from segmentation.atomic_file import PendingFile
 from segmentation.errors import OutputError
 from segmentation.frames import VideoInfo
 from segmentation.media.containers import NUMBER, PICTURES, name_pattern
+from segmentation.media.gif import GifMuxer
 from segmentation.media.muxer import Muxer
 from segmentation.media.output_stream import OutputAddress, OutputStream, Target
 from segmentation.media.parts_muxer import PartsMuxer
@@ -34,7 +35,9 @@ def open_output(target: Target, info: VideoInfo, config: Config, option: str = "
         return PartsMuxer(target, info, config, option)
     suffix = target.suffix.lower()
     several = suffix in PICTURES and (suffix != ".webp" or NUMBER.search(target.name) is not None)
-    return (PictureSequence if several else Muxer)(target, info, config, option)
+    if several:
+        return PictureSequence(target, info, config, option)
+    return (GifMuxer if suffix == ".gif" else Muxer)(target, info, config, option)
 
 
 class PictureSequence(Muxer):

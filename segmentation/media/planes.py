@@ -7,7 +7,7 @@ from av.video.frame import VideoFrame
 from av.video.reformatter import Interpolation
 from numpy.typing import NDArray
 
-from segmentation.frames import FORMATS, FULL, LIMITED, Plane, VideoInfo
+from segmentation.frames import FORMATS, FULL, LIMITED, PixelFormat, Plane, VideoInfo
 
 # swscale's flags where every level counts: chroma for each pixel, rounded rather than cut off.
 EXACT = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
@@ -19,6 +19,17 @@ def plane_view(frame: VideoFrame, index: int, dtype: type[np.uint8] | type[np.ui
     samples: Plane = np.frombuffer(plane, dtype)  # type: ignore[call-overload]
     rows = samples.reshape(plane.height, plane.line_size // np.dtype(dtype).itemsize)
     return rows[:, : plane.width]
+
+
+def bounded_view(frame: VideoFrame, index: int, layout: PixelFormat) -> Plane:
+    """Returns plane `index` of a decoded frame of this layout, with no sample above the layout's depth.
+
+    Damaged streams and raw video hold such samples in 16 bits, and libx264 ends the process at one. Then the plane is
+    a copy.
+    """
+    plane = plane_view(frame, index, layout.dtype)
+    peak = (1 << layout.bits) - 1
+    return np.minimum(plane, layout.dtype(peak)) if layout.bits > 8 and plane.max() > peak else plane
 
 
 def rgb_of(planes: Sequence[Plane], pix_fmt: str, info: VideoInfo) -> NDArray[np.uint8]:

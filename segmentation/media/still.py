@@ -1,8 +1,10 @@
 """Still pictures as files: reads one upright, with alpha and color profile, and encodes one.
 
 OpenCV does both: unlike FFmpeg it takes JPEG's usual scale of quality, and keeps profiles and mirrored orientations.
+FFmpeg decodes the kinds of which OpenCV leaves the depth to the caller, and rare kinds.
 """
 
+import logging
 import struct
 import zlib
 from collections.abc import Iterator
@@ -12,21 +14,36 @@ from typing import Any
 
 import cv2
 import numpy as np
+from av.container import InputContainer
+from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from segmentation.access import Access
 from segmentation.errors import InputError, OutputError, one_line
 from segmentation.media.containers import is_sequence
-from segmentation.media.input import is_url, open_input, video_stream
+from segmentation.media.heif import BRANDS, is_heif, read_heif
+from segmentation.media.input import (
+    display_matrix,
+    first_packet_and_frame,
+    is_url,
+    open_input,
+    too_large,
+    upright,
+    video_stream,
+)
+from segmentation.media.planes import EXACT
+from segmentation.media.tiff import orientation, pages
+from segmentation.media.tiff import profile as tiff_profile
 from segmentation.options.keywords import Quality
 from segmentation.options.rate_factor import RateFactor
+
+log = logging.getLogger(__name__)
 
 Pixels = NDArray[np.uint8]  # (H, W, 3) RGB, or (H, W, 4) with straight alpha
 
 QUALITY = RateFactor(92, 97)  # of JPEG and WebP, by default as ImageMagick
 LOSSLESS_WEBP = 101  # OpenCV's quality above the scale
-_HEIF = ("avif", "mif1", "heic", "heix", "heim", "heis")  # major brands of single pictures
-_ORIENTATION = 0x0112  # EXIF's tag
+_BY_OPENCV = ("mjpeg", "png", "webp", "bmp", "tiff")  # FFmpeg's names of the codecs
 # Quarters counter-clockwise by which the stored picture has to be turned, and whether it is mirrored then, EXIF 2.3.
 _TURNS = {2: (0, True), 3: (2, False), 4: (2, True), 5: (3, True), 6: (3, False), 7: (1, True), 8: (1, False)}
 
@@ -38,39 +55,51 @@ class Still:
     rgb: Pixels  # (H, W, 3)
     alpha: NDArray[np.uint8] | None  # (H, W), None if the picture is opaque
     profile: bytes | None  # ICC, of RGB
-    deep: bool  # whether it had more than 8 bits
+    bits: int  # that the file has a sample
 
 
 def is_still(path: str, access: Access | None = None) -> bool:
     """Returns whether a file or an address is one picture rather than a video or an animation. Raises `InputError`."""
     if is_sequence(path):
         return False
+    if is_heif(path):
+        return True
     with open_input(path, access) as container:
         name = container.format.name
         if name == "image2" or name.endswith("_pipe"):
             return True
-        return container.metadata.get("major_brand", "").strip() in _HEIF
+        return container.metadata.get("major_brand", "").strip() in BRANDS
 
 
 def read_still(path: str, access: Access | None = None) -> Still:
     """Reads a picture. Raises `InputError` if it is broken, cut off, too large, or of an unknown kind."""
+    access = access or Access()
+    if is_heif(path):
+        picture = read_heif(path, access.max_pixels)
+        return _still(path, picture.pixels, picture.profile, picture.bits)
     with open_input(path, access) as container:
-        video_stream(container, path, access)  # checks the size before OpenCV takes memory for it
+        stream = video_stream(container, path, access)
+        codec, bits = stream.codec_context.name, _bits(stream)
+        if not bits:  # FFmpeg refuses it before it takes memory
+            raise InputError(f"{path}: is damaged or cut off, of a kind that isn't read, or {too_large(access)}")
+        if codec not in _BY_OPENCV:
+            return _decoded(container, stream, path, access)
         data = bytes(next(container.demux(video=0))) if is_url(path) else Path(path).read_bytes()
-    if data.startswith(b"\x89PNG") and not all(_png_chunks(data)):  # libpng would print lines of its own
+    if codec == "png" and not all(_png_chunks(data)):  # libpng would print lines of its own
         raise InputError(f"{path}: is damaged or cut off")
+    if codec == "tiff" and (count := pages(data)) > 1:
+        log.warning("%s: has %d pages; the first is read", path, count)
     try:
         found, kinds, chunks = cv2.imdecodeWithMetadata(np.frombuffer(data, np.uint8), flags=cv2.IMREAD_UNCHANGED)
     except cv2.error as exc:
         raise InputError(f"{path}: can't be read ({one_line(exc)})") from exc
     if found is None:
-        known = data.startswith((b"\xff\xd8", b"RIFF", b"BM"))
-        other = "is damaged, or a kind of picture that OpenCV can't read, such as HEIC; make it a JPEG or PNG"
-        raise InputError(f"{path}: {'is damaged or cut off' if known else other}")
+        raise InputError(f"{path}: is damaged or cut off")
     if found.dtype not in (np.uint8, np.uint16):
         raise InputError(f"{path}: its samples are {found.dtype}; pictures of 8 or 16 bits are read")
     about = {int(kind): bytes(chunk) for kind, chunk in zip(kinds, chunks, strict=True)}
-    return _still(found, about)
+    icc = tiff_profile(data) if codec == "tiff" else about.get(cv2.IMAGE_METADATA_ICCP)
+    return _still(path, _upright(found, about.get(cv2.IMAGE_METADATA_EXIF, b"")), icc, bits)
 
 
 def encode_still(pixels: Pixels, target: Path, quality: Quality | None, profile: bytes | None = None) -> bytes:
@@ -100,44 +129,55 @@ def encode_still(pixels: Pixels, target: Path, quality: Quality | None, profile:
     return bytes(data)
 
 
-def _still(found: NDArray[Any], about: dict[int, bytes]) -> Still:
-    """Returns pixels of OpenCV (gray, BGR or BGRA) as a picture, upright."""
-    deep = found.dtype == np.uint16
-    if deep:
-        found = np.rint(found / np.float32(257)).astype(np.uint8)
-    turns, mirrored = _TURNS.get(_orientation(about.get(cv2.IMAGE_METADATA_EXIF, b"")), (0, False))
-    found = np.rot90(found, turns)
-    found = np.ascontiguousarray(found[:, ::-1] if mirrored else found)
-    alpha = np.ascontiguousarray(found[..., 3]) if found.ndim == 3 and found.shape[2] == 4 else None
-    if found.ndim == 2:
-        rgb = cv2.cvtColor(found, cv2.COLOR_GRAY2RGB)
-    else:
-        rgb = cv2.cvtColor(found, cv2.COLOR_BGR2RGB if alpha is None else cv2.COLOR_BGRA2RGB)
-    profile = about.get(cv2.IMAGE_METADATA_ICCP)
+def _bits(stream: VideoStream) -> int:
+    """Returns how many bits a sample has, 0 where FFmpeg did not take the picture."""
+    layout = stream.codec_context.format
+    return 0 if layout is None or not stream.width else max(component.bits for component in layout.components)
+
+
+def _decoded(container: InputContainer, stream: VideoStream, path: str, access: Access) -> Still:
+    """Returns a picture as FFmpeg decodes it, upright. Raises `InputError`."""
+    head, frame = first_packet_and_frame(container, stream, path, access)
+    if "f16" in frame.format.name or "f32" in frame.format.name:
+        raise InputError(f"{path}: its samples are {frame.format.name}; pictures of 8 or 16 bits are read")
+    bits = max(component.bits for component in frame.format.components)
+    alpha = any(component.is_alpha for component in frame.format.components)
+    pixels = frame.reformat(format="rgba" if alpha else "rgb24", interpolation=EXACT).to_ndarray()
+    matrix = display_matrix(frame)
+    pixels = np.rot90(pixels, upright(matrix) // 90 if matrix else 0)
+    return _still(path, np.asarray(pixels, np.uint8), _jp2_profile(bytes(head or b"")), bits)
+
+
+def _still(path: str, pixels: Pixels, profile: bytes | None, bits: int) -> Still:
+    """Returns an upright picture, RGB or RGBA."""
+    if profile is not None and profile[16:20] != b"RGB ":  # outputs are RGB
+        log.warning("%s: its color profile is not one of RGB, and left out", path)
+        profile = None
+    alpha = np.ascontiguousarray(pixels[..., 3]) if pixels.shape[2] == 4 else None
     return Still(
-        rgb=np.asarray(rgb, np.uint8),
+        rgb=np.ascontiguousarray(pixels[..., :3]),
         alpha=None if alpha is None or alpha.min() == 255 else alpha,
-        profile=profile if profile is not None and profile[16:20] == b"RGB " else None,  # outputs are RGB
-        deep=deep,
+        profile=profile,
+        bits=bits,
     )
 
 
-def _orientation(exif: bytes) -> int:
-    """Returns EXIF's orientation, 1 to 8; 1, as it is, if there is none."""
-    exif = exif.removeprefix(b"Exif\0\0")
-    order = {b"II": "<", b"MM": ">"}.get(exif[:2])
-    if order is None:
-        return 1
-    try:
-        (begin,) = struct.unpack_from(f"{order}4xI", exif)
-        (count,) = struct.unpack_from(f"{order}H", exif, begin)
-        for i in range(count):
-            tag, value = struct.unpack_from(f"{order}H6xH", exif, begin + 2 + 12 * i)
-            if tag == _ORIENTATION:
-                return int(value)
-    except struct.error:  # cut off
-        pass
-    return 1
+def _upright(found: NDArray[Any], exif: bytes) -> Pixels:
+    """Returns pixels of OpenCV (gray, BGR or BGRA; 8 or 16 bits) as RGB or RGBA of 8 bits, upright."""
+    if found.dtype == np.uint16:
+        found = np.rint(found / np.float32(257)).astype(np.uint8)
+    turns, mirrored = _TURNS.get(orientation(exif.removeprefix(b"Exif\0\0")), (0, False))
+    found = np.rot90(found, turns)
+    found = np.ascontiguousarray(found[:, ::-1] if mirrored else found)
+    if found.ndim == 2:
+        return np.asarray(cv2.cvtColor(found, cv2.COLOR_GRAY2RGB), np.uint8)
+    return np.asarray(cv2.cvtColor(found, cv2.COLOR_BGR2RGB if found.shape[2] == 3 else cv2.COLOR_BGRA2RGBA), np.uint8)
+
+
+def _jp2_profile(data: bytes) -> bytes | None:
+    """Returns the ICC profile of a JP2 file, `None` if there is none: ISO/IEC 15444-1, I.5.3.3."""
+    at = data.find(b"colr\x02") if data[4:8] == b"jP  " else -1
+    return None if at < 0 else data[at + 7 : at - 4 + int.from_bytes(data[at - 4 : at])]
 
 
 def _png_chunks(data: bytes) -> Iterator[bool]:

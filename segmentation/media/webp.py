@@ -1,21 +1,15 @@
 """Animated WebP as input. FFmpeg can't decode it, so OpenCV does, and FFmpeg gets it as a lossless video in memory."""
 
-from fractions import Fraction
-from io import BytesIO
-from itertools import accumulate
 from pathlib import Path
 
-import av
 import cv2
 import numpy as np
-from av.codec.context import Flags
 from av.container import InputContainer
-from av.video.frame import VideoFrame
 
 from segmentation.access import check_size
 from segmentation.errors import InputError, one_line
+from segmentation.media.lossless import lossless_video
 
-_TICK = Fraction(1, 1000)  # WebP's and Matroska's
 _MOST_BYTES = 1 << 31  # of all frames, which OpenCV decodes at once
 
 
@@ -51,19 +45,4 @@ def open_animated_webp(path: str, max_pixels: int) -> InputContainer:
     if not done or not len(found.frames):
         raise InputError(f"{path}: is damaged or cut off")
     durations = [max(1, int(duration)) for duration in found.durations]
-    file = BytesIO()
-    with av.open(file, "w", format="matroska") as container:
-        rate = Fraction(1000 * len(durations), sum(durations)).limit_denominator(1000)
-        stream = container.add_stream("ffv1", rate=rate, options={"level": "3"})
-        context = stream.codec_context
-        context.width, context.height, context.pix_fmt, context.time_base = width, height, "bgra", _TICK
-        context.flags |= Flags.frame_duration
-        for pixels, duration, end in zip(found.frames, durations, accumulate(durations), strict=True):
-            layout = "bgra" if pixels.shape[2] == 4 else "bgr24"
-            frame = VideoFrame.from_ndarray(np.ascontiguousarray(pixels, np.uint8), layout)
-            frame.pts, frame.duration, frame.time_base = end - duration, duration, _TICK
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
-    file.seek(0)
-    opened: InputContainer = av.open(file, "r")
-    return opened
+    return lossless_video([np.asarray(frame, np.uint8) for frame in found.frames], durations)

@@ -122,8 +122,8 @@ class PictureRun:
 
     def _tell(self, still: Still) -> None:
         """Says what of the picture the outputs lack."""
-        if still.deep:
-            log.warning("%s: 16 bits a sample become 8", self._source)
+        if still.bits > 8:
+            log.warning("%s: %d bits a sample become 8", self._source, still.bits)
         if still.alpha is not None:
             for effect, path in self._outputs:
                 if path.suffix.lower() in (".jpg", ".jpeg") and Effect.parse(effect).kind != "mask":

@@ -24,7 +24,7 @@ def webp(tmp_path: Path) -> Path:
 def test_frames_and_times(webp: Path) -> None:
     assert is_animated_webp(str(webp)) and not is_still(str(webp))
     info = probe(str(webp))
-    assert (info.width, info.height, info.pix_fmt) == (151, 101, "bgra")
+    assert (info.width, info.height, info.pix_fmt) == (151, 101, "bgr0")
     shown = list(pictures(webp))
     assert [1000 * picture.duration for picture in shown] == DURATIONS
     assert [1000 * picture.time for picture in shown] == [0, 50, 150, 300, 370]

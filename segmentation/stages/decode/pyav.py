@@ -21,7 +21,7 @@ from segmentation.frames import FORMATS, FULL, UNSPECIFIED, Frame, FrameBatch, M
 from segmentation.media.awaited_frames import A_FRAME_EACH, AwaitedFrames
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import CONCEALED, decoder_options, open_input
-from segmentation.media.planes import EXACT, plane_view
+from segmentation.media.planes import EXACT, bounded_view
 from segmentation.media.sei import MessageReader
 from segmentation.media.whole_packets import whole_packets
 from segmentation.options.config import Config
@@ -203,7 +203,7 @@ class PyAVDecoder(Decoder):
                 src_color_range=None if frame.format.is_rgb else span,
                 dst_color_range=span,
             )
-        y, u, v = (plane_view(frame, i, layout.dtype) for i in range(3))
+        y, u, v = (bounded_view(frame, i, layout) for i in range(3))
         return y, u, v
 
     def _is_recolored(self, frame: VideoFrame) -> bool:

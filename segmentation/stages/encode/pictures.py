@@ -5,7 +5,9 @@ They are RGB, upright, and shown again and again where they are animations. A cu
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,8 +19,10 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 
 from segmentation.errors import OutputError, one_line
-from segmentation.frames import FORMATS, FrameBatch, Memory, VideoInfo
+from segmentation.frames import FORMATS, Frame, FrameBatch, Memory, VideoInfo
+from segmentation.media.gif import LEAST, TICK
 from segmentation.media.muxer import Muxer
+from segmentation.media.output_clock import shown_at
 from segmentation.media.picture_sequence import PictureSequence
 from segmentation.media.planes import rgb_of
 from segmentation.media.still import QUALITY, encode_still
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
     from segmentation.stages.encode.worker_process import EncoderService
 
+log = logging.getLogger(__name__)
+
 # FFmpeg's encoders and the pixel format of opaque frames.
 _LIBRARIES = {
     "gif": ("gif", "pal8"),
@@ -38,6 +44,9 @@ _LIBRARIES = {
 }
 
 _LONGEST = (1 << 24) - 1  # milliseconds that WebP shows a frame
+# The unit of an animation's times in seconds, and the fewest units of a frame that players don't show for a tenth of a
+# second: browsers do so up to 10 ms.
+_LEAST = {"gif": (TICK, LEAST), "webp": (Fraction(1, 1000), 11)}
 
 
 class PicturesEncoder(Encoder):
@@ -56,13 +65,17 @@ class PicturesEncoder(Encoder):
         service: EncoderService | None = None,
     ) -> None:
         self._info, self._pix_fmt, self._quality = info, pix_fmt, config.quality
+        self._codec = muxer.codec
         self._separate = isinstance(muxer, PictureSequence)  # a file for each frame
         assert isinstance(muxer.target, Path), "pipes hold no pictures"
         self._target = muxer.target
         self._first: int | None = None  # pts
         self._length = 0  # ticks from the first frame to the end of the last
         self._step = round(1 / info.rate / info.time_base)  # of a frame whose duration is unknown
-        self._durations: dict[int, int] = {}  # of the frames that are not encoded yet, by pts
+        self._waiting: list[VideoPacket] = []  # the last one, whose duration the next one tells
+        self._shown: Fraction | None = None  # seconds: where the last frame that was encoded begins
+        self._left_out = 0  # frames
+        self._muxer = muxer
         library, stored = _LIBRARIES[muxer.codec]
         self._size = info.upright_size
         quality = QUALITY.of(config.quality)
@@ -88,22 +101,39 @@ class PicturesEncoder(Encoder):
     def encode(self, batch: FrameBatch) -> list[VideoPacket]:
         packets: list[VideoPacket] = []
         for frame in batch.frames:
+            if not self._separate and self._too_soon(frame):
+                self._left_out += 1
+                continue
             pixels = rgb_of(frame.planes, self._pix_fmt, self._info)
             if self._separate:
                 packets.append(self._packet(encode_still(pixels, self._target, self._quality), frame.pts))
                 packets[-1].duration = frame.duration
                 continue
-            self._first = frame.pts if self._first is None else self._first
-            self._durations[frame.pts] = frame.duration
-            self._length = frame.pts + (frame.duration or self._step) - self._first
             picture = VideoFrame.from_ndarray(pixels, "rgb24" if pixels.shape[2] == 3 else "rgba")
-            picture.pts, picture.duration = frame.pts - self._first, frame.duration
+            picture.pts, picture.duration = frame.pts - (self._first or 0), frame.duration
             picture.time_base = self._info.time_base
             packets += self._encoded(picture)
         return packets
 
     def flush(self) -> list[VideoPacket]:
+        if self._left_out:
+            tick, least = _LEAST[self._codec]
+            text = "%s: %d frames are left out, since a player shows each for %d ms at least; the speed stays"
+            log.warning(text, self._target, self._left_out, 1000 * tick * least)
         return [] if self._separate else self._encoded(None)
+
+    def _too_soon(self, frame: Frame) -> bool:
+        """Counts a frame of an animation in. Returns whether it would end the one that is shown too soon."""
+        self._first = frame.pts if self._first is None else self._first
+        self._length = frame.pts + (frame.duration or self._step) - self._first
+        tick, least = _LEAST[self._codec]
+        base = self._info.time_base
+        shift = self._first * base if self._codec == "webp" else self._muxer.shift
+        begin = shown_at(frame.pts, base, shift, tick)
+        if self._shown is not None and begin - self._shown < least * tick:
+            return True
+        self._shown = begin
+        return False
 
     def _encoded(self, picture: VideoFrame | None) -> list[VideoPacket]:
         """Returns the packets of an animation that are ready, with the frames' own times."""
@@ -120,8 +150,18 @@ class PicturesEncoder(Encoder):
             raise self._error(exc) from exc
         for packet in packets:  # WebP's encoder writes times into the file itself, so that they begin at 0 there
             packet.pts = packet.dts = (packet.pts or 0) + (self._first or 0)
-            packet.duration = self._durations.pop(packet.pts, 0)
-        return packets
+        return self._with_durations(packets, ended=picture is None)
+
+    def _with_durations(self, packets: list[VideoPacket], *, ended: bool) -> list[VideoPacket]:
+        """Returns the packets whose duration is known: each lasts to the next one, and the last to the end."""
+        known = [*self._waiting, *packets]
+        self._waiting = [] if ended else known[-1:]
+        ends = [packet.pts or 0 for packet in known[1:]]
+        if ended:
+            ends.append((self._first or 0) + self._length)
+        for packet, end in zip(known, ends, strict=False):
+            packet.duration = end - (packet.pts or 0)
+        return known[: len(ends)]
 
     def _with_length(self, packet: VideoPacket) -> VideoPacket:
         """Returns the packet; that of WebP, which is the whole file, so long as its frames are.
@@ -139,7 +179,7 @@ class PicturesEncoder(Encoder):
         if frames:
             before = sum(int.from_bytes(data[place], "little") for place in frames[:-1])
             length = round(self._length * self._info.time_base * 1000) - before
-            data[frames[-1]] = max(0, min(length, _LONGEST)).to_bytes(3, "little")
+            data[frames[-1]] = max(_LEAST["webp"][1], min(length, _LONGEST)).to_bytes(3, "little")
         return self._packet(bytes(data), packet.pts or 0)
 
     def _packet(self, data: bytes, pts: int) -> VideoPacket:

@@ -25,7 +25,7 @@ from segmentation.cores import core_count
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, PixelFormat, Plane, Planes, VideoInfo
 from segmentation.media.input import ALPHA, decoder_options, open_input, probe
-from segmentation.media.planes import EXACT, plane_view
+from segmentation.media.planes import EXACT, bounded_view
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.times import exact
@@ -36,20 +36,25 @@ MOST_WORKERS = core_count()  # threads that work on frames at once
 _MOST_PICTURES = 64  # decoded, in memory
 
 
-def check_backdrop(effect: Effect) -> str:
+def check_backdrop(effect: Effect, config: Config) -> str:
     """Describes the effect's file in words, an empty string for effects without a file.
 
     Raises `InputError` if the file can't be used.
     """
     if not effect.file:
         return ""
-    info = _probe(effect)
+    info = _probe(effect, _access(config))
     return f" ({info.width}x{info.height}, {info.codec})"
 
 
-def _probe(effect: Effect) -> VideoInfo:
+def _access(config: Config) -> Access:
+    """Returns the limits of the effect's file: the size of frames is the input's."""
+    return Access(max_pixels=config.max_pixels)
+
+
+def _probe(effect: Effect, access: Access) -> VideoInfo:
     try:
-        return probe(effect.file)
+        return probe(effect.file, access)
     except InputError as exc:
         raise InputError(f"effect {effect.kind}: {exc}") from exc
 
@@ -73,7 +78,7 @@ class Backdrop:
 
     def __init__(self, info: VideoInfo, pix_fmt: str, effect: Effect, config: Config, workers: int = 1) -> None:
         """`info` is the input video. `workers` threads each take frames of one batch, so not in the video's order."""
-        self._info, self._own = info, _probe(effect)
+        self._info, self._own = info, _probe(effect, _access(config))
         self._effect = effect
         if ALPHA in self._own.left_out:
             log.warning("%s: its alpha is not read: transparent parts show the colors below", effect.file)
@@ -148,11 +153,11 @@ class Backdrop:
 
     def _open(self) -> None:
         self.close()
-        self._container = open_input(self._file)
+        self._container = open_input(self._file, self._own.access)
         stream = self._container.streams[self._own.stream_index]
         assert isinstance(stream, VideoStream)
         stream.thread_type = "AUTO"
-        stream.codec_context.options = decoder_options(Access())
+        stream.codec_context.options = decoder_options(self._own.access)
         self._stream = stream
         self._restart()
 
@@ -218,7 +223,7 @@ class _Fit:
         )
         black = color.from_rgb((0, 0, 0), layout.bits)
         y, u, v = (
-            self._to_frame.upright(_centered(plane_view(full, i, layout.dtype), self._size, value))
+            self._to_frame.upright(_centered(bounded_view(full, i, layout), self._size, value))
             for i, value in enumerate(black)
         )
         return subsampled((y, u, v), layout)

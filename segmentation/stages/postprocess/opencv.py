@@ -66,7 +66,8 @@ class OpenCVPostprocessor(Postprocessor):
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
-        return f"OpenCV {cv2.__version__}, {config.effect}{check_backdrop(Effect.parse(config.effect))}"
+        backdrop = check_backdrop(Effect.parse(config.effect), config)
+        return f"OpenCV {cv2.__version__}, {config.effect}{backdrop}"
 
     def close(self) -> None:
         if self._backdrop is not None:

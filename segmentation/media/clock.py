@@ -48,7 +48,8 @@ class _Track:
     last: int | None = None  # dts of the last packet
     length: int = 0  # of the last packet that had one
     end: int = 0  # of what has been shown or heard
-    apart: int = 0  # pts and dts at most
+    apart: int = 0  # pts and dts, at most
+    pause: int = 0  # between two packets, at most
     shown: deque[int] = field(default_factory=lambda: deque(maxlen=_REORDERED))  # pts of the last packets
 
     @property
@@ -261,6 +262,8 @@ class Clock(Generic[PacketT]):
                 return "step", outlooks
             if broken >= _STEADY and broken > steady:
                 return "gap", outlooks
+        if broken or 0 < away <= 2 * track.pause:
+            return "gap", outlooks
         others = [outlook.stepped for stream, outlook in outlooks.items() if stream != own and outlook.fed]
         return "step" if (steady or others) and all(others) else "outlier", outlooks
 
@@ -278,6 +281,8 @@ class Clock(Generic[PacketT]):
         by, packet.dts = dts - packet.dts, dts
         if packet.pts is not None:
             apart = self._move_pts(packet, by, track)
+        if track.last is not None:
+            track.pause = max(track.pause, dts * scale - track.next)
         shown = (dts if packet.pts is None else packet.pts) * scale
         track.last, track.length = dts * scale, self._length(packet, track)
         track.end = max(track.end, shown + track.length)

@@ -44,7 +44,7 @@ def by_packets(info: VideoInfo) -> PacketTimes | None:
         faults.append(None)
 
     try:
-        for packet in read(info, None, fault, fault):
+        for packet in read(info, None, fault, fault, fault):
             if packet.pts is None:
                 return None
             made = _Packet(packet.pts, packet.dts, exact(packet), reference(info.codec, bytes(packet)))

@@ -21,6 +21,7 @@ from segmentation.media.awaited_frames import A_FRAME_EACH, AwaitedFrames
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import CONCEALED, decoder_options, open_input
 from segmentation.media.planes import plane_view
+from segmentation.media.source_packets import SourcePackets, leads_there
 from segmentation.media.whole_packets import whole_packets
 from segmentation.options.config import Config
 from segmentation.stages.decode import Decoder
@@ -55,6 +56,7 @@ class PyAVDecoder(Decoder):
         self._timeline = Timeline(info, config)
         self._resized = False
         self._lost = 0  # packets that can't be decoded
+        self._stepped = False  # the container's clock: the end that it states is on another one
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -94,7 +96,7 @@ class PyAVDecoder(Decoder):
             assert isinstance(stream, VideoStream)
             stream.thread_type = "AUTO"
             stream.codec_context.options = decoder_options(self.info.access, self.info.codec)
-            if first is None or not seekable:
+            if first is None or not seekable or not leads_there(self.info):
                 yield from self._decode(container, stream)
                 return
             try:
@@ -137,19 +139,22 @@ class PyAVDecoder(Decoder):
                 end = max(end, ((pts or 0) + self._length(frame)) * self.info.time_base)
                 awaited.take(frame)
                 yield frame, pts
-        lost = max(self._lost, missing(self.info, frames, end, whole=self._timeline.first is None))
+        end_stated = not self._stepped
+        lost = max(self._lost, missing(self.info, frames, end, whole=self._timeline.first is None, timed=end_stated))
         if self.info.codec in A_FRAME_EACH and reorder is None:
             lost = max(lost, awaited.lost)
         self.damaged = lost + broken
 
     def _packets(self, container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
         """Yields the packets, and an empty one that brings the last frames, also where reading ends early."""
+        packets: Any = SourcePackets(container, stream)
         try:
-            yield from whole_packets(container, stream, self._lose)
+            yield from whole_packets(packets, self._lose)
         except av.error.FFmpegError as exc:
             self._end_early(one_line(exc))
         if self.info.stream is not None and self.info.stream.fault:
             self._end_early(self.info.stream.fault)
+        self._stepped = packets.steps
         last: Any = Packet()
         last.stream = stream
         yield last

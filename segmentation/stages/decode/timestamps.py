@@ -104,12 +104,13 @@ def expected(info: VideoInfo, config: Config) -> int:
     return min((n for n in (there, config.max_frames, wanted) if n), default=0)
 
 
-def missing(info: VideoInfo, frames: int, end: Fraction, *, whole: bool) -> int:
+def missing(info: VideoInfo, frames: int, end: Fraction, *, whole: bool, timed: bool = True) -> int:
     """Returns how many frames are missing among `frames` decoded ones, by the container's index or its length.
 
     `end` is the time in seconds at which the last decoded frame ends. `whole`: the file was read from its beginning.
+    `timed`: the container's length is one by the same clock.
     """
     lost = info.frames - frames if whole and info.frames_exact else 0
-    if info.end is not None and (info.end - end) * info.rate > Fraction(3, 2):
+    if timed and info.end is not None and (info.end - end) * info.rate > Fraction(3, 2):
         lost = max(lost, round((info.end - end) * info.rate))
     return max(0, lost)

@@ -175,13 +175,13 @@ def read(
     first: int | None,
     cut_short: Callable[[], None] = lambda: None,
     damaged: Callable[[], None] = lambda: None,
-    stepped: Callable[[], None] = lambda: None,
+    opened: Callable[[SourcePackets], None] = lambda source: None,
 ) -> Iterator[VideoPacket]:
     """Yields the video's packets from the keyframe before the pts `first` on, for a decoder without a container.
 
     Yields all packets if `first` is `None`, or if a seek does not lead to such a keyframe. Calls `cut_short` if
-    reading ends with an error, `damaged` for each packet that is left out because it is, and `stepped` at the end if
-    the container's clock has stepped. Raises `StreamChanges` where a stream goes on in another size or with fields.
+    reading ends with an error, `damaged` for each packet that is left out because it is, and `opened` before the first
+    packet. Raises `StreamChanges` where a stream goes on in another size or with fields.
     """
     first_shown: set[Shown] = set()  # pictures that the first headers state
     begun = False  # before, there is nothing to decode, and a session may still have the parameters of another file
@@ -194,6 +194,7 @@ def read(
             container.seek(sought, stream=stream)
         filtered = PacketFilter(stream, info.path)
         source: Any = SourcePackets(container, stream)
+        opened(source)
         try:
             for packet in whole_packets(source, damaged):
                 refuse_encrypted(packet, info.path)
@@ -211,8 +212,6 @@ def read(
         except av.error.FFmpegError as exc:
             log.warning("%s: reading ended early: %s", info.path, one_line(exc))
             cut_short()
-        if source.steps:
-            stepped()
 
 
 def needs_earlier_frames(codec: str, packet: VideoPacket) -> bool:

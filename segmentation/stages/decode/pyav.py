@@ -56,7 +56,6 @@ class PyAVDecoder(Decoder):
         self._timeline = Timeline(info, config)
         self._resized = False
         self._lost = 0  # packets that can't be decoded
-        self._stepped = False  # the container's clock: the end that it states is on another one
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -139,8 +138,8 @@ class PyAVDecoder(Decoder):
                 end = max(end, ((pts or 0) + self._length(frame)) * self.info.time_base)
                 awaited.take(frame)
                 yield frame, pts
-        end_stated = not self._stepped
-        lost = max(self._lost, missing(self.info, frames, end, whole=self._timeline.first is None, timed=end_stated))
+        whole = self._timeline.first is None
+        lost = max(self._lost, missing(self.info, frames, end, self.source, whole=whole))
         if self.info.codec in A_FRAME_EACH and reorder is None:
             lost = max(lost, awaited.lost)
         self.damaged = lost + broken
@@ -148,13 +147,13 @@ class PyAVDecoder(Decoder):
     def _packets(self, container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
         """Yields the packets, and an empty one that brings the last frames, also where reading ends early."""
         packets: Any = SourcePackets(container, stream)
+        self.source = packets
         try:
             yield from whole_packets(packets, self._lose)
         except av.error.FFmpegError as exc:
             self._end_early(one_line(exc))
         if self.info.stream is not None and self.info.stream.fault:
             self._end_early(self.info.stream.fault)
-        self._stepped = packets.steps
         last: Any = Packet()
         last.stream = stream
         yield last

@@ -176,6 +176,7 @@ class VideoInfo:
     live: LiveFrames | None = None  # where the frames of a camera or a stream arrive; `path` is without its secrets
     extradata: bytes | None = None  # parameter sets that the container stores apart from the packets
     timed: bool = True  # whether the first packet has a pts
+    may_step: bool = False  # whether the container's clock may step, so that a time may lead to another place
     decoding_times: bool = False  # whether pts are decoding times of frames that are shown in another order, as in AVI
 
     @property

@@ -151,6 +151,7 @@ def _add_effect(parser: argparse.ArgumentParser) -> None:
         help="draw the mask's edge along the picture's edge (default: yes)",
     )
     add("--start", type=_time, metavar="TIME", help="begin there: seconds or [HH:]MM:SS (default: 0)")
+    add("--keep-start", action="store_true", help="begin at the time at which the input's clock does, not at 0")
     add(
         "--duration",
         type=_time,

@@ -26,6 +26,7 @@ from segmentation.errors import InputError, one_line
 from segmentation.frames import Color, VideoInfo
 from segmentation.media.containers import numbers_of
 from segmentation.media.input import decoder_options, open_input, probe
+from segmentation.media.source_packets import decoded
 from segmentation.orientation import UPRIGHT, Orientation
 from segmentation.stages.decode.packet_index import PacketTimes, by_packets
 
@@ -147,7 +148,7 @@ def _by_decoding(info: VideoInfo) -> PacketTimes:
         stream.codec_context.options = decoder_options(info.access)
         found: list[int | None] = []
         try:
-            for frame in container.decode(stream):
+            for frame in decoded(container, stream):
                 if frame.interlaced_frame:
                     raise interlaced(info.path)
                 found.append(frame.pts)

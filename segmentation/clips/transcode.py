@@ -24,6 +24,7 @@ from segmentation.cores import kept_scheduling
 from segmentation.errors import ConfigError, InputError, OutputError, one_line
 from segmentation.frames import VideoInfo
 from segmentation.media.input import decoder_options, open_input, probe
+from segmentation.media.source_packets import decoded
 from segmentation.options.config import Config
 from segmentation.orientation import Orientation
 from segmentation.stages.decode.timestamps import Timeline
@@ -244,7 +245,7 @@ def _frames(info: VideoInfo) -> Iterator[VideoFrame]:
         number = 0
         timeline = Timeline(info, Config())
         try:
-            for frame in container.decode(stream):
+            for frame in decoded(container, stream):
                 if frame.interlaced_frame:
                     raise interlaced(info.path)
                 if frame.is_corrupt:

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from av.format import ContainerFormat, Flags
+
 from segmentation.errors import ConfigError, OutputError
 from segmentation.frames import VideoInfo
 from segmentation.media.output_stream import OutputStream, Target
@@ -24,6 +26,14 @@ EXACT = (
     *PICTURES,
     ".gif",
 )  # these keep every timestamp and rotation, or need none
+
+
+def may_step(kind: ContainerFormat) -> bool:
+    """Returns whether the clock of this container may step: those that FFmpeg says so of, and FLV, which is recorded.
+
+    Other containers have an index, or state times from their beginning.
+    """
+    return kind.name == "flv" or Flags.ts_discont in Flags(kind.flags)
 
 
 def is_sequence(path: str) -> bool:

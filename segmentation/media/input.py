@@ -33,7 +33,7 @@ from segmentation.media.bitstream import (
     refreshes_gradually,
     stated_chroma_location,
 )
-from segmentation.media.containers import is_sequence, numbers_of
+from segmentation.media.containers import is_sequence, may_step, numbers_of
 from segmentation.media.download import DownloadError, Files
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
 from segmentation.media.heif import is_tiled, open_heif
@@ -303,6 +303,8 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
             stream=None if isinstance(source, str) else source,
             extradata=extradata,
             timed=timed,
+            # Addresses would be read whole to learn whether it does; HLS is sought by its playlist.
+            may_step=may_step(container.format) and container.format.name != "hls" and not is_url(path),
             decoding_times=decoding_times,
         )
         return as_stated(info, head)

@@ -4,6 +4,7 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 
 import io
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -24,12 +25,13 @@ from segmentation.errors import OutputError, ReaderGone, one_line
 from segmentation.frames import VideoInfo
 from segmentation.live_sound import LiveSound
 from segmentation.media.containers import EXACT, codec_for, format_options
-from segmentation.media.download import InterruptedDownload
 from segmentation.media.input import OPEN_OPTIONS, open_input
-from segmentation.media.output_clock import begins_elsewhere, shown_at
+from segmentation.media.output_clock import beginning, shown_at
 from segmentation.media.output_stream import Target
 from segmentation.media.sei import CARRIERS
 from segmentation.media.sound_copy import SoundCopy, name_channels
+from segmentation.media.source_copy import SourceCopy
+from segmentation.media.source_packets import SourcePackets
 from segmentation.options.config import Config
 from segmentation.options.times import exact
 
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LATENESS = Fraction(1)  # seconds by which MPEG-TS has sound behind the video that is shown at the same time
+_USUAL = Fraction(2)  # seconds at which clocks may begin without a word: MPEG-TS leaves its first packets time
+_TOGETHER = ("matroska", "webm")  # formats that take packets of sound with equal dts
+_LONGEST_MP4 = (1 << 31) - 1  # ticks from one packet to the next, in FFmpeg's movenc.c
 _OWN_TAGS = {"encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
 _OTHERS = {".mkv": "matroska", ".mov": "mov", ".avi": "avi"}  # formats to propose for streams that have to be left out
 _MP4 = ("mp4", "mov")  # FFmpeg's muxers
@@ -61,15 +66,17 @@ class Muxer:
         self.target = target
         self.codec: str = config.codec or codec_for(target, config)
         self._info = info
-        # Seconds on the source's clock that become 0 in the output. Without `start` all timestamps stay as they are.
-        self.shift = info.start + exact(config.start) if config.start else Fraction(0)
+        self.shift = beginning(info, config)  # seconds on the source's clock that become 0 in the output
+        # Seconds on the source's clock before which packets are left out, where a stretch is asked for.
+        self.start = info.start + exact(config.start) if config.start else None
+        self._says_beginning = option == "-o" and not config.start  # once for all outputs
         self._source: InputContainer | None = None
         self._others: dict[int, Stream] = {}
         self._packets: Iterator[Packet[Stream]] = iter(())  # of the other streams
         self._next: Packet[Stream] | None = None
-        self._last_ticks: dict[int, int] = {}  # by stream, of AVI
+        self._copy: SourceCopy | None = None
+        self._last_ticks: dict[int, int] = {}  # dts by stream
         self._sound: SoundCopy | None = None  # of a live source
-        self.cut_short = False  # the source's other streams could not be read to the end
         self._finished = False
         self._prepare(config.overwrite, option)
         try:
@@ -164,11 +171,9 @@ class Muxer:
                 self._add_sound(self._info.live.sound)
             return
         source = self._source = open_input(self._info.source, self._info.access)
-        start = self.shift if self.shift else None
-        if start is None and begins_elsewhere(self._info):
-            self.shift = self._info.start
-            begin = float(self.shift)
-            log.warning("%s: its clock begins at %.1f s; the output begins at 0", self._info.path, begin)
+        if self._says_beginning and abs(self.shift) > _USUAL:
+            text = "%s: its clock begins at %.1f s; the output begins at 0 (--keep-start keeps its time)"
+            log.warning(text, self._info.path, float(self.shift))
         for stream in source.streams:
             self._add_copy(stream, source)
         self._copy_tags(source)
@@ -177,12 +182,11 @@ class Muxer:
         if not streams:
             self._close_source()
         else:
-            # A seek would lose subtitles that begin before `start` and are shown after it.
-            if start is not None and not self._once and not any(s.type == "subtitle" for s in streams):
-                _seek(source, start)
             if self._once:
                 streams.append(source.streams[self._info.stream_index])
-            self._packets = self._read(streams, start, end)
+            together = self.container.format.name in _TOGETHER
+            self._copy = SourceCopy(source, streams, self._info, start=self.start, end=end, together=together)
+            self._packets = iter(self._copy)
             self._next = next(self._packets, None)
 
     def _copy_tags(self, source: InputContainer) -> None:
@@ -287,21 +291,8 @@ class Muxer:
                 return
             if copy is not None:
                 packet.stream = copy
-                if self.container.format.name == "avi":
-                    self._keep_rising(packet)
                 self._mux(packet)
             self._next = next(self._packets, None)
-
-    def _keep_rising(self, packet: Packet[Stream]) -> None:
-        """Moves a packet to AVI's next tick if the one before has its tick, as FFmpeg does: AVI refuses equal dts."""
-        unit = packet.stream.time_base
-        assert packet.dts is not None and unit is not None
-        tick = round(packet.dts * packet.time_base / unit)
-        last = self._last_ticks.get(packet.stream_index, tick - 1)
-        if tick <= last:
-            tick = last + 1
-            packet.dts, packet.pts, packet.time_base = tick, tick, unit
-        self._last_ticks[packet.stream_index] = tick
 
     def _mux(self, packet: Packet[VideoStream] | Packet[Stream]) -> None:
         """Muxes one packet, moved to the output's clock."""
@@ -318,49 +309,50 @@ class Muxer:
             if packet.pts is not None:
                 packet.pts -= ticks
         try:
+            self._meet_format(packet, container.format.name)
             container.mux_one(packet)
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
 
-    def _read(self, streams: list[Stream], start: Fraction | None, end: Fraction | None) -> Iterator[Packet[Stream]]:
-        """Yields the other streams' packets within [start, end) seconds, their dts rising, without damaged ones."""
-        assert self._source is not None
-        last: dict[int, int] = {}
-        video = self._info.stream_index
-        dropped = 0
-        try:
-            for packet in self._source.demux(streams):
-                if packet.dts is None:
-                    packet.dts = packet.pts
-                if packet.dts is None:  # the empty packet that ends a stream, or one without any time
-                    dropped += bool(packet.size) and packet.stream_index != video
-                    continue
-                if packet.stream_index == video:  # of a pipe, see `_copy_until`
-                    yield packet
-                    continue
-                before = last.get(packet.stream_index, packet.dts - 1)
-                # Equal dts are sound for subtitles that begin together, and for short audio packets in Matroska,
-                # whose ticks are coarse.
-                together = packet.stream.type != "audio" or self.container.format.name == "matroska"
-                if packet.is_corrupt or packet.dts < before or (packet.dts == before and not together):
-                    dropped += 1
-                    continue
-                last[packet.stream_index] = packet.dts
-                begin = (packet.dts if packet.pts is None else packet.pts) * packet.time_base
-                over = start is not None and begin + (packet.duration or 0) * packet.time_base <= start
-                if over or (end is not None and begin >= end):
-                    continue
-                if start is not None and begin < start and packet.stream.type == "subtitle":
-                    packet.dts = packet.pts = round(start / packet.time_base)
-                    packet.duration = (packet.duration or 0) - round((start - begin) / packet.time_base)
-                yield packet
-        except InterruptedDownload:
-            raise
-        except av.error.FFmpegError as exc:
-            self.cut_short = True
-            log.warning("%s: its other streams can't be read to the end (%s)", self._info.path, one_line(exc))
-        if dropped:
-            log.warning("%s: %d damaged packets of its other streams are left out", self._info.path, dropped)
+    def _meet_format(self, packet: Packet[VideoStream] | Packet[Stream], form: str) -> None:
+        """Moves a packet to the next tick of the output if the one before has its tick, as FFmpeg does.
+
+        Most formats refuse equal dts, of sound at least. Raises `OutputError` for a gap that an MP4 can't state.
+        """
+        unit, stream = packet.stream.time_base, packet.stream_index
+        if packet.dts is None or not packet.time_base or not unit:
+            return
+        tick = round(packet.dts * packet.time_base / unit)
+        last = self._last_ticks.get(stream, tick - 1)
+        if tick <= last and (form == "avi" or (packet.stream.type == "audio" and form not in _TOGETHER)):
+            packet.pts = last + 1 if packet.pts is None else max(last + 1, round(packet.pts * packet.time_base / unit))
+            packet.dts, packet.time_base = last + 1, unit
+            tick = last + 1
+        if tick - last > _LONGEST_MP4 and form in ("mov", "mp4"):
+            hours, at = float((tick - last) * unit / 3600), float(last * unit)
+            text = f"its {_kind(packet.stream)} has a gap of {hours:.1f} h at {at:.1f} s"
+            raise OutputError(f"{self.target}: {text}, longer than {self.target.suffix} files can state; name a .mkv")
+        self._last_ticks[stream] = tick
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether the source's other streams could not be read to the end."""
+        return self._copy is not None and self._copy.cut_short
+
+    @property
+    def source_packets(self) -> SourcePackets | None:
+        """The source's packets, as far as they have been read; `None` where nothing is copied."""
+        return None if self._copy is None else self._copy.packets
+
+    @property
+    def retimed(self) -> Counter[int]:
+        """Packets of each of the source's other streams whose time did not fit those before and after."""
+        return Counter() if self._copy is None else self._copy.retimed
+
+    @property
+    def left_out(self) -> Counter[int]:
+        """Packets of each of the source's other streams that are damaged."""
+        return Counter() if self._copy is None else self._copy.left_out
 
     @property
     def _once(self) -> bool:
@@ -441,11 +433,3 @@ def _chapters(source: InputContainer, shift: Fraction, end: Fraction | None) -> 
             chapter["start"], chapter["end"] = round(begin / unit), round(finish / unit)
             kept.append(chapter)
     return kept
-
-
-def _seek(source: InputContainer, seconds: Fraction) -> None:
-    """Seeks to a keyframe before `seconds`, where the container can be sought."""
-    try:
-        source.seek(int(seconds * 1_000_000))
-    except av.error.FFmpegError:
-        log.debug("%s: can't seek; reading from the beginning", source.name)

@@ -6,15 +6,19 @@ from segmentation.frames import VideoInfo
 from segmentation.options.config import Config
 from segmentation.options.times import exact
 
-# Seconds. A container that begins later runs on a broadcast clock, which no player of files expects. Shortly before
-# that clock wraps around, FFmpeg counts from below 0, and players show nothing before 0.
-_CLOCK_LIMIT = 60
 _MP4_TICKS = 10_000  # a second, at least, in FFmpeg's movenc.c
 
 
-def begins_elsewhere(info: VideoInfo) -> bool:
-    """Returns whether an output begins at 0, and not where the source's clock does."""
-    return info.start > _CLOCK_LIMIT or info.first_pts < 0
+def beginning(info: VideoInfo, config: Config) -> Fraction:
+    """Returns the seconds on the source's clock that become 0 in an output.
+
+    Those at which the source begins, as with FFmpeg's own program, unless sound alone begins before 0. Shortly before
+    the clock of a broadcast wraps around, FFmpeg counts from below 0, and players show nothing before 0.
+    """
+    if config.keep_start:
+        return Fraction(0)
+    late = info.start if info.start > 0 or info.first_pts < 0 or config.start else Fraction(0)
+    return late + exact(config.start)
 
 
 def shown_at(pts: int, time_base: Fraction, shift: Fraction, tick: Fraction) -> Fraction:
@@ -32,8 +36,7 @@ class DefaultClock:
 
     def __init__(self, info: VideoInfo, config: Config) -> None:
         self._time_base = info.time_base
-        late = info.start if begins_elsewhere(info) else Fraction(0)
-        self._shift = info.start + exact(config.start) if config.start else late
+        self._shift = beginning(info, config)
         ticks = info.time_base.denominator
         while ticks < _MP4_TICKS:
             ticks *= 2

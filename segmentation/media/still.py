@@ -27,8 +27,8 @@ from segmentation.media.input import (
     first_packet_and_frame,
     is_url,
     open_input,
+    shown_as,
     too_large,
-    upright,
     video_stream,
 )
 from segmentation.media.planes import EXACT
@@ -36,6 +36,7 @@ from segmentation.media.tiff import orientation, pages
 from segmentation.media.tiff import profile as tiff_profile
 from segmentation.options.keywords import Quality
 from segmentation.options.rate_factor import RateFactor
+from segmentation.orientation import Orientation
 
 log = logging.getLogger(__name__)
 
@@ -143,8 +144,8 @@ def _decoded(container: InputContainer, stream: VideoStream, path: str, access: 
     bits = max(component.bits for component in frame.format.components)
     alpha = any(component.is_alpha for component in frame.format.components)
     pixels = frame.reformat(format="rgba" if alpha else "rgb24", interpolation=EXACT).to_ndarray()
-    matrix = display_matrix(frame)
-    pixels = np.rot90(pixels, upright(matrix) // 90 if matrix else 0)
+    shown = shown_as(display_matrix(frame), path)
+    pixels = Orientation(shown["rotation"] // 90, shown["mirrored"]).upright(pixels)
     return _still(path, np.asarray(pixels, np.uint8), _jp2_profile(bytes(head or b"")), bits)
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from av.container import InputContainer
     from av.packet import Packet
     from av.video.stream import VideoStream
 
 
-def whole_packets(
-    container: InputContainer, stream: VideoStream, damaged: Callable[[], None]
-) -> Iterator[Packet[VideoStream]]:
+def whole_packets(packets: Iterable[Packet[VideoStream]], damaged: Callable[[], None]) -> Iterator[Packet[VideoStream]]:
     """Yields the packets that hold something, but for a last one that is cut off, for which it calls `damaged`.
 
     The error of a cut-off packet would end FFmpeg's decoder, with the frames that wait in its threads. NVDEC would make
@@ -22,7 +19,7 @@ def whole_packets(
     cut_off: Packet[VideoStream] | None = None
     first = True
     try:
-        for packet in container.demux(stream):
+        for packet in packets:
             if not packet.size:
                 continue
             if cut_off is not None:

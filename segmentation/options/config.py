@@ -163,6 +163,10 @@ class Config:
     start: float = 0.0
     """Time of the first frame in seconds, counted from the video's beginning: 0 to 1,000,000,000. Default: 0."""
 
+    keep_start: bool = False
+    """Begin the output at the time at which the source's clock begins, or where `start` is on it. Default: False, which
+    begins at 0."""
+
     duration: float | None = None
     """Length of the stretch in seconds: above 0, up to 1,000,000,000. Default: up to the end."""
 

@@ -70,6 +70,7 @@ class RunOptions(PictureOptions, total=False):
     masks: str | Path | None
     max_frames: int | None
     start: float
+    keep_start: bool
     duration: float | None
     allow: tuple[str, ...]
     max_pixels: int

@@ -14,6 +14,10 @@ class Report:
     also: tuple[str, ...]  # the further outputs
     frames: int
     damaged: int  # frames of the input that were lost or are known to be broken
+    # Packets by the number of their stream in the input: those that got a time between their neighbors', as theirs was
+    # wrong, and those of sound, subtitles and data that are damaged.
+    retimed: dict[int, int] = field(default_factory=dict)
+    left_out: dict[int, int] = field(default_factory=dict)
     inferred: int  # frames that the network has seen; with saved masks 0
     received: int  # frames of the input that arrived: `frames` and the sum of `dropped`
     dropped: dict[str, int] = field(default_factory=dict)  # cause to frames; only live sources drop any

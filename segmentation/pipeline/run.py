@@ -47,6 +47,7 @@ from segmentation.pipeline.results import Results
 from segmentation.pipeline.stream_status import StreamMonitor
 from segmentation.pipeline.threads import Overlap, opencv_threads, until
 from segmentation.pipeline.thumbnails import thumbnails
+from segmentation.pipeline.time_report import retimed_packets, warn_of_times
 from segmentation.pipeline.timing import StageClock
 from segmentation.pipeline.trace import Trace
 from segmentation.sinks import FinishedBatch, Sink
@@ -106,6 +107,8 @@ class Run:
             also=tuple(videos[1:]),
             frames=self._frames,
             damaged=self._decoder.damaged,
+            retimed=self._retimed,
+            left_out={} if self._outputs.main is None else dict(+self._outputs.main.left_out),
             inferred=self._masks.inferred,
             received=self._frames if live is None else live.received,
             dropped={} if live is None else live.dropped_in(self._frames),
@@ -383,6 +386,7 @@ class Run:
             complete = self._outputs.finish_without_gpu(end)
         for sink in self._records:
             sink.finish(end, fragment=fragment)
+        warn_of_times(self._source, self._decoder.source, self._retimed)
         if self._trace is not None:
             self._trace.finish()
         if fault is not None:
@@ -405,6 +409,11 @@ class Run:
         if self._config.strict:
             raise InputError(f"{text}; without --strict, what can be decoded is written")
         log.warning("%s, %d were written", text, self._frames)
+
+    @property
+    def _retimed(self) -> dict[int, int]:
+        source, video = self._decoder.source, self._info.stream_index
+        return retimed_packets(video, 0 if source is None else source.retimed(video), self._outputs.main)
 
     @property
     def _unsent(self) -> int:

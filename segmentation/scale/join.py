@@ -28,6 +28,7 @@ from segmentation.pipeline.plan import OutputPlan, plan_outputs
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.results import Results
 from segmentation.pipeline.run import TOLERATED, end_of
+from segmentation.pipeline.time_report import retimed_packets, warn_of_times
 from segmentation.pipeline.verify import OutputVerifier
 from segmentation.scale.fingerprint import differences
 from segmentation.scale.piece_file import PieceFile, PieceIndex
@@ -68,7 +69,7 @@ class Joiner:
         self._begin = time.perf_counter()
         self._first: PieceIndex | None = None
         self._last: tuple[int, int] | None = None  # pts and duration of the latest frame
-        self._frames = self._damaged = self._inferred = 0
+        self._frames = self._damaged = self._retimed = self._inferred = 0
         self._cut_short = False
         self._stages: dict[str, float] = {}
 
@@ -105,6 +106,7 @@ class Joiner:
         self._frames += len(index.frames)
         self._last = index.frames[-1] if index.frames else self._last
         self._damaged += index.damaged
+        self._retimed += index.retimed
         self._inferred += index.inferred
         self._cut_short = self._cut_short or index.cut_short
         for stage, seconds in index.stages.items():
@@ -131,6 +133,7 @@ class Joiner:
             output.muxer.finish(self._end)
         for record in self._records:
             record.finish(self._end)
+        warn_of_times(info.path, self._outputs[0].muxer.source_packets, self._times_set)
 
     def report(self) -> Report:
         """Checks the files if that is wanted, and returns the report."""
@@ -151,6 +154,8 @@ class Joiner:
             also=tuple(files[1:]),
             frames=self._frames,
             damaged=self._damaged,
+            retimed=self._times_set,
+            left_out=dict(+self._outputs[0].muxer.left_out),
             inferred=self._inferred,
             received=self._frames,
             complete=not (lossy or cut_short),
@@ -160,6 +165,10 @@ class Joiner:
             stages={stage: round(spent, 3) for stage, spent in self._stages.items()},
             verified=checks[0] if checks else None,
         )
+
+    @property
+    def _times_set(self) -> dict[int, int]:
+        return retimed_packets(self._info.stream_index, self._retimed, self._outputs[0].muxer)
 
     def _compare(self, piece: PieceFile, first: dict[str, str]) -> None:
         """Compares the worker of a piece with that of the first piece."""

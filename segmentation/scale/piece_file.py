@@ -51,6 +51,7 @@ class PieceIndex:
     thumbnails: list[Place] = field(default_factory=list)
     kept: tuple[int, int, Place] | None = None  # of the first frame: height and width of its mask, and its bits
     damaged: int = 0
+    retimed: int = 0
     inferred: int = 0
     cut_short: bool = False
     seconds: float = 0.0

@@ -55,6 +55,11 @@ class SpanRun(Run):
         finally:
             vars(self).clear()  # outputs and sink refer to the run, and would keep its frames until Python tidies up
 
+    def _open(self) -> None:
+        super()._open()
+        if self._span.plan.pieces[0].cuts is not None:  # the plan has found no step
+            self._info = replace(self._info, may_step=False)
+
     @property
     def _stretch(self) -> Config:
         config, info, span = self._config, self._info, self._span
@@ -123,6 +128,8 @@ class SpanRun(Run):
             raise InputError(f"{plan.source}: reading ended early at piece {index.number}; run the same command again")
         index.damaged = max(0, planned - len(index.frames)) if planned else self._decoder.damaged
         index.cut_short = self._decoder.cut_short
+        if self._decoder.source is not None and not planned:  # what is cut has no such packets
+            index.retimed = self._decoder.source.retimed(self._info.stream_index)
         spent, inferred = self._clock.totals(), self._masks.inferred
         index.stages = {stage: seconds - self._spent.get(stage, 0.0) for stage, seconds in spent.items()}
         index.inferred = inferred - self._inferred

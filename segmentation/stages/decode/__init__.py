@@ -11,6 +11,7 @@ from segmentation.stages import Stage
 if TYPE_CHECKING:
     from segmentation.frames import FrameBatch, VideoInfo
     from segmentation.gpu.context import Gpu
+    from segmentation.media.source_packets import SourcePackets
     from segmentation.options.config import Config
     from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 
@@ -25,6 +26,7 @@ class Decoder(Stage):
 
     damaged: int  # frames lost or known to be broken; complete when the iteration has ended
     cut_short: bool = False  # the frames are not all as the file has them: reading ended early, or pixels change shape
+    source: SourcePackets | None = None  # that it reads, once it has begun
 
     @abstractmethod
     def __init__(

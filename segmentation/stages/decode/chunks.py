@@ -12,7 +12,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import av.error
 from av.packet import Packet
@@ -30,6 +30,7 @@ from segmentation.media.bitstream import (
 )
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import open_input
+from segmentation.media.source_packets import SourcePackets, leads_there
 from segmentation.media.start_codes import PacketFilter
 from segmentation.media.whole_packets import whole_packets
 
@@ -174,12 +175,13 @@ def read(
     first: int | None,
     cut_short: Callable[[], None] = lambda: None,
     damaged: Callable[[], None] = lambda: None,
+    opened: Callable[[SourcePackets], None] = lambda source: None,
 ) -> Iterator[VideoPacket]:
     """Yields the video's packets from the keyframe before the pts `first` on, for a decoder without a container.
 
     Yields all packets if `first` is `None`, or if a seek does not lead to such a keyframe. Calls `cut_short` if
-    reading ends with an error, and `damaged` for each packet that is left out because it is. Raises `StreamChanges`
-    where a stream goes on in another size or with fields.
+    reading ends with an error, `damaged` for each packet that is left out because it is, and `opened` before the first
+    packet. Raises `StreamChanges` where a stream goes on in another size or with fields.
     """
     first_shown: set[Shown] = set()  # pictures that the first headers state
     begun = False  # before, there is nothing to decode, and a session may still have the parameters of another file
@@ -191,8 +193,10 @@ def read(
         if sought is not None:
             container.seek(sought, stream=stream)
         filtered = PacketFilter(stream, info.path)
+        source: Any = SourcePackets(container, stream)
+        opened(source)
         try:
-            for packet in whole_packets(container, stream, damaged):
+            for packet in whole_packets(source, damaged):
                 refuse_encrypted(packet, info.path)
                 made = filtered(packet)
                 if not made:
@@ -248,6 +252,8 @@ def _leads_before(info: VideoInfo, first: int) -> bool:
 
     Opens the container anew, because some that can't seek can't go back to their beginning either.
     """
+    if not leads_there(info):
+        return False
     with open_input(info.path, info.access) as container:
         stream = container.streams[info.stream_index]
         assert isinstance(stream, VideoStream)

@@ -25,6 +25,7 @@ from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.driver import Event
 from segmentation.gpu.plane_pool import DevicePlanes
 from segmentation.media.sei import MessageReader
+from segmentation.media.source_packets import SourcePackets
 from segmentation.options.config import Config
 from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.chunk_queue import ChunkQueue
@@ -170,7 +171,7 @@ class NvdecDecoder(Decoder):
                 self.damaged += self._queue.lost + self._left_out
                 return
         whole = self._timeline.first is None
-        short = missing(self.info, count, end * self.info.time_base, whole=whole)
+        short = missing(self.info, count, end * self.info.time_base, self.source, whole=whole)
         self.damaged = max(self.damaged + self._queue.lost + self._left_out, short)
 
     def _move_up(self, planes: DevicePlanes, early: int, count: int) -> None:
@@ -195,7 +196,7 @@ class NvdecDecoder(Decoder):
 
     def _read(self) -> None:
         """Reads packets and opens chunks, with as many threads to decode them as the file's share allows."""
-        there = read(self.info, self._timeline.first, self._reading_failed, self._packet_damaged)
+        there = read(self.info, self._timeline.first, self._reading_failed, self._packet_damaged, self._opened)
         packets = takewhile(lambda _: not self._queue.closed.is_set(), there)
         cut: Iterator[Chunk[_DecodedBatch]]
         if self.info.decoding_times:  # times don't tell which chunk a frame belongs to
@@ -210,6 +211,9 @@ class NvdecDecoder(Decoder):
 
     def _reading_failed(self) -> None:
         self.cut_short = True
+
+    def _opened(self, source: SourcePackets) -> None:
+        self.source = source
 
     def _packet_damaged(self) -> None:
         self._left_out += 1

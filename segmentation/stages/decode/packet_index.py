@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from segmentation.frames import VideoInfo
 from segmentation.media.references import Reference, reference
+from segmentation.media.source_packets import SourcePackets
 from segmentation.stages.decode.chunks import StreamChanges, exact_keyframe, is_hidden, read
 
 # Codecs with one packet for each frame, whose keyframes are known to be exact.
@@ -36,6 +37,7 @@ def by_packets(info: VideoInfo) -> PacketTimes | None:
     if info.codec not in _BY_PACKETS or info.decoding_times or info.packed or info.gradual or info.layered:
         return None
     faults: list[None] = []
+    sources: list[SourcePackets] = []
     shown: list[_Packet] = []
     keys: list[_Packet] = []
     exact = exact_keyframe(info.codec)
@@ -44,7 +46,7 @@ def by_packets(info: VideoInfo) -> PacketTimes | None:
         faults.append(None)
 
     try:
-        for packet in read(info, None, fault, fault):
+        for packet in read(info, None, fault, fault, sources.append):
             if packet.pts is None:
                 return None
             made = _Packet(packet.pts, packet.dts, exact(packet), reference(info.codec, bytes(packet)))
@@ -54,7 +56,7 @@ def by_packets(info: VideoInfo) -> PacketTimes | None:
                 shown.append(made)
     except StreamChanges:
         return None
-    if faults or not shown or not keys or not shown[0].key:
+    if faults or sources[0].stepped or not shown or not keys or not shown[0].key:
         return None
     shown.sort(key=lambda packet: packet.pts)
     times = np.array([packet.pts for packet in shown], np.int64)

@@ -23,6 +23,7 @@ from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import CONCEALED, decoder_options, open_input
 from segmentation.media.planes import EXACT, bounded_view
 from segmentation.media.sei import MessageReader
+from segmentation.media.source_packets import SourcePackets, leads_there
 from segmentation.media.whole_packets import whole_packets
 from segmentation.options.config import Config
 from segmentation.stages.decode import Decoder
@@ -98,7 +99,7 @@ class PyAVDecoder(Decoder):
             assert isinstance(stream, VideoStream)
             stream.thread_type = "AUTO"
             stream.codec_context.options = decoder_options(self.info.access, self.info.codec)
-            if first is None or not seekable:
+            if first is None or not seekable or not leads_there(self.info):
                 yield from self._decode(container, stream)
                 return
             try:
@@ -143,15 +144,18 @@ class PyAVDecoder(Decoder):
                 end = max(end, ((pts or 0) + self._length(frame)) * self.info.time_base)
                 awaited.take(frame)
                 yield frame, pts
-        lost = max(self._lost, missing(self.info, frames, end, whole=self._timeline.first is None))
+        whole = self._timeline.first is None
+        lost = max(self._lost, missing(self.info, frames, end, self.source, whole=whole))
         if self.info.codec in A_FRAME_EACH and reorder is None:
             lost = max(lost, awaited.lost)
         self.damaged = lost + broken
 
     def _packets(self, container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
         """Yields the packets, and an empty one that brings the last frames, also where reading ends early."""
+        packets: Any = SourcePackets(container, stream)
+        self.source = packets
         try:
-            yield from whole_packets(container, stream, self._lose)
+            yield from whole_packets(packets, self._lose)
         except av.error.FFmpegError as exc:
             self._end_early(one_line(exc))
         if self.info.stream is not None and self.info.stream.fault:

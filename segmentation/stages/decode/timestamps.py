@@ -1,13 +1,19 @@
 """Rules that all decoders share about when frames are shown."""
 
+from __future__ import annotations
+
 import heapq
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from segmentation.frames import FrameBatch, VideoInfo
 from segmentation.media.input import too_long
 from segmentation.options.config import Config
 from segmentation.options.times import exact
+
+if TYPE_CHECKING:
+    from segmentation.media.source_packets import SourcePackets
 
 
 class Timeline:
@@ -104,12 +110,14 @@ def expected(info: VideoInfo, config: Config) -> int:
     return min((n for n in (there, config.max_frames, wanted) if n), default=0)
 
 
-def missing(info: VideoInfo, frames: int, end: Fraction, *, whole: bool) -> int:
+def missing(info: VideoInfo, frames: int, end: Fraction, source: SourcePackets | None, *, whole: bool) -> int:
     """Returns how many frames are missing among `frames` decoded ones, by the container's index or its length.
 
     `end` is the time in seconds at which the last decoded frame ends. `whole`: the file was read from its beginning.
+    Where the clock of the `source` has stepped, the container's length is one by another clock.
     """
     lost = info.frames - frames if whole and info.frames_exact else 0
-    if info.end is not None and (info.end - end) * info.rate > Fraction(3, 2):
+    stepped = source is not None and source.stepped
+    if not stepped and info.end is not None and (info.end - end) * info.rate > Fraction(3, 2):
         lost = max(lost, round((info.end - end) * info.rate))
     return max(0, lost)

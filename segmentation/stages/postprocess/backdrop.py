@@ -26,6 +26,7 @@ from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, PixelFormat, Plane, Planes, VideoInfo
 from segmentation.media.input import ALPHA, decoder_options, open_input, probe
 from segmentation.media.planes import EXACT, bounded_view
+from segmentation.media.source_packets import SourcePackets, leads_there
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.times import exact
@@ -164,8 +165,12 @@ class Backdrop:
     def _seek(self, time: Fraction) -> None:
         """Continues at the keyframe before `time`, or at the beginning of a file that can't be sought."""
         assert self._container is not None
+        there = int((time + self._own.start) / self._own.time_base)
         try:
-            self._container.seek(int((time + self._own.start) / self._own.time_base), stream=self._stream)
+            if leads_there(self._own):
+                self._container.seek(there, stream=self._stream)
+            else:
+                self._open()
         except av.error.FFmpegError:
             self._open()
         self._recent.clear()
@@ -179,7 +184,7 @@ class Backdrop:
     def _decode(self) -> Iterator[_Shown]:
         """Yields the pictures from the file's present position on, except damaged pictures."""
         assert self._container is not None and self._stream is not None
-        packets = self._container.demux(self._stream)
+        packets = iter(SourcePackets(self._container, self._stream))
         while True:
             try:
                 packet = next(packets, None)

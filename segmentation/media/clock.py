@@ -1,0 +1,385 @@
+"""One clock for all streams of a file, where its own steps or where single packets state a wrong time.
+
+Recordings that are joined byte by byte begin their clock again, broadcasts wrap it, and senders restart. FFmpeg's own
+program moves the streams one by one where it sees that. Here a step moves all of them by the same time, so that sound
+stays with its picture, and packets ahead tell a step from an outlier.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import count, pairwise
+from typing import Generic, Literal, Protocol, TypeVar
+
+_BACK = Fraction(1, 10)  # seconds by which dts may fall back without a step, as in FFmpeg's own program
+_GAP = Fraction(10)  # seconds: a longer gap of all streams is a step, likewise
+_JITTER = Fraction(1, 2)  # seconds ahead of the expected time from which on a packet may be an outlier
+_REACH = Fraction(3)  # seconds of a stream that are read ahead at most, to tell a step from outliers
+_STEADY = 3  # packets that must follow a step on its clock
+_REORDERED = 16  # packets that come before one that is shown earlier, at most (H.264, A.3.1)
+_MOST = 4096  # packets that are read ahead
+_SPARSE = 256  # packets among which one of a subtitle finds those of its clock
+_OFFSETS = 8  # of earlier clocks that are kept: the streams don't step at the same place of the file
+
+
+class Stamped(Protocol):
+    """A packet: its stream, and its times in ticks of `time_base` seconds."""
+
+    @property
+    def stream_index(self) -> int: ...
+
+    dts: int | None
+    pts: int | None
+    duration: int | None
+
+
+PacketT = TypeVar("PacketT", bound=Stamped)
+
+
+@dataclass
+class _Track:
+    """A stream of pictures or sound, in units of the clock."""
+
+    offset: int = 0  # from the stream's own clock to the one of all
+    last: int | None = None  # dts of the last packet
+    length: int = 0  # of the last packet that had one
+    end: int = 0  # of what has been shown or heard
+    apart: int = 0  # pts and dts, at most
+    pause: int = 0  # between two packets, at most
+    shown: deque[int] = field(default_factory=lambda: deque(maxlen=_REORDERED))  # pts of the last packets
+
+    @property
+    def next(self) -> int:
+        """When the next packet should begin."""
+        assert self.last is not None
+        return self.last + self.length
+
+
+@dataclass
+class _Outlook:
+    """A stream of pictures or sound in the packets ahead of a step, in units of the clock."""
+
+    waited: int  # when its next packet should begin
+    end: int  # of what is shown or heard before the step
+    after: int = 0  # when the first packet behind the step may begin
+    begin: int = 0  # dts of the first packet behind the step, by the stream's own clock
+    shown: int = 0  # when that packet, or one behind it, is first shown, likewise
+    stepped: bool = False
+    fed: bool = False
+
+    def feed_old(self, raw: int, shown: int, length: int, offset: int) -> None:
+        """Takes a packet before the step."""
+        self.waited, self.end = raw + offset + length, max(self.end, shown + offset + length)
+        self.stepped, self.fed = False, True
+
+    def feed_new(self, raw: int, shown: int, length: int) -> None:
+        """Takes a packet behind the step."""
+        if not self.stepped:
+            self.after, self.begin, self.shown = self.waited, raw, shown
+        self.shown = min(self.shown, shown)
+        self.waited += length
+        self.stepped = self.fed = True
+
+
+class Clock(Generic[PacketT]):
+    """Gives the packets of a file, in the file's order, times on one clock: that of the file's beginning."""
+
+    def __init__(self, bases: Mapping[int, Fraction], steady: Iterable[int], *, steps: bool = True) -> None:
+        """`bases` are the seconds a tick by stream, `steady` the streams of pictures and sound.
+
+        Without `steps` only outliers get other times.
+        """
+        self._unit = math.lcm(*(base.denominator for base in bases.values()))  # units of the clock in a second
+        self._scales = {stream: int(base * self._unit) for stream, base in bases.items()}  # units a tick
+        self._tracks = {stream: _Track() for stream in steady}
+        self._steps = steps
+        self._offsets = [0]  # the newest last
+        self._ahead: deque[PacketT] = deque()
+        self._rest: Iterator[PacketT] = iter(())
+        self.retimed: Counter[int] = Counter()  # packets by stream that got a time apart from the others'
+        self.steps: list[tuple[Fraction, Fraction]] = []  # when the file's clock stepped, and by how much, in seconds
+
+    @property
+    def changed(self) -> bool:
+        """Whether any packet got another time."""
+        return bool(self.retimed or self.steps)
+
+    def __call__(self, packets: Iterable[PacketT]) -> Iterator[PacketT]:
+        """Yields the packets, their times changed in place. Reads ahead only where a time is not the expected one."""
+        self._rest = iter(packets)
+        while (packet := self._packet(0)) is not None:
+            self._ahead.popleft()
+            track = self._tracks.get(packet.stream_index)
+            if track is not None and packet.dts is not None:
+                self._place(packet, track)
+            elif packet.dts is not None or packet.pts is not None:
+                if track is None and self._set_back(packet):
+                    continue
+                self._place_sparse(packet, track)
+            yield packet
+
+    def _packet(self, number: int) -> PacketT | None:
+        """Returns a packet that is ahead; `None` behind the last one."""
+        while len(self._ahead) <= number:
+            packet = next(self._rest, None)
+            if packet is None:
+                return None
+            self._ahead.append(packet)
+        return self._ahead[number]
+
+    def _further(self) -> Iterator[PacketT]:
+        """Yields the packets ahead that have a dts."""
+        for number in count():
+            packet = self._packet(number) if number < _MOST else None
+            if packet is None:
+                return
+            if packet.dts is not None:
+                yield packet
+
+    def _raw(self, packet: PacketT) -> int:
+        """Returns the packet's own dts in units of the clock, or its pts where it has no dts."""
+        ticks = packet.pts if packet.dts is None else packet.dts
+        assert ticks is not None
+        return ticks * self._scales[packet.stream_index]
+
+    def _shown(self, packet: PacketT) -> int:
+        """Returns the packet's own pts in units of the clock, or its dts where it has no pts, or a wrong one."""
+        dts, track = self._raw(packet), self._tracks[packet.stream_index]
+        pts = dts if packet.pts is None else packet.pts * self._scales[packet.stream_index]
+        return pts if abs(pts - dts) <= self._reordering(track) else dts
+
+    def _reordering(self, track: _Track) -> int:
+        """Returns how far pts and dts are apart at most, unless pictures follow each other at uneven distances."""
+        return max(self._seconds(_JITTER), (_REORDERED + 1) * track.length)
+
+    def _length(self, packet: PacketT, track: _Track) -> int:
+        return (packet.duration or 0) * self._scales[packet.stream_index] or track.length
+
+    def _seconds(self, seconds: Fraction) -> int:
+        return int(seconds * self._unit)
+
+    def _now(self) -> int | None:
+        """Returns the latest dts of pictures and sound."""
+        return max((track.last for track in self._tracks.values() if track.last is not None), default=None)
+
+    def _expected(self, track: _Track) -> int | None:
+        """Returns when a stream's next packet should begin; `None` before the first one of all streams.
+
+        A stream that has been silent for long goes on now.
+        """
+        now = self._now()
+        if track.last is None or now is None:
+            return now
+        return track.next if now - track.next < self._seconds(_GAP) else now
+
+    def _place(self, packet: PacketT, track: _Track) -> None:
+        """Sets the times of a packet of pictures or sound."""
+        assert packet.dts is not None
+        expected = self._expected(track)
+        if expected is None:
+            self._move(packet, packet.dts, track)
+            return
+        raw, scale = self._raw(packet), self._scales[packet.stream_index]
+        newest = self._offsets[-1]
+        if track.offset != newest and abs(raw + newest - expected) < abs(raw + track.offset - expected):
+            track.offset = newest
+        if not self._fits(raw + track.offset, track, expected):
+            track.offset = self._earlier(raw, track, expected)
+        fits = self._fits(raw + track.offset, track, expected) or self._explained(packet, track, expected)
+        dts = packet.dts + _ticks(track.offset, scale) if fits else -(-expected // scale)
+        if self._move(packet, dts, track) or not fits:
+            self.retimed[packet.stream_index] += 1
+
+    def _fits(self, at: int, track: _Track, expected: int) -> bool:
+        """Returns whether a packet may have this dts without a look at what follows."""
+        if track.last is None:
+            return abs(at - expected) <= self._seconds(_GAP)
+        return track.last - self._seconds(_BACK) <= at <= expected + max(self._seconds(_JITTER), track.length)
+
+    def _earlier(self, raw: int, track: _Track, expected: int) -> int:
+        """Returns the offset of an earlier clock with which a packet comes when it is expected, else the stream's."""
+        fitting = (offset for offset in reversed(self._offsets) if self._fits(raw + offset, track, expected))
+        return next(fitting, track.offset)
+
+    def _explained(self, packet: PacketT, track: _Track, expected: int) -> bool:
+        """Returns whether packets ahead bear out an unexpected dts: a gap, or a step, which is made here.
+
+        Else the packet is an outlier.
+        """
+        now = self._now()
+        assert now is not None
+        at = self._raw(packet) + track.offset
+        verdict, outlooks = self._look_ahead(packet, track, at - expected)
+        gap = expected <= at <= max(expected, now) + self._seconds(_GAP)
+        if verdict == "step" and self._steps and not gap:
+            self._step(track, expected, outlooks)
+        return verdict != "outlier"
+
+    def _outlooks(self) -> dict[int, _Outlook]:
+        """Returns what is expected of the streams of pictures and sound that go on."""
+        now = self._now()
+        assert now is not None
+        least = now - self._seconds(_REACH)
+        return {
+            stream: _Outlook(track.next, track.end)
+            for stream, track in self._tracks.items()
+            if track.last is not None and track.last >= least
+        }
+
+    def _look_ahead(
+        self, packet: PacketT, track: _Track, away: int
+    ) -> tuple[Literal["outlier", "step", "gap"], dict[int, _Outlook]]:
+        """Returns what packets ahead say of one that comes `away` from the expected dts, and of each stream.
+
+        In a "gap" no clock goes on, neither the old nor the new one: the pictures are far apart.
+        """
+        outlooks, own = self._outlooks(), packet.stream_index
+        begin = raw = self._raw(packet)
+        outlooks[own] = outlook = _Outlook(begin + track.offset - away, track.end)
+        outlook.feed_new(raw, self._shown(packet), self._length(packet, track))
+        steady = broken = 0
+        for further in self._further():
+            stream = further.stream_index
+            if stream not in outlooks:
+                continue
+            now, length = self._raw(further), self._length(further, self._tracks[stream])
+            off = now + self._tracks[stream].offset - outlooks[stream].waited
+            if stream == own and abs(off) < min(abs(away) // 2 + 1, self._seconds(_GAP / 2)):
+                return "outlier", outlooks
+            if stream == own:
+                within = -self._seconds(_BACK) <= now - raw <= self._seconds(_GAP)
+                steady, broken, raw = steady + within, broken + (not within), now
+            if stream == own or abs(off - away) < abs(off):
+                outlooks[stream].feed_new(now, self._shown(further), length)
+            else:
+                outlooks[stream].feed_old(now, self._shown(further), length, self._tracks[stream].offset)
+            agreed = all(outlook.stepped for outlook in outlooks.values())
+            if steady >= _STEADY and (agreed or abs(raw - begin) >= self._seconds(_REACH)):
+                return "step", outlooks
+            if broken >= _STEADY and broken > steady:
+                return "gap", outlooks
+        if broken or 0 < away <= 2 * track.pause:
+            return "gap", outlooks
+        others = [outlook.stepped for stream, outlook in outlooks.items() if stream != own and outlook.fed]
+        return "step" if (steady or others) and all(others) else "outlier", outlooks
+
+    def _step(self, track: _Track, expected: int, outlooks: dict[int, _Outlook]) -> None:
+        """Moves the clock of all streams, so that none of them begins again before it has ended."""
+        offset = max(max(o.after - o.begin, o.end - o.shown) for o in outlooks.values() if o.stepped)
+        self.steps.append((Fraction(expected, self._unit), Fraction(track.offset - offset, self._unit)))
+        self._offsets = [*self._offsets[1 - _OFFSETS :], offset]
+        track.offset = offset
+
+    def _move(self, packet: PacketT, dts: int, track: _Track) -> bool:
+        """Sets a packet's dts, and its pts as far from it as it was. Returns whether that could not be."""
+        assert packet.dts is not None
+        scale, apart = self._scales[packet.stream_index], False
+        by, packet.dts = dts - packet.dts, dts
+        if packet.pts is not None:
+            apart = self._move_pts(packet, by, track)
+        if track.last is not None:
+            track.pause = max(track.pause, dts * scale - track.next)
+        shown = (dts if packet.pts is None else packet.pts) * scale
+        track.last, track.length = dts * scale, self._length(packet, track)
+        track.end = max(track.end, shown + track.length)
+        track.apart = max(track.apart, shown - track.last)
+        track.shown.append(shown)
+        return apart
+
+    def _move_pts(self, packet: PacketT, by: int, track: _Track) -> bool:
+        """Moves the pts of a packet whose dts is set. Returns whether it gets another one instead."""
+        assert packet.dts is not None and packet.pts is not None
+        scale = self._scales[packet.stream_index]
+        stated, packet.pts = packet.pts, packet.pts + by
+        most = self._reordering(track)
+        if abs(packet.pts - packet.dts) * scale <= most:
+            return False
+        own = stated + _ticks(track.offset, scale)  # where the dts alone was wrong
+        if abs(own - packet.dts) * scale <= most:
+            packet.pts = own
+        elif self._shown_apart(packet, track):
+            packet.pts = self._free_time(packet, track)
+            return True
+        return False
+
+    def _neighbors(self, packet: PacketT) -> list[int]:
+        """Returns the pts, in units, of the packets ahead among which this one may be shown."""
+        found = []
+        offset = self._tracks[packet.stream_index].offset
+        for further in self._further():
+            if further.stream_index == packet.stream_index and further.pts is not None:
+                found.append(further.pts * self._scales[packet.stream_index] + offset)
+            if len(found) > _REORDERED:
+                break
+        return found
+
+    def _shown_apart(self, packet: PacketT, track: _Track) -> bool:
+        """Returns whether a packet's pts lies further from its neighbors' than any order of decoding explains."""
+        assert packet.dts is not None and packet.pts is not None
+        scale = self._scales[packet.stream_index]
+        pts, ahead = packet.pts * scale, self._neighbors(packet)
+        if pts < packet.dts * scale:
+            return len(track.shown) >= _STEADY and all(pts < shown for shown in track.shown)
+        far = pts - packet.dts * scale > max(self._seconds(_GAP), 4 * track.apart)  # at the file's end
+        return (len(ahead) > _REORDERED or far) and all(pts > shown for shown in ahead)
+
+    def _free_time(self, packet: PacketT, track: _Track) -> int:
+        """Returns the pts, in ticks, at which none of the neighbors is shown: the first such from the dts on."""
+        assert packet.dts is not None
+        scale = self._scales[packet.stream_index]
+        length = max(1, self._length(packet, track))
+        near = sorted([*track.shown, *self._neighbors(packet)])
+        for pts, following in pairwise(near):
+            if pts + length >= packet.dts * scale and following - pts > length * 3 // 2:
+                return (pts + length) // scale
+        return packet.dts
+
+    def _set_back(self, packet: PacketT) -> bool:
+        """Puts a subtitle that is ahead of the step to its clock behind the packet that steps. Returns whether it is.
+
+        Such packets are too sparse to show a step by themselves.
+        """
+        now, near = self._now(), self._seconds(_GAP)
+        if now is None or not self._steps or self._distance(packet, now) <= near:
+            return False
+        raw = self._raw(packet)
+        for number in range(_SPARSE):
+            further = self._packet(number)
+            if further is None:
+                return False
+            if (
+                further.stream_index in self._tracks
+                and further.dts is not None
+                and abs(self._raw(further) - raw) <= near
+            ):
+                self._ahead.insert(number + 1, packet)
+                return True
+        return False
+
+    def _distance(self, packet: PacketT, now: int) -> int:
+        return min(abs(self._raw(packet) + offset - now) for offset in self._offsets)
+
+    def _place_sparse(self, packet: PacketT, track: _Track | None) -> None:
+        """Sets the times of subtitles or data: on the clock by which the packet comes nearest to what is shown.
+
+        A packet of pictures without a dts goes with its stream.
+        """
+        now, raw, scale = self._now(), self._raw(packet), self._scales[packet.stream_index]
+        offset = self._offsets[-1] if track is None else track.offset
+        if track is None and now is not None:
+            offset = min(reversed(self._offsets), key=lambda offset: abs(raw + offset - now))
+            if self._steps and abs(raw + offset - now) > self._seconds(_GAP):
+                self.retimed[packet.stream_index] += 1
+                offset = now - raw
+        ticks = _ticks(offset, scale)
+        packet.dts = packet.dts if packet.dts is None else packet.dts + ticks
+        packet.pts = packet.pts if packet.pts is None else packet.pts + ticks
+
+
+def _ticks(units: int, scale: int) -> int:
+    """Returns units of the clock in ticks of so many units, rounded."""
+    return (2 * units + scale) // (2 * scale)

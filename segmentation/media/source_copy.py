@@ -1,0 +1,120 @@
+"""Reads a source's other streams for an output, which copies their packets as they are."""
+
+from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import av.error
+
+from segmentation.errors import one_line
+from segmentation.frames import VideoInfo
+from segmentation.media.download import InterruptedDownload
+from segmentation.media.source_packets import SourcePackets, leads_there
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.stream import Stream
+
+log = logging.getLogger(__name__)
+
+
+class SourceCopy:
+    """Iterates over the packets of some streams of a source, but for damaged ones. Their dts rise in each stream."""
+
+    def __init__(
+        self,
+        source: InputContainer,
+        streams: Sequence[Stream],
+        info: VideoInfo,
+        *,
+        start: Fraction | None,
+        end: Fraction | None,
+        together: bool,
+    ) -> None:
+        """Packets in [`start`, `end`) are wanted, in seconds on the source's clock.
+
+        `together`: the output takes packets of sound with equal dts, as Matroska does, whose ticks are coarse.
+        """
+        self._source, self._info = source, info
+        self._start, self._end, self._together = start, end, together
+        self._last: dict[int, int] = {}  # dts by stream
+        self._behind: dict[int, int] = {}  # the end of the last packet by stream, likewise in ticks
+        self._moved: Counter[int] = Counter()  # packets by stream whose dts did not rise
+        self.left_out: Counter[int] = Counter()  # packets by stream that are damaged
+        self.cut_short = False  # reading ended with an error
+        # A seek would lose subtitles that begin before `start` and are shown after it.
+        seekable = info.stream is None or info.stream.seekable
+        if start is not None and seekable and not any(s.type == "subtitle" for s in streams) and leads_there(info):
+            self._seek(start)
+        self.packets = SourcePackets(source, *streams)
+
+    def __iter__(self) -> Iterator[Packet[Stream]]:
+        """Yields the packets; those of the main video, if that is one of the streams, as they are."""
+        try:
+            for packet in self.packets:
+                if packet.stream_index == self._info.stream_index:
+                    if packet.dts is not None:
+                        yield packet
+                elif packet.size and self._is_whole(packet):
+                    self._settle(packet)
+                    if self._fit(packet):
+                        yield packet
+        except InterruptedDownload:
+            raise
+        except av.error.FFmpegError as exc:
+            self.cut_short = True
+            log.warning("%s: its other streams can't be read to the end (%s)", self._info.path, one_line(exc))
+        if damaged := self.left_out.total():
+            log.warning("%s: %d damaged packets of its other streams are left out", self._info.path, damaged)
+
+    @property
+    def retimed(self) -> Counter[int]:
+        """Packets by stream whose time did not fit those before and after."""
+        return self._moved + Counter({stream: self.packets.retimed(stream) for stream in self._last})
+
+    def _is_whole(self, packet: Packet[Stream]) -> bool:
+        self.left_out[packet.stream_index] += packet.is_corrupt
+        return not packet.is_corrupt
+
+    def _settle(self, packet: Packet[Stream]) -> None:
+        """Sets the dts of a packet without one, or with one that does not rise: the next that does, as FFmpeg does."""
+        stream = packet.stream_index
+        stated = packet.pts if packet.dts is None else packet.dts
+        if stated is None:
+            begin = round(self._info.start / packet.time_base)
+            stated = packet.pts = self._behind.get(stream, begin)
+            self._moved[stream] += 1
+        # Subtitles that begin together have equal dts.
+        apart = packet.stream.type == "audio" and not self._together
+        least = self._last.get(stream, stated - apart) + apart
+        packet.dts = max(stated, least)
+        if stated < least:
+            packet.pts = packet.dts if packet.pts is None else max(packet.pts, packet.dts)
+            self._moved[stream] += 1
+        self._last[stream], self._behind[stream] = packet.dts, packet.dts + (packet.duration or 0)
+
+    def _fit(self, packet: Packet[Stream]) -> bool:
+        """Returns whether a packet is wanted. One of subtitles that are shown already is cut to begin at `start`."""
+        start, unit = self._start, packet.time_base
+        assert packet.dts is not None
+        begin = (packet.dts if packet.pts is None else packet.pts) * unit
+        if start is not None and begin + (packet.duration or 0) * unit <= start:
+            return False
+        if self._end is not None and begin >= self._end:
+            return False
+        if start is not None and begin < start and packet.stream.type == "subtitle":
+            packet.dts = packet.pts = round(start / unit)
+            packet.duration = (packet.duration or 0) - round((start - begin) / unit)
+        return True
+
+    def _seek(self, seconds: Fraction) -> None:
+        """Seeks to a keyframe before `seconds`, where the container can be sought."""
+        try:
+            self._source.seek(int(seconds * 1_000_000))
+        except av.error.FFmpegError:
+            log.debug("%s: can't seek; reading from the beginning", self._source.name)

@@ -1,0 +1,111 @@
+"""The packets of an input as all of its readers see them: on one clock, see `clock.py`."""
+
+from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import av.error
+from av.stream import Disposition
+from av.video.frame import VideoFrame
+
+from segmentation.media.clock import Clock
+from segmentation.media.containers import may_step
+from segmentation.media.input import open_input
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.stream import Stream
+    from av.video.stream import VideoStream
+
+    from segmentation.frames import VideoInfo
+
+log = logging.getLogger(__name__)
+
+
+class SourcePackets:
+    """Iterates over the packets of some streams of an open input, from where it is on.
+
+    All streams are read where the clock may step, whichever are wanted: each of them may show that.
+    """
+
+    def __init__(self, container: InputContainer, *streams: Stream) -> None:
+        self._container, self._streams = container, streams
+        self._clock: Clock[Packet[Stream]] | None = None
+        form = container.format
+        bases = {stream.index: stream.time_base for stream in container.streams if stream.time_base}
+        self._read = streams  # these are read
+        if may_step(form):
+            self._read = ()  # all
+        steady = [s.index for s in self._read or container.streams if s.index in bases and _goes_on(s)]
+        if steady and "mp4" not in form.name:  # whose tables have no room for wrong times
+            self._clock = Clock(bases, steady, steps=may_step(form))
+
+    def __iter__(self) -> Iterator[Packet[Stream]]:
+        if self._clock is None:
+            yield from self._container.demux(*self._streams)
+            return
+        wanted = {stream.index for stream in self._streams}
+        for packet in self._clock(self._container.demux(*self._read)):
+            if packet.stream_index in wanted:
+                yield packet
+
+    @property
+    def stepped(self) -> bool:
+        """Whether the clock has stepped, or packets have stated wrong times: their own times lead nowhere."""
+        return self._clock is not None and self._clock.changed
+
+    @property
+    def steps(self) -> Sequence[tuple[Fraction, Fraction]]:
+        """When the clock has stepped, and by how much, in seconds."""
+        return () if self._clock is None else self._clock.steps
+
+    def retimed(self, stream: int) -> int:
+        """Returns how many packets of a stream have got a time between their neighbors', as theirs was wrong."""
+        return 0 if self._clock is None else self._clock.retimed[stream]
+
+
+def decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:
+    """Yields the frames of a stream, from where the input is on. Raises FFmpeg's errors."""
+    for packet in SourcePackets(container, stream):
+        for frame in packet.decode():
+            assert isinstance(frame, VideoFrame)
+            yield frame
+
+
+def _goes_on(stream: Stream) -> bool:
+    """Returns whether a stream's packets follow each other without a break, as pictures and sound do."""
+    return stream.type == "audio" or (stream.type == "video" and not stream.disposition & Disposition.attached_pic)
+
+
+def leads_there(info: VideoInfo) -> bool:
+    """Returns whether a time leads to its place in the input, if that can be sought.
+
+    A file whose clock may step is read to its end for that, once.
+    """
+    if not info.may_step:
+        return True
+    if info.stream is not None:
+        return False
+    state = os.stat(info.path)
+    return _goes_straight(info.path, info.stream_index, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _goes_straight(path: str, stream: int, size: int, changed: int) -> bool:
+    """Returns whether the clock of a file, as it is now, does not step."""
+    with open_input(path) as container:
+        packets = SourcePackets(container, container.streams[stream])
+        try:
+            for _ in packets:
+                if packets.stepped:
+                    log.info("%s: its clock steps, so the file is read from its beginning", path)
+                    return False
+        except av.error.FFmpegError:
+            log.debug("%s: can't be read to its end", path)
+    return True

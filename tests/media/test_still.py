@@ -119,7 +119,7 @@ def test_samples_are_read_by_the_depth_that_the_file_states(tmp_path: Path, most
     path = tmp_path / "a.ppm"
     path.write_bytes(b"P6\n61 40\n%d\n" % most + stored.tobytes())
     expected = stored.astype(float) / most * 255
-    assert np.abs(read_still(str(path)).rgb - expected).max() <= 1
+    assert np.abs(read_still(str(path)).rgb - expected).max() <= 2
 
 
 @pytest.mark.parametrize("depth", [8, 10, 12])

@@ -167,9 +167,8 @@ def _upright(found: NDArray[Any], exif: bytes) -> Pixels:
     """Returns pixels of OpenCV (gray, BGR or BGRA; 8 or 16 bits) as RGB or RGBA of 8 bits, upright."""
     if found.dtype == np.uint16:
         found = np.rint(found / np.float32(257)).astype(np.uint8)
-    turns, mirrored = _TURNS.get(orientation(exif.removeprefix(b"Exif\0\0")), (0, False))
-    found = np.rot90(found, turns)
-    found = np.ascontiguousarray(found[:, ::-1] if mirrored else found)
+    turns = _TURNS.get(orientation(exif.removeprefix(b"Exif\0\0")), (0, False))
+    found = np.ascontiguousarray(Orientation(*turns).upright(found))
     if found.ndim == 2:
         return np.asarray(cv2.cvtColor(found, cv2.COLOR_GRAY2RGB), np.uint8)
     return np.asarray(cv2.cvtColor(found, cv2.COLOR_BGR2RGB if found.shape[2] == 3 else cv2.COLOR_BGRA2RGBA), np.uint8)

@@ -143,10 +143,10 @@ def _decoded(container: InputContainer, stream: VideoStream, path: str, access: 
         raise InputError(f"{path}: its samples are {frame.format.name}; pictures of 8 or 16 bits are read")
     bits = max(component.bits for component in frame.format.components)
     alpha = any(component.is_alpha for component in frame.format.components)
-    pixels = frame.reformat(format="rgba" if alpha else "rgb24", interpolation=EXACT).to_ndarray()
+    rgb = frame.reformat(format="rgba" if alpha else "rgb24", interpolation=EXACT).to_ndarray()
     shown = shown_as(display_matrix(frame), path)
-    pixels = Orientation(shown["rotation"] // 90, shown["mirrored"]).upright(pixels)
-    return _still(path, np.asarray(pixels, np.uint8), _jp2_profile(bytes(head or b"")), bits)
+    pixels = Orientation(shown["rotation"] // 90, shown["mirrored"]).upright(np.asarray(rgb, np.uint8))
+    return _still(path, pixels, _jp2_profile(bytes(head or b"")), bits)
 
 
 def _still(path: str, pixels: Pixels, profile: bytes | None, bits: int) -> Still:

@@ -9,7 +9,7 @@ import pytest
 from segmented import batches, moving
 from videos import video_info
 
-from segmentation import Config
+from segmentation import Config, OutputError
 from segmentation.live_frames import LiveFrames
 from segmentation.media.muxer import Muxer
 from segmentation.stages.encode.pyav import PyAVEncoder
@@ -47,3 +47,11 @@ def test_keyframes_are_two_seconds_apart_whatever_rate_is_stated(
 ) -> None:
     keyframes = encoded(tmp_path, Config(codec=codec, preset="ultrafast"))[1]
     assert keyframes[:1] == [0] and {2} <= set(keyframes)
+
+
+def test_av1_has_a_least_size(tmp_path: Path) -> None:
+    """SVT-AV1 would wait for ever for its last packets."""
+    info = video_info(width=66, height=16)
+    config = Config(codec="av1")
+    with Muxer(tmp_path / "out.mkv", info, config) as muxer, pytest.raises(OutputError, match="32 is its least width"):
+        PyAVEncoder(muxer, info, "yuv420p", config)

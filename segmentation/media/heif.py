@@ -108,7 +108,7 @@ def _read_heic(path: str, max_pixels: int) -> HeifPicture:
         check_size(found.size[0], found.size[1], path, max_pixels)
         if found.mode not in ("RGB", "RGBA", "L"):
             raise InputError(f"{path}: its pixels are {found.mode}; make it a JPEG or PNG")
-        pixels = np.asarray(found)
+        pixels = np.array(found, np.uint8)  # a copy: the library frees its own
     except (EOFError, OSError, RuntimeError, SyntaxError, ValueError) as exc:
         raise InputError(f"{path}: is damaged or can't be read ({one_line(exc)})") from exc
     if pixels.ndim == 2:

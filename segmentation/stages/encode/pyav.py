@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 # Of these codecs FFmpeg takes one and a half threads for each core. Those of many streams are in each other's way, and
 # libx264 cuts each picture into as many slices.
 _THREADED = ("libx264", "libx265")
+_X265_DELAY = 2  # frames, at most, by which x265 has dts before pts
 
 
 class PyAVEncoder(Encoder):
@@ -79,6 +80,7 @@ class PyAVEncoder(Encoder):
         self._stream = muxer.add_video(codec.library, info, self._settings.options)
         self._settings.open(self._stream.codec_context)
         self._keyframes = LiveKeyframes(info)
+        self._frames = 0  # that were encoded
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -93,10 +95,15 @@ class PyAVEncoder(Encoder):
         for frame in batch.frames:
             picture = self._settings.wrap_frame(frame.planes, frame.pts, frame.duration)
             packets += self._packets(self._keyframes.mark(picture))
+        self._frames += len(batch)
         return packets
 
     def flush(self) -> list[VideoPacket]:
-        return self._packets(None)
+        packets = self._packets(None)
+        if self._settings.library == "libx265" and self._frames <= _X265_DELAY:
+            for packet in packets:  # x265 learns the delay from the frame after it, and gives dts by chance before
+                packet.dts = packet.pts
+        return packets
 
     def _packets(self, picture: VideoFrame | None) -> list[VideoPacket]:
         try:

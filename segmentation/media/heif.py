@@ -112,8 +112,8 @@ def _read_heic(path: str, max_pixels: int) -> HeifPicture:
     except (EOFError, OSError, RuntimeError, SyntaxError, ValueError) as exc:
         raise InputError(f"{path}: is damaged or can't be read ({one_line(exc)})") from exc
     if pixels.ndim == 2:
-        pixels = cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB)
-    return HeifPicture(np.ascontiguousarray(pixels, np.uint8), found.info.get("icc_profile"), found.info["bit_depth"])
+        pixels = np.dstack([pixels] * 3)
+    return HeifPicture(pixels, found.info.get("icc_profile"), found.info["bit_depth"])
 
 
 def _properties(data: bytes, kind: bytes) -> list[bytes]:

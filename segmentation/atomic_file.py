@@ -1,11 +1,15 @@
-"""Files that appear whole or not at all: written under another name beside their target, then renamed."""
+"""Files that appear whole or not at all: written under another name beside their target, then renamed.
+
+Others may write in the folder. So a name that is there already is never followed, waited for or trusted: only what this
+program has made, of its own kind and user, is written, moved and removed.
+"""
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import os
 import re
-import shutil
+import stat
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
@@ -13,6 +17,9 @@ from types import TracebackType
 from weakref import WeakSet
 
 from segmentation.errors import OutputError, one_line
+from segmentation.safe_files import SAFE, address_of, is_at, keep_rights, lock, move_new
+
+_ATTEMPTS = 100  # at a temporary name; another process takes it for a leftover only in the moment before it is locked
 
 _pending: WeakSet[PendingFile] = WeakSet()
 
@@ -20,18 +27,18 @@ _pending: WeakSet[PendingFile] = WeakSet()
 class PendingFile:
     """Holds the temporary path of one file until `commit` gives the file its name, or `discard` removes it.
 
-    Making the object writes nothing: `create` makes the file at `path`, for the caller to write. As a context manager
-    the object discards a file that was not committed.
+    Making the object writes nothing: `create` makes the file at `path`, for the caller to write by `address`. As a
+    context manager the object discards a file that was not committed.
     """
 
     def __init__(self, target: Path, *, overwrite: bool) -> None:
         """`target` may be relative: its folder is the one that is current now. `overwrite` lets it be replaced."""
+        self._descriptor: int | None = None  # of the temporary file; it holds the lock
         self.target = target  # as the user wrote it, for messages
         self.overwrite = overwrite
         self.place = target.absolute()  # the current folder may change before the end
-        # No process id: containers use the same ones again. Not the whole name: it may be as long as names can be.
-        self.path = self.place.with_name(f".{target.stem[:40]}.{token_hex(4)}.part{target.suffix}")
-        self._lock: int | None = None  # descriptor that holds the lock of the temporary file
+        self.path = self._temporary()
+        self._replaced: os.stat_result | None = None  # the file that was there
         _pending.add(self)
 
     def __enter__(self) -> PendingFile:
@@ -41,6 +48,18 @@ class PendingFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.discard()
+
+    def __del__(self) -> None:
+        self._close()
+
+    @property
+    def address(self) -> str:
+        """Returns the name to open the temporary file by, once it is made: nobody can lead it to another file.
+
+        On systems without names of descriptors it is the path.
+        """
+        assert self._descriptor is not None, "create"
+        return address_of(self._descriptor) or str(self.path)
 
     def check(self, option: str) -> None:
         """Tests before any work whether the target may and can be written. `option` is the one that names the target.
@@ -53,7 +72,7 @@ class PendingFile:
         if not target.parent.is_dir():
             raise OutputError(f"{target}: the folder {target.parent} does not exist")
         try:
-            target.lstat()
+            there = target.lstat()
         except FileNotFoundError:
             return
         except OSError as exc:  # such as a name that is too long, which the temporary one would hide
@@ -66,76 +85,133 @@ class PendingFile:
             raise OutputError(
                 f"{target}: exists already; use -y (overwrite=True) to replace it, or {option} to name another"
             )
+        folder = target.parent.stat()
+        if folder.st_mode & stat.S_ISVTX and there.st_uid not in (os.geteuid(), folder.st_uid):
+            raise OutputError(f"{target}: belongs to another user, in a folder that everyone may write; name another")
 
-    def create(self, *, folder: bool = False) -> None:
-        """Makes the temporary file, or `folder`, and removes those that killed processes have left. Raises `OSError`.
+    def create(self) -> None:
+        """Makes the temporary file, and removes those that killed processes have left. Raises `OSError`.
 
         The file is locked while this process lives, so that others can tell it from one that was left.
         """
-        name, suffix = re.escape(self.target.stem[:40]), re.escape(self.target.suffix)
-        leftover = re.compile(rf"\.{name}\.[0-9a-f]{{8}}\.part{suffix}")
+        with suppress(OSError):  # a link that leads nowhere
+            self._replaced = self.place.stat()
+        for _ in range(_ATTEMPTS):
+            self.path = self._temporary()
+            self._descriptor = self._make()
+            if self._keep():
+                break
+            self.discard()
+            self._close()
+        else:
+            raise OSError(errno.EAGAIN, "others lock its temporary file")
         with suppress(OSError):  # a folder that can't be read has no leftovers that can be removed
-            for path in [path for path in self.path.parent.iterdir() if leftover.fullmatch(path.name)]:
-                _remove_if_left(path)
-        while True:
-            self.path.mkdir() if folder else self.path.touch(exist_ok=False)
-            self._lock = os.open(self.path, os.O_RDONLY)
-            with suppress(OSError):  # some file systems have no locks, and so no process removes anything there
-                fcntl.flock(self._lock, fcntl.LOCK_EX)
-            with suppress(FileNotFoundError):  # another process took it for a leftover before it was locked
-                if os.path.samestat(os.fstat(self._lock), self.path.stat()):
-                    return
-            self._unlock()
+            self._remove_leftovers(os.fstat(self._descriptor).st_uid)
 
-    def _unlock(self) -> None:
-        lock, self._lock = self._lock, None  # first, since an interrupt may come behind any line
-        if lock is not None:
-            os.close(lock)
+    def write(self, data: bytes) -> None:
+        """Writes all of the temporary file. Raises `OSError`."""
+        with open(self.address, "wb") as file:
+            file.write(data)
 
     def commit(self, *, fragment: bool = False) -> Path:
         """Flushes the file to the disk and gives it the target's name. Returns the target as the user wrote it.
 
-        A `fragment` never replaces a file: where one exists, the fragment becomes `NAME.partial.EXT`. Raises `OSError`,
-        and `OutputError` if without `overwrite` the target has come into being meanwhile.
+        A `fragment` never replaces a file: where one exists, the fragment becomes `NAME.partial.EXT`. A file that is
+        replaced hands on its mode, and its owner where permitted. Raises `OSError`, and `OutputError` if without
+        `overwrite` the target has come into being meanwhile, or if others have put something else in the file's place.
         """
-        with self.path.open("rb+") as file:
-            os.fsync(file.fileno())
-        self._unlock()
-        if self.overwrite:
-            partial = f".partial{self.target.suffix}" if fragment and self.place.exists() else self.target.suffix
-            self.place = self.path.replace(self.place.with_suffix(partial))
-            return self.target.with_suffix(partial)
-        try:  # unlike a rename, a link never replaces a file that has come into being meanwhile
-            os.link(self.path, self.place)
-        except FileExistsError:
-            raise OutputError(
-                f"{self.target}: came into being in the meantime; use -y (overwrite=True) to replace it"
-            ) from None
-        except OSError:  # no hard links on this file system
-            self.path.rename(self.place)
-        self.path.unlink(missing_ok=True)
-        return self.target
+        assert self._descriptor is not None, "create"
+        os.fsync(self._descriptor)
+        if self._replaced is not None:
+            keep_rights(self._descriptor, self._replaced)
+        if not os.path.samestat(os.fstat(self._descriptor), self.path.lstat()):
+            raise self._swapped(self.path)
+        suffix = self.target.suffix
+        if self.overwrite and not fragment:
+            self.path.replace(self.place)
+        else:
+            try:
+                move_new(self.path, self.place)
+            except FileExistsError:
+                if not self.overwrite:
+                    raise self._came_into_being() from None
+                suffix = f".partial{suffix}"
+                self.path.replace(self.place.with_suffix(suffix))
+        self.place = self.place.with_suffix(suffix)
+        if self.place.is_symlink():  # swapped since it was tested
+            raise self._swapped(self.place)
+        self._close()  # not before: unlocked, it would be a leftover to others
+        return self.target.with_suffix(suffix)
 
     def discard(self) -> None:
-        """Removes the temporary file, if there is one. After `commit` there is none."""
+        """Removes the temporary file, if there is one. After `commit` there is none.
+
+        From then on `address` leads to nothing: FFmpeg may open it once more while it closes the file.
+        """
         with suppress(OSError):  # in a folder that can't be written there is nothing to remove
-            self.path.unlink(missing_ok=True)
-        self._unlock()
+            # An interrupt may have come between the file and its descriptor.
+            if self._descriptor is None or is_at(self.path, self._descriptor):
+                self.path.unlink(missing_ok=True)
+        if self._descriptor is not None:
+            with suppress(OSError), open(os.devnull, "rb") as nothing:
+                os.dup2(nothing.fileno(), self._descriptor, inheritable=False)
 
+    def _temporary(self) -> Path:
+        """Returns a new name. It has no process id: containers use the same ones again."""
+        return self.place.with_name(f"{self._beginning()}{token_hex(4)}.part{self.place.suffix}")
 
-def _remove_if_left(path: Path) -> None:
-    """Removes a temporary file or folder that no living process has locked. Raises `OSError`."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-    except BlockingIOError:  # it is being written
-        pass
-    finally:
-        os.close(descriptor)
+    def _beginning(self) -> str:
+        """Returns the beginning of temporary names: not the whole name, which may be as long as names can be."""
+        return f".{self.place.stem[:40]}."
+
+    def _make(self) -> int:
+        """Makes the temporary file, and returns its descriptor. What replaces a private file is private too."""
+        mode = 0o666 if self._replaced is None else 0o600
+        return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | SAFE, mode)  # for writing: see `lock`
+
+    def _keep(self) -> bool:
+        """Locks the temporary file. Returns whether it is still there: others may have taken it for a leftover."""
+        assert self._descriptor is not None
+        with suppress(OSError):  # a file system without locks: no process removes anything there
+            if not lock(self._descriptor):
+                return False
+        return is_at(self.path, self._descriptor)
+
+    def _clear(self, path: Path) -> None:
+        """Removes all that a left temporary file of this kind has beside it. Raises `OSError`."""
+
+    def _remove_leftovers(self, owner: int) -> None:
+        """Removes temporary files of killed processes, of this target and this user. Raises `OSError`."""
+        leftover = re.compile(rf"{re.escape(self._beginning())}[0-9a-f]{{8}}\.part{re.escape(self.place.suffix)}")
+        for name in os.listdir(self.path.parent):
+            path = self.path.with_name(name)
+            if leftover.fullmatch(name) and path != self.path:
+                with suppress(OSError):  # another process was faster
+                    if path.lstat().st_uid == owner:
+                        self._remove_leftover(path)
+
+    def _remove_leftover(self, path: Path) -> None:
+        """Removes a file that no living process has locked. Raises `OSError`."""
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return
+        descriptor = os.open(path, os.O_RDWR | SAFE)
+        try:
+            if lock(descriptor) and is_at(path, descriptor):
+                self._clear(path)
+                path.unlink()
+        finally:
+            os.close(descriptor)
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None  # first, since an interrupt may come behind any line
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _came_into_being(self) -> OutputError:
+        return OutputError(f"{self.target}: came into being in the meantime; use -y (overwrite=True) to replace it")
+
+    def _swapped(self, path: Path) -> OutputError:
+        return OutputError(f"{path}: was replaced by another process while it was written; name another folder")
 
 
 def discard_all() -> None:
@@ -148,7 +224,7 @@ def write_atomically(target: Path, data: bytes) -> None:
     """Writes `data` to `target`, replacing it: an interruption leaves the old file or the new one. Raises `OSError`."""
     with PendingFile(target, overwrite=True) as pending:
         pending.create()
-        pending.path.write_bytes(data)
+        pending.write(data)
         pending.commit()
 
 

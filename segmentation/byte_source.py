@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import select
 import stat
 import threading
@@ -233,6 +235,18 @@ def is_fifo(path: str | Path) -> bool:
         return stat.S_ISFIFO(Path(path).stat().st_mode)
     except (OSError, ValueError):
         return False
+
+
+def pipe_opener(path: str, flags: int) -> int:
+    """Opens a named pipe for `open()`, and nothing else that has taken its name: a file would be emptied.
+
+    Waits for the reader or the writer. Raises `OSError`.
+    """
+    descriptor = os.open(path, flags & ~(os.O_CREAT | os.O_TRUNC))
+    if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "is no named pipe any more", path)
 
 
 def name_of(file: object) -> str:

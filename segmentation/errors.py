@@ -28,6 +28,12 @@ _ADDRESS = re.compile(
     re.IGNORECASE,
 )
 
+# Addresses that were typed wrong: a scheme without its ://, or none before user, password and host.
+_TYPED_WRONG = (
+    re.compile(r"(?<!\w)((?:(?:rtsp|rtmp|http)s?|srt|udp)(?!://[^/])(?:[:;]*[/\\]+|[:;]+))[^\s/\\@]+@", re.IGNORECASE),
+    re.compile(r"(?<![^\s'\"(=])()[^\s/:@'\"(=]+:[^\s@/]+@(?=(?:\d+(?:\.\d+){3}|[\w-]+(?:\.[\w-]+)+|localhost)[:/])"),
+)
+
 
 class SegmentationError(Exception):
     """Base of all errors that this package raises on purpose."""
@@ -37,6 +43,10 @@ class SegmentationError(Exception):
     def __str__(self) -> str:
         """Returns the message, without the secrets of an address in it."""
         return hide_secrets(super().__str__())
+
+    def __repr__(self) -> str:
+        """Returns the name of the class and the message, likewise."""
+        return hide_secrets(super().__repr__())
 
 
 class ConfigError(SegmentationError, ValueError):
@@ -126,7 +136,10 @@ def printable(text: str) -> str:
 
 def hide_secrets(text: str) -> str:
     """Returns `text` with `***` for user and password, and for each value of the query, in addresses but `file:`."""
-    return _ADDRESS.sub(_without_secrets, text)
+    text = _ADDRESS.sub(_without_secrets, text)
+    for pattern in _TYPED_WRONG:
+        text = pattern.sub(r"\1***@", text)
+    return text
 
 
 def _without_secrets(address: re.Match[str]) -> str:

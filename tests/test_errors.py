@@ -25,6 +25,11 @@ from segmentation.errors import InputError, printable
         ("rtsp://user:pa/ss@host:554/x: no", "rtsp://***@host:554/x: no"),
         ("rtsp://user:secret#1@host/x: no", "rtsp://***@host/x: no"),
         ("rtsp://user:secret word@host/x: no", "rtsp://***@host/x: no"),
+        ("rtsp:/me:secret@cam/s: no such file", "rtsp:/***@cam/s: no such file"),
+        ("rtsp//me:secret@cam/s, RTSP:me:secret@cam", "rtsp//***@cam/s, RTSP:***@cam"),
+        ("http:///me:secret@host/a.mp4, srt:\\\\me:secret@h", "http:///***@host/a.mp4, srt:\\\\***@h"),
+        ("me:secret@10.0.0.5:554/s, me:secret@cam.local/s", "***@10.0.0.5:554/s, ***@cam.local/s"),
+        ("effect 'blur:40@face', 640,360@1:02, a@b.mp4: no", "effect 'blur:40@face', 640,360@1:02, a@b.mp4: no"),
         ("rtsp://host:554: refused, ask a@b", "rtsp://host:554: refused, ask a@b"),
         ("rtsp://host:554/x, or rtsp://host: a@b", "rtsp://host:554/x, or rtsp://host: a@b"),
     ],
@@ -34,4 +39,5 @@ def test_lines_for_a_terminal(text: str, printed: str) -> None:
 
 
 def test_errors_hide_secrets() -> None:
-    assert str(InputError("http://user:secret@host/a.mp4?t=secret: empty")) == "http://***@host/a.mp4?t=***: empty"
+    error = InputError("http://user:secret@host/a.mp4?t=secret: empty")
+    assert str(error) == "http://***@host/a.mp4?t=***: empty" and repr(error) == f"InputError('{error}')"

@@ -14,7 +14,7 @@ from segmentation.cli.arguments import add_meaning, name_list, options_from
 from segmentation.cli.console import ConsoleHandler, say
 from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.cli.signals import interrupt_on_signals
-from segmentation.errors import BackendError, ConfigError, SegmentationError, printable
+from segmentation.errors import BackendError, ConfigError, OutputError, SegmentationError, one_line, printable
 from segmentation.gpu.discovery import find_gpu
 from segmentation.installation import install
 from segmentation.models.model import BUILT_IN, load_model
@@ -116,18 +116,22 @@ def _config(options: argparse.Namespace) -> Config:
 
 def _exported(options: argparse.Namespace) -> Path:
     """Returns the ONNX of a network of torchvision, exported into the engines' folder if it is not there yet."""
-    from segmentation.cache import engine_folder, locked
+    from segmentation.cache import engine_folder, locked, make_folder
     from segmentation.models.torchvision_export import export_by_name
 
     size = options.input_size
     parts = [options.model, *(["{}x{}".format(*size)] if size else []), *([] if options.weights else ["random"])]
     target = engine_folder() / f"{'-'.join(parts)}.onnx"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with locked(target):
-        if not target.is_file():
-            with PendingFile(target, overwrite=True) as pending:
-                export_by_name(options.model, pending.path, size, weights=options.weights)
-                pending.commit()
+    try:
+        make_folder(target.parent)
+        with locked(target):
+            if not target.is_file():
+                with PendingFile(target, overwrite=True) as pending:
+                    pending.create()
+                    export_by_name(options.model, Path(pending.address), size, weights=options.weights)
+                    pending.commit()
+    except OSError as exc:
+        raise OutputError(f"{target}: cannot be written ({one_line(exc)}); set SEGMENTATION_ENGINES") from exc
     return target
 
 

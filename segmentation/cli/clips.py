@@ -150,12 +150,12 @@ def _show(options: argparse.Namespace) -> str:
     with PendingFile(target, overwrite=options.overwrite) as pending:
         pending.check("-o")
         data = cv2.imencode(".png", _sheet(next(iter(loader)))[..., ::-1])[1]
-        pending.create()
         try:
-            pending.path.write_bytes(data.tobytes())
+            pending.create()
+            pending.write(data.tobytes())
+            pending.commit()
         except OSError as exc:
             raise OutputError(f"{target}: cannot be written ({one_line(exc)})") from exc
-        pending.commit()
     return printable(str(target))
 
 

@@ -22,6 +22,7 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from segmentation.atomic_file import write_atomically
+from segmentation.cache import make_folder
 from segmentation.errors import InputError, one_line
 from segmentation.frames import Color, VideoInfo
 from segmentation.media.containers import numbers_of
@@ -192,7 +193,7 @@ def _save(index: VideoIndex, kept: Path) -> None:
     times = {name: getattr(index, name) for name in PacketTimes._fields}
     np.savez(content, about=np.array(about, np.int64), names=np.array([codec, pix_fmt]), **times)
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(kept.parent)
         write_atomically(kept, content.getvalue())
     except OSError as exc:
         log.info("%s: its index is not kept: %s", index.path, exc)

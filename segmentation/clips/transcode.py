@@ -23,6 +23,7 @@ from segmentation.clips.output import colored, upright_filters
 from segmentation.cores import kept_scheduling
 from segmentation.errors import ConfigError, InputError, OutputError, one_line
 from segmentation.frames import VideoInfo
+from segmentation.media.containers import open_for_writing
 from segmentation.media.input import decoder_options, open_input, probe
 from segmentation.media.source_packets import decoded
 from segmentation.options.config import Config
@@ -150,7 +151,7 @@ def transcode(
         pending.check("the folder")
         try:
             pending.create()
-            frames = _encode(info, pending.path, recipe, comment, threads, _Watch(info, recipe, advance, stop))
+            frames = _encode(info, pending, recipe, comment, threads, _Watch(info, recipe, advance, stop))
             pending.commit()
         except (OSError, ValueError) as exc:  # FFmpeg's errors are some of both
             raise OutputError(f"{target}: cannot be written ({one_line(exc)})") from exc
@@ -186,7 +187,7 @@ class _Watch:
         self._advance(frames, self._expected)
 
 
-def _encode(info: VideoInfo, path: Path, recipe: Recipe, comment: str, threads: int, watch: _Watch) -> int:
+def _encode(info: VideoInfo, file: PendingFile, recipe: Recipe, comment: str, threads: int, watch: _Watch) -> int:
     """Writes the file; returns its frames."""
     codec = CODECS[recipe.codec]
     height, width = recipe.fitted(*info.upright_size[::-1])
@@ -201,7 +202,7 @@ def _encode(info: VideoInfo, path: Path, recipe: Recipe, comment: str, threads: 
     )
     count = 0
     options = {"movflags": "+faststart"} if recipe.suffix == ".mp4" else {}
-    with av.open(str(path), "w", options=options) as container:
+    with open_for_writing(file.address, file.target.name, options) as container:
         container.metadata["comment"] = comment
         stream = container.add_stream(codec.library, options=recipe.options())
         assert isinstance(stream, VideoStream)

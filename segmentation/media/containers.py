@@ -1,8 +1,11 @@
 """Codec and muxer options that follow from the suffix of an output file."""
 
+import io
 import re
 from pathlib import Path
 
+import av
+from av.container import OutputContainer
 from av.format import ContainerFormat, Flags
 
 from segmentation.errors import ConfigError, OutputError
@@ -34,6 +37,24 @@ def may_step(kind: ContainerFormat) -> bool:
     Other containers have an index, or state times from their beginning.
     """
     return kind.name == "flv" or Flags.ts_discont in Flags(kind.flags)
+
+
+class _Nowhere(io.BytesIO):
+    """A file in memory with a name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+
+def open_for_writing(address: str, name: str, options: dict[str, str]) -> OutputContainer:
+    """Opens the file at `address` in the format that FFmpeg takes for the suffix of `name`, which is not opened.
+
+    Raises `ValueError` where FFmpeg knows no such format, and `OSError`.
+    """
+    with av.open(_Nowhere(name), "w") as trial:
+        form = trial.format.name
+    return av.open(address, "w", format=form, container_options=options)
 
 
 def is_sequence(path: str) -> bool:

@@ -37,7 +37,7 @@ class GifMuxer(Muxer):
 
     def _commit(self, *, fragment: bool) -> None:
         if self._last is not None:
-            with self._file.path.open("r+b") as file:
+            with open(self._file.address, "r+b") as file:
                 file.seek(_delay_at(self._last) - len(self._last) - 1, io.SEEK_END)  # a trailer of one byte follows
                 file.write(self._delay.to_bytes(2, "little"))
         super()._commit(fragment=fragment)

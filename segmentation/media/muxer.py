@@ -24,7 +24,7 @@ from segmentation.cuts import Cuts
 from segmentation.errors import OutputError, ReaderGone, one_line
 from segmentation.frames import VideoInfo
 from segmentation.live_sound import LiveSound
-from segmentation.media.containers import EXACT, codec_for, format_options
+from segmentation.media.containers import EXACT, codec_for, format_options, open_for_writing
 from segmentation.media.input import OPEN_OPTIONS, open_input
 from segmentation.media.output_clock import beginning, shown_at
 from segmentation.media.output_stream import Target
@@ -108,7 +108,8 @@ class Muxer:
         assert isinstance(self.target, Path)
         suffix, hint = self.target.suffix, f"name a file such as {self.target.stem}.mp4"
         try:
-            container = av.open(str(self._file.path), "w", container_options=format_options(self.target, self._info))
+            options = format_options(self.target, self._info)
+            container = open_for_writing(self._file.address, self.target.name, options)
         except ValueError as exc:
             if suffix:
                 raise OutputError(f"{self.target}: FFmpeg knows no container for {suffix}; {hint}") from exc

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias, get_args
 from urllib.parse import urlsplit
 
-from segmentation.byte_source import is_fifo, name_of
+from segmentation.byte_source import is_fifo, name_of, pipe_opener
 from segmentation.errors import ConfigError, hide_secrets
 from segmentation.options.config import Config
 from segmentation.options.keywords import Format
@@ -39,7 +39,7 @@ class OutputStream:
     def open(self) -> None:
         """Opens a named pipe, which waits for its reader. Raises `OSError`."""
         if self._own:
-            self._file = open(self.name, "wb")  # noqa: SIM115
+            self._file = open(self.name, "wb", opener=pipe_opener)  # noqa: SIM115
 
     def write(self, data: bytes) -> int:
         """Writes all of `data` at once. PyAV calls it."""

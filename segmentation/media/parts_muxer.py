@@ -4,7 +4,9 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 
 import io
 import logging
+import os
 import time
+from contextlib import suppress
 from fractions import Fraction
 from itertools import count
 from pathlib import Path
@@ -22,6 +24,7 @@ from segmentation.media.containers import format_options
 from segmentation.media.muxer import Muxer
 from segmentation.options.config import Config
 from segmentation.options.times import exact
+from segmentation.safe_files import SAFE, address_of
 
 if TYPE_CHECKING:
     from av.video.stream import VideoStream
@@ -78,8 +81,13 @@ class PartsMuxer(Muxer):
         self._end_part()
         self.tick  # noqa: B018  # writes the encoder's parameters into its stream
         try:
-            path = self._create()
-            self._part = av.open(str(path), "w", container_options=format_options(path, self._info) | _OPTIONS)
+            path, descriptor = self._create()
+            try:
+                address = address_of(descriptor) or str(path)
+                options = format_options(path, self._info) | _OPTIONS
+                self._part = av.open(address, "w", format="matroska", container_options=options)
+            finally:
+                os.close(descriptor)
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
         self._streams = tuple(self._part.add_stream_from_template(stream) for stream in self.container.streams)
@@ -88,17 +96,14 @@ class PartsMuxer(Muxer):
         self._begins, self._ends = seconds, (seconds // self._length + 1) * self._length
         log.info("%s: %s begins", self._info.path, path)
 
-    def _create(self) -> Path:
-        """Makes an empty file with a name of its own. Raises `OSError`."""
+    def _create(self) -> tuple[Path, int]:
+        """Makes an empty file with a name of its own; returns its descriptor too. Raises `OSError`."""
         named = self._named()
         named.parent.mkdir(parents=True, exist_ok=True)
         for number in count(1):
             path = named if number == 1 else named.with_stem(f"{named.stem}-{number}")
-            try:
-                path.touch(exist_ok=False)
-            except FileExistsError:
-                continue
-            return path
+            with suppress(FileExistsError):
+                return path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | SAFE, 0o666)
         raise AssertionError("numbers don't end")
 
     def _named(self) -> Path:

@@ -1,6 +1,8 @@
 """A folder of numbered pictures as output. They appear together, when the last one is complete."""
 
-import shutil
+import os
+import re
+from contextlib import suppress
 from pathlib import Path
 
 import av
@@ -18,6 +20,10 @@ from segmentation.media.parts_muxer import PartsMuxer
 from segmentation.media.push_muxer import PushMuxer
 from segmentation.media.stream_muxer import StreamMuxer
 from segmentation.options.config import Config
+from segmentation.safe_files import SAFE, address_of, keep_rights, move_new, remove_folder
+
+_BESIDE = ".pictures"  # behind the name of a temporary file: its folder
+_MARK = "part-"  # before the names of pictures in the temporary folder
 
 
 def open_output(target: Target, info: VideoInfo, config: Config, option: str = "-o") -> Muxer:
@@ -48,21 +54,31 @@ class PictureSequence(Muxer):
         return _PendingPictures(self.target, overwrite=overwrite)
 
     def _begin(self) -> OutputContainer:
-        self._file.create(folder=True)
-        folder = str(self._file.path).replace("%", "%%")  # a single % stands for a number in the name alone
-        return av.open(f"{folder}/{self._file.target.name}", "w", format="image2")
+        self._file.create()
+        folder = self._file.address.replace("%", "%%")  # a single % stands for a number in the name alone
+        return av.open(f"{folder}/{_MARK}{self._file.target.name}", "w", format="image2")
 
     def _can_hold(self, stream: Stream) -> bool:
         return False
 
 
 class _PendingPictures(PendingFile):
-    """Holds the temporary folder of the pictures. `commit` moves them, one by one, to the target's folder."""
+    """Holds the temporary folder of the pictures. `commit` moves them, one by one, to the target's folder.
+
+    `target` is the pattern of the pictures' names. The temporary file of that name is empty, and is locked for the
+    folder beside it: NFS has no locks for folders.
+    """
+
+    _folder: int | None = None  # descriptor
 
     def __init__(self, target: Path, *, overwrite: bool) -> None:
-        """`target` is the pattern of the pictures' names."""
-        super().__init__(target.with_name("pictures"), overwrite=overwrite)
-        self.target = target
+        super().__init__(target, overwrite=overwrite)
+        self._own = re.compile(re.escape(_MARK) + name_pattern(target.name).pattern)  # names in the folder
+
+    @property
+    def address(self) -> str:
+        assert self._folder is not None, "create"
+        return address_of(self._folder) or f"{self.path}{_BESIDE}"
 
     def check(self, option: str) -> None:
         folder, name = self.target.parent, self.target.name
@@ -79,16 +95,54 @@ class _PendingPictures(PendingFile):
                 f"or {option} to name others"
             )
 
+    def create(self) -> None:
+        super().create()
+        folder = Path(f"{self.path}{_BESIDE}")
+        folder.mkdir(mode=0o700)
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | SAFE)
+
     def commit(self, *, fragment: bool = False) -> Path:
-        pictures = sorted(self.path.iterdir())
-        replaces = any(self.path.with_name(picture.name).exists() for picture in pictures)
+        assert self._folder is not None, "create"
+        names = sorted(name for name in os.listdir(self._folder) if self._own.fullmatch(name))
+        places = [self.place.with_name(name.removeprefix(_MARK)) for name in names]
+        replaces = any(os.path.lexists(place) for place in places)
+        if replaces and not self.overwrite:
+            raise self._came_into_being()
         suffix = f".partial{self.target.suffix}" if fragment and replaces else self.target.suffix
-        for picture in pictures:
-            picture.replace(self.path.with_name(picture.name).with_suffix(suffix))
-        self.path.rmdir()
-        self._unlock()
+        for name, place in zip(names, places, strict=True):
+            self._move(name, place.with_suffix(suffix))
+        self.discard()
+        self._close()
         return self.target.with_suffix(suffix)
 
+    def _move(self, name: str, place: Path) -> None:
+        """Gives a picture its name. Raises `OSError`, and `OutputError` if it must not replace the one of that name."""
+        if not self.overwrite:
+            try:
+                move_new(Path(name), place, self._folder)
+            except FileExistsError:
+                raise self._came_into_being() from None
+            return
+        with suppress(FileNotFoundError):
+            old = place.stat()
+            picture = os.open(name, os.O_RDONLY | SAFE, dir_fd=self._folder)
+            try:
+                keep_rights(picture, old)
+            finally:
+                os.close(picture)
+        os.replace(name, place, src_dir_fd=self._folder)
+
     def discard(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
-        self._unlock()
+        with suppress(OSError):  # there is no folder yet, or no more
+            remove_folder(Path(f"{self.path}{_BESIDE}"), self._own)
+        super().discard()
+
+    def _clear(self, path: Path) -> None:
+        with suppress(FileNotFoundError):
+            remove_folder(Path(f"{path}{_BESIDE}"), self._own)
+
+    def _close(self) -> None:
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            os.close(folder)
+        super()._close()

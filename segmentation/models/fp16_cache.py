@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-from segmentation.atomic_file import write_atomically
-from segmentation.cache import engine_folder, locked
+from segmentation.cache import engine_folder, keep, locked, make_folder, read_kept
 from segmentation.models.model import Model
 from segmentation.models.sample_picture import picture_inputs
 
@@ -28,11 +27,11 @@ def fp16_graph(model: Model, batch: int) -> Path:
     meaning = (_FORM, ort.__version__, model.mean, model.std, model.channel_order, *tensors, model.keep)
     key = hashlib.sha256(model.path.read_bytes() + repr(meaning).encode()).hexdigest()[:16]
     path = engine_folder() / f"{model.path.stem}-fp16-b{batch}-{key}.onnx"
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
+    if read_kept(path) is None:
+        make_folder(path.parent)
         with locked(path):  # a session's processes begin at the same moment
-            if not path.is_file():
-                write_atomically(path, _converted(model, batch))
+            if read_kept(path) is None:
+                keep(path, _converted(model, batch))
     return path
 
 

@@ -69,7 +69,7 @@ class PictureRun:
             if config.results is not None:
                 _write_results(applied, config)
             for file in files:
-                file.commit()
+                _commit(file)
         end = time.perf_counter()
         if self._request.progress is not None:
             self._request.progress(1, 1)
@@ -151,7 +151,14 @@ def _write(file: PendingFile, pixels: Pixels, quality: Quality | None, profile: 
     data = encode_still(pixels, file.target, quality, profile)
     try:
         file.create()
-        file.path.write_bytes(data)
+        file.write(data)
+    except OSError as exc:
+        raise OutputError(f"{file.target}: cannot be written ({one_line(exc)})") from exc
+
+
+def _commit(file: PendingFile) -> None:
+    try:
+        file.commit()
     except OSError as exc:
         raise OutputError(f"{file.target}: cannot be written ({one_line(exc)})") from exc
 

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.atomic_file import PendingFile
-from segmentation.byte_source import is_fifo, name_of
+from segmentation.byte_source import is_fifo, name_of, pipe_opener
 from segmentation.errors import OutputError, ReaderGone, one_line
 from segmentation.frames import VideoInfo
 from segmentation.media.input import is_url
@@ -131,10 +131,10 @@ class Results(Sink):
                 self._posted.open()
                 self._file = self._posted
             elif self._pending is None:
-                self._file = open(given, "w", encoding="utf-8")  # noqa: SIM115
+                self._file = open(given, "w", encoding="utf-8", opener=pipe_opener)  # noqa: SIM115
             else:
                 self._pending.create()
-                self._file = self._pending.path.open("w", encoding="utf-8")
+                self._file = open(self._pending.address, "w", encoding="utf-8")  # noqa: SIM115
         except BaseException as exc:  # an interrupt too: `__exit__` is not called without an object
             self._discard()
             if isinstance(exc, OSError):

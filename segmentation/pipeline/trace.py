@@ -61,7 +61,7 @@ class Trace:
         self._finished = False
         try:
             self._pending.create()
-            self._file: TextIO = self._pending.path.open("w", encoding="utf-8")
+            self._file: TextIO = open(self._pending.address, "w", encoding="utf-8")  # noqa: SIM115
             self._file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
         except BaseException as exc:  # an interrupt too: `__exit__` is not called without an object
             self._pending.discard()

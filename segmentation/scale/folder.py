@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import fcntl
+import logging
 import os
-import shutil
+import re
+import stat
 from contextlib import suppress
 from pathlib import Path
 
 from segmentation.atomic_file import write_atomically
 from segmentation.errors import InputError, OutputError, one_line
+from segmentation.safe_files import is_at, is_own, lock, open_lock, remove_files
 from segmentation.scale.piece_file import DamagedPiece, PieceFile
 from segmentation.scale.plan import VideoPlan
 
+log = logging.getLogger(__name__)
+
 _PLAN = "plan.json"
+_LOCK = "lock"
+# All that this program writes into the folder, but for the lock. Whatever else lies there is somebody's own.
+_OWN = re.compile(r"plan\.json|\d{6,}\.piece|\.(?:plan|\d{6,})\.[0-9a-f]{8}\.part\.(?:json|piece)")
 _NAME = 200  # characters of the target's name, so that the folder's name is not too long
 
 
@@ -35,12 +42,12 @@ class PieceFolder:
         The folder is locked until `release` or `remove`.
         """
         try:
-            self.path.mkdir(exist_ok=True)
+            with suppress(FileExistsError):
+                self.path.mkdir(mode=0o700)
             self.lock()
             if (known := self._known()) is not None and known.is_same_work(plan):
                 return known
-            for file in self.path.iterdir():
-                file.unlink()
+            remove_files(self.path, _OWN)
             write_atomically(self.path / _PLAN, plan.as_json().encode())
             return plan
         except OSError as exc:
@@ -49,7 +56,10 @@ class PieceFolder:
     def plan(self) -> VideoPlan:
         """Returns the plan. Raises `InputError` where there is none."""
         try:
+            self._check()
             known = self._known()
+        except FileNotFoundError:
+            known = None
         except OSError as exc:
             raise InputError(f"{self.path}: can't be read ({one_line(exc)})") from exc
         if known is None:
@@ -75,17 +85,21 @@ class PieceFolder:
     def lock(self) -> None:
         """Keeps other drivers out, if it does not so far. Raises `OutputError` if one is at work, and `OSError`."""
         with suppress(OSError):  # of a share that was lost
-            if self._lock is not None and os.path.samestat(os.fstat(self._lock), self.path.stat()):
+            if self._lock is not None and is_at(self.path / _LOCK, self._lock):
                 return
         self.release()
-        self._lock = os.open(self.path, os.O_RDONLY)
+        self._check()
+        self._lock = open_lock(self.path / _LOCK)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            free = lock(self._lock)
+        except OSError as exc:
+            log.warning("%s: has no locks (%s); begin no other command on this output", self.path, one_line(exc))
+            return
+        if not free:
             self.release()
-            raise OutputError(f"{self.path}: another process is at work on this output; wait for its end") from None
-        except OSError:  # a file system without locks
-            pass
+            raise OutputError(f"{self.path}: another process is at work on this output; wait for its end")
+        if not is_at(self.path / _LOCK, self._lock):  # the last holder has removed the folder since
+            self.lock()
 
     def release(self) -> None:
         """Leaves the folder for the next command."""
@@ -104,8 +118,17 @@ class PieceFolder:
     def remove(self) -> None:
         """Removes the folder, when the output is complete."""
         with suppress(OSError):  # what is left of it harms nobody
-            shutil.rmtree(self.path)
+            remove_files(self.path, _OWN)
+            (self.path / _LOCK).unlink()  # the last one: until then others keep out
+            self.path.rmdir()
         self.release()
+
+    def _check(self) -> None:
+        """Raises `OutputError` for a link, and for another user's folder, and `OSError`."""
+        if not stat.S_ISDIR(self.path.lstat().st_mode):
+            raise OutputError(f"{self.path}: is no folder, but has the name of one that is needed; remove it")
+        if not is_own(self.path):
+            raise OutputError(f"{self.path}: belongs to another user; remove it, or name another output")
 
     def _known(self) -> VideoPlan | None:
         """Returns the plan, if there is one of this version. Raises `OSError`."""

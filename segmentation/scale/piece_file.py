@@ -69,7 +69,7 @@ class PieceWriter:
         self._length = 0
         try:
             self._pending.create()
-            self._file: BinaryIO = self._pending.path.open("wb")
+            self._file: BinaryIO = open(self._pending.address, "wb")  # noqa: SIM115
         except OSError as exc:
             self._pending.discard()
             raise self._error(exc) from exc

@@ -21,6 +21,7 @@ import ray.exceptions
 from segmentation.atomic_file import write_atomically
 from segmentation.errors import BackendError, OutputError, SegmentationError, one_line
 from segmentation.options.config import Config
+from segmentation.safe_files import SAFE
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.share import ShareLost
 from segmentation.scale.started import CORES, StartedWorkers
@@ -97,7 +98,10 @@ class RayWorkers(StartedWorkers[Any]):
             _reach(address or "")
             # "local": without an address Ray would join a cluster that somebody has begun here.
             options: dict[str, Any] = {} if address else {"include_dashboard": False}
-            ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **options)
+            try:
+                ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **options)
+            finally:
+                _guard_token(Path.home() / ".ray" / "auth_token")
         except (ConnectionError, RuntimeError, ValueError, OSError) as exc:
             failed = f"ray:{address}: no cluster can be reached" if address else "ray: no cluster can be started"
             reason = one_line(exc)
@@ -176,6 +180,16 @@ class RayWorkers(StartedWorkers[Any]):
                 self.stop(name)
                 return None
         return event
+
+
+def _guard_token(path: Path) -> None:
+    """Takes the token, which Ray may have made, from other users: whoever reads it can run anything on the cluster."""
+    with contextlib.suppress(OSError):  # there is none
+        descriptor = os.open(path, os.O_RDONLY | SAFE)
+        try:
+            os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
 
 
 def _reach(address: str) -> None:

@@ -14,7 +14,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from segmentation._version import __version__
-from segmentation.cache import engine_folder, locked
+from segmentation.cache import engine_folder, locked, make_folder
 from segmentation.errors import EngineError
 from segmentation.models.comparison import MIN_IOU, compare
 from segmentation.models.fp16 import masks, to_fp16
@@ -51,7 +51,7 @@ def obtain(
     target = path or engine_folder() / spec.file_name
     try:
         if path is None:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(target.parent)
         with locked(target):
             reason = "asked for by --force" if force else _rebuild_reason(target, spec.fingerprint)
             if reason is None:
@@ -210,5 +210,5 @@ def _timing_cache(spec: EngineSpec) -> Path | None:
     if spec.variant.rtx or spec.gpu is None:
         return None
     folder = engine_folder()
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     return folder / f"timing-{re.sub(r'[^a-z0-9]+', '-', spec.gpu.name.lower())}-{spec.variant.version}.cache"

@@ -235,7 +235,7 @@ def interrupted(call: Callable[[], object], at: int) -> bool:
         caller = frame.f_back if event == "return" else frame if event == "c_return" else None
         if caller is None or caller.f_code.co_filename not in ours:
             return
-        if caller.f_code.co_name not in ("__exit__", "discard") and next(calls) == at:
+        if caller.f_code.co_name not in ("__exit__", "discard", "__del__", "_close") and next(calls) == at:
             raise KeyboardInterrupt
 
     sys.setprofile(watch)

@@ -14,7 +14,7 @@ from av.codec.hwaccel import HWAccel
 from av.video.codeccontext import VideoCodecContext
 
 from segmentation.atomic_file import write_atomically
-from segmentation.cache import engine_folder
+from segmentation.cache import engine_folder, make_folder
 from segmentation.errors import BackendError, LacksEngine, one_line
 from segmentation.frames import VideoInfo
 from segmentation.gpu.discovery import enter_context, find_gpu
@@ -93,7 +93,7 @@ def _probed(library: str, index: int) -> dict[str, str] | str:
             if fragment in text:
                 if hint == _NONE and note is not None:
                     with suppress(OSError):
-                        note.parent.mkdir(parents=True, exist_ok=True)
+                        make_folder(note.parent)
                         write_atomically(note, f"{hint} ({text})".encode())
                 return f"{library} can't be used: {hint} ({text})"
     return f"{library} can't be used: this GPU or its driver refuses ({text})"

@@ -6,14 +6,14 @@ import functools
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch.fx import GraphModule
 
-from segmentation.atomic_file import write_atomically
-from segmentation.cache import engine_folder
+from segmentation.cache import engine_folder, keep, read_kept
 from segmentation.errors import BackendError, UnknownOperator, one_line
 from segmentation.gpu.discovery import installed_version
 from segmentation.installation import install
@@ -44,8 +44,11 @@ def cached_network(
     versions = _FORMAT, torch.__version__, installed_version("onnx2torch")
     facts = *origin, *versions, tuple(example.shape), example.dtype, example.device
     path = engine_folder() / f"{name}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.pt"
-    if path.is_file():
-        return load(path)
+    if (data := read_kept(path)) is not None:
+        try:
+            return load(BytesIO(data))
+        except ValueError as exc:
+            log.warning("%s: %s; it is made again", path, exc)
     net = build()
     try:
         recorded = record(net, example, outputs=outputs)
@@ -53,8 +56,7 @@ def cached_network(
         log.info("%s is converted at each start: %s", name, exc)
         return net
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, store(recorded))
+        keep(path, store(recorded))
     except OSError as exc:
         log.warning("%s: the converted network cannot be written (%s)", path, one_line(exc))
     return recorded

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Container
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, BinaryIO
 
 import torch
+from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
 
-if TYPE_CHECKING:
-    from torch._ops import OpOverload
+from segmentation.errors import one_line
 
 _NAMESPACE = "aten"  # of PyTorch's own operators
 
@@ -119,18 +120,27 @@ def store(net: GraphModule) -> bytes:
     return file.getvalue()
 
 
-def load(path: Path) -> GraphModule:
-    """Reads a recorded network. Its constants are on the device on which they were recorded."""
-    content = torch.load(path, weights_only=True)
-    graph, root = Graph(), torch.nn.Module()
-    for name, tensor in content["constants"].items():
-        root.register_buffer(name, tensor)
-    nodes: dict[str, Node] = {}
-    for entry in content["nodes"]:
-        args, kwargs = _restored(entry["arguments"], nodes)
-        node = graph.create_node(entry["op"], _target(entry["op"], entry["target"]), tuple(args), kwargs, entry["name"])
-        nodes[entry["name"]] = node
-    return GraphModule(root, graph)
+def load(file: Path | BinaryIO) -> GraphModule:
+    """Reads a recorded network. Its constants are on the device on which they were recorded.
+
+    Raises `ValueError` for anything that `store` does not write: PyTorch makes source code of a graph, and of all names
+    in it.
+    """
+    try:
+        content = torch.load(file, weights_only=True)
+        graph, root = Graph(), torch.nn.Module()
+        for name, tensor in content["constants"].items():
+            root.register_buffer(_identifier(name), tensor)
+        nodes: dict[str, Node] = {}
+        for entry in content["nodes"]:
+            args, kwargs = _restored(entry["arguments"], nodes)
+            target = _target(entry["op"], entry["target"], content["constants"])
+            kwargs = {_identifier(key): value for key, value in kwargs.items()}
+            node = graph.create_node(entry["op"], target, tuple(args), kwargs, _identifier(entry["name"]))
+            nodes[entry["name"]] = node
+        return GraphModule(root, graph)
+    except Exception as exc:  # the file may hold any types and values
+        raise ValueError(f"is no recorded network ({one_line(exc)})") from exc
 
 
 def _named(target: Any) -> str:
@@ -138,15 +148,39 @@ def _named(target: Any) -> str:
     return "getitem" if target is operator.getitem else str(target)
 
 
-def _target(op: str, name: str) -> Any:
-    """Returns the target of a node. Nothing but PyTorch's own operators can be named."""
-    if op != "call_function":
-        return name
-    if name == "getitem":
-        return operator.getitem
-    namespace, function, overload = name.split(".")
-    assert namespace == _NAMESPACE
-    return getattr(getattr(torch.ops.aten, function), overload)
+def _target(op: str, name: str, constants: Container[str]) -> Any:
+    """Returns the target of a node: an input, a constant, or one of PyTorch's own operators on tensors.
+
+    Raises `ValueError` for anything else.
+    """
+    match op:
+        case "placeholder" | "output":
+            return _identifier(name)
+        case "get_attr" if name in constants:
+            return _identifier(name)
+        case "call_function" if name == "getitem":
+            return operator.getitem
+        case "call_function":
+            namespace, function, overload = map(_identifier, name.split("."))
+            found = getattr(getattr(torch.ops.aten, function), overload)
+            if namespace == _NAMESPACE and isinstance(found, OpOverload) and _is_of_tensors(found):
+                return found
+    raise ValueError(f"{op} {name} is not allowed")
+
+
+def _is_of_tensors(function: OpOverload) -> bool:
+    """Returns whether an operator makes tensors of tensors: not so those that read, write or print files."""
+    schema = function._schema
+    made = [str(one.type) for one in schema.returns]
+    tensors = ("Tensor", "List[Tensor]")
+    return bool(made) and set(made) <= set(tensors) and any(str(one.type) in tensors for one in schema.arguments)
+
+
+def _identifier(name: str) -> str:
+    """Returns a name that source code may have. Raises `ValueError` for another."""
+    if not (isinstance(name, str) and name.isascii() and name.isidentifier() and not name.startswith("__")):
+        raise ValueError(f"{name!r} is no name")
+    return name
 
 
 def _plain(value: Any) -> Any:
@@ -172,7 +206,10 @@ def _restored(value: Any, nodes: dict[str, Node]) -> Any:
         case {"node": name}:
             return nodes[name]
         case {"torch": name}:
-            return getattr(torch, name)
+            found = getattr(torch, _identifier(name))
+            if isinstance(found, torch.dtype | torch.layout | torch.memory_format):
+                return found
+            raise ValueError(f"torch.{name} is not allowed")
         case {"device": name}:
             return torch.device(name)
         case {"dict": parts}:

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.cache import locked
+from segmentation.cache import locked, make_folder
 from segmentation.errors import DeviceMemoryError, NotProven, SegmentationError, one_line
 from segmentation.gpu.errors import translate_gpu_error
 from segmentation.models.comparison import MIN_IOU, compare
@@ -49,7 +49,7 @@ def try_engine(
     """
     file = VerdictFile(spec, batch)
     try:
-        file.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(file.path.parent)
         with locked(file.path):
             verdict = file.read()
             if verdict is None:

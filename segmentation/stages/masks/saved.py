@@ -31,6 +31,7 @@ from segmentation.atomic_file import PendingFile
 from segmentation.cores import core_count
 from segmentation.errors import ConfigError, InputError, OutputError, one_line
 from segmentation.frames import FULL, FrameBatch, Memory, VideoInfo
+from segmentation.media.containers import open_for_writing
 from segmentation.media.input import open_input
 from segmentation.options.config import Config
 from segmentation.sinks import FinishedBatch, Sink
@@ -82,7 +83,7 @@ class MaskWriter(Sink):
             self._file.create()
             # By default FFmpeg moves a video that begins after 0 to 0, and writes random identifiers.
             options = {"avoid_negative_ts": "disabled", "fflags": "+bitexact"}
-            self._container = av.open(str(self._file.path), "w", container_options=options)
+            self._container = open_for_writing(self._file.address, self.target.name, options)
         except BaseException as exc:  # an interrupt too: no `__exit__` follows a failed constructor
             self._file.discard()
             if isinstance(exc, (av.error.FFmpegError, OSError)):

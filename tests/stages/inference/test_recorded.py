@@ -97,6 +97,42 @@ def test_the_file_names_nothing_but_operators(tmp_path: Path) -> None:
         load(path)
 
 
+CODE = "x):\n    raise SystemExit\ndef other(y"
+
+
+@pytest.mark.parametrize(
+    ("op", "target", "arguments"),
+    [
+        ("placeholder", CODE, [[], {}]),
+        ("get_attr", "missing", [[], {}]),
+        ("get_attr", CODE, [[], {}]),
+        ("call_module", "constant_0", [[], {}]),
+        ("call_method", "numpy", [[], {}]),
+        ("call_function", "aten.from_file.default", [["/etc/passwd"], {}]),
+        ("call_function", "aten.add.__init__", [[], {}]),
+        ("call_function", "aten.relu.default", [[], {CODE: 1}]),
+        ("call_function", "aten.relu.default", [[{"torch": "load"}], {}]),
+    ],
+)
+def test_a_planted_file_brings_no_names_of_its_own(op: str, target: str, arguments: Any, tmp_path: Path) -> None:
+    path = tmp_path / "net.pt"
+    node = {"name": "a", "op": op, "target": target, "arguments": arguments}
+    torch.save({"constants": {"constant_0": EXAMPLE}, "nodes": [node]}, path)
+    with pytest.raises(ValueError, match="is no recorded network"):
+        load(path)
+
+
+def test_a_changed_file_is_made_again(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with torch.inference_mode():
+        first = cached_network("net", (), EXAMPLE, lambda: Net(convolved))
+        (file,) = folder.glob("*.pt")
+        kept = file.read_bytes()
+        file.write_bytes(kept[:-1])
+        second = cached_network("net", (), EXAMPLE, lambda: Net(convolved))
+        assert torch.equal(first(EXAMPLE), second(EXAMPLE)) and file.read_bytes() == kept
+    assert "its SHA-256 is not the one beside it" in caplog.text and folder.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_network_is_converted_once(folder: Path) -> None:
     made = []
 
@@ -108,12 +144,12 @@ def test_a_network_is_converted_once(folder: Path) -> None:
         first, second = (cached_network("net", ("origin",), EXAMPLE, build) for _ in range(2))
         x = torch.randn(SHAPE)
         assert torch.equal(first(x), second(x)) and len(made) == 1
-        (file,) = folder.iterdir()
-        assert file.name.startswith("net-") and file.suffix == ".pt"
+        (file,) = folder.glob("*.pt")
+        assert {path.name for path in folder.iterdir()} == {file.name, f"{file.name}.sha256"}
         cached_network("net", ("another origin",), EXAMPLE, build)
         cached_network("net", ("origin",), torch.zeros((1, *SHAPE[1:])), build)
         cached_network("net", ("origin",), EXAMPLE.double(), lambda: build().double())
-    assert len(made) == 4 and len(list(folder.iterdir())) == 4
+    assert len(made) == 4 and len(list(folder.glob("*.pt"))) == 4
 
 
 def test_a_network_that_cannot_be_recorded_is_converted_each_time(folder: Path) -> None:

@@ -19,6 +19,7 @@ class Report:
     retimed: dict[int, int] = field(default_factory=dict)
     left_out: dict[int, int] = field(default_factory=dict)
     inferred: int  # frames that the network has seen; with saved masks 0
+    found: int = 0  # frames in which something was found, see `FoundSink`
     received: int  # frames of the input that arrived: `frames` and the sum of `dropped`
     dropped: dict[str, int] = field(default_factory=dict)  # cause to frames; only live sources drop any
     reconnects: int = 0  # of a live source

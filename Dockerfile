@@ -22,7 +22,7 @@ ARG EXTRAS=[gpu]
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends python3 python3-venv srt-tools \
-    && rm -rf /var/lib/apt/lists/* \
+    && apt-get clean && rm -rf /var/lib/apt/lists/* \
     && python3 -m venv /opt/venv
 
 ENV PATH=/opt/venv/bin:$PATH

@@ -31,6 +31,7 @@ class FinishedBatch:
     thumbnails: NDArray[np.float32] | None = None  # (N, h, w), see `pipeline.thumbnails`
     packets: list[list[Packet[VideoStream]]] = field(default_factory=list)  # of each video output, in their order
 
+
 class Sink(ABC):
     """A file or a check that is made of all batches of a run, in order. Its methods run on one thread."""
 

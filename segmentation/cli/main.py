@@ -106,7 +106,7 @@ def _process(
             return fail(exc)
         batch = Batch(
             segmenter=segmenter,
-            stop=received.stop,
+            received=received,
             stdout=stdout,
             json=options.json,
             at_a_time=options.jobs or _at_a_time(segmenter, options.processes, config, jobs),

@@ -12,6 +12,7 @@ class Report:
     input: str
     output: str | None  # `None` without a video
     also: tuple[str, ...]  # the further outputs
+    parts: dict[str, tuple[str, ...]] = field(default_factory=dict)  # files of each output that is cut, in their order
     frames: int
     damaged: int  # frames of the input that were lost or are known to be broken
     # Packets by the number of their stream in the input: those that got a time between their neighbors', as theirs was

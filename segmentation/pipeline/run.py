@@ -106,6 +106,7 @@ class Run:
             input=self._source,
             output=videos[0] if videos else None,
             also=tuple(videos[1:]),
+            parts={str(muxer.target): muxer.parts for muxer in (o.muxer for o in self._outputs) if muxer.parts},
             frames=self._frames,
             damaged=self._decoder.damaged,
             retimed=self._retimed,

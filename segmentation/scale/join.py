@@ -136,6 +136,8 @@ class Joiner:
         for record in self._records:
             record.finish(self._end)
         warn_of_times(info.path, self._outputs[0].muxer.source_packets, self._times_set)
+        if not self._found:
+            log.warning("%s: %s", info.path, nothing_found(self._first.classes, self._frames))
 
     def report(self) -> Report:
         """Checks the files if that is wanted, and returns the report."""

@@ -258,14 +258,7 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
         _check_length(container, stream, path, access)
         extradata = stream.codec_context.extradata
         decoding_times = container.format.name == "avi" and stream.has_b_frames
-        try:
-            first, frame = first_packet_and_frame(container, stream, path, access)
-        except InputError as exc:
-            place = _read_once(source, access) if "mp4" in container.format.name else ""
-            if place:
-                hint = f"{place} an MP4 needs its index at its beginning (ffmpeg -movflags +faststart)"
-                raise InputError(f"{exc}; {hint}") from exc
-            raise
+        first, frame = _first_of(source, container, stream, access)
         codec = stream.codec_context.name
         head = b"" if first is None else bytes(first)
         matrix = display_matrix(frame, exif=codec in _EXIF)
@@ -310,6 +303,20 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
             decoding_times=decoding_times,
         )
         return as_stated(info, head)
+
+
+def _first_of(
+    source: str | ByteSource, container: InputContainer, stream: VideoStream, access: Access
+) -> tuple[Packet[VideoStream] | None, VideoFrame]:
+    """Returns `first_packet_and_frame`. Raises `InputError`, which names the reason where an index is out of reach."""
+    try:
+        return first_packet_and_frame(container, stream, source_name(source), access)
+    except InputError as exc:
+        place = _read_once(source, access) if "mp4" in container.format.name else ""
+        if not place:
+            raise
+        hint = f"{place} an MP4 needs its index at its beginning (ffmpeg -movflags +faststart)"
+        raise InputError(f"{exc}; {hint}") from exc
 
 
 def _read_once(source: str | ByteSource, access: Access) -> str:

@@ -8,16 +8,21 @@
 #
 # --gpus needs the NVIDIA Container Toolkit, and a driver for CUDA 13 (580 or newer). --user makes the output yours;
 # without it the user is 1000. The volume keeps what is made once for a GPU or a model: leave it out, and each run makes
-# it again. Without --gpus everything runs on the CPU.
+# it again. Without --gpus everything runs on the CPU. A small image for the CPU alone, without PyTorch and CUDA:
+#
+#     docker build -t segmentation --build-arg BASE=debian:trixie-slim --build-arg EXTRAS= .
 
 # The base variant: PyTorch's wheels bring CUDA's libraries, NVRTC among them, which compiles the project's kernels.
-FROM nvidia/cuda:13.0.2-base-ubuntu24.04
+ARG BASE=nvidia/cuda:13.0.2-base-ubuntu24.04
+# hadolint ignore=DL3006
+FROM $BASE
+ARG EXTRAS=[gpu]
 
-# Ubuntu moves its packages' versions by itself, and takes the old ones away.
+# Ubuntu and Debian move their packages' versions by themselves, and take the old ones away.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends python3 python3-venv srt-tools \
-    && rm -rf /var/lib/apt/lists/* \
+    && apt-get clean && rm -rf /var/lib/apt/lists/* \
     && python3 -m venv /opt/venv
 
 ENV PATH=/opt/venv/bin:$PATH
@@ -29,9 +34,9 @@ ENV NVIDIA_DRIVER_CAPABILITIES=compute,video,utility
 # versions will do is said there.
 WORKDIR /opt/segmentation
 COPY pyproject.toml LICENSE ./
-COPY segmentation/__init__.py segmentation/
+COPY segmentation/_version.py segmentation/
 # hadolint ignore=DL3013
-RUN touch README.md && pip install --no-cache-dir '.[gpu]'
+RUN touch README.md && pip install --no-cache-dir ".$EXTRAS"
 
 COPY README.md ./
 COPY segmentation segmentation

@@ -4,14 +4,18 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from math import ceil
 from pathlib import Path
+
+from segmentation.cgroups import cpu_quota
 
 
 def core_count() -> int:
-    """Returns the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1  # macOS
+    """Returns the number of cores that this process may use: of its affinity, and of a container's quota."""
+    if not hasattr(os, "sched_getaffinity"):  # macOS
+        return os.cpu_count() or 1
+    cores, quota = len(os.sched_getaffinity(0)), cpu_quota()
+    return cores if quota is None else max(1, min(cores, ceil(quota)))
 
 
 @contextmanager

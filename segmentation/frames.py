@@ -260,6 +260,8 @@ class MaskedBatch:
     masks: Array  # (N, h, w) float32 in 0..1, upright
     class_map: Array | None = None  # (N, h, w) uint8, upright: index into the kept classes, where it is asked for
     instances: Sequence[FrameInstances] | None = None  # N, read on the host wherever the masks are; where asked for
+    # (N,) on the host, once the GPU has written it: whether the mask exceeds the threshold; `None` before that is known
+    found: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -272,6 +274,7 @@ class MaskedBatch:
             masks=transfer.rows(self.masks, memory, count),
             class_map=None if self.class_map is None else transfer.rows(self.class_map, memory, count),
             instances=self.instances if self.instances is None or memory == "cuda" else tuple(self.instances),
+            found=self.found,
         )
 
 

@@ -23,18 +23,13 @@ class FinishedBatch:
     """A batch behind the encoders. Arrays are on the host, `None` where no sink of the run reads them."""
 
     frames: FrameBatch  # without pictures
+    found: NDArray[np.bool_] | None = None  # (N,) whether the mask exceeds the threshold; `None` of repeated frames
     masks: NDArray[np.float32] | None = None  # (N, h, w) as composited
     levels: NDArray[np.uint8] | None = None  # (N, h, w) as they are saved
     class_map: NDArray[np.uint8] | None = None  # (N, h, w)
     instances: tuple[FrameInstances, ...] | None = None  # N
     thumbnails: NDArray[np.float32] | None = None  # (N, h, w), see `pipeline.thumbnails`
     packets: list[list[Packet[VideoStream]]] = field(default_factory=list)  # of each video output, in their order
-
-    @property
-    def has_arrays(self) -> bool:
-        """Whether a sink reads arrays, which came from where the masks are."""
-        arrays = (self.masks, self.levels, self.class_map, self.thumbnails)
-        return any(array is not None for array in arrays)
 
 
 class Sink(ABC):

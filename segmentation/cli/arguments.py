@@ -180,7 +180,8 @@ def _add_instances(parser: argparse.ArgumentParser) -> None:
         "--count",
         action="append",
         metavar="line:X1,Y1,X2,Y2|zone:X1,Y1,...",
-        help="count people over a line or in a zone, in pixels of the upright picture; may be repeated (default: none)",
+        help="count people over a line or in a zone, in pixels of the upright picture, or all in percent, 50%%; may be "
+        "repeated (default: none)",
     )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from segmentation.cli.console import Stdout, counted, exhausted, fail, failure, say
 from segmentation.cli.jobs import Job
 from segmentation.cli.progress import BatchProgress
+from segmentation.cli.signals import Received
 from segmentation.cli.standard_streams import STANDARD, lines_out, video_in, video_out
 from segmentation.cli.workers import in_threads
 from segmentation.errors import ConfigError, SegmentationError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_NAMED = 4  # files of an input in a line
 INCOMPLETE = 4  # exit code of a run that wrote its files, but has lost more than 1 % of the frames or a part of them
 
 
@@ -67,7 +69,7 @@ class Batch:
     """Runs the jobs of a command on one session. Live sources may be added and removed meanwhile."""
 
     segmenter: Segmenter | Workers
-    stop: threading.Event  # ends the runs under way, with playable files
+    received: Received  # signals; the first ends the runs under way, with playable files
     stdout: Stdout
     json: bool = False
     at_a_time: int = 1
@@ -102,7 +104,7 @@ class Batch:
         name = source_label(job.source)
         if any(monitor.name == name and not monitor.ended for monitor in self.segmenter.streams.monitors):
             raise ConfigError(f"{name}: is under way already; remove it first, or give another name")
-        if self._progress is None or self.stop.is_set():
+        if self._progress is None or self.received.stop.is_set():
             raise ConfigError(f"{name}: the command is ending")
         self._progress.add(job.source)
         self.at_a_time += 1
@@ -134,7 +136,7 @@ class Batch:
             run,
             self._waiting,
             lambda: self.at_a_time,
-            self.stop,
+            self.received.stop,
             limit=self.timeout,
             late=late,
             tick=self._pass_stop_on,
@@ -144,12 +146,12 @@ class Batch:
 
     def _pass_stop_on(self) -> None:
         """Ends all jobs after a signal, and says so, once."""
-        if self.stop.is_set():
+        if self.received.stop.is_set():
             for job in self._jobs:
                 job.stop.set()
-        if self.stop.is_set() and not self.announced.is_set() and not self.quiet:
+        if self.received.stop.is_set() and not self.announced.is_set() and not self.quiet:
             self.announced.set()
-            say("segmentation: stopping with the frames so far; another Ctrl-C ends at once and leaves nothing")
+            say(f"segmentation: stopping with the frames so far; {self.received.again} ends at once and leaves nothing")
 
     def _run(self, job: Job, progress: BatchProgress, *, alone: bool) -> Outcome:
         """Runs one job, unless its files exist and are to be skipped."""
@@ -186,11 +188,11 @@ class Batch:
             code = fail(outcome.error)
         elif report is not None:
             code = 0 if report.complete or outcome.stopped else INCOMPLETE
-            files = ", ".join(_videos(report)) or report.input
+            files = _named(_files(report)) or report.input
             state = "stopped, " if outcome.stopped else "incomplete, " if code else ""
             if not self.quiet:
                 done = f"{counted(report.frames, 'frame')} in {report.seconds:.1f} s ({report.fps:.1f} fps)"
-                say(f"{files}: {state}{done}{_sizes(outcome.source, report)}")
+                say(f"{files}: {state}{done}{_nothing_in(report)}{_sizes(outcome.source, report)}")
                 for place, numbers in report.counts.items():
                     say(f"{report.input}: {place}: {', '.join(f'{what} {count}' for what, count in numbers.items())}")
         else:
@@ -215,10 +217,13 @@ class Batch:
             "not begun": count - len(outcomes),
         }
         frames = sum(report.frames for report in reports)
-        size = sum(_size(path) for report in reports for path in _videos(report))
+        size = sum(_size(path) for report in reports for path in _files(report))
         parts = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what == "done")
         speed = f"{counted(frames, 'frame')} in {seconds:.1f} s ({frames / seconds:.1f} fps)"
         say(f"{parts}: {speed}, {_megabytes(size)}")
+        for report in reports:
+            if not report.found:
+                say(f"nothing found: {report.input}")
         for error in failed:
             say(f"failed: {failure(error)[0]}")
 
@@ -240,14 +245,26 @@ def _as_fragment(report: Report, written: Sequence[Path]) -> Report:
     )
 
 
-def _videos(report: Report) -> list[str]:
-    """Returns the outputs of a run, none without a video."""
-    return [] if report.output is None else [report.output, *report.also]
+def _files(report: Report) -> list[str]:
+    """Returns the files of a run's outputs, or the outputs' names where they are no files; none without a video."""
+    outputs = [] if report.output is None else [report.output, *report.also]
+    return [file for output in outputs for file in report.parts.get(output, [output])]
+
+
+def _named(files: Sequence[str]) -> str:
+    """Returns the names of files, of many the first and the last."""
+    return ", ".join(files) if len(files) <= _NAMED else f"{files[0]} to {files[-1]} ({len(files)} files)"
+
+
+def _nothing_in(report: Report) -> str:
+    """Returns in how many frames nothing was found, empty if there are none."""
+    missing = report.frames - report.found
+    return f", nothing found in {missing}" if missing else ""
 
 
 def _sizes(source: str, report: Report) -> str:
     """Returns the size of the outputs and that of the input, if they are files."""
-    written = sum(map(_size, _videos(report)))
+    written = sum(map(_size, _files(report)))
     if not written:
         return ""
     return f", {_megabytes(written)}" + (f" (input: {_megabytes(_size(source))})" if os.path.isfile(source) else "")

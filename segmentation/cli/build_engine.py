@@ -11,7 +11,7 @@ from pathlib import Path
 
 from segmentation.atomic_file import PendingFile
 from segmentation.cli.arguments import add_meaning, name_list, options_from
-from segmentation.cli.console import ConsoleHandler, say
+from segmentation.cli.console import ConsoleHandler, checks_stdout, fail, put_out
 from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.cli.signals import interrupt_on_signals
 from segmentation.errors import BackendError, ConfigError, OutputError, SegmentationError, one_line, printable
@@ -21,6 +21,7 @@ from segmentation.models.model import BUILT_IN, load_model
 from segmentation.options.config import Config
 from segmentation.tensorrt.variant import TITLES, choose, installed
 
+_PROGRAM = "segmentation-build"
 TORCHVISION = (
     "fcn_resnet50",
     "fcn_resnet101",
@@ -31,6 +32,7 @@ TORCHVISION = (
 )
 
 
+@checks_stdout
 def main(arguments: Sequence[str] | None = None) -> int:
     """Builds one engine and prints its path, or with `--json` its sidecar; returns the exit code.
 
@@ -39,17 +41,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_all(make_parser(), arguments)
     logging.basicConfig(
         level=logging.INFO if options.verbose else logging.WARNING,
-        handlers=[ConsoleHandler("segmentation-build")],
+        handlers=[ConsoleHandler(_PROGRAM)],
         force=True,
     )
     with interrupt_on_signals() as received:
         try:
-            print(printable(_run(options)))
+            put_out(printable(_run(options)))
             return 0
         except SegmentationError as exc:
-            return _fail(exc)
+            return fail(exc, _PROGRAM)
         except ModuleNotFoundError as exc:
-            return _fail(BackendError(f"the package {exc.name} is not installed; {_install(exc.name)}"))
+            missing = BackendError(f"the package {exc.name} is not installed; {_install(exc.name)}")
+            return fail(missing, _PROGRAM)
         except KeyboardInterrupt:
             return received.exit_code or 128 + signal.SIGINT
 
@@ -140,11 +143,6 @@ def _install(package: str | None) -> str:
     if package == "onnx":
         return f"{install('rtx')}, or {install('tensorrt')}"
     return install("gpu")
-
-
-def _fail(error: SegmentationError) -> int:
-    say(f"segmentation-build: error: {error}")
-    return error.exit_code
 
 
 def _batch(text: str) -> tuple[int, int, int]:

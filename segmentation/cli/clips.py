@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from segmentation.atomic_file import PendingFile
 from segmentation.cli.clips_transcode import add_transcode, run_transcode, size
-from segmentation.cli.console import ConsoleHandler, counted, say
+from segmentation.cli.console import ConsoleHandler, checks_stdout, counted, fail, put_out
 from segmentation.cli.parser import Parser, add_command, new_parser, parse_all
 from segmentation.cli.signals import interrupt_on_signals
 from segmentation.clips import Batch, ClipDataset, ClipLoader, Output
@@ -26,6 +26,7 @@ _GAP = 4  # pixels between pictures
 _SHADE = np.array([200, 60, 20])  # RGB: what is no person, in a sheet with masks
 
 
+@checks_stdout
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code.
 
@@ -41,11 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given[0] == "transcode":
             return run_transcode(options)
         with interrupt_on_signals() as received:
-            print(_index(options) if given[0] == "index" else _show(options))
+            put_out(_index(options) if given[0] == "index" else _show(options))
             return 0
     except SegmentationError as exc:
-        say(f"segmentation-clips: error: {exc}")
-        return exc.exit_code
+        return fail(exc, "segmentation-clips")
     except KeyboardInterrupt:
         return received.exit_code or 128 + signal.SIGINT
 

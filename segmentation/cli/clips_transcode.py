@@ -9,7 +9,7 @@ from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 
-from segmentation.cli.console import say
+from segmentation.cli.console import put_out, say
 from segmentation.cli.find_inputs import find_inputs
 from segmentation.cli.parser import Parser, add_command
 from segmentation.cli.progress import BatchProgress
@@ -85,7 +85,7 @@ def run_transcode(options: argparse.Namespace) -> int:
     for error in failed:
         say(f"segmentation-clips: error: {error}")
     made.sort(key=lambda one: one.source)
-    print(json.dumps([asdict(one) for one in made], indent=2) if options.json else _summary(made, len(failed)))
+    put_out(json.dumps([asdict(one) for one in made], indent=2) if options.json else _summary(made, len(failed)))
     return received.exit_code or int(bool(failed))
 
 

@@ -4,6 +4,7 @@ import argparse
 import re
 from collections.abc import Sequence
 
+from segmentation.cli.console import put_out
 from segmentation.errors import BackendError
 from segmentation.installation import install
 from segmentation.options.config import PRESETS, STAGES
@@ -54,7 +55,7 @@ class PrintCompletion(argparse.Action):
         self, parser: argparse.ArgumentParser, namespace: object, shell: object, option_string: str | None = None
     ) -> None:
         try:
-            print(script(parser, str(shell)))
+            put_out(script(parser, str(shell)))
             parser.exit()
         except BackendError as exc:
             parser.exit(exc.exit_code, f"{parser.prog}: error: {exc}\n")

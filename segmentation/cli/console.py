@@ -3,10 +3,11 @@
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import BinaryIO, TextIO
+from functools import wraps
+from typing import BinaryIO, Protocol, TextIO
 
 from rich.console import Console
 
@@ -45,11 +46,11 @@ def counted(count: object, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-def fail(error: SegmentationError | OSError) -> int:
+def fail(error: SegmentationError | OSError, program: str = "segmentation") -> int:
     """Writes an error in one line on stderr; returns the exit code. A closed pipe is the reader's wish, no error."""
     message, code = failure(error)
     if not isinstance(error, ReaderGone):
-        say(f"segmentation: error: {message}")
+        say(f"{program}: error: {message}")
     return code
 
 
@@ -67,6 +68,59 @@ def exhausted(exc: MemoryError | RuntimeError, source: str) -> SegmentationError
     return SegmentationError(f"{source}: memory or threads are used up; free some, or raise ulimit -v and ulimit -u")
 
 
+class _Main(Protocol):
+    def __call__(self, arguments: Sequence[str] | None = None) -> int: ...
+
+
+def checks_stdout(main: _Main) -> _Main:
+    """Wraps a command, so that its exit code tells whether all that it has printed could be written.
+
+    Python would find out at the process's end, and print a traceback.
+    """
+
+    @wraps(main)
+    def checked(arguments: Sequence[str] | None = None) -> int:
+        try:
+            try:
+                return main(arguments)
+            finally:  # also after the exit of --help
+                if sys.stdout is not None:
+                    _flush(sys.stdout)
+        except OutputError as exc:
+            return fail(exc)
+
+    return checked
+
+
+def _flush(file: TextIO) -> None:
+    """Writes what is in a file object's buffer, else drops it. Raises `OutputError`."""
+    try:
+        file.flush()
+    except OSError as exc:
+        with open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), file.fileno())
+        raise _unwritable(exc) from exc
+
+
+def put_out(text: str) -> None:
+    """Prints text on standard output as it is. Raises `OutputError`."""
+    _print(text, sys.stdout)
+
+
+def _print(text: str, file: TextIO | None) -> None:
+    try:
+        print(text, file=file, flush=True)
+    except OSError as exc:
+        raise _unwritable(exc) from exc
+
+
+def _unwritable(exc: OSError) -> OutputError:
+    """Returns the error of standard output."""
+    if isinstance(exc, BrokenPipeError):
+        return ReaderGone("standard output: its reader has closed it")
+    return OutputError(f"standard output: cannot be written ({exc.strerror})")
+
+
 @dataclass(frozen=True, slots=True)
 class Stdout:
     """Holds the process's standard output, None where the parent process has closed it."""
@@ -75,12 +129,8 @@ class Stdout:
 
     def print(self, text: str) -> None:
         """Prints one result. Raises `OutputError` if that fails."""
-        if self.file is None:
-            return
-        try:
-            print("\n".join(map(printable, text.splitlines())), file=self.file, flush=True)
-        except OSError as exc:
-            raise OutputError(f"standard output: cannot be written ({exc.strerror})") from exc
+        if self.file is not None:
+            _print("\n".join(map(printable, text.splitlines())), self.file)
 
     def binary(self) -> BinaryIO:
         """Returns the file for bytes. Raises `OutputError`."""

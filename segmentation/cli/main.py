@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 from segmentation.atomic_file import discard_all
 from segmentation.cli.arguments import config_from, parse
 from segmentation.cli.batch import Batch
-from segmentation.cli.console import ConsoleHandler, Stdout, exhausted, fail, results_on_stdout, say
+from segmentation.cli.console import ConsoleHandler, Stdout, checks_stdout, exhausted, fail, results_on_stdout, say
 from segmentation.cli.find_inputs import Inputs, Source, find_inputs, paced
 from segmentation.cli.jobs import Job, jobs_at_a_time, longest_first, make_jobs
 from segmentation.cli.signals import finish_on_signals
@@ -58,6 +58,7 @@ def command() -> NoReturn:
     sys.exit(code)
 
 
+@checks_stdout
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit code.
 
@@ -106,7 +107,7 @@ def _process(
             return fail(exc)
         batch = Batch(
             segmenter=segmenter,
-            stop=received.stop,
+            received=received,
             stdout=stdout,
             json=options.json,
             at_a_time=options.jobs or _at_a_time(segmenter, options.processes, config, jobs),

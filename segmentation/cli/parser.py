@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from segmentation.cli.completion import PrintCompletion
+from segmentation.cli.console import put_out
 from segmentation.cli.versions import PrintVersions
 from segmentation.errors import did_you_mean
 
 
 class Parser(argparse.ArgumentParser):
     """A parser that proposes the choice that is meant."""
+
+    def print_help(self, file: object = None) -> None:
+        """Prints the help on standard output. Raises `OutputError`, where argparse would be silent."""
+        put_out(self.format_help().rstrip("\n"))
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         """Raises `ArgumentError` if `value` is none of the action's choices."""

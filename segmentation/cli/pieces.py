@@ -14,7 +14,7 @@ from pathlib import Path
 
 from segmentation.cli.arguments import config_from, parse
 from segmentation.cli.batch import INCOMPLETE
-from segmentation.cli.console import ConsoleHandler, say
+from segmentation.cli.console import ConsoleHandler, checks_stdout, fail, put_out, say
 from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.cli.signals import interrupt_on_signals
 from segmentation.errors import ConfigError, OutputError, SegmentationError
@@ -31,6 +31,7 @@ from segmentation.scale.worker import PieceSession
 _SHOWN = 10  # numbers of pieces in a message
 
 
+@checks_stdout
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code.
 
@@ -45,8 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options = parse_all(make_parser(), given)
             return _make(options) if options.step == "make" else _join(options)
         except SegmentationError as exc:
-            say(f"segmentation-pieces: error: {exc}")
-            return exc.exit_code
+            return fail(exc, "segmentation-pieces")
         except KeyboardInterrupt:
             return received.exit_code or 128 + signal.SIGINT
 
@@ -93,7 +93,7 @@ def _plan(options: argparse.Namespace) -> int:
     folder.release()
     if plan.uncut:
         say(f"segmentation-pieces: {plan.source}: is not cut, since {plan.uncut}")
-    print(len(plan.pieces))
+    put_out(str(len(plan.pieces)))
     return 0
 
 
@@ -131,7 +131,7 @@ def _join(options: argparse.Namespace) -> int:
     finally:
         folder.release()
     if options.json:
-        print(json.dumps(asdict(report)))
+        put_out(json.dumps(asdict(report)))
     say(f"{report.output}: {report.frames} frames")
     return 0 if report.complete else INCOMPLETE
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from segmentation.cli.console import console, say
+from segmentation.cli.console import console, counted, say
 from segmentation.errors import printable
 from segmentation.media.live_address import is_live, source_label
 
@@ -42,7 +42,8 @@ class BatchProgress:
         self._endless = any(map(is_live, sources))
         self._ended = 0
         self._parts: dict[str, float] = {}  # of each input that has begun: how much of it is done, 0 to 1
-        self._begin = self._said = time.monotonic()
+        self._said = time.monotonic()
+        self._begin: tuple[float, float] | None = None  # when the first frames were done, and how much of all that was
         several = self._count > 1
         self._all = self._bars.add_task(self._of_all, total=1.0, frames=False) if several else None
 
@@ -63,13 +64,15 @@ class BatchProgress:
             with self._lock:
                 self._parts[source] = min(1.0, done / expected) if expected else 0.0
                 self._show_all()
-                line = self._line(f"{name}: {done} of {expected or '?'} frames")
+                shown = f"{done} of {expected} frames" if expected else counted(done, "frame")
+                line = self._line(f"{name}: {shown}")
             if line:
                 say(line)
 
         def end() -> None:
             self._bars.remove_task(task)
-            self.skip(source)
+            with self._lock:
+                self._end(source)
 
         return advance, end
 
@@ -81,11 +84,17 @@ class BatchProgress:
             self._sizes[source] = 1.0
 
     def skip(self, source: str) -> None:
-        """Counts an input as done."""
+        """Counts an input as done that was not begun."""
         with self._lock:
-            self._ended += 1
-            self._parts[source] = 1.0
-            self._show_all()
+            before = self._part_done()
+            self._end(source)
+            if self._begin is not None:  # it took no time
+                self._begin = self._begin[0], self._begin[1] + self._part_done() - before
+
+    def _end(self, source: str) -> None:
+        self._ended += 1
+        self._parts[source] = 1.0
+        self._show_all()
 
     @property
     def _of_all(self) -> str:
@@ -101,12 +110,13 @@ class BatchProgress:
 
     def _line(self, of_one: str) -> str | None:
         """Returns the line that is due where there is no terminal."""
-        now = time.monotonic()
+        now, part = time.monotonic(), self._part_done()
+        begin, before = self._begin = self._begin or (now, part)  # loading the network, or building an engine, is over
         if not self._lines or now - self._said < INTERVAL:
             return None
         self._said = now
-        part = self._part_done()
-        left = f", {_clock((now - self._begin) * (1 - part) / part)} left" if part and not self._endless else ""
+        done = part - before
+        left = f", {_clock((now - begin) * (1 - part) / done)} left" if done > 0 and not self._endless else ""
         about = f" ({self._about()})" if self._about is not None else ""
         return f"segmentation: {self._of_all + ' inputs done, ' if self._count > 1 else ''}{of_one}{about}{left}"
 

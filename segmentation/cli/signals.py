@@ -24,6 +24,12 @@ class Received:
         """Returns 128 and the first signal's number, as shells count; None if no signal has arrived."""
         return None if self._first is None else 128 + self._first
 
+    @property
+    def again(self) -> str:
+        """Returns what would end the process at once: the signal that has arrived, as its sender calls it."""
+        first = signal.Signals(self._first or signal.SIGINT)
+        return "another Ctrl-C" if first == signal.SIGINT else f"another {first.name}"
+
     def takes(self, number: int) -> bool:
         """Notes a signal. Returns whether it counts: the first one may come twice, at once.
 

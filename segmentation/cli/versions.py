@@ -8,6 +8,7 @@ from importlib import metadata
 import av
 
 import segmentation
+from segmentation.cli.console import put_out
 
 # Names of distributions, as pip shows them. Several may bring one library, such as ONNX Runtime.
 _PACKAGES = (
@@ -34,7 +35,7 @@ class PrintVersions(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=others["help"])
 
     def __call__(self, parser: argparse.ArgumentParser, *arguments: object) -> None:
-        print("\n".join(versions()))
+        put_out("\n".join(versions()))
         parser.exit()
 
 

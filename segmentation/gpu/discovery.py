@@ -4,6 +4,7 @@ import ctypes
 import logging
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -18,6 +19,7 @@ logging.getLogger("PyNvVideoCodec").propagate = False  # each import logs a vers
 
 NVCUVID = "libnvcuvid.so.1"  # NVDEC
 _DRIVER = "libcuda.so.1"
+_NVML = "libnvidia-ml.so.1"
 _VIDEO = (NVCUVID, "libnvidia-encode.so.1")  # PyNvVideoCodec loads both
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*, cuda.h
 _PACKAGES = (
@@ -138,12 +140,25 @@ def require_video_libraries() -> None:
 
 
 def driver_version() -> str:
-    """Returns the version of the kernel's NVIDIA driver, or "unknown"."""
-    try:
-        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
-    except OSError:
-        return "unknown"
-    found = re.search(r"Kernel Module\s+(\S+)", text)
+    """Returns the version of NVIDIA's driver, or "unknown"."""
+    with suppress(OSError, AttributeError):
+        nvml, version = ctypes.CDLL(_NVML), ctypes.create_string_buffer(80)  # NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE
+        if not nvml.nvmlInit_v2():
+            failed = nvml.nvmlSystemGetDriverVersion(version, len(version))
+            nvml.nvmlShutdown()
+            if not failed:
+                return version.value.decode(errors="replace")
+    with suppress(OSError):  # a container without "utility" among its capabilities lacks NVML
+        return stated_version(Path("/proc/driver/nvidia/version").read_text(encoding="utf-8"))
+    return "unknown"
+
+
+def stated_version(text: str) -> str:
+    """Returns the version in the text of the kernel's module, or "unknown".
+
+    It stands behind "Kernel Module", and on open kernel modules behind "for x86_64" too.
+    """
+    found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", text)
     return found[1] if found else "unknown"
 
 

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import stat
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -34,7 +35,7 @@ from segmentation.media.bitstream import (
     stated_chroma_location,
 )
 from segmentation.media.containers import is_sequence, may_step, numbers_of
-from segmentation.media.download import DownloadError, Files
+from segmentation.media.download import DownloadError, Files, HttpFile
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
 from segmentation.media.heif import is_tiled, open_heif
 from segmentation.media.sei import light_messages, side_data
@@ -257,13 +258,7 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
         _check_length(container, stream, path, access)
         extradata = stream.codec_context.extradata
         decoding_times = container.format.name == "avi" and stream.has_b_frames
-        try:
-            first, frame = first_packet_and_frame(container, stream, path, access)
-        except InputError as exc:
-            if isinstance(source, ByteSource) and not source.seekable and "mp4" in container.format.name:
-                hint = "in a pipe an MP4 needs its index at its beginning (ffmpeg -movflags +faststart)"
-                raise InputError(f"{exc}; {hint}") from exc
-            raise
+        first, frame = _first_of(source, container, stream, access)
         codec = stream.codec_context.name
         head = b"" if first is None else bytes(first)
         matrix = display_matrix(frame, exif=codec in _EXIF)
@@ -308,6 +303,33 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
             decoding_times=decoding_times,
         )
         return as_stated(info, head)
+
+
+def _first_of(
+    source: str | ByteSource, container: InputContainer, stream: VideoStream, access: Access
+) -> tuple[Packet[VideoStream] | None, VideoFrame]:
+    """Returns `first_packet_and_frame`. Raises `InputError`, which names the reason where an index is out of reach."""
+    try:
+        return first_packet_and_frame(container, stream, source_name(source), access)
+    except InputError as exc:
+        place = _read_once(source, access) if "mp4" in container.format.name else ""
+        if not place:
+            raise
+        hint = f"{place} an MP4 needs its index at its beginning (ffmpeg -movflags +faststart)"
+        raise InputError(f"{exc}; {hint}") from exc
+
+
+def _read_once(source: str | ByteSource, access: Access) -> str:
+    """Returns where a source is that can only be read from its beginning to its end, "" for any other."""
+    if isinstance(source, ByteSource):
+        return "" if source.seekable else "in a pipe"
+    if not is_url(source):
+        return ""
+    try:
+        with closing(HttpFile(source, access, named=True)) as file:
+            return "" if file.seekable() else "from a server that sends no parts"
+    except DownloadError:
+        return ""
 
 
 def as_stated(info: VideoInfo, head: bytes) -> VideoInfo:

@@ -59,6 +59,7 @@ class Muxer:
     """
 
     _file: PendingFile
+    parts: tuple[str, ...] = ()  # files that follow each other in the place of `target`
     cuts: Cuts | None = None  # at which the encoder has to begin segments, whatever this machine has of cores
 
     def __init__(self, target: Target, info: VideoInfo, config: Config, option: str = "-o") -> None:

@@ -94,6 +94,7 @@ class PartsMuxer(Muxer):
         if self._info.display_matrix is not None:
             self._part.streams.video[0].set_display_matrix(self._info.display_matrix)
         self._begins, self._ends = seconds, (seconds // self._length + 1) * self._length
+        self.parts += (str(path),)
         log.info("%s: %s begins", self._info.path, path)
 
     def _create(self) -> tuple[Path, int]:

@@ -9,6 +9,8 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 import logging
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from av.packet import Packet
@@ -52,8 +54,10 @@ def side_data(frame: VideoFrame) -> dict[str, list[bytes]]:
         container: Any = SideDataContainer(frame)  # type: ignore[call-arg]
     except ValueError:
         return found
-    for data in container:
-        found.setdefault(data.type.name, []).append(bytes(data))
+    with suppress(IndexError):
+        for number in count():  # PyAV 19 iterates over the kinds, and counts these alone
+            data = container[number]
+            found.setdefault(data.type.name, []).append(bytes(data))
     return found
 
 

@@ -119,6 +119,8 @@ def load_model(config: Config, info: VideoInfo | None = None) -> Model:
     """
     if callable(config.model):
         return _load_function(config.model, config)
+    if "://" in config.model_name:  # a path has one slash of the two
+        raise ModelError(f"{config.model_name}: is an address; download the model, and give the file")
     path = BUILT_IN.get(str(config.model), Path(config.model))
     if path.suffix == ENGINE:
         return _load_engine(path, config)

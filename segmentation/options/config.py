@@ -62,7 +62,8 @@ class Config:
 
     effect: str = "blur"
     """What is done to the background, as the command line has it: `blur[:STRENGTH]`, `pixelate[:SIZE]`,
-    `color[:#RRGGBB]`, `image:FILE[,contain]`, `video:FILE[,contain]`, `cutout`, `mask` or `overlay[:#RRGGBB]`.
+    `color[:#RRGGBB|NAME]`, `image:FILE[,contain]`, `video:FILE[,contain]`, `cutout`, `mask` or
+    `overlay[:#RRGGBB|NAME]`, with the color names of CSS.
     Default: `blur`, of strength 25."""
 
     also: Sequence[tuple[str, str | Path]] = ()
@@ -107,7 +108,7 @@ class Config:
 
     count: tuple[str, ...] = ()
     """Lines and zones where instances are counted: `line:X1,Y1,X2,Y2`, `zone:X1,Y1,X2,Y2,X3,Y3,...` in pixels of the
-    upright picture. Default: none."""
+    upright picture, or in percent of its sides, such as `line:50%,0%,50%,100%`. Default: none."""
 
     # Model: `models`
 

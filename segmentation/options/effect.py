@@ -4,13 +4,14 @@ import re
 from dataclasses import dataclass, replace
 
 from segmentation.errors import ConfigError, did_you_mean
+from segmentation.options.colors import COLORS
 
 KINDS = ("blur", "pixelate", "color", "image", "video", "cutout", "mask", "overlay")
 DEFAULT_STRENGTH = 25.0
 DEFAULT_BLOCK = 40.0
 CHOICES = (
-    "blur[:STRENGTH], pixelate[:SIZE], color[:#RRGGBB], image:FILE[,contain], video:FILE[,contain], cutout, mask "
-    "or overlay[:#RRGGBB]; @LABEL for the instances of a label alone"
+    "blur[:STRENGTH], pixelate[:SIZE], color[:#RRGGBB|NAME], image:FILE[,contain], video:FILE[,contain], cutout, mask "
+    "or overlay[:#RRGGBB|NAME]; @LABEL for the instances of a label alone"
 )
 _CONTAIN = ",contain"
 _WITH_FILE = ("image:", "video:")
@@ -45,10 +46,7 @@ class Effect:
             case "blur" | "pixelate" if colon:
                 return _sized(kind, number(argument, f"effect {text!r}"), text)
             case "color" | "overlay" if colon:
-                if not re.fullmatch(r"#?[0-9a-fA-F]{6}", argument):
-                    raise ConfigError(f"effect {text!r}: write the color as #RRGGBB, such as {kind}:#00b140")
-                value = int(argument.lstrip("#"), 16)
-                return Effect(kind, rgb=(value >> 16, value >> 8 & 255, value & 255))
+                return Effect(kind, rgb=_color(argument, kind, text))
             case "image" | "video":
                 file = argument.removesuffix(_CONTAIN)
                 if not file:
@@ -63,6 +61,17 @@ def effect_on(text: str, classes: tuple[str, ...]) -> Effect:
     """Returns the effect for these kept classes. `overlay` without a color gives each of several its own."""
     effect = Effect.parse(text)
     return replace(effect, classes=classes) if text == "overlay" and len(classes) > 1 else effect
+
+
+def _color(argument: str, kind: str, text: str) -> tuple[int, int, int]:
+    """Returns the color of `#00b140` or of one of CSS's names. Raises `ConfigError`, which quotes the option `text`."""
+    if named := COLORS.get(argument.lower()):
+        return named
+    if not re.fullmatch(r"#?[0-9a-fA-F]{6}", argument):
+        form = f"write the color as #RRGGBB, such as {kind}:#00b140, or as one of CSS's names, such as {kind}:green"
+        raise ConfigError(f"effect {text!r}: {form}{did_you_mean(argument, COLORS)}")
+    value = int(argument.lstrip("#"), 16)
+    return value >> 16, value >> 8 & 255, value & 255
 
 
 def _sized(kind: str, value: float, text: str) -> Effect:

@@ -58,19 +58,29 @@ class Place:
 
     name: str  # the option's text
     points: tuple[Point, ...]  # two of a line, the corners of a zone
+    percent: bool = False  # whether the points are in percent of the picture's sides, else in pixels
 
     @staticmethod
     def parse(text: str) -> Place:
-        """Reads `line:...` or `zone:...`. Raises `ConfigError`."""
+        """Reads `line:...` or `zone:...`, in pixels or as `50%`. Raises `ConfigError`."""
         kind, _, listed = text.partition(":")
         if kind not in _PLACES:
             raise ConfigError(f"count {text!r}: write {' or '.join(_PLACES.values())}{did_you_mean(kind, _PLACES)}")
-        points = tuple(_points(listed, f"count {text!r}"))
+        parts = [part.strip() for part in listed.split(",")]
+        percent = all(part.endswith("%") for part in parts)
+        if "%" in listed and not percent:
+            raise ConfigError(f"count {text!r}: some numbers are percent and some are pixels; write all as one of them")
+        points = tuple(_points(",".join(part.rstrip("%") for part in parts), f"count {text!r}"))
         if kind == "line" and (len(points) != 2 or points[0] == points[1]):
             raise ConfigError(f"count {text!r}: a line has two ends that differ, {_PLACES[kind]}")
         if kind == "zone" and len(points) < 3:
             raise ConfigError(f"count {text!r}: a zone has three corners or more, {_PLACES[kind]}")
-        return Place(text, points)
+        return Place(text, points, percent)
+
+    def corners(self, size: tuple[int, int]) -> tuple[Point, ...]:
+        """Returns the points in pixels of an upright picture of `size` (width, height)."""
+        across, down = (side / 100 for side in size) if self.percent else (1.0, 1.0)
+        return tuple((x * across, y * down) for x, y in self.points)
 
 
 def _points(text: str, what: str) -> list[Point]:

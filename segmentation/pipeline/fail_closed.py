@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,14 +20,16 @@ if TYPE_CHECKING:  # machines without a GPU may lack its libraries
 class FailClosed:
     """Replaces unknown masks by masks that put the effect everywhere: those of repeated frames, and those with a NaN.
 
-    A repeated picture is old. A network whose numbers overflow returns NaN, in which an edge would lie anywhere.
+    A repeated picture is old. A network whose numbers overflow returns NaN, in which an edge would lie anywhere. On the
+    way, known masks are looked through for a value above the threshold.
     """
 
     def __init__(self, config: Config, transfer: Transfer, memory: Memory, gpu: Gpu | None) -> None:
         """`memory` is where the masks are. On a GPU the next call may overwrite the masks of a call."""
         self._value = 1.0 if config.invert else 0.0
         self._transfer = transfer
-        self._without_nan: Callable[[Any, float], Array] = without_nan
+        self._without_nan: Callable[[Any, float], tuple[Array, NDArray[np.bool_]]]
+        self._without_nan = partial(without_nan, threshold=config.threshold)
         if memory == "cuda":
             from segmentation.stages.masks.cuda import CudaCover  # needs PyTorch
 
@@ -35,15 +38,20 @@ class FailClosed:
 
     def __call__(self, batch: MaskedBatch) -> MaskedBatch:
         if not batch.frames.repeated:
-            return replace(batch, masks=self._without_nan(batch.masks, self._value))
+            masks, found = self._without_nan(batch.masks, self._value)
+            return replace(batch, masks=masks, found=found[: len(batch)])
         with self._transfer.on_stream():
             return replace(batch, masks=_filled(batch.masks, self._value))
 
 
-def without_nan(masks: NDArray[np.float32], value: float) -> NDArray[np.float32]:
-    """Returns the masks (N, h, w), where all of one that has a NaN is `value`."""
-    unknown = np.isnan(masks.sum(axis=(1, 2)))
-    return np.where(unknown[:, None, None], np.float32(value), masks) if unknown.any() else masks
+def without_nan(
+    masks: NDArray[np.float32], value: float, threshold: float
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Returns the masks (N, h, w), where all of one that has a NaN is `value`, and which others exceed `threshold`."""
+    peaks = masks.max(axis=(1, 2))  # NaN where there is one
+    unknown = np.isnan(peaks)
+    covered = np.where(unknown[:, None, None], np.float32(value), masks) if unknown.any() else masks
+    return covered, peaks > np.float32(threshold)
 
 
 def _filled(masks: Array, value: float) -> Array:

@@ -20,6 +20,7 @@ from segmentation.media.still import Pixels, Still, encode_still, read_still
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.keywords import PictureOptions, Quality
+from segmentation.pipeline.found import nothing_found
 from segmentation.pipeline.pictures import Applied, Pictures
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.results import Results
@@ -71,6 +72,9 @@ class PictureRun:
             for file in files:
                 _commit(file)
         end = time.perf_counter()
+        found = bool((np.asarray(applied.shown.masks) > config.threshold).any())
+        if not found:
+            log.warning("%s: %s", hide_secrets(self._source), nothing_found(applied.classes, 1))
         if self._request.progress is not None:
             self._request.progress(1, 1)
         return Report(
@@ -80,6 +84,7 @@ class PictureRun:
             frames=1,
             damaged=0,
             inferred=1,
+            found=int(found),
             received=1,
             seconds=round(end - begin, 3),
             fps=round(1 / (end - begin), 2),

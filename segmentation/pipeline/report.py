@@ -12,6 +12,7 @@ class Report:
     input: str
     output: str | None  # `None` without a video
     also: tuple[str, ...]  # the further outputs
+    parts: dict[str, tuple[str, ...]] = field(default_factory=dict)  # files of each output that is cut, in their order
     frames: int
     damaged: int  # frames of the input that were lost or are known to be broken
     # Packets by the number of their stream in the input: those that got a time between their neighbors', as theirs was
@@ -19,6 +20,7 @@ class Report:
     retimed: dict[int, int] = field(default_factory=dict)
     left_out: dict[int, int] = field(default_factory=dict)
     inferred: int  # frames that the network has seen; with saved masks 0
+    found: int = 0  # frames in which something was found, see `FoundSink`
     received: int  # frames of the input that arrived: `frames` and the sum of `dropped`
     dropped: dict[str, int] = field(default_factory=dict)  # cause to frames; only live sources drop any
     reconnects: int = 0  # of a live source

@@ -35,6 +35,7 @@ from segmentation.options.times import exact
 from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.counts import CountSink
 from segmentation.pipeline.fail_closed import FailClosed
+from segmentation.pipeline.found import FoundSink
 from segmentation.pipeline.instance_steps import make_instance_steps
 from segmentation.pipeline.mask_source import MaskSource, SavedMasks
 from segmentation.pipeline.mask_stages import load_network, make_transfer
@@ -105,11 +106,13 @@ class Run:
             input=self._source,
             output=videos[0] if videos else None,
             also=tuple(videos[1:]),
+            parts={str(muxer.target): muxer.parts for muxer in (o.muxer for o in self._outputs) if muxer.parts},
             frames=self._frames,
             damaged=self._decoder.damaged,
             retimed=self._retimed,
             left_out={} if self._outputs.main is None else dict(+self._outputs.main.left_out),
             inferred=self._masks.inferred,
+            found=self._found.frames,
             received=self._frames if live is None else live.received,
             dropped={} if live is None else live.dropped_in(self._frames),
             reconnects=0 if live is None else live.reconnects,
@@ -201,7 +204,8 @@ class Run:
     def _make_records(self, kept: tuple[str, ...]) -> list[Sink]:
         """Opens the sinks besides the videos; `kept` are the network's classes."""
         info, config, exits = self._info, self._config, self._exits
-        records: list[Sink] = [] if self._counts is None else [self._counts]
+        self._found = FoundSink(self._source, self._classes, config)
+        records: list[Sink] = [self._found] if self._counts is None else [self._found, self._counts]
         if config.results is not None:
             clock = self._outputs.main or DefaultClock(info, config)
             results = Results(clock.seconds, info, self._classes, config, self._counts)
@@ -251,9 +255,9 @@ class Run:
         return map(self._copied, batches)
 
     def _copied(self, batch: EncodingBatch) -> FinishedBatch:
-        """Returns a batch whose arrays are on the host. Without a video nothing else waits for the GPU.
+        """Returns a batch whose arrays are on the host. Encoders of videos have waited for the GPU before.
 
-        So no more batches are queued on the GPU than the queues before this hold.
+        Without a video nothing else waits, so that no more batches are queued on the GPU than the queues before hold.
         """
         if batch.copied is not None:
             self._clock.call("wait", batch.finished.frames, batch.copied.synchronize)
@@ -303,13 +307,14 @@ class Run:
                 small = thumbnails(batch.frames, self._gpu) if config.verify else None
                 finished = FinishedBatch(
                     frames=batch.frames.without_pictures(),
+                    found=batch.found,
                     masks=self._on_host(masks, count),
                     levels=self._on_host(levels, count),
                     class_map=self._on_host(class_map, count),
                     instances=self._instances_read(batch),
                     thumbnails=self._on_host(small, count),
                 )
-                copied = self._gpu.record_event() if self._gpu is not None and finished.has_arrays else None
+                copied = None if self._gpu is None else self._gpu.record_event()
             if looked_at is not None:
                 self._show(looked_at)
             # The frames are in memory of their own. Page-locked memory takes time, which other runs need not wait for.

@@ -60,9 +60,9 @@ class StatusServer:
     | `GET /streams/NAME.jpg` | a small picture of the output |
     | `GET /metrics` | the figures in Prometheus' text format |
     | `GET /healthz` | 200 while the process lives |
-    | `GET /readyz` | 200 if all streams are up, else 503 with the names of the others |
+    | `GET /readyz` | 200 if all streams are up that have not ended, else 503 with the names of the others |
     | `POST /streams` | adds the stream `{"name": ..., "address": ...}`; needs the token |
-    | `DELETE /streams/NAME` | ends a stream with complete files; needs the token |
+    | `DELETE /streams/NAME` | ends a stream with complete files, or forgets one that has failed; needs the token |
 
     With `workers`:
 
@@ -129,7 +129,7 @@ class StatusServer:
             case "/metrics":
                 return _metrics(metrics(monitors))
             case "/readyz":
-                missing = [monitor.name for monitor in monitors if monitor.status().state != "up"]
+                missing = [monitor.name for monitor in monitors if monitor.status().state not in ("up", "ended")]
                 return _ready(missing, ready=not missing)
         name = _name(path, ".jpg")
         monitor = self._board.get(name) if name is not None else None
@@ -156,6 +156,8 @@ class StatusServer:
         name = _name(path, "")
         if name is None or self._control is None:
             return _missing()
+        if self._board.forget_failed(name):
+            return _json({"done": True})
         return _changed(partial(self._control.remove, name))
 
     def refusal(self, headers: Message[str, str], *, writes: bool) -> _Answer | None:
@@ -221,6 +223,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer(self._status.get, writes=False)
 
+    do_HEAD = do_GET
+
     def do_POST(self) -> None:
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > _LONGEST_BODY:
@@ -244,7 +248,8 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(answer.body)
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
 
     def log_message(self, format: str, *values: object) -> None:
         log.debug("status: %s", one_line(format % values))
@@ -264,7 +269,7 @@ def metrics(monitors: list[StreamMonitor]) -> Iterator[str]:
     ]
     for name, kind, about, value in singles:
         yield from head(name, kind, about)
-        for _, one in streams:
+        for one in (one for _, one in streams if name != "up" or one.state != "ended"):  # an end is no alarm
             yield f"segmentation_{name}{labels(stream=one.name)} {value(one)}"
     yield from head("frames_dropped_total", "counter", "Frames that were dropped, by cause.")
     for _, one in streams:

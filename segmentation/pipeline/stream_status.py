@@ -200,6 +200,15 @@ class StreamBoard:
             monitor.failed(exc)
             raise
 
+    def forget_failed(self, name: str) -> bool:
+        """Removes the monitor of this name if its run has failed. Returns whether there was one."""
+        with self._lock:
+            monitor = self._monitors.get(name)
+            failed = monitor is not None and monitor.status().state == "failed"
+            if failed:
+                del self._monitors[name]
+        return failed
+
     def get(self, name: str) -> StreamMonitor | None:
         """Returns the monitor of this name, if there is one."""
         return self._monitors.get(name)

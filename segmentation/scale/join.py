@@ -24,6 +24,7 @@ from segmentation.media.picture_sequence import open_output
 from segmentation.options.access import access_of
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
+from segmentation.pipeline.found import nothing_found
 from segmentation.pipeline.plan import OutputPlan, plan_outputs
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.results import Results
@@ -69,7 +70,7 @@ class Joiner:
         self._begin = time.perf_counter()
         self._first: PieceIndex | None = None
         self._last: tuple[int, int] | None = None  # pts and duration of the latest frame
-        self._frames = self._damaged = self._retimed = self._inferred = 0
+        self._frames = self._damaged = self._retimed = self._inferred = self._found = 0
         self._cut_short = False
         self._stages: dict[str, float] = {}
 
@@ -108,6 +109,7 @@ class Joiner:
         self._damaged += index.damaged
         self._retimed += index.retimed
         self._inferred += index.inferred
+        self._found += index.found
         self._cut_short = self._cut_short or index.cut_short
         for stage, seconds in index.stages.items():
             self._stages[stage] = self._stages.get(stage, 0.0) + seconds
@@ -134,6 +136,8 @@ class Joiner:
         for record in self._records:
             record.finish(self._end)
         warn_of_times(info.path, self._outputs[0].muxer.source_packets, self._times_set)
+        if not self._found:
+            log.warning("%s: %s", info.path, nothing_found(self._first.classes, self._frames))
 
     def report(self) -> Report:
         """Checks the files if that is wanted, and returns the report."""
@@ -157,6 +161,7 @@ class Joiner:
             retimed=self._times_set,
             left_out=dict(+self._outputs[0].muxer.left_out),
             inferred=self._inferred,
+            found=self._found,
             received=self._frames,
             complete=not (lossy or cut_short),
             seconds=round(seconds, 3),

@@ -53,6 +53,7 @@ class PieceIndex:
     damaged: int = 0
     retimed: int = 0
     inferred: int = 0
+    found: int = 0
     cut_short: bool = False
     seconds: float = 0.0
     stages: dict[str, float] = field(default_factory=dict)

@@ -101,6 +101,8 @@ class PieceSink(Sink):
         piece = self._writer(number)
         first = not piece.index.frames
         piece.index.frames += [(frame.pts, frame.duration) for frame in frames]
+        assert batch.found is not None
+        piece.index.found += int(batch.found.sum())
         self._add_results(piece, batch)
         self._add_masks(piece, batch)
         self._add_notes(piece, batch, first=first)

@@ -7,6 +7,7 @@ import signal
 import threading
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -173,10 +174,38 @@ def test_a_line_from_time_to_time_without_a_terminal(
     touch("a.mp4", "b.mp4")
     assert main(["a.mp4", "b.mp4"]) == 0
     err = capfd.readouterr().err
-    assert "segmentation: 0 of 2 inputs done, a.mp4: 1 of 2 frames, 0:00:00 left" in err
+    assert "segmentation: 0 of 2 inputs done, a.mp4: 1 of 2 frames\n" in err  # how long the others take shows later
     assert "segmentation: 1 of 2 inputs done, b.mp4: 1 of 2 frames" in err
     assert main(["a.mp4", "-y", "-q"]) == 0
     assert capfd.readouterr().err == ""
+
+
+def test_the_time_left_counts_from_the_first_frame(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not from before, when a network was loaded or an engine built. What was done already took no time."""
+    monkeypatch.setattr(progress, "INTERVAL", 0.0)
+    clock = iter([0.0, 1000.0, 1010.0, 1020.0, 1030.0])
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    bars = progress.BatchProgress(["https://x/a.mp4", "https://x/b.mp4"], quiet=False)
+    advance, _ = bars.begin("https://x/a.mp4")
+    for done in (10, 20, 40):
+        advance(done, 100)
+    bars.skip("https://x/b.mp4")
+    advance(60, 100)
+    lines = capfd.readouterr().err.splitlines()
+    left = [line.partition("frames")[2] for line in lines]
+    assert left == ["", ", 0:03:00 left", ", 0:01:47 left", ", 0:00:24 left"]
+
+
+def test_lines_of_unknown_length_have_no_question_mark(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "INTERVAL", 0.0)
+    advance, _ = progress.BatchProgress(["hall=rtsp://camera/"], quiet=False).begin("hall=rtsp://camera/")
+    advance(1, 0)
+    advance(7, 0)
+    assert capfd.readouterr().err.splitlines() == ["segmentation: hall: 1 frame", "segmentation: hall: 7 frames"]
 
 
 def test_the_bar_shows_all_inputs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,8 @@ from segmentation.cli.arguments import config_from, make_parser, parse
 from segmentation.cli.main import main
 
 REPORT = (
-    "input output also frames damaged inferred received dropped reconnects repeated unsent latency counts complete "
-    "seconds fps plan stages workers pieces redone verified"
+    "input output also parts frames damaged retimed left_out inferred found received dropped reconnects repeated "
+    "unsent latency counts complete seconds fps plan stages workers pieces redone verified"
 ).split()
 
 

@@ -84,7 +84,8 @@ def test_a_signal_ends_the_work(
     (made,) = session.made
     assert made.closed and len(made.runs) == 1
     said = capfd.readouterr().err
-    assert ("stopped, 1 frame " in said) == (count == 1) and said.count("another Ctrl-C ends at once") == 1
+    again = "another Ctrl-C" if number == signal.SIGINT else f"another {number.name}"
+    assert ("stopped, 1 frame " in said) == (count == 1) and said.count(f"; {again} ends at once") == 1
 
 
 def test_a_signal_that_comes_twice_at_once_is_one(

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from paths import SAMPLE
 from server import Server, serving
+from videos import Synthetic
 
 from segmentation.access import Access
 from segmentation.errors import InputError
@@ -287,3 +288,16 @@ def test_letters_of_any_kind_may_stand_in_an_address(server: Server) -> None:
 )  # fmt: skip
 def test_which_addresses_are_public(ip: str, public: bool) -> None:
     assert _is_public(ip) == public
+
+
+@pytest.mark.parametrize(("flags", "hint"), [("", "needs its index at its beginning"), ("faststart", "")])
+def test_an_index_at_the_end_is_named_where_a_server_sends_no_parts(flags: str, hint: str, tmp_path: Path) -> None:
+    options = {"codec": "libx264", "size": (320, 240), "pts": range(50)}
+    Synthetic(**options, container_options={"movflags": flags} if flags else {}).write(tmp_path / "a.mp4")
+    with serving(tmp_path) as server:
+        assert probe(f"{server.address}/a.mp4").frames == 50
+        if not hint:
+            assert probe(f"{server.address}/whole/a.mp4").frames == 50
+            return
+        with pytest.raises(InputError, match=f"from a server that sends no parts an MP4 {hint}.*faststart"):
+            probe(f"{server.address}/whole/a.mp4")

@@ -148,6 +148,7 @@ def test_what_is_no_segmentation_model(tmp_path: Path, kind: str, hint: str) -> 
     ("options", "hint"),
     [
         ({"model": "nowhere.onnx"}, "no such model"),
+        ({"model": "https://host/person.onnx"}, "https://host/person.onnx: is an address"),
         ({"model": "persons"}, "built-in name (person, person-hq)"),
         ({"classes": ("cat",)}, "choose from person"),
         ({"labels": ("a", "b")}, "2 labels for 1 output channels"),

@@ -65,7 +65,9 @@ def test_files_are_cut_at_keyframes_and_lack_nothing(segmenter: Segmenter, tmp_p
         assert last < 2.1 and last + (after[0] - number) / 30 > 1.9
     numbers = [number for part in found for number, _ in part]
     assert len(numbers) == report.frames == 75 and numbers == sorted(set(numbers))
-    assert len(list(tmp_path.glob("hall-mask*.mkv"))) == len(parts)
+    masks = sorted(map(str, tmp_path.glob("hall-mask*.mkv")), key=len)
+    assert report.parts == {report.output: tuple(map(str, parts)), report.also[0]: tuple(masks)}
+    assert len(masks) == len(parts)
 
 
 def test_no_part_replaces_a_file(segmenter: Segmenter, tmp_path: Path) -> None:
@@ -104,6 +106,9 @@ def test_the_command_names_files_and_reports_by_the_sources_names(tmp_path: Path
     names = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*"))
     assert names == ["lines/gate.jsonl", "lines/hall.jsonl", f"rec/gate-{year}.mkv", f"rec/hall-{year}.mkv"]
     assert PASSWORD not in out + err
+    for name in ("gate", "hall"):
+        file = tmp_path / "rec" / f"{name}-{year}.mkv"
+        assert re.search(rf"^{file}: 5 frames in .*, {file.stat().st_size / 1e6:.2g} MB$", err, re.M), err
 
 
 @pytest.mark.parametrize("name", ["out.mp4", "out.png"])

@@ -200,7 +200,8 @@ def test_a_signal_leaves_a_playable_file(
         _, stderr = process.communicate(timeout=TIMEOUT)
     assert process.returncode == code, stderr
     *advice, said = stderr.splitlines()  # none if the run has ended by itself before it is printed
-    assert all("another Ctrl-C ends at once" in line for line in advice), stderr
+    again = "another Ctrl-C" if number == signal.SIGINT else f"another {signal.Signals(number).name}"
+    assert all(f"{again} ends at once" in line for line in advice), stderr
     assert said.startswith(f"{target}: stopped, "), stderr
     after = times(target)
     assert 0 < len(after) < 1200 and f"stopped, {len(after)} frames" in stderr

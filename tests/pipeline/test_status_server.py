@@ -101,9 +101,31 @@ def test_streams_are_told_of_added_and_removed(client: Client, tmp_path: Path) -
         assert client.ask("streams/hall", method="DELETE")[0] == 401
         assert client.ask("streams/hall", method="DELETE", **right)[0] == 200
         assert client.streams()["hall"]["state"] == "ended" and (tmp_path / "hall.mkv").exists()
+        assert client.ask("readyz") == (200, b'{"missing": []}')  # nothing is amiss
+        figures = client.ask("metrics")[1]
+        assert b'segmentation_up{stream="hall"}' not in figures and b'received_total{stream="hall"}' in figures
         assert client.ask("streams/hall", method="DELETE", **right)[0] == 409
     everything = b"".join(client.ask(path)[1] for path in ("", "streams", "metrics", "readyz"))
     assert PASSWORD.encode() not in everything and b"sesame" not in everything
+
+
+def test_a_failed_stream_is_not_ready_until_it_is_removed(client: Client, tmp_path: Path) -> None:
+    right = {"Authorization": "Bearer sesame-token"}
+    (tmp_path / "hall.mkv").touch()  # is not replaced
+    with RtspServer() as camera:
+        client.ask("streams", {"name": "hall", "address": camera.url()}, **right)
+        until(lambda: client.streams()["hall"]["state"] == "failed")
+    assert client.ask("readyz") == (503, b'{"missing": ["hall"]}')
+    assert b'segmentation_up{stream="hall"} 0' in client.ask("metrics")[1]
+    assert client.ask("streams/hall", method="DELETE", **right)[0] == 200
+    assert client.ask("readyz")[0] == 200 and client.streams() == {}
+
+
+def test_head_is_answered_as_get_without_a_body(client: Client) -> None:
+    for path in ("", "streams", "metrics", "healthz", "readyz"):
+        with urlopen(Request(client.url + path, method="HEAD"), timeout=TIMEOUT) as answer:
+            assert answer.status == 200 and int(answer.headers["Content-Length"]) > 0 and answer.read() == b""
+    assert client.ask("nowhere", method="HEAD") == (404, b"")
 
 
 @pytest.mark.parametrize(

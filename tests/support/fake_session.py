@@ -44,6 +44,7 @@ class FakeSegmenter:
             frames=1,
             damaged=0,
             inferred=1,
+            found=1,
             received=1,
             complete=not stop.is_set(),
             seconds=1.0,

@@ -24,7 +24,7 @@ def cli(*arguments: str | Path, cwd: Path | None = None, timeout: float = TIMEOU
     with start(*arguments, cwd=cwd) as process:
         stdout, stderr = process.communicate(timeout=timeout)
     assert "Traceback" not in stderr, stderr
-    stderr = re.sub(r"^segmentation: .*: \d+ of [\d?]+ frames(, \S+ left)?\n", "", stderr, flags=re.M)
+    stderr = re.sub(r"^segmentation: .*: (\d+ of )?\d+ frames?(, \S+ left)?\n", "", stderr, flags=re.M)
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 

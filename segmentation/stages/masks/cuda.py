@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.gpu.kernels import THREADS
@@ -184,27 +185,30 @@ class CudaQuantizer:
 
 
 class CudaCover:
-    """Calling it with masks (N, h, w) returns the same as `fail_closed.without_nan`, in a CUDA tensor.
+    """Calling it with masks (N, h, w) returns the same as `fail_closed.without_nan`, the masks in a CUDA tensor.
 
-    It does not wait for the GPU. The next call overwrites the tensor.
+    It does not wait for the GPU, which writes to the array on the host too. The next call overwrites the tensor alone.
     """
 
     def __init__(self, config: Config, gpu: Gpu) -> None:
         self._gpu = gpu
         self._count = config.batch_size or 1
         self._kernels = gpu.kernels(MASKS, FORMATS["yuv420p"])
-        with torch.cuda.stream(gpu.stream):
-            self._calls = torch.zeros(self._count, dtype=torch.int32, device=gpu.device)  # the last with a NaN there
+        self._threshold = np.float32(config.threshold)
+        self._pinned = gpu.pinned_pool()
+        with torch.cuda.stream(gpu.stream):  # the last calls with a NaN there, and with a value above the threshold
+            self._calls = tuple(torch.zeros(self._count, dtype=torch.int32, device=gpu.device) for _ in range(2))
         self._call = 0
         self._masks: torch.Tensor | None = None  # the first batch has the masks' size
 
-    def __call__(self, masks: torch.Tensor, value: float) -> torch.Tensor:
+    def __call__(self, masks: torch.Tensor, value: float) -> tuple[torch.Tensor, NDArray[np.bool_]]:
         count, height, width = masks.shape
         assert count <= self._count, "the kernels would write behind the buffers"
+        (found,) = self._pinned.arrays([(count,)], np.uint8)
         if self._masks is None:
             self._masks = self._gpu.empty((self._count, height, width), torch.float32)
         self._call = self._call % 0x7FFFFFFF + 1
-        given = (masks, width, height, self._calls, self._call)
-        self._kernels("find_nan", (width, height, count), *given)
-        self._kernels("cover", (width, height, count), *given, np.float32(value), self._masks)
-        return self._masks[:count]
+        given, size = (masks, width, height, *self._calls, self._call), (width, height, count)
+        self._kernels("find_nan", size, *given, self._threshold)
+        self._kernels("cover", size, *given, np.float32(value), self._masks, np.uint64(found.ctypes.data))
+        return self._masks[:count], found.view(np.bool_)

@@ -253,20 +253,27 @@ extern "C" __global__ void draw(const float *masks, const float *gathered, int w
     }
 }
 
-// Notes which masks have a NaN: sets their elements of `calls` (N) to `call`, a number that no earlier launch had.
-extern "C" __global__ void find_nan(const float *masks, int width, int height, int *calls, int call) {
+// Notes which masks have a NaN, and which a value above `threshold`: sets their elements of `unknown` and `above` (N)
+// to `call`, a number that no earlier launch had.
+extern "C" __global__ void find_nan(const float *masks, int width, int height, int *unknown, int *above, int call,
+                                    float threshold) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= width || y >= height) return;
-    if (isnan(masks[((long long)blockIdx.z * height + y) * width + x])) calls[blockIdx.z] = call;
+    const float value = masks[((long long)blockIdx.z * height + y) * width + x];
+    if (isnan(value)) unknown[blockIdx.z] = call;
+    if (value > threshold && above[blockIdx.z] != call) above[blockIdx.z] = call;
 }
 
-// Copies the masks. Those in which `find_nan` found a NaN in the same `call` become `value` everywhere.
-extern "C" __global__ void cover(const float *masks, int width, int height, const int *calls, int call, float value,
-                                 float *target) {
+// Copies the masks. Those in which `find_nan` found a NaN in the same `call` become `value` everywhere. Writes which of
+// the others have a value above the threshold to `found` (N), which may be memory of the host.
+extern "C" __global__ void cover(const float *masks, int width, int height, const int *unknown, const int *above,
+                                 int call, float value, float *target, unsigned char *found) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= width || y >= height) return;
     const long long at = ((long long)blockIdx.z * height + y) * width + x;
-    target[at] = calls[blockIdx.z] == call ? value : masks[at];
+    const bool is_unknown = unknown[blockIdx.z] == call;
+    target[at] = is_unknown ? value : masks[at];
+    if (x == 0 && y == 0) found[blockIdx.z] = !is_unknown && above[blockIdx.z] == call;
 }
 
 // Rounds the masks to `levels`, in steps of 1/255, and writes these as masks again: `values` (256) has their values.

@@ -26,12 +26,16 @@ class Counter:
 
     def __init__(self, places: Sequence[Place], size: tuple[int, int]) -> None:
         """`size` is (width, height) of the upright picture, in pixels. Raises `ConfigError` for a place outside."""
-        for place in places:
-            xs, ys = zip(*place.points, strict=True)
+        corners = [place.corners(size) for place in places]
+        for place, points in zip(places, corners, strict=True):
+            xs, ys = zip(*points, strict=True)
             if max(xs) < 0 or min(xs) > size[0] or max(ys) < 0 or min(ys) > size[1]:
                 raise ConfigError(f"count {place.name}: lies outside of the picture, which is {size[0]}x{size[1]}")
         self._size = size
-        self._places = [_Line(p.name, p.points) if len(p.points) == 2 else _Zone(p.name, p.points) for p in places]
+        self._places = [
+            (_Line if len(points) == 2 else _Zone)(place.name, points)
+            for place, points in zip(places, corners, strict=True)
+        ]
 
     def update(self, frame: FrameInstances) -> Counts:
         """Takes the next frame. Returns the counts up to it: of a line those who crossed it to its `left` and its

@@ -259,12 +259,16 @@ def test_masks_are_rounded_alike(side: str) -> None:
 def test_masks_with_a_nan_are_covered_alike(side: str, value: float) -> None:
     """A mask is covered in the call in which it has one, and in no other."""
     gpu = gpu_of(side)
-    ours = CudaCover(Config(batch_size=3), gpu)
+    ours = CudaCover(Config(batch_size=3, threshold=0.9), gpu)
     for batch, broken in enumerate([(1,), (), (0, 2), (0,), ()]):
         masks = np.random.default_rng(batch).random((3 if batch < 3 else 2, 37, 61), np.float32)
         for number, row in enumerate(broken):
             masks[row, 36 * number, 60 - number] = np.nan
+        masks[len(masks) - 1 :] *= np.float32(0.9) / masks[-1].max()  # just at the threshold, which is not above it
         given = moved(masks, gpu)
-        found = ours(given, value).cpu().numpy()
-        assert np.array_equal(found, without_nan(masks, value)) and len(found) == len(masks)
+        covered, found = ours(given, value)
+        wanted = without_nan(masks, value, 0.9)
+        assert np.array_equal(covered.cpu(), wanted[0]) and len(covered) == len(masks)
+        gpu.record_event().synchronize()
+        assert np.array_equal(found, wanted[1]) and found.dtype == np.bool_ and not found.all()
         assert np.array_equal(given.cpu(), masks, equal_nan=True), "the input is only read"

@@ -1,0 +1,75 @@
+"""The Dockerfile's steps have the files that they need."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+LINES = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+# Packs what setuptools takes of a folder, without the network. Each runs in a process of its own.
+METADATA = "import sys; from setuptools import build_meta; build_meta.prepare_metadata_for_build_wheel(sys.argv[1])"
+WHEEL = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+
+
+def copy(line: str, context: Path, image: Path) -> None:
+    """Does what a COPY does, but for what .dockerignore leaves out."""
+    *sources, target = line.split()[1:]
+    place = image / target
+    for source in sources:
+        given = context / source
+        if given.is_dir():
+            shutil.copytree(given, place, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+        else:
+            folder = place if target.endswith("/") else place.parent
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copy(given, folder)
+
+
+def context_of(folder: Path) -> Path:
+    """Returns a folder with what .dockerignore lets into the build."""
+    folder.mkdir()
+    for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines():
+        if line.startswith("!"):
+            copy(f"COPY {line[1:]} {line[1:]}", ROOT, folder)
+    return folder
+
+
+def test_each_install_has_its_files(tmp_path: Path) -> None:
+    """What is copied before an install is enough for it; the last one installs all of the package."""
+    context, image = context_of(tmp_path / "context"), tmp_path / "image"
+    image.mkdir()
+    installs = 0
+    for line in LINES:
+        if line.startswith("COPY "):
+            copy(line, context, image)
+        if line.startswith("RUN ") and "pip install" in line:
+            for name in re.findall(r"touch (\S+)", line):
+                (image / name).touch()
+            installs += 1
+            script = WHEEL if "--no-deps" in line else METADATA
+            made = tmp_path / f"made{installs}"
+            made.mkdir()
+            done = subprocess.run(
+                [sys.executable, "-c", script, str(made)], cwd=image, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stderr[-2000:]
+    assert installs == 2
+    first, second = tmp_path / "made1", tmp_path / "made2"
+    (stated,) = first.glob("*.dist-info/METADATA")
+    version = re.search(r"^__version__ = \"(.*)\"$", (ROOT / "segmentation/_version.py").read_text(), re.M)
+    assert version is not None and f"\nVersion: {version[1]}\n" in stated.read_text(encoding="utf-8")
+    (wheel,) = second.glob("*.whl")
+    shutil.unpack_archive(wheel, tmp_path / "unpacked", "zip")
+    files = {path.relative_to(ROOT) for path in (ROOT / "segmentation").rglob("*") if path.suffix in (".py", ".cu")}
+    files |= {Path("segmentation/models/person.onnx"), Path("segmentation/pipeline/streams.html")}
+    assert not [str(path) for path in sorted(files) if not (tmp_path / "unpacked" / path).is_file()]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _setuptools() -> None:
+    """The version that pyproject.toml asks for; a build would fetch it."""
+    pytest.importorskip("setuptools", minversion="77")

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import av
 from av.audio.codeccontext import AudioCodecContext
@@ -88,7 +88,7 @@ class Sender:
         """Ends the process at once. A thread that waits for it gets an error."""
         self._end(0)
 
-    def _ask(self, *request: Any) -> None:
+    def _ask(self, *request: object) -> None:
         """Lets the process do something. Raises its error."""
         try:
             self._link.sendall(pickle.dumps(request, pickle.HIGHEST_PROTOCOL))

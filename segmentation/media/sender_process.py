@@ -16,13 +16,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from fractions import Fraction
 from io import BytesIO
-from typing import Any
 
 import av
 import av.error
 from av.audio.codeccontext import AudioCodecContext
 from av.container import OutputContainer
 from av.packet import Packet
+from av.stream import Stream
 from av.video.codeccontext import VideoCodecContext
 
 from segmentation.child_process import ignore_interrupts, picklable
@@ -72,7 +72,7 @@ class _Connection:
         """Sends a packet: `times` are its pts, dts and duration, and their unit in seconds."""
         if self._container is None:
             raise ConnectionError("there is no connection")
-        packet: Packet[Any] = Packet(data)
+        packet: Packet[Stream] = Packet(data)
         packet.stream = self._container.streams[stream]
         packet.pts, packet.dts, packet.duration, packet.time_base = times
         packet.is_keyframe = keyframe

@@ -48,14 +48,14 @@ class BoundedServer(ThreadingHTTPServer):
             with self._lock:
                 self._waiting[connection] = time.monotonic()
 
-    def get_request(self) -> tuple[socket.socket, Any]:
+    def get_request(self) -> tuple[socket.socket, object]:
         try:
             return super().get_request()
         except OSError:
             time.sleep(_PAUSE)  # else the loop would turn at full speed
             raise
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: Any, client_address: object) -> None:
         if not self._free.acquire(blocking=False) and not (
             self._hang_up(longer_than=0.0) and self._free.acquire(timeout=_GOING)
         ):
@@ -69,7 +69,7 @@ class BoundedServer(ThreadingHTTPServer):
             self._release(request)
             raise
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def process_request_thread(self, request: Any, client_address: object) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -79,7 +79,7 @@ class BoundedServer(ThreadingHTTPServer):
         while self._hang_up(longer_than=PATIENCE):
             pass
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: Any, client_address: object) -> None:
         log.debug("status: a request has failed", exc_info=True)  # most often its client has gone
 
     def _hang_up(self, longer_than: float) -> bool:

@@ -219,11 +219,11 @@ def test_requests_for_pictures_leave_room_for_others(
         streams.add("hall", camera.url(), tmp_path / "hall.mkv")
         until(lambda: "hall" in client.streams() and client.streams()["hall"]["state"] == "up")
     until(lambda: client.streams()["hall"]["state"] == "lost")
-    request = b"GET /streams/hall.jpg HTTP/1.0\r\n\r\n"
+    request = b"GET /streams/hall.jpg HTTP/1.0\r\nHost: localhost\r\n\r\n"
     asking = [connection(client, request) for _ in range(bounded_server.MOST)]
     refused = [one for one in asking if select.select([one], [], [], TIMEOUT if one is asking[-1] else 0)[0]]
     assert client.ask("healthz")[0] == 200
-    assert len(refused) < bounded_server.MOST and refused[-1].recv(12) == b"HTTP/1.0 503"
+    assert 0 < len(refused) <= bounded_server.MOST // 2 and refused[-1].recv(12) == b"HTTP/1.0 503"
     streams.remove("hall")
     for one in asking:
         one.close()
@@ -233,7 +233,10 @@ def test_threads_that_cant_start_leave_the_server_as_it_was(client: Client, monk
     with monkeypatch.context() as scarce:
         scarce.setattr(threading, "_start_new_thread", no_thread)
         for _ in range(bounded_server.MOST + 1):
-            with connection(client, b"GET /healthz HTTP/1.0\r\n\r\n") as one, suppress(ConnectionResetError):
+            with (
+                connection(client, b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n") as one,
+                suppress(ConnectionResetError),
+            ):
                 assert one.recv(1) == b""
     assert client.ask("healthz")[0] == 200
 

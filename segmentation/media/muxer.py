@@ -311,7 +311,7 @@ class Muxer:
             if packet.pts is not None:
                 packet.pts -= ticks
         try:
-            self._meet_format(packet, container.format.name)
+            self._meet_format(packet, self.container.format.name)
             container.mux_one(packet)
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc

@@ -211,20 +211,21 @@ def test_who_drips_is_hung_up_on(client: Client, monkeypatch: pytest.MonkeyPatch
             time.sleep(0.02)
 
 
-def test_requests_for_pictures_leave_room_for_others(
-    client: Client, streams: Streams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(status_server, "_PATIENCE", 10.0 * TIMEOUT)  # for the picture of a source that has gone
-    with RtspServer() as camera:
-        streams.add("hall", camera.url(), tmp_path / "hall.mkv")
-        until(lambda: "hall" in client.streams() and client.streams()["hall"]["state"] == "up")
-    until(lambda: client.streams()["hall"]["state"] == "lost")
+def test_requests_for_pictures_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_server, "_PATIENCE", 10.0 * TIMEOUT)
+    board = StreamBoard()
+    monitor = board.begin("hall=rtsp://h/x")  # which shows no picture
     request = b"GET /streams/hall.jpg HTTP/1.0\r\nHost: localhost\r\n\r\n"
-    asking = [connection(client, request) for _ in range(bounded_server.MOST)]
-    refused = [one for one in asking if select.select([one], [], [], TIMEOUT if one is asking[-1] else 0)[0]]
-    assert client.ask("healthz")[0] == 200
-    assert 0 < len(refused) <= bounded_server.MOST // 2 and refused[-1].recv(12) == b"HTTP/1.0 503"
-    streams.remove("hall")
+    with StatusServer("127.0.0.1:0", board) as server:
+        client = Client(server.url)
+        asking = [connection(client, request) for _ in range(bounded_server.MOST)]
+        refused: list[socket.socket] = []
+        while len(refused) < bounded_server.MOST // 2:
+            refused = select.select(asking, [], [], TIMEOUT)[0]
+        assert all(one.recv(12) == b"HTTP/1.0 503" for one in refused)
+        assert client.ask("healthz")[0] == 200
+        monitor.failed(OSError())
+        assert all(one.recv(12) == b"HTTP/1.0 404" for one in asking if one not in refused)
     for one in asking:
         one.close()
 

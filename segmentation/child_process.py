@@ -6,12 +6,19 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Generic, Protocol, TypeVar
 
 _PATIENCE = 1.0  # seconds that a process gets to end by itself
+LOOK = 1.0  # seconds after which `attempt` of `ChildProcess.watched` has to return
+STILL = 60  # times that a process may be waited for so long, and use no CPU time
+_OF_PROCESS = 2  # CPUCLOCK_SCHED of Linux: the time of all threads
+
+
+T = TypeVar("T")
 
 
 class ChildProcess:
@@ -30,6 +37,7 @@ class ChildProcess:
             process_group=0,
             env=_environment() | dict(environment or {}),
         )
+        self._stood_still = False
 
     @property
     def pid(self) -> int:
@@ -37,6 +45,30 @@ class ChildProcess:
 
     def is_alive(self) -> bool:
         return self._process.poll() is None
+
+    def watched(self, attempt: Callable[[], T]) -> T:
+        """Returns what `attempt` returns. It raises `TimeoutError` after `LOOK` seconds, and is called again.
+
+        A process that uses no CPU time meanwhile stands still, and is killed, by which `attempt` fails. One that is
+        slow, or waits for a core, uses some.
+        """
+        still, used = 0, self._cpu_time()
+        while True:
+            try:
+                return attempt()
+            except TimeoutError:
+                before, used = used, self._cpu_time()
+                still = still + 1 if used is not None and used == before else 0
+                if still >= STILL:
+                    self._stood_still = True
+                    self._process.kill()
+
+    def _cpu_time(self) -> int | None:
+        """Returns the nanoseconds that the process has used, as clock_getcpuclockid(3) finds them; else `None`."""
+        try:
+            return time.clock_gettime_ns((~self.pid << 3) | _OF_PROCESS)
+        except OSError:  # it has ended, or this is not Linux
+            return None
 
     def close(self, patience: float = _PATIENCE) -> None:
         """Waits until the process is gone, and kills it after so many seconds. The link to it was closed before."""
@@ -51,6 +83,8 @@ class ChildProcess:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_PATIENCE)
         status = self._process.returncode
+        if self._stood_still:
+            return f"stood still for {STILL * LOOK:g} s and was ended"
         if status is None:
             return "has gone silent"
         if status >= 0:

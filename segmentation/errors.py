@@ -107,6 +107,13 @@ class ReaderGone(OutputError):
     exit_code = 141  # as of programs that SIGPIPE ends
 
 
+def exhausted(exc: MemoryError | RuntimeError, source: str) -> SegmentationError:
+    """Returns the error of a machine that has no memory or thread left. Raises any other `RuntimeError` again."""
+    if isinstance(exc, RuntimeError) and "start new thread" not in str(exc):
+        raise exc
+    return SegmentationError(f"{source}: memory or threads are used up; free some, or raise ulimit -v and ulimit -u")
+
+
 def one_line(error: BaseException | str) -> str:
     """Quotes a foreign error in one line of at most 200 characters: the system's or FFmpeg's words, else its text."""
     text = error if isinstance(error, str) else getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from segmentation.cli.console import Stdout, counted, exhausted, fail, failure, say
+from segmentation.cli.console import Stdout, counted, fail, failure, say
 from segmentation.cli.jobs import Job
 from segmentation.cli.progress import BatchProgress
 from segmentation.cli.signals import Received
 from segmentation.cli.standard_streams import STANDARD, lines_out, video_in, video_out
 from segmentation.cli.workers import in_threads
-from segmentation.errors import ConfigError, SegmentationError
+from segmentation.errors import ConfigError, SegmentationError, exhausted
 from segmentation.media.live_address import source_label
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.session import Segmenter

@@ -61,13 +61,6 @@ def failure(error: SegmentationError | OSError) -> tuple[str, int]:
     return f"{error.filename or 'a file'}: {error.strerror or error}", 1
 
 
-def exhausted(exc: MemoryError | RuntimeError, source: str) -> SegmentationError:
-    """Returns the error of a machine that has no memory or thread left. Raises any other `RuntimeError` again."""
-    if isinstance(exc, RuntimeError) and "start new thread" not in str(exc):
-        raise exc
-    return SegmentationError(f"{source}: memory or threads are used up; free some, or raise ulimit -v and ulimit -u")
-
-
 class _Main(Protocol):
     def __call__(self, arguments: Sequence[str] | None = None) -> int: ...
 

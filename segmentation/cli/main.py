@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, NoReturn
 from segmentation.atomic_file import discard_all
 from segmentation.cli.arguments import config_from, parse
 from segmentation.cli.batch import Batch
-from segmentation.cli.console import ConsoleHandler, Stdout, checks_stdout, exhausted, fail, results_on_stdout, say
+from segmentation.cli.console import ConsoleHandler, Stdout, checks_stdout, fail, results_on_stdout, say
 from segmentation.cli.find_inputs import Inputs, Source, find_inputs, paced
 from segmentation.cli.jobs import Job, jobs_at_a_time, longest_first, make_jobs
 from segmentation.cli.signals import finish_on_signals
 from segmentation.cli.standard_streams import check_stdout
 from segmentation.cli.workers import stuck
-from segmentation.errors import ConfigError, SegmentationError, hide_secrets
+from segmentation.errors import ConfigError, SegmentationError, exhausted, hide_secrets
 from segmentation.media.live import probe_any
 from segmentation.media.live_address import is_live, named
 from segmentation.models.model import load_model

@@ -62,7 +62,14 @@ def in_threads(
     try:
         while running or waiting:
             while waiting and len(running) < count() and not stop.is_set():
-                running.append(_Task(function, waiting.popleft(), ended))
+                item = waiting.popleft()
+                try:
+                    running.append(_Task(function, item, ended))
+                except RuntimeError:  # no thread can be started before another one has ended
+                    if not running:
+                        raise
+                    waiting.appendleft(item)
+                    break
             if not running:
                 return
             arrived = _arrived(ended)

@@ -32,12 +32,14 @@ import av.error
 from segmentation._version import __version__
 from segmentation.access import Access
 from segmentation.errors import one_line
+from segmentation.timed_response import TimedResponse
 
 CONNECT, STALL = 20.0, 60.0  # seconds without an answer, and without a byte
 _POLL = 0.1  # seconds between looks at `Access.stop`
 _CHUNK, _AHEAD = 1 << 16, 32  # bytes of a read, and reads ahead
 _NEAR = 1 << 20  # bytes that are read over rather than asked for anew
 _MOST_REDIRECTS = 8
+_LEAST = 1 << 16  # bytes that have to come while a reader waits for `STALL` seconds: about 1 kB a second
 
 
 class DownloadError(av.error.FFmpegError):
@@ -160,12 +162,16 @@ class _Download:
         self.length: int | None = None  # of the whole file
         self.parts = False  # whether the server sends parts of the file
         self._missing, self._patience = "answer", CONNECT
+        self._waited, self._came = 0.0, 0  # seconds, and bytes that came meanwhile
         self._items: queue.Queue[bytes | DownloadError] = queue.Queue(_AHEAD)
         self.closed = threading.Event()
-        threading.Thread(target=self._work, daemon=True).start()
+        try:
+            threading.Thread(target=self._work, daemon=True).start()
+        except RuntimeError as exc:
+            raise DownloadError(one_line(exc)) from exc
 
     def take(self) -> bytes:
-        """Waits for bytes; returns none at the end."""
+        """Waits for bytes; returns none at the end. Single bytes, now and then, are no data."""
         begin = time.monotonic()
         try:
             while True:
@@ -175,13 +181,21 @@ class _Download:
                 if self._access.stop.is_set():
                     raise DownloadError("stopped while waiting for data")
                 if time.monotonic() - begin > self._patience:
-                    host = urlsplit(self._address).hostname
-                    raise DownloadError(f"no {self._missing} from {host} for {self._patience:g} s")
+                    raise self._given_up(f"no {self._missing}")
         except KeyboardInterrupt as exc:
             raise InterruptedDownload("interrupted") from exc
         if isinstance(item, DownloadError):
             raise item
+        self._waited += time.monotonic() - begin
+        self._came += len(item)
+        if self._came >= _LEAST or self._items.qsize():
+            self._waited, self._came = 0.0, 0
+        elif self._waited > self._patience:
+            raise self._given_up(f"{self._came} bytes")
         return item
+
+    def _given_up(self, what: str) -> DownloadError:
+        return DownloadError(f"{what} from {urlsplit(self._address).hostname} for {self._patience:g} s")
 
     def _put(self, item: bytes | DownloadError) -> None:
         while not self.closed.is_set():
@@ -192,7 +206,7 @@ class _Download:
         try:
             with self._follow() as response:
                 self._describe(response)
-                while not self.closed.is_set() and (data := response.read1(_CHUNK)):
+                while not self.closed.is_set() and (data := self._read(response)):
                     self._put(data)
             if response.length:
                 raise DownloadError(f"the connection broke off {response.length} bytes before the end")
@@ -202,13 +216,18 @@ class _Download:
         except (OSError, HTTPException, ValueError) as exc:
             self._put(DownloadError(_reason(exc)))
 
-    def _follow(self) -> HTTPResponse:
+    @staticmethod
+    def _read(response: TimedResponse) -> bytes:
+        response.restart()
+        return response.read1(_CHUNK)
+
+    def _follow(self) -> TimedResponse:
         """Asks for the file, and for that to which the answer redirects."""
         opener, address = _opener(self._check), self._address
         for _ in range(_MOST_REDIRECTS + 1):
             request = _request(address, self._first)
             try:
-                response: HTTPResponse = opener.open(request, timeout=2 * STALL)  # `take` gives up before
+                response: TimedResponse = opener.open(request, timeout=2 * STALL)  # `take` gives up before
             except URLError as exc:
                 raise DownloadError(_reason(exc.reason, request.host)) from exc
             place = response.headers["Location"]
@@ -243,6 +262,8 @@ def _opener(check: Callable[[HTTPConnection], None]) -> OpenerDirector:
     """Returns an opener that uses the environment's proxies. It calls `check` before a request is sent."""
 
     class Connection(HTTPConnection):
+        response_class = TimedResponse
+
         def connect(self) -> None:
             super().connect()
             check(self)

@@ -38,6 +38,8 @@ from segmentation.options.times import exact
 if TYPE_CHECKING:
     from av.container.core import Chapter
 
+    from segmentation.media.sender import Sender
+
 log = logging.getLogger(__name__)
 
 _LATENESS = Fraction(1)  # seconds by which MPEG-TS has sound behind the video that is shown at the same time
@@ -226,7 +228,7 @@ class Muxer:
         elif _is_chapters(stream, source) or self._is_timecode(stream):
             pass  # FFmpeg writes these anew, from the chapters and the video's metadata
         elif not self._can_hold(stream):
-            holds = (suffix for suffix, name in _OTHERS.items() if _format_holds(name, stream, io.BytesIO()))
+            holds = (suffix for suffix, name in _OTHERS.items() if format_holds(name, stream, io.BytesIO()))
             other = next(holds, None)
             advice = f"; {other} files can" if other is not None else ""
             log.warning(left_out + "%s files can't hold it%s", *which, self.target.suffix, advice)
@@ -301,7 +303,7 @@ class Muxer:
         self._mux_into(self.container, packet, self.shift)
 
     def _mux_into(
-        self, container: OutputContainer, packet: Packet[VideoStream] | Packet[Stream], shift: Fraction
+        self, container: OutputContainer | Sender, packet: Packet[VideoStream] | Packet[Stream], shift: Fraction
     ) -> None:
         """Muxes one packet, `shift` seconds earlier."""
         if shift:
@@ -311,7 +313,7 @@ class Muxer:
             if packet.pts is not None:
                 packet.pts -= ticks
         try:
-            self._meet_format(packet, container.format.name)
+            self._meet_format(packet, self.container.format.name)
             container.mux_one(packet)
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
@@ -367,7 +369,7 @@ class Muxer:
 
     def _can_hold(self, stream: Stream) -> bool:
         """Returns whether the output's format takes this stream."""
-        return _format_holds(self.container.format.name, stream, self._trial())
+        return format_holds(self.container.format.name, stream, self._trial())
 
     def _trial(self) -> io.BytesIO:
         """Returns a file in memory that can be sought if the output can."""
@@ -379,7 +381,7 @@ class Muxer:
         return OutputError(f"{self.target}: cannot be written ({one_line(exc)})")
 
 
-def _format_holds(format_name: str, stream: Stream, file: io.BytesIO) -> bool:
+def format_holds(format_name: str, stream: Stream, file: io.BytesIO) -> bool:
     """Returns whether a format takes this stream, found by writing a header to `file`, in memory.
 
     PyAV refuses what Matroska's muxer would write under a tag of Windows, such as WMA, so AVI alone takes it.

@@ -6,7 +6,6 @@ import io
 import re
 from pathlib import Path
 from typing import BinaryIO, TypeAlias, get_args
-from urllib.parse import urlsplit
 
 from segmentation.byte_source import is_fifo, name_of, pipe_opener
 from segmentation.errors import ConfigError, hide_secrets
@@ -18,7 +17,6 @@ Output: TypeAlias = str | Path | BinaryIO
 SUFFIXES: dict[Format, str] = dict(zip(get_args(Format), (".mkv", ".ts", ".nut", ".y4m", ".yuv"), strict=True))
 # By scheme of an address that is written to, FFmpeg's format.
 _SENT = {"rtsp": "rtsp", "rtmp": "flv", "udp": "mpegts", "srt": "mpegts"}
-_PORTS = {"rtsp": 554, "rtmp": 1935}
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _FORMATS = {suffix: name for name, suffix in SUFFIXES.items()}
 
@@ -66,12 +64,6 @@ class OutputAddress(OutputStream):
         self.scheme = address.partition("://")[0].lower()
         self.address = self.scheme + address[len(self.scheme) :]  # FFmpeg knows schemes in lower case alone
         self.container = _SENT[self.scheme]  # FFmpeg's name of the format
-
-    @property
-    def place(self) -> tuple[str, int]:
-        """Returns host and port of a server. Raises `ValueError` for a port that is no number."""
-        parts = urlsplit(self.address)
-        return parts.hostname or "", parts.port or _PORTS[self.scheme]
 
     def open(self) -> None:
         """Opens nothing: FFmpeg connects."""

@@ -4,12 +4,11 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 
 import io
 import logging
+import re
 import socket
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING
 
 import av
 import av.error
@@ -21,10 +20,10 @@ from av.stream import Stream
 from segmentation.errors import OutputError, one_line
 from segmentation.media.containers import format_options
 from segmentation.media.live_address import look_up
+from segmentation.media.muxer import format_holds
 from segmentation.media.output_stream import OutputAddress
 from segmentation.media.reconnection import Reconnection
-from segmentation.media.rtmp import greet, tee_to_rtmp
-from segmentation.media.srt import BUFFER, SrtOutput
+from segmentation.media.sender import HEADER, Sender
 from segmentation.media.stream_muxer import STREAM_OPTIONS, StreamMuxer
 from segmentation.orientation import UPRIGHT
 
@@ -33,22 +32,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T", OutputContainer, SrtOutput)
-
 _RTSP_SOUND = ("aac", "opus", "pcm_alaw", "pcm_mulaw")
 _FLV_RATES = {  # Hz: with others, FLV's muxer fails or states wrong ones. AAC may have any.
     "mp3": (11025, 22050, 44100, 48000),
     "pcm_alaw": (8000,),
     "pcm_mulaw": (8000,),
 }
-_LONGEST = 2.0  # seconds of each step of the connection: FFmpeg holds the GIL meanwhile, so all other runs wait
+_LONGEST = 2.0  # seconds of each step of the connection, of which `sender` bounds the whole
 # Formats in memory whose streams the encoder writes to: with parameter sets apart from the packets, or within.
 _MODELS = {"rtsp": "nut", "rtmp": "flv", "udp": "mpegts", "srt": "mpegts"}
-
-
-class _Connection(NamedTuple):
-    container: OutputContainer
-    exits: ExitStack  # close it
 
 
 class PushMuxer(StreamMuxer):
@@ -60,10 +52,10 @@ class PushMuxer(StreamMuxer):
 
     def _begin(self) -> OutputContainer:
         """Opens a file in memory that gets a header alone: its streams are the encoder's, and models of those sent."""
-        self._connection: _Connection | None = None
-        self._again: Reconnection[_Connection] | None = None  # while the connection is lost
-        self._slow = False  # the last attempt took long
+        self._sender: Sender | None = None  # also while there is no connection
+        self._again: Reconnection[Sender] | None = None  # while the connection is lost
         self._shaky = False  # a loss was reported, and no new connection has lasted since
+        self._ended = False
         target = self._address
         look_up(target.address, target.scheme)
         return av.open(io.BytesIO(), "w", format=_MODELS[target.scheme])
@@ -73,24 +65,10 @@ class PushMuxer(StreamMuxer):
         assert isinstance(self.target, OutputAddress)
         return self.target
 
-    def _connect(self) -> _Connection:
-        """Returns an open connection with the streams of the model. Raises `OSError` or an error of FFmpeg's.
-
-        After an attempt that took long, it is asked first whether anybody answers there: FFmpeg waits with the GIL.
-        """
-        target, limit = self._address, min(_LONGEST, self._info.access.stall)
-        if self._slow and target.scheme == "rtsp":
-            socket.create_connection(target.place, limit).close()
-        elif self._slow and target.scheme == "rtmp":
-            greet(target.place, limit)
-        begin = time.monotonic()
-        try:
-            return self._opened(limit)
-        finally:
-            self._slow = time.monotonic() - begin > limit / 2
-
-    def _opened(self, limit: float) -> _Connection:
-        target = self._address
+    def _connect(self) -> Sender:
+        """Connects with the streams of the model. Raises `OSError`, `ValueError` or an error of FFmpeg's."""
+        target, access = self._address, self._info.access
+        limit = min(_LONGEST, access.stall)
         name, container, options = target.address, target.container, format_options(target, self._info) | STREAM_OPTIONS
         match target.scheme:
             case "rtsp":
@@ -99,14 +77,13 @@ class PushMuxer(StreamMuxer):
                 name, container, options = tee_to_rtmp(name, options, limit), "tee", {}
             case "udp":
                 options |= {"pkt_size": "1316"}  # bytes: seven packets of MPEG-TS, so that none is torn
-        with ExitStack() as exits:
-            file = exits.enter_context(_closing(SrtOutput(name, limit))) if target.scheme == "srt" else name
-            opened = av.open(file, "w", format=container, container_options=options, buffer_size=BUFFER)
-            sent = exits.enter_context(_closing(opened))
-            for stream in self.container.streams:
-                sent.add_stream_from_template(stream)
-            sent.start_encoding()
-            return _Connection(sent, exits.pop_all())
+        if self._sender is None or not self._sender.is_alive():
+            self._sender = Sender(access.stop)
+        sender = self._sender
+        if self._ended:  # `_discard` may have come before there was something to close
+            sender.kill()
+        sender.connect(name, container, options, limit, list(self.container.streams))
+        return sender
 
     def copy_streams(self, *, end: Fraction | None) -> None:
         if self._info.orientation != UPRIGHT:
@@ -118,21 +95,21 @@ class PushMuxer(StreamMuxer):
             self._add_sound(self._info.live.sound)
         self.tick  # noqa: B018  # writes the encoder's parameters into the model
         try:
-            self._connection = self._connect()
+            self._connect()
         except (av.error.FFmpegError, OSError, ValueError) as exc:
             raise self._error(exc) from exc
 
     def _mux(self, packet: Packet[VideoStream] | Packet[Stream]) -> None:
         is_video = packet.stream_index == self.container.streams.video[0].index
-        if self._again is not None and is_video and packet.is_keyframe and (made := self._again.result()) is not None:
-            self._connection, self._again = made, None
+        if self._again is not None and is_video and packet.is_keyframe and self._again.result() is not None:
+            self._again = None
             log.info("%s: is connected again", self.target)
-        if self._connection is None:
+        if self._again is not None:
             self._leave_out(is_video=is_video)
             return
-        packet.stream = self._connection.container.streams[packet.stream_index]
+        assert self._sender is not None
         try:
-            self._mux_into(self._connection.container, packet, self.shift)
+            self._mux_into(self._sender, packet, self.shift)
         except OutputError as exc:
             self._lose(exc)
             self._leave_out(is_video=is_video)
@@ -141,13 +118,12 @@ class PushMuxer(StreamMuxer):
 
     def _lose(self, error: OutputError) -> None:
         """Begins to connect again, on a thread. Raises the error if that is not wanted."""
-        pauses, lost = self._info.access.reconnect, self._connection
-        assert lost is not None
+        pauses = self._info.access.reconnect
         if pauses is None:
             raise error
         log.log(logging.INFO if self._shaky else logging.WARNING, "%s; trying to reconnect", error)
         self._shaky = True
-        self._connection, self._again = None, Reconnection(self._connect, pauses, lost.exits.close)
+        self._again = Reconnection(self._connect, pauses)
 
     def _leave_out(self, *, is_video: bool) -> None:
         if self._info.live is not None:
@@ -157,11 +133,11 @@ class PushMuxer(StreamMuxer):
         self._discard()
 
     def _discard(self) -> None:
+        self._ended = True
         if self._again is not None:
-            self._again.close(lambda made: made.exits.close())
-        if self._connection is not None:
-            self._connection.exits.close()
-            self._connection = None
+            self._again.close(Sender.kill)
+        if self._sender is not None:
+            (self._sender.close if self._again is None else self._sender.kill)()
 
     def _prepare(self, overwrite: bool, option: str) -> None:
         if self._address.scheme == "rtmp" and self.codec != "h264":
@@ -171,7 +147,7 @@ class PushMuxer(StreamMuxer):
     def _can_hold(self, stream: Stream) -> bool:
         scheme = self._address.scheme
         if self._address.container == "mpegts":
-            return super()._can_hold(stream)
+            return super()._can_hold(stream) and format_holds(HEADER, stream, io.BytesIO())
         codec = stream.codec_context
         assert isinstance(codec, AudioCodecContext)
         name = codec.codec.canonical_name
@@ -199,11 +175,12 @@ class PushMuxer(StreamMuxer):
         return OutputError(f"{self.target}: can't be sent to ({reason})")
 
 
-@contextmanager
-def _closing(opened: T) -> Iterator[T]:
-    """Closes at its end what may be broken."""
-    try:
-        yield opened
-    finally:
-        with suppress(av.error.FFmpegError, OSError, ValueError):
-            opened.close()
+def tee_to_rtmp(address: str, options: Mapping[str, str], limit: float) -> str:
+    """Returns what FFmpeg's muxer `tee` takes in place of `address`, to send FLV there.
+
+    `tee` is the muxer that hands options on to the connection: here, to fail where the server answers nothing, or
+    takes nothing, for `limit` seconds. `options` are those of the muxer of FLV.
+    """
+    given = {"f": "flv", **options, "rw_timeout": str(round(limit * 1_000_000)), "tcp_nodelay": "1"}
+    listed = ":".join(f"{name}={value}" for name, value in given.items())
+    return f"[{listed}]" + re.sub(r"([\\'|])", r"\\\1", address)

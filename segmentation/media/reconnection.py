@@ -20,12 +20,12 @@ T = TypeVar("T")
 class Reconnection(Generic[T]):
     """Tries until a connection is made. Each pause before an attempt is twice the one before, up to the longest."""
 
-    def __init__(self, connect: Callable[[], T], pauses: tuple[float, float], before: Callable[[], None]) -> None:
-        """`pauses` in seconds, the first and the longest. The thread calls `before` first, to close what was lost.
+    def __init__(self, connect: Callable[[], T], pauses: tuple[float, float]) -> None:
+        """`pauses` in seconds, the first and the longest.
 
         `connect` raises `OSError`, `ValueError` or an error of FFmpeg's where there is nothing to connect to.
         """
-        self._connect, self._pauses, self._before = connect, pauses, before
+        self._connect, self._pauses = connect, pauses
         self._made: list[T] = []  # one, once it is made
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._work, name="segmentation-reconnection", daemon=True)
@@ -49,7 +49,6 @@ class Reconnection(Generic[T]):
             self._dispose(made)
 
     def _work(self) -> None:
-        self._before()
         pause, longest = self._pauses
         while not self._closed.wait(pause):
             try:

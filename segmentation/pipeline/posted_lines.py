@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from segmentation.errors import ConfigError, hide_secrets, one_line
 from segmentation.live_frames import LiveFrames
+from segmentation.timed_response import TimedResponse
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +21,7 @@ TYPE = "application/x-ndjson"
 _MOMENT = 0.2  # seconds whose lines go together
 _MOST = 1 << 20  # bytes of one POST, unless one line is longer
 _ROOM = 4 << 20  # bytes of lines that wait
-_TIMEOUT = 10.0  # seconds for each step of a connection
+_TIMEOUT = 10.0  # seconds to connect, to send lines, and for the whole answer
 _PATIENCE = 60.0  # seconds that a file's run waits for a receiver that fails
 _LAST = 5.0  # seconds that a live run waits in the end
 _POLL = 0.05  # seconds between checks, so that an interrupt is seen
@@ -190,6 +191,7 @@ class _Receiver:
             if not parts.hostname:
                 raise ValueError
             self._connection = kind(parts.hostname, parts.port, timeout=_TIMEOUT)
+            self._connection.response_class = TimedResponse
         except (ValueError, HTTPException):  # whose text may have the beginning of a password
             fault = "has no host, or a port that is no number; in a password write / ? # as %2F %3F %23"
             raise ConfigError(f"{address}: {fault}") from None

@@ -11,14 +11,15 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from logging.handlers import QueueHandler
 from multiprocessing.connection import Connection
 
 from segmentation.child_process import ignore_interrupts, picklable
-from segmentation.errors import SegmentationError
+from segmentation.errors import SegmentationError, exhausted
 from segmentation.heap import trim_heap
-from segmentation.media.live_address import is_live
+from segmentation.media.live_address import is_live, source_label
 from segmentation.pipeline.process_protocol import (
     Advanced,
     Begin,
@@ -75,14 +76,14 @@ class _Worker:
                 thread = self._thread(self._run, message, stop)
                 if not is_live(message.source):
                     self._of_files[message.number] = thread
-                thread.start()
+                self._begin(thread, message)
             case Stop(number):
                 if (running := self._stops.get(number)) is not None:  # else the run is over
                     running.set()
             case Leave(number):
-                self._thread(self._leave, [number]).start()
+                self._beside(self._leave, [number])
             case Look():
-                self._thread(self._look, message).start()
+                self._beside(self._look, message)
 
     def tell(self) -> None:
         """Sends the figures of all runs, for ever."""
@@ -95,7 +96,7 @@ class _Worker:
         """Ends all runs."""
         self._leave(list(self._stops))
         deadline = time.monotonic() + _PATIENCE
-        for thread in self._threads:
+        for thread in filter(threading.Thread.is_alive, self._threads):
             thread.join(max(0.0, deadline - time.monotonic()))
         self._segmenter.close()
 
@@ -106,6 +107,25 @@ class _Worker:
             if number not in self._of_files and (stop := self._stops.get(number)) is not None:
                 stop.set()
         interrupt(files)
+
+    def _begin(self, thread: threading.Thread, message: Begin) -> None:
+        """Starts a run, or sends that there is no thread for it."""
+        try:
+            thread.start()
+        except RuntimeError as exc:
+            self._forget(message.number)
+            self.send(Ended(message.number, None, exhausted(exc, source_label(message.source))))
+
+    def _beside(self, work: Callable[..., None], *arguments: object) -> None:
+        """Does something on a thread of its own, or at once where none can be started."""
+        try:
+            self._thread(work, *arguments).start()
+        except RuntimeError:
+            work(*arguments)
+
+    def _forget(self, number: int) -> None:
+        for known in (self._monitors, self._of_files, self._stops):
+            known.pop(number, None)
 
     def _thread(self, work: object, *arguments: object) -> threading.Thread:
         """Returns a thread that is not started yet."""
@@ -148,8 +168,7 @@ class _Worker:
             ended = Ended(number, None, picklable(exc))
         if untold is not None:
             self.send(untold)
-        for known in (self._monitors, self._of_files, self._stops):
-            known.pop(number, None)
+        self._forget(number)
         self.send(ended)
 
 

@@ -17,10 +17,10 @@ from dataclasses import replace
 from itertools import count
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Unpack
+from typing import TypeAlias, Unpack
 
 from segmentation.byte_source import source_name
-from segmentation.child_process import ChildProcess, SharedProcesses
+from segmentation.child_process import LOOK, ChildProcess, SharedProcesses
 from segmentation.errors import ConfigError, SegmentationError, one_line
 from segmentation.gpu.discovery import visible_gpus
 from segmentation.latency import Histogram, Latencies
@@ -44,6 +44,8 @@ from segmentation.pipeline.report import Report
 from segmentation.pipeline.run import Request
 from segmentation.pipeline.session import Segmenter
 from segmentation.pipeline.stream_status import StreamBoard, StreamMonitor, StreamStatus
+
+_Message: TypeAlias = Advanced | Ended | Told | Picture | Logged
 
 _POLL = 0.05  # seconds between checks whether a run is to end
 _PATIENCE = 15.0  # seconds that a process gets to end its runs and to close its session
@@ -178,11 +180,18 @@ class _Process:
         try:
             with suppress(EOFError, OSError):
                 while True:
-                    self._take(self._link.recv())
+                    self._take(self._process.watched(self._receive))
         finally:  # a message that can't be read, too, is the end of all runs there
             self._dead = True
 
-    def _take(self, message: Advanced | Ended | Told | Picture | Logged) -> None:
+    def _receive(self) -> _Message:
+        """Returns a message. Runs send none for as long as they please, but the process wakes up twice a second."""
+        if not self._link.poll(LOOK):
+            raise TimeoutError
+        message: _Message = self._link.recv()
+        return message
+
+    def _take(self, message: _Message) -> None:
         match message:
             case Advanced(number) | Ended(number):
                 if (run := self._runs.get(number)) is not None:  # else it is over

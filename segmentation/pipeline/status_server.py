@@ -7,14 +7,13 @@ import ipaddress
 import json
 import logging
 import os
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from email.message import Message
 from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from importlib.resources import files
 from types import TracebackType
 from typing import Any
@@ -24,6 +23,7 @@ from segmentation.errors import ConfigError, SegmentationError, one_line
 from segmentation.latency import BOUNDS
 from segmentation.media.live_address import is_file
 from segmentation.pipeline import workers_status
+from segmentation.pipeline.bounded_server import MOST, BoundedServer
 from segmentation.pipeline.prometheus import CONTENT_TYPE, head, labels
 from segmentation.pipeline.stream_status import StreamBoard, StreamMonitor, StreamStatus
 from segmentation.pipeline.workers_status import WorkersStatus
@@ -33,8 +33,7 @@ log = logging.getLogger(__name__)
 TOKEN = "SEGMENTATION_STATUS_TOKEN"  # environment variable: whoever knows its value may add and remove streams
 _PATIENCE = 1.0  # seconds that a request waits for the next picture
 _LONGEST_BODY = 1 << 16  # bytes
-_TIMEOUT = 10.0  # seconds that a client may be silent within its request
-_MOST = 64  # requests at a time
+_PICTURES = MOST // 2  # requests for pictures at a time, each of which may wait for one
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'",
@@ -84,12 +83,15 @@ class StatusServer:
         host, port = _split(address)
         self._board, self._control, self._workers = board, control, workers
         self._token = os.environ.get(TOKEN, "")
+        self._pictures = threading.BoundedSemaphore(_PICTURES)
         try:
-            self._server = _Server((host, port), partial(_Handler, self))
+            self._server = BoundedServer((host, port), partial(_Handler, self))
         except (OSError, OverflowError) as exc:
             raise ConfigError(f"status {address}: can't be listened on ({one_line(exc)}); name another port") from exc
-        self.local = _is_local(host)
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self._server.server_address[1]}/"
+        self._host = host
+        bound = str(self._server.server_address[0])  # of 127.1, 2130706433 and localhost. it is 127.0.0.1
+        self.local = _is_local(bound)
+        self.url = f"http://{f'[{bound}]' if ':' in bound else bound}:{self._server.server_address[1]}/"
         serve = partial(self._server.serve_forever, poll_interval=0.1)  # seconds that `shutdown` takes at most
         self._thread = threading.Thread(target=serve, name="segmentation-status", daemon=True)
 
@@ -133,7 +135,15 @@ class StatusServer:
                 return _ready(missing, ready=not missing)
         name = _name(path, ".jpg")
         monitor = self._board.get(name) if name is not None else None
-        picture = monitor.jpeg(_PATIENCE) if monitor is not None else None
+        return _missing() if monitor is None else self._picture(monitor)
+
+    def _picture(self, monitor: StreamMonitor) -> _Answer:
+        if not self._pictures.acquire(blocking=False):
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, f"more than {_PICTURES} pictures at a time; ask again")
+        try:
+            picture = monitor.jpeg(_PATIENCE)
+        finally:
+            self._pictures.release()
         return _missing() if picture is None else _Answer(picture, "image/jpeg")
 
     def post(self, path: str, body: bytes) -> _Answer:
@@ -162,7 +172,7 @@ class StatusServer:
 
     def refusal(self, headers: Message[str, str], *, writes: bool) -> _Answer | None:
         """Returns the answer to a request that is not allowed."""
-        if self.local and not _is_local(urlsplit(f"//{headers.get('Host', '')}").hostname or ""):
+        if self.local and not self._names_this(headers.get("Host", "")):
             # Another page's script could read the figures, once its host's name leads to this machine.
             return _error(HTTPStatus.FORBIDDEN, "this address is for this machine alone; name it localhost")
         if not writes:
@@ -174,6 +184,14 @@ class StatusServer:
             return _error(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
         return None
 
+    def _names_this(self, host: str) -> bool:
+        """Returns whether a `Host` header stands for this machine, or is the host that the user gave."""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:  # such as half of an IPv6 address
+            return False
+        return _is_local(name) or name == self._host.lower()
+
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
@@ -182,37 +200,10 @@ class _Answer:
     status: HTTPStatus = HTTPStatus.OK
 
 
-class _Server(ThreadingHTTPServer):
-    """Answers each request on a thread of its own, `_MOST` at a time; others are hung up on."""
-
-    daemon_threads = True
-    request_queue_size = _MOST
-
-    def __init__(self, address: tuple[str, int], handler: Callable[..., BaseHTTPRequestHandler]) -> None:
-        self._free = threading.BoundedSemaphore(_MOST)
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        log.debug("status: a request has failed", exc_info=True)  # most often its client has gone
-
-
 class _Handler(BaseHTTPRequestHandler):
     """Reads one request, see `StatusServer`."""
 
-    timeout = _TIMEOUT
+    server: BoundedServer
     server_version = "segmentation"
     sys_version = ""
 
@@ -239,8 +230,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(self._status.delete, writes=True)
 
     def _answer(self, answer: Callable[[str], _Answer], *, writes: bool) -> None:
-        refusal = self._status.refusal(self.headers, writes=writes)
-        self._send(refusal or answer(urlsplit(self.path).path))
+        with self.server.at_work(self.connection):
+            answered = self._status.refusal(self.headers, writes=writes) or answer(urlsplit(self.path).path)
+        self._send(answered)
 
     def _send(self, answer: _Answer) -> None:
         self.send_response(answer.status)
@@ -328,14 +320,15 @@ def _split(address: str) -> tuple[str, int]:
     host, separator, port = address.rpartition(":")
     if not separator or not port.isdecimal():
         raise ConfigError(f"status {address!r}: write HOST:PORT, or :PORT for this machine alone, such as :9100")
-    return host.strip("[]") or "127.0.0.1", int(port)
+    return host.strip("[]").removesuffix(".") or "127.0.0.1", int(port)
 
 
 def _is_local(host: str) -> bool:
     """Returns whether a host's name or number stands for this machine alone."""
-    if host == "localhost":
+    if host.removesuffix(".") == "localhost":
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        number = ipaddress.ip_address(host)
     except ValueError:
         return False
+    return (getattr(number, "ipv4_mapped", None) or number).is_loopback  # ::ffff:127.0.0.1

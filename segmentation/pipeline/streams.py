@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Unpack
 
-from segmentation.errors import ConfigError, SegmentationError, one_line
+from segmentation.errors import ConfigError, SegmentationError, exhausted, one_line
 from segmentation.media.live_address import named
 from segmentation.media.output_stream import Output
 from segmentation.options.config import Config
@@ -69,8 +69,8 @@ class Streams:
     def add(self, name: str, address: str, output: Output | None = None, **options: Unpack[RunOptions]) -> None:
         """Begins a stream, and returns at once. `output` and options are those of `Segmenter.run`.
 
-        Raises `ConfigError` for a name that is taken or is none, and for an address that is no live source's. Whatever
-        else is wrong is an event.
+        Raises `ConfigError` for a name that is taken or is none, and for an address that is no live source's, and
+        `SegmentationError` where no thread can be started. Whatever else is wrong is an event.
         """
         source = named(name, address)
         stop = threading.Event()
@@ -83,8 +83,13 @@ class Streams:
             if name in self._streams:
                 raise ConfigError(f"{name}: is under way already; remove it first, or give another name")
             self._streams[name] = _Stream(thread=thread, stop=stop)
-            self._segmenter.streams.begin(source)
-            thread.start()
+            monitor = self._segmenter.streams.begin(source)
+            try:
+                thread.start()
+            except RuntimeError as exc:
+                del self._streams[name]
+                monitor.failed(exc)
+                raise exhausted(exc, name) from exc
 
     def remove(self, name: str) -> None:
         """Ends a stream with complete files, and waits for that. Raises `ConfigError` if there is no such stream."""

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from hostile_server import HostileServer
 from paths import SAMPLE
 from server import Server, serving
 from videos import Synthetic
@@ -128,6 +129,13 @@ def test_a_stall_ends_with_the_limit_or_the_signal(server: Server, monkeypatch: 
         while file.read(1 << 16):
             pass
     assert time.monotonic() - begin < 1.3
+
+
+def test_single_bytes_are_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "CONNECT", 0.5)
+    refused = pytest.raises(InputError, match=r"no answer from 127\.0\.0\.1 for 0\.5 s")
+    with HostileServer("http", "drip") as server, refused:
+        probe(server.url)
 
 
 def test_a_connection_that_breaks_off_is_an_error(server: Server) -> None:

@@ -19,10 +19,12 @@ import av
 import barcode
 import numpy as np
 import pytest
+from hostile_server import HostileServer
+from live_runs import running
 from marks import first
 from numpy.typing import NDArray
 from paths import ROOT
-from program import cli, start
+from program import TIMEOUT, cli, start
 from rtsp_server import PASSWORD, USER, RtspServer
 
 from segmentation import ConfigError, OutputError, Segmenter
@@ -232,34 +234,47 @@ def _listens(receiver: subprocess.Popen[str], port: int) -> None:
         time.sleep(0.01)
 
 
-def test_a_mute_server_holds_up_other_runs_once(segmenter: Segmenter) -> None:
-    """FFmpeg waits for it with the GIL. After that, each attempt is a greeting of zeros, which waits without."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    url = f"rtmp://127.0.0.1:{port}/live/cam"
-    stop, receiver, greetings = threading.Event(), _receiver(url), []
-    _listens(receiver, port)
+@pytest.mark.parametrize("scheme", ["rtsp", "rtmp"])
+def test_a_server_that_answers_without_end_holds_up_no_other_run(
+    scheme: str, segmenter: Segmenter, tmp_path: Path
+) -> None:
+    held, beside = threading.Event(), tmp_path / "beside.mkv"
 
-    def stay_mute() -> None:
-        try:
-            _received(receiver)
-            with socket.create_server(("127.0.0.1", port)) as mute:
-                mute.settimeout(30)
-                while len(greetings) < 3:
-                    with mute.accept()[0] as connection:
-                        greetings.append(connection.recv(1537, socket.MSG_WAITALL))
-                        connection.recv(1)  # its end
-        finally:
-            stop.set()
+    def shown() -> int:
+        return sum(monitor.status().shown for monitor in segmenter.streams.monitors if monitor.name == "beside")
 
-    with RtspServer() as camera:
-        thread = threading.Thread(target=stay_mute)
+    def watch() -> None:
+        server.met.wait()
+        before = shown()
+        while shown() < before + 20:
+            time.sleep(0.01)
+        held.set()
+
+    with (
+        RtspServer() as camera,
+        RtspServer() as other,
+        HostileServer(scheme, "endless") as server,
+        running(segmenter, f"beside={other.url()}", beside, max_delay=10.0),
+    ):
+        thread = threading.Thread(target=watch)
         thread.start()
-        report = segmenter.run(camera.url(), url, stop=stop, max_delay=10.0, stall=0.5, reconnect="0.1..0.2")
+        with pytest.raises(OutputError, match=r"can't be sent to \(the server holds up what it is sent\)"):
+            segmenter.run(camera.url(), server.url, stop=held)
         thread.join()
-    first, *others = greetings
-    assert any(first[1:]) and others == [bytes([3]) + bytes(1536)] * 2
-    assert report.unsent > 0 and not report.complete
+    assert held.is_set()
+
+
+@pytest.mark.parametrize(("ends", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_the_program_while_a_server_answers_without_end(ends: signal.Signals, code: int) -> None:
+    with (
+        RtspServer() as camera,
+        HostileServer("rtmp", "endless") as server,
+        start(camera.url(), "-o", server.url) as process,
+    ):
+        process.until(server.met.is_set)
+        process.send_signal(ends)
+        _, err = process.communicate(timeout=TIMEOUT)
+        assert process.returncode == code and "Traceback" not in err, err
 
 
 @pytest.mark.parametrize("scheme", ["rtsp", "rtmp"])

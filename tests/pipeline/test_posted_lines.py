@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hostile_server import HostileServer
 from numpy.typing import NDArray
 from paths import SAMPLE
 from program import cli
@@ -186,6 +187,18 @@ def test_a_receiver_that_stays_away_ends_a_run_of_a_file(
     with pytest.raises(OutputError, match="it answers 500"):
         segmenter.run(SAMPLE, video=False, results=receiver.url, progress=watch)
     assert receiver.posts
+
+
+def test_a_receiver_that_drips_its_answer_ends_a_run_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(posted_lines, "_TIMEOUT", 0.5)
+    monkeypatch.setattr(posted_lines, "_PATIENCE", 0.5)
+    with HostileServer("http", "drip") as server:
+        lines = PostedLines(server.url, PAUSES, None)
+        lines.open()
+        lines.writelines(["{}\n"])
+        with pytest.raises(OSError, match="timed out"):
+            lines.close()
+        lines.abandon()
 
 
 def test_without_attempts_the_first_failure_ends_a_run(receiver: Receiver, segmenter: Segmenter) -> None:

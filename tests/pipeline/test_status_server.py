@@ -2,10 +2,12 @@
 
 import json
 import re
+import select
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,7 +23,7 @@ from rtsp_server import PASSWORD, USER, RtspServer
 
 from segmentation import ConfigError, Streams, StreamStatus
 from segmentation.latency import BOUNDS, Latencies
-from segmentation.pipeline import status_server
+from segmentation.pipeline import bounded_server, status_server
 from segmentation.pipeline.status_server import TOKEN, StatusServer, metrics
 from segmentation.pipeline.stream_status import StreamBoard, StreamMonitor
 
@@ -165,7 +167,7 @@ def test_names_of_other_hosts_are_refused_here(client: Client) -> None:
     """A page on the web could have its own name lead to this machine, and read what its script asks for."""
     for host in ("evil.example", "evil.example:80", "10.0.0.1"):
         assert client.ask("streams", Host=host)[0] == 403
-    for host in ("localhost", "localhost:9100", "127.0.0.1:1", "[::1]:9100"):
+    for host in ("localhost", "localhost:9100", "LOCALHOST.", "127.0.0.1:1", "[::1]:9100"):
         assert client.ask("streams", Host=host)[0] == 200
 
 
@@ -179,19 +181,91 @@ def test_what_is_not_there(client: Client) -> None:
     assert client.ask("streams", b"x" * (1 << 17), Authorization="Bearer sesame-token")[0] == 413
 
 
-def test_slow_clients_hold_up_nobody(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status_server._Handler, "timeout", 1.0)
-    port = int(client.url.rpartition(":")[2].strip("/"))
-    slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
-    for connection in slow:
-        connection.sendall(b"GET /streams HT")
-    assert client.ask("streams")[0] == 200
-    more = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]  # too many: the last are hung up on
-    more[-1].settimeout(TIMEOUT)
-    assert more[-1].recv(1) == b""
-    for connection in slow + more:
-        connection.close()
-    until(lambda: client_answers(client))
+@pytest.mark.parametrize("address", ["127.1", "2130706433", "0x7f.1", "localhost.", "LocalHost", "[::1]"])
+def test_however_this_machine_is_named_other_names_are_refused(address: str, streams: Streams) -> None:
+    client = Client(streams.serve(f"{address}:0"))
+    assert client.ask("streams")[0] == client.ask("streams", Host=f"{address}:80")[0] == 200
+    assert client.ask("streams", Host="evil.example")[0] == client.ask("streams", Host="[")[0] == 403
+
+
+def test_an_address_of_the_old_protocol_within_the_new(streams: Streams) -> None:
+    try:
+        client = Client(streams.serve("[::ffff:127.0.0.1]:0"))
+    except ConfigError as exc:
+        pytest.skip(str(exc))
+    assert client.ask("streams")[0] == 200 and client.ask("streams", Host="evil.example")[0] == 403
+
+
+def test_whoever_listens_on_all_addresses_is_told_so(streams: Streams) -> None:
+    assert streams.serve("0:0").startswith("http://0.0.0.0:")
+
+
+def connection(client: Client, sent: bytes = b"") -> socket.socket:
+    made = socket.create_connection(("127.0.0.1", int(client.url.rpartition(":")[2].strip("/"))))
+    made.settimeout(TIMEOUT)
+    made.sendall(sent)
+    return made
+
+
+def test_slow_clients_shut_nobody_out(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has been slow for longest is hung up on where there are too many."""
+    monkeypatch.setattr(bounded_server, "PATIENCE", 10 * TIMEOUT)
+    sent = (
+        b"",
+        b"GET /streams HT",
+        b"GET / HTTP/1.1\r\nX-Y: z\r\n",
+        b"POST /streams HTTP/1.1\r\nContent-Length: 9\r\n\r\n",
+    )
+    slow = []
+    for number in range(3 * bounded_server.MOST):
+        slow.append(connection(client, sent[number % len(sent)]))
+        if number >= bounded_server.MOST:
+            assert client.ask("healthz")[0] == 200
+    for one in slow:
+        one.close()
+
+
+def test_who_drips_is_hung_up_on(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_server, "PATIENCE", 0.5)
+    with connection(client, b"GET /streams HTTP/1.1\r\n") as slow, pytest.raises(OSError):
+        while True:
+            slow.sendall(b"x")
+            time.sleep(0.02)
+
+
+def test_requests_for_pictures_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_server, "_PATIENCE", 10.0 * TIMEOUT)
+    board = StreamBoard()
+    monitor = board.begin("hall=rtsp://h/x")  # which shows no picture
+    request = b"GET /streams/hall.jpg HTTP/1.0\r\nHost: localhost\r\n\r\n"
+    with StatusServer("127.0.0.1:0", board) as server:
+        client = Client(server.url)
+        asking = [connection(client, request) for _ in range(bounded_server.MOST)]
+        refused: list[socket.socket] = []
+        while len(refused) < bounded_server.MOST // 2:
+            refused = select.select(asking, [], [], TIMEOUT)[0]
+        assert all(one.recv(12) == b"HTTP/1.0 503" for one in refused)
+        assert client.ask("healthz")[0] == 200
+        monitor.failed(OSError())
+        assert all(one.recv(12) == b"HTTP/1.0 404" for one in asking if one not in refused)
+    for one in asking:
+        one.close()
+
+
+def test_threads_that_cant_start_leave_the_server_as_it_was(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as scarce:
+        scarce.setattr(threading, "_start_new_thread", no_thread)
+        for _ in range(bounded_server.MOST + 1):
+            with (
+                connection(client, b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n") as one,
+                suppress(ConnectionResetError),
+            ):
+                assert one.recv(1) == b""
+    assert client.ask("healthz")[0] == 200
+
+
+def no_thread(*_: object) -> None:
+    raise RuntimeError("can't start new thread")
 
 
 def client_answers(client: Client) -> bool:

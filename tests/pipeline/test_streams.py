@@ -15,7 +15,7 @@ from barcode import numbers
 from numpy.typing import NDArray
 from rtsp_server import PASSWORD, USER, RtspServer
 
-from segmentation import ConfigError, Report, Streams
+from segmentation import ConfigError, Report, SegmentationError, Streams
 
 
 def keep(batch: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -129,3 +129,16 @@ def test_what_is_no_stream_is_refused(camera: RtspServer, tmp_path: Path) -> Non
         with pytest.raises(ConfigError, match="hall: is under way already"):
             streams.add("hall", camera.url())
         assert not list(tmp_path.glob("*.mp4"))
+
+
+def test_a_thread_that_cant_start_takes_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with RtspServer() as camera, Streams(**OPTIONS) as streams:
+        with monkeypatch.context() as scarce:
+            scarce.setattr(threading, "_start_new_thread", no_thread)
+            with pytest.raises(SegmentationError, match="hall: memory or threads are used up"):
+                streams.add("hall", camera.url())
+        assert streams.names == [] and [one.state for one in streams.status()] == ["failed"]
+        assert list(streams.events()) == []

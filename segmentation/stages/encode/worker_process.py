@@ -1,12 +1,13 @@
 """Processes in which segments are encoded, started, lent to one file after the other, and ended."""
 
+import select
 import socket
 import threading
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from segmentation.child_process import ChildProcess
+from segmentation.child_process import LOOK, ChildProcess
 from segmentation.errors import OutputError, one_line
 from segmentation.shared_memory import BlockPool
 from segmentation.stages.encode.worker_protocol import (
@@ -49,11 +50,22 @@ class EncoderWorker:
 
     def send(self, message: Request, *descriptors: int) -> None:
         """Sends a message. Raises `OSError` when the process is dead."""
-        send(self._link, message, *descriptors)
+
+        def attempt() -> None:
+            self._wait_for(select.POLLOUT)
+            send(self._link, message, *descriptors)
+
+        self._process.watched(attempt)
 
     def receive(self, *, wait: bool) -> tuple[Reply, int | None]:
         """Returns the next message, as `worker_protocol.receive` does. Raises `EOFError` when the process is dead."""
-        message, descriptor = receive(self._link, wait=wait)
+
+        def attempt() -> tuple[Request | Reply, int | None]:
+            if wait:
+                self._wait_for(select.POLLIN)
+            return receive(self._link, wait=False)
+
+        message, descriptor = self._process.watched(attempt)
         assert isinstance(message, Reply)
         return message, descriptor
 
@@ -71,6 +83,13 @@ class EncoderWorker:
         self._process.close()
         self._link.close()
         self.blocks.close()
+
+    def _wait_for(self, event: int) -> None:
+        """Waits until the socket is ready, or closed. Raises `TimeoutError` after a moment."""
+        poll = select.poll()
+        poll.register(self._link, event)
+        if not poll.poll(LOOK * 1000):
+            raise TimeoutError
 
     def describe_death(self) -> str:
         """Says how the process ended, as the end of a sentence."""

@@ -14,7 +14,7 @@ from multiprocessing import Pipe
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.child_process import ChildProcess, SharedProcesses
+from segmentation.child_process import LOOK, ChildProcess, SharedProcesses
 from segmentation.cores import core_count
 from segmentation.errors import SegmentationError, one_line
 from segmentation.instances import FrameInstances
@@ -59,7 +59,7 @@ class _TrackerProcess:
         try:
             with self._lock:
                 self._link.send(request)
-                reply = self._link.recv()
+                reply = self._process.watched(self._receive)
         except (EOFError, OSError) as exc:
             death = self._process.describe_death()
             raise SegmentationError(f"track: the process that follows instances {death}; start again") from exc
@@ -67,6 +67,11 @@ class _TrackerProcess:
             raise reply
         assert isinstance(reply, Reply)
         return reply
+
+    def _receive(self) -> object:
+        if not self._link.poll(LOOK):
+            raise TimeoutError
+        return self._link.recv()
 
     def forget(self, run: int) -> None:
         """Frees what the process knows of a run."""

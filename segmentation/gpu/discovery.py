@@ -143,7 +143,7 @@ def driver_version() -> str:
         text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
     except OSError:
         return "unknown"
-    found = re.search(r"Kernel Module\s+(\S+)", text)
+    found = re.search(r"Kernel Module.*?\s(\d[\d.]+)\s", text)  # the open one names its architecture in between
     return found[1] if found else "unknown"
 
 

@@ -16,6 +16,7 @@ SEEDS = {
     "_configure": {"config": "IBuilderConfig"},
     "_keep_timings": {"timings": "IHostMemory"},
     "_execute": {"context": "IExecutionContext"},
+    "_load_runtime": {"loader": "Runtime"},
 }
 RTX_ONLY = frozenset({"_rtx_context", "_keep_kernels"})
 RUNNING = "segmentation/tensorrt/session.py"
@@ -25,6 +26,7 @@ LOGGING = "segmentation/tensorrt/variant.py"
 RUNS = {
     "module.Runtime",
     "Runtime.deserialize_cuda_engine",
+    "Runtime.load_runtime",
     "ICudaEngine.num_io_tensors",
     "ICudaEngine.get_tensor_name",
     "ICudaEngine.get_tensor_mode",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from segmentation.tensorrt.variant import LEAN, TITLES, installed, logger, relea
 log = logging.getLogger(__name__)
 
 _PACKAGES = {"tensorrt": "tensorrt-cu13", "tensorrt_rtx": "tensorrt-rtx", LEAN: "tensorrt-lean-cu13"}
+_OLDEST_PLANS = {10: 8}  # major versions: 10 runs plans from 8.6 on, each later one those of the one before
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class EngineSession:
         """Loads a plan. `kernels` is the file for kernels that TensorRT-RTX compiles for this GPU, if any.
 
         Raises `EngineError` if the plan can't be loaded or its tensors are not those of the sidecar. Raises
-        `BackendError` if the package that runs it is not installed.
+        `BackendError` if what runs it is not installed.
         """
         # The lean runtime alone runs version-compatible plans without host code.
         module = LEAN if sidecar.ingredients["options"]["version_compatible"] else sidecar.variant
@@ -83,14 +85,17 @@ class EngineSession:
         self._cache: Any = None  # IRuntimeCache: kernels that TensorRT-RTX compiled for this GPU
 
     def _load_runtime(self, version: str) -> None:
-        """Takes the lean runtime of a plan's version, which that of another version loads. Raises `EngineError`."""
+        """Takes the lean runtime of a plan's version, which a newer one loads. Raises `BackendError`."""
         here = installed()[LEAN]
-        if release(version) == release(here):
+        plan, own = release(version), release(here)
+        if plan == own:
             return
+        if plan > own or plan[0] < _OLDEST_PLANS.get(own[0], own[0] - 1):  # TensorRT 11 crashes of plans of 8.6
+            raise BackendError(f"the engine was built by TensorRT {version}, and {TITLES[LEAN]} {here} runs none of it")
         library, loader = lean_library(version), _loader(self._trt)
         self._runtime = loader.load_runtime(str(library))
         if self._runtime is None:
-            raise EngineError(f"{library}: can't be loaded by {TITLES[LEAN]} {here}, so the engine can't be run")
+            raise BackendError(f"{library}: can't be loaded by {TITLES[LEAN]} {here}, so the engine can't be run")
 
     def run(self, count: int) -> None:
         """Queues the network for the first `count` pictures of `input`, at most `largest`. Raises `EngineError`."""
@@ -177,7 +182,7 @@ class EngineSession:
 
 
 @cache
-def _loader(trt: Any) -> Any:
+def _loader(trt: ModuleType) -> Any:
     """Returns the runtime that loads others. It is the process's: what it has loaded must not outlive it."""
     return trt.Runtime(logger(trt))
 

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from segmentation.errors import BackendError, ConfigError
@@ -112,7 +113,7 @@ def serves(module: str, capability: tuple[int, int]) -> bool:
 
 
 @cache
-def logger(trt: Any) -> Any:
+def logger(trt: ModuleType) -> Any:
     """Returns the process's logger for a variant's module: TensorRT keeps the first logger that is passed to it.
 
     Messages go to `logging` at level debug. Errors are kept in the list `errors` as well, because calls that fail

@@ -52,7 +52,7 @@ class TensorRTInference(Inference):
         path = self._proven(model, config, gpu)
         try:
             self._load(path, config, gpu)
-        except EngineError as exc:
+        except (BackendError, EngineError) as exc:
             raise NotProven(str(exc)) from exc
 
     def _load(self, path: Path, config: Config, gpu: Gpu) -> None:
@@ -113,8 +113,7 @@ class TensorRTInference(Inference):
                 part = tensor[begin : begin + session.largest]
                 session.input[: len(part)].copy_(part)
                 session.run(len(part))
-                masks = probabilities(session.output[: len(part)], self._model)
-                self._masks[begin : begin + len(part)].copy_(masks)
+                probabilities(session.output[: len(part)], self._model, self._masks[begin : begin + len(part)])
                 if class_map is not None:
                     class_map[begin : begin + len(part)].copy_(likeliest(session.output[: len(part)], self._model))
             masks = self._masks[: len(tensor)]
@@ -157,7 +156,7 @@ def _check(verdict: Verdict, file: VerdictFile, config: Config) -> None:
 
 
 def _spec(model: Model, device: torch.device) -> EngineSpec:
-    """Returns the specification of the engine for a model. Raises `NotProven` where none is ready or can be built."""
+    """Returns the specification of the engine for a model. Raises `BackendError` where none can be."""
     options = EngineOptions() if model.batch is None else EngineOptions(batch=(model.batch,) * 3)
     variant, gpu = _variant(device), _gpu(device)
     if variant.module == LEAN:

@@ -120,7 +120,7 @@ def logger(trt: ModuleType) -> Any:
     return no reason.
     """
 
-    class Logger(trt.ILogger):  # type: ignore[misc]
+    class Logger(trt.ILogger):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
             self.errors: list[str] = []

@@ -207,7 +207,7 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--precision", choices=("fp16", "fp32"), help="default: fp16 where masks stay the same")
     what.add_argument("--frames", type=Path, metavar="VIDEO", help="compare FP16 on its frames (default: a portrait)")
     what.add_argument(
-        "--batch", type=_batch, metavar="N|MIN,BEST,MAX", help="frames, fixed or a range (default: 1,4,16)"
+        "--batch", type=_batch, metavar="N|MIN,BEST,MAX", help="frames, fixed or a range (default: 1,16,16)"
     )
     what.add_argument("--variant", choices=tuple(BUILDERS), help="default: what serves the GPU")
     what.add_argument("--optimization-level", type=int, metavar="0-5", help="5 searches the longest (default: 3)")

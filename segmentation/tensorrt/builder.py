@@ -89,15 +89,20 @@ def _configure(trt: Any, config: Any, options: EngineOptions, *, rtx: bool, capa
     if options.workspace is not None:
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace << 20)
     if rtx:
-        if capability is not None:
-            config.num_compute_capabilities = 1
-            config.set_compute_capability(getattr(trt.ComputeCapability, "SM{}{}".format(*capability)), 0)
+        _configure_rtx(trt, config, capability)
         return
     level = _HARDWARE[options.hardware_compatibility]
     config.hardware_compatibility_level = getattr(trt.HardwareCompatibilityLevel, level)
     if options.version_compatible:
         config.set_flag(trt.BuilderFlag.VERSION_COMPATIBLE)
         config.set_flag(trt.BuilderFlag.EXCLUDE_LEAN_RUNTIME)  # no host code in the plan
+
+
+def _configure_rtx(trt: Any, config: Any, capability: tuple[int, int] | None) -> None:
+    """Sets what TensorRT-RTX alone has."""
+    if capability is not None:
+        config.num_compute_capabilities = 1
+        config.set_compute_capability(getattr(trt.ComputeCapability, "SM{}{}".format(*capability)), 0)
 
 
 def _described(tensor: Any) -> TensorSpec:

@@ -132,7 +132,7 @@ class EngineSpec:
 
     @property
     def file_name(self) -> str:
-        """Such as `person-fp16-b1.4.16-rtx1.7.1.116-any-3f2a51c09be7.engine`; see engines/README.md."""
+        """Such as `person-fp16-b1.16-rtx1.7.1.116-any-3f2a51c09be7.engine`; see engines/README.md."""
         variant = f"{'rtx' if self.variant.rtx else 'trt'}{self.variant.version}"
         where = self.ingredients["gpu"].lower().replace("nvidia", "").replace("geforce", "")
         if self.capability is not None and self.variant.rtx:

@@ -30,7 +30,7 @@ def test_all_layers_but_the_last_give_fp16(monkeypatch: pytest.MonkeyPatch, capl
     graph, _ = to_fp16(prepare(model, None), model, picture_inputs(model))
     builder.build_plan(graph, model, EngineOptions(), choose(None, installed(), "tensorrt_rtx", build=True))
     text = "\n".join(record.getMessage() for record in caplog.records)
-    layers = re.findall(r"^Layer\(\w+\): .* -> (.+)$", text, re.MULTILINE)
-    kinds = [set(re.findall(r"\((Half|Float)\[", outputs)) for outputs in layers]
-    assert 40 < len(layers) < len(graph.graph.node)
-    assert [kind for kind in kinds if kind] == [{"Half"}] * (len([k for k in kinds if k]) - 1) + [{"Float"}]
+    outputs = re.findall(r"^Name: .+, LayerType: .+, Outputs: \[(.*)\], TacticName:", text, re.MULTILINE)
+    kinds = [kind for kind in (re.findall(r"Datatype: (\w+)", output) for output in outputs) if kind]
+    assert 40 < len(kinds) < len(graph.graph.node)
+    assert all(kind == ["Half"] * len(kind) for kind in kinds[:-1]) and kinds[-1] == ["Float"], kinds

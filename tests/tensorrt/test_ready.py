@@ -70,3 +70,18 @@ def test_the_lean_runtime_serves_where_nothing_builds() -> None:
     assert choose(hopper, available).module == "tensorrt_lean" and choose(ADA, available).rtx
     with pytest.raises(BackendError, match="TensorRT is not installed"):
         choose(hopper, available, build=True)
+
+
+@pytest.mark.parametrize(("plan", "here"), [("8.6.0", "11.4.0.106"), ("9.3.0", "11.4.0.106"), ("11.4.0", "11.2.1")])
+def test_an_engine_that_the_lean_runtime_does_not_run(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, plan: str, here: str
+) -> None:
+    """TensorRT 11's ends the process when it loads that of 8.6."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    from segmentation.tensorrt import session
+
+    monkeypatch.setattr(session, "installed", lambda: {"tensorrt_lean": here})
+    engine = object.__new__(session.EngineSession)
+    with pytest.raises(BackendError, match=f"by TensorRT {plan}, and TensorRT's lean runtime {here} runs"):
+        engine._load_runtime(plan)
+    engine._load_runtime(here)  # its own needs no other

@@ -19,7 +19,7 @@ from segmentation.gpu.discovery import find_gpu
 from segmentation.installation import install
 from segmentation.models.model import BUILT_IN, load_model
 from segmentation.options.config import Config
-from segmentation.tensorrt.variant import TITLES, choose, installed
+from segmentation.tensorrt.variant import BUILDERS, choose, installed
 
 _PROGRAM = "segmentation-build"
 TORCHVISION = (
@@ -209,9 +209,9 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--precision", choices=("fp16", "fp32"), help="default: fp16 where masks stay the same")
     what.add_argument("--frames", type=Path, metavar="VIDEO", help="compare FP16 on its frames (default: a portrait)")
     what.add_argument(
-        "--batch", type=_batch, metavar="N|MIN,BEST,MAX", help="frames, fixed or a range (default: 1,4,16)"
+        "--batch", type=_batch, metavar="N|MIN,BEST,MAX", help="frames, fixed or a range (default: 1,16,16)"
     )
-    what.add_argument("--variant", choices=tuple(TITLES), help="default: what serves the GPU")
+    what.add_argument("--variant", choices=tuple(BUILDERS), help="default: what serves the GPU")
     what.add_argument("--optimization-level", type=int, metavar="0-5", help="5 searches the longest (default: 3)")
     what.add_argument("--workspace", type=int, metavar="MIB", help="MiB that a layer may use (default: all)")
     what.add_argument("--aux-streams", type=int, metavar="N", help="streams beside the pipeline's (default: 0)")

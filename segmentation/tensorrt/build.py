@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from segmentation._version import __version__
 from segmentation.cache import engine_folder, locked, make_folder
-from segmentation.errors import EngineError
+from segmentation.errors import BackendError, EngineError
 from segmentation.models.comparison import MIN_IOU, compare
 from segmentation.models.fp16 import masks, to_fp16
 from segmentation.models.metadata import load_json
@@ -26,7 +26,7 @@ from segmentation.models.scores import probabilities
 from segmentation.models.sidecar import FORMAT, Sidecar, digest, is_sidecar, load_plan, sidecar_of, write_engine
 from segmentation.tensorrt.builder import Built, build_plan
 from segmentation.tensorrt.spec import EngineSpec, meaning_of
-from segmentation.tensorrt.variant import serves
+from segmentation.tensorrt.variant import installed, serves
 from segmentation.tensorrt.verdict import forget
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,8 @@ def obtain(
             if reason is None:
                 log.info("%s: is there already", target)
                 return target, False
+            if spec.variant.module not in installed():
+                raise EngineError(f"{target}: can't be built here, as {spec.variant} is not installed: {reason}")
             if target.exists():
                 log.warning("%s: is built again: %s", target, reason)
             _check_sidecar_is_free(target)
@@ -159,8 +161,11 @@ def _verify(spec: EngineSpec, pictures: Pictures, exact: onnx.ModelProto, plan: 
     except ModuleNotFoundError as exc:
         return f"not run: {exc.name} is not installed"
     inputs: NDArray[np.floating] = pictures(spec.model).astype(spec.model.dtype)
+    try:
+        actual = probabilities(run_plan(plan, sidecar, inputs), spec.model)
+    except BackendError as exc:
+        return f"not run: {exc}"
     expected = masks(session_of(exact), spec.model, inputs)
-    actual = probabilities(run_plan(plan, sidecar, inputs), spec.model)
     result = compare(expected, actual)
     if result.iou < MIN_IOU:
         raise EngineError(

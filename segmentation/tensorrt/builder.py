@@ -4,6 +4,7 @@ import logging
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import onnx
@@ -81,7 +82,9 @@ def build_plan(
     return Built(bytes(plan), _described(source), _described(output))
 
 
-def _configure(trt: Any, config: Any, options: EngineOptions, *, rtx: bool, capability: tuple[int, int] | None) -> None:
+def _configure(
+    trt: ModuleType, config: Any, options: EngineOptions, *, rtx: bool, capability: tuple[int, int] | None
+) -> None:
     """Sets the options on an IBuilderConfig of the module `trt`."""
     config.max_aux_streams = options.aux_streams
     if options.optimization_level is not None:
@@ -89,15 +92,20 @@ def _configure(trt: Any, config: Any, options: EngineOptions, *, rtx: bool, capa
     if options.workspace is not None:
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace << 20)
     if rtx:
-        if capability is not None:
-            config.num_compute_capabilities = 1
-            config.set_compute_capability(getattr(trt.ComputeCapability, "SM{}{}".format(*capability)), 0)
+        _configure_rtx(trt, config, capability)
         return
     level = _HARDWARE[options.hardware_compatibility]
     config.hardware_compatibility_level = getattr(trt.HardwareCompatibilityLevel, level)
     if options.version_compatible:
         config.set_flag(trt.BuilderFlag.VERSION_COMPATIBLE)
         config.set_flag(trt.BuilderFlag.EXCLUDE_LEAN_RUNTIME)  # no host code in the plan
+
+
+def _configure_rtx(trt: ModuleType, config: Any, capability: tuple[int, int] | None) -> None:
+    """Sets what TensorRT-RTX alone has."""
+    if capability is not None:
+        config.num_compute_capabilities = 1
+        config.set_compute_capability(getattr(trt.ComputeCapability, "SM{}{}".format(*capability)), 0)
 
 
 def _described(tensor: Any) -> TensorSpec:

@@ -6,8 +6,10 @@ shapes and captures the CUDA graph.
 
 import logging
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,11 +21,13 @@ from segmentation.errors import BackendError, EngineError, one_line
 from segmentation.gpu.capture_lock import capturing
 from segmentation.gpu.errors import translate_gpu_error
 from segmentation.models.sidecar import Sidecar, TensorSpec
-from segmentation.tensorrt.variant import logger
+from segmentation.tensorrt.ready import lean_library
+from segmentation.tensorrt.variant import LEAN, TITLES, installed, logger, release
 
 log = logging.getLogger(__name__)
 
-_PACKAGES = {"tensorrt": "tensorrt-cu13", "tensorrt_rtx": "tensorrt-rtx", "tensorrt_lean": "tensorrt-lean-cu13"}
+_PACKAGES = {"tensorrt": "tensorrt-cu13", "tensorrt_rtx": "tensorrt-rtx", LEAN: "tensorrt-lean-cu13"}
+_OLDEST_PLANS = {10: 8}  # major versions: 10 runs plans from 8.6 on, each later one those of the one before
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +51,10 @@ class EngineSession:
         """Loads a plan. `kernels` is the file for kernels that TensorRT-RTX compiles for this GPU, if any.
 
         Raises `EngineError` if the plan can't be loaded or its tensors are not those of the sidecar. Raises
-        `BackendError` if the package that runs it is not installed.
+        `BackendError` if what runs it is not installed.
         """
-        # The lean runtime alone runs plans of other versions.
-        lean = bool(sidecar.ingredients["options"]["version_compatible"])
-        module = "tensorrt_lean" if lean else sidecar.variant
+        # The lean runtime alone runs version-compatible plans without host code.
+        module = LEAN if sidecar.ingredients["options"]["version_compatible"] else sidecar.variant
         try:
             self._trt: Any = import_module(module)
         except ImportError as exc:
@@ -67,6 +70,8 @@ class EngineSession:
         messages = logger(self._trt)
         messages.errors.clear()
         self._runtime = self._trt.Runtime(messages)
+        if module == LEAN:
+            self._load_runtime(sidecar.variant_version)
         self._engine = self._runtime.deserialize_cuda_engine(plan)
         if self._engine is None:
             reason = messages.errors[-1] if messages.errors else "it gave no reason"
@@ -78,6 +83,19 @@ class EngineSession:
         self.input = self._buffer(sidecar.input)
         self.output = self._buffer(sidecar.output)
         self._cache: Any = None  # IRuntimeCache: kernels that TensorRT-RTX compiled for this GPU
+
+    def _load_runtime(self, version: str) -> None:
+        """Takes the lean runtime of a plan's version, which a newer one loads. Raises `BackendError`."""
+        here = installed()[LEAN]
+        plan, own = release(version), release(here)
+        if plan == own:
+            return
+        if plan > own or plan[0] < _OLDEST_PLANS.get(own[0], own[0] - 1):  # TensorRT 11 crashes of plans of 8.6
+            raise BackendError(f"the engine was built by TensorRT {version}, and {TITLES[LEAN]} {here} runs none of it")
+        library, loader = lean_library(version), _loader(self._trt)
+        self._runtime = loader.load_runtime(str(library))
+        if self._runtime is None:
+            raise BackendError(f"{library}: can't be loaded by {TITLES[LEAN]} {here}, so the engine can't be run")
 
     def run(self, count: int) -> None:
         """Queues the network for the first `count` pictures of `input`, at most `largest`. Raises `EngineError`."""
@@ -161,6 +179,12 @@ class EngineSession:
         """Returns memory for the largest batch of an input or output."""
         dtype = getattr(torch, tensor["dtype"])
         return torch.zeros((self.largest, *tensor["shape"][1:]), dtype=dtype, device=self._device)
+
+
+@cache
+def _loader(trt: ModuleType) -> Any:
+    """Returns the runtime that loads others. It is the process's: what it has loaded must not outlive it."""
+    return trt.Runtime(logger(trt))
 
 
 def run_plan(plan: bytes, sidecar: Sidecar, pictures: NDArray[np.floating]) -> NDArray[np.float32]:

@@ -11,7 +11,7 @@ from segmentation.gpu.discovery import GpuInfo, dotted
 from segmentation.models.model import Model
 from segmentation.models.sample_picture import PICTURE
 from segmentation.models.sidecar import Ingredients, Sidecar, StatedMeaning, digest
-from segmentation.tensorrt.variant import Variant, serves
+from segmentation.tensorrt.variant import LEAN, Variant, serves
 
 RECIPE = 1  # is raised whenever the same ingredients give another graph than before
 HARDWARE = ("none", "ampere-plus", "same-compute-capability")
@@ -22,7 +22,7 @@ class EngineOptions:
     """Options of one build. Raises `ConfigError` if a value is out of range."""
 
     precision: str = "fp16"  # or "fp32"; a graph with Q/DQ nodes, or in FP16, is taken as it is
-    batch: tuple[int, int, int] = (1, 4, 16)  # least, best, largest number of pictures; fixed if all are equal
+    batch: tuple[int, int, int] = (1, 16, 16)  # least, best, largest number of pictures; fixed if all are equal
     optimization_level: int | None = None  # 0 (fast build) to 5 (fast engine); None: the builder's default, 3
     workspace: int | None = None  # MiB that a layer may use while it runs; None: all of the GPU's
     aux_streams: int = 0  # streams beside the pipeline's own
@@ -132,7 +132,7 @@ class EngineSpec:
 
     @property
     def file_name(self) -> str:
-        """Such as `person-fp16-b1.4.16-rtx1.7.1.116-any-3f2a51c09be7.engine`; see engines/README.md."""
+        """Such as `person-fp16-b1.16-rtx1.7.1.116-any-3f2a51c09be7.engine`; see engines/README.md."""
         variant = f"{'rtx' if self.variant.rtx else 'trt'}{self.variant.version}"
         where = self.ingredients["gpu"].lower().replace("nvidia", "").replace("geforce", "")
         if self.capability is not None and self.variant.rtx:
@@ -165,7 +165,8 @@ def check_machine(path: Path, sidecar: Sidecar, variant: Variant, gpu: GpuInfo) 
     options, built_for = sidecar.ingredients["options"], sidecar.ingredients["compute_capability"]
     built_by = f"{sidecar.variant} {sidecar.variant_version}"
     here = f"{variant.module} {variant.version}"
-    if sidecar.variant != variant.module or (built_by != here and not options["version_compatible"]):
+    compatible = sidecar.variant == "tensorrt" and options["version_compatible"]
+    if built_by != here and not (compatible and variant.module in ("tensorrt", LEAN)):
         raise EngineError(f"{path}: was built by {built_by}, here is {here}; {again}")
     one = built_for == dotted(gpu.capability)
     if variant.rtx:

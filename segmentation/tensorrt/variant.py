@@ -4,21 +4,27 @@ Their Python interfaces are the same except where `Variant.rtx` is tested, so th
 """
 
 import logging
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from segmentation.errors import BackendError, ConfigError
 from segmentation.gpu.discovery import GpuInfo, dotted
 
-TITLES = {"tensorrt": "TensorRT", "tensorrt_rtx": "TensorRT-RTX"}
+BUILDERS = {"tensorrt": "TensorRT", "tensorrt_rtx": "TensorRT-RTX"}
+LEAN = "tensorrt_lean"  # runs engines that TensorRT has built version compatible, and builds none
+TITLES = {**BUILDERS, LEAN: "TensorRT's lean runtime"}
 RTX_SERVES = "7.5, 8.0, 8.6, 8.9, 12.x"  # compute capabilities, TensorRT-RTX 1.7
 _OLDEST = (7, 5)
+_LEAST_VERSION = (10, 13)  # of TensorRT: the calls here are those of 10.13 to 11.4
 _RTX = {(7, 5), (8, 0), (8, 6), (8, 9)}
 _INSTALL = {
-    "tensorrt": "pip install tensorrt-cu13 (which fetches its libraries from pypi.nvidia.com)",
+    "tensorrt": "pip install 'tensorrt-cu13>=10.13' (which fetches its libraries from pypi.nvidia.com)",
     "tensorrt_rtx": "pip install tensorrt-rtx",
+    LEAN: "pip install 'tensorrt-lean-cu13>=10.13' (likewise)",
 }
 
 log = logging.getLogger(__name__)
@@ -26,9 +32,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One of the two packages, as it is installed on this machine."""
+    """One of the packages, as it is installed on this machine."""
 
-    module: str  # "tensorrt" or "tensorrt_rtx"
+    module: str  # "tensorrt", "tensorrt_rtx" or "tensorrt_lean"
     version: str
 
     @property
@@ -46,7 +52,7 @@ def installed() -> dict[str, str]:
     for module in TITLES:
         try:
             found[module] = str(import_module(module).__version__)
-        except ImportError as exc:
+        except (ImportError, OSError, AttributeError) as exc:  # its libraries may be missing or another's
             log.debug("%s: %s", module, exc)
     return found
 
@@ -54,20 +60,23 @@ def installed() -> dict[str, str]:
 def choose(
     gpu: GpuInfo | None, available: dict[str, str], wanted: str | None = None, *, build: bool = False
 ) -> Variant:
-    """Returns the variant that serves `gpu`: TensorRT where it is installed, else TensorRT-RTX.
+    """Returns the variant that serves `gpu`: TensorRT where it is installed, else TensorRT-RTX, else the lean runtime.
 
-    `available` is `installed()`; `wanted` is a key of `TITLES`, if the user names one. With `build` no engine is run,
+    `available` is `installed()`; `wanted` is a key of `BUILDERS`, if the user names one. With `build` no engine is run,
     so TensorRT-RTX needs no GPU. Raises `BackendError`, which names the package to install, and `ConfigError` for an
     unknown name.
     """
-    if wanted is not None and wanted not in TITLES:
-        raise ConfigError(f"variant {wanted!r} is unknown: choose from {', '.join(TITLES)}")
+    if wanted is not None and wanted not in BUILDERS:
+        raise ConfigError(f"variant {wanted!r} is unknown: choose from {', '.join(BUILDERS)}")
     if gpu is None and not build:
         raise BackendError("TensorRT needs an NVIDIA GPU, and CUDA shows none here; use --infer torch or onnxruntime")
     if build and wanted == "tensorrt_rtx" and gpu is not None and not serves(wanted, gpu.capability):
         gpu = None  # asked for by name, it builds for other machines
+    modules = (wanted,) if wanted is not None else tuple(BUILDERS)
+    if wanted is None and not build and LEAN in available:
+        modules += (LEAN,)
     reasons = []
-    for module in (wanted,) if wanted is not None else TITLES:
+    for module in modules:
         reason = _refusal(module, gpu, available)
         if reason is None:
             return Variant(module, available[module])
@@ -86,7 +95,14 @@ def _refusal(module: str, gpu: GpuInfo | None, available: dict[str, str]) -> str
         return f"{title} serves compute capability {range_}, and this is {gpu}"
     if module not in available:
         return f"{title} is not installed: {_INSTALL[module]}"
+    if module != "tensorrt_rtx" and release(available[module]) < _LEAST_VERSION:
+        return f"{title} {available[module]} is too old, {dotted(_LEAST_VERSION)} is the least: {_INSTALL[module]}"
     return None
+
+
+def release(version: str) -> tuple[int, ...]:
+    """Returns the numbers of a version by which plans and runtimes belong together, such as (11, 4, 0)."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
 def serves(module: str, capability: tuple[int, int]) -> bool:
@@ -97,14 +113,14 @@ def serves(module: str, capability: tuple[int, int]) -> bool:
 
 
 @cache
-def logger(trt: Any) -> Any:
+def logger(trt: ModuleType) -> Any:
     """Returns the process's logger for a variant's module: TensorRT keeps the first logger that is passed to it.
 
     Messages go to `logging` at level debug. Errors are kept in the list `errors` as well, because calls that fail
     return no reason.
     """
 
-    class Logger(trt.ILogger):  # type: ignore[misc]
+    class Logger(trt.ILogger):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
             self.errors: list[str] = []

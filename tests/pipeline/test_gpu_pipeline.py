@@ -2,6 +2,7 @@
 
 import gc
 import json
+import logging
 import os
 import random
 import signal
@@ -83,8 +84,7 @@ def test_the_network_is_captured_while_decoders_begin(
     clip: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Decoders that are made meanwhile spoil a capture; the run is then right, but several times slower."""
-    if make_plan(Config(mode="optimized")).infer.name != "torch-fp16":
-        pytest.skip("an engine is not captured")
+    caplog.set_level(logging.INFO)
     for _ in range(10):
         segment(clip, tmp_path / "a.mp4", **OPTIMIZED)
     assert "captured" not in caplog.text

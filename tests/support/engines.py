@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation import Config, EngineError
+from segmentation import BackendError, Config, EngineError
 from segmentation.cache import engine_folder
 from segmentation.gpu.discovery import GpuInfo
 from segmentation.models.model import Model
@@ -57,6 +57,7 @@ RAISES: dict[str, Callable[[], BaseException]] = {
     "assertion": AssertionError,
     "memory": lambda: RuntimeError("CUDA out of memory"),
     "interrupt": KeyboardInterrupt,
+    "runtime": lambda: BackendError("the lean runtime is missing"),
 }
 
 

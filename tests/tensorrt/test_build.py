@@ -232,7 +232,7 @@ def test_what_does_not_change_an_engine_does_not_change_the_fingerprint(tmp_path
 
 def test_names_can_be_read() -> None:
     base = EngineSpec(model=model_of("person"), options=EngineOptions(), variant=RTX)
-    assert base.file_name == f"person-fp16-b1.4.16-rtx1.7.1.116-any-{base.fingerprint[:12]}.engine"
+    assert base.file_name == f"person-fp16-b1.16-rtx1.7.1.116-any-{base.fingerprint[:12]}.engine"
     trt = EngineSpec(
         model=model_of("person"),
         options=EngineOptions(batch=(4, 4, 4), precision="fp32"),
@@ -501,6 +501,7 @@ BOTH = {"tensorrt": "11.4.0", "tensorrt_rtx": "1.7.1"}
         (ADA, {"tensorrt_rtx": "1.7.1"}, "tensorrt_rtx"),
         (HOPPER, BOTH, "tensorrt"),
         (TURING, {"tensorrt_rtx": "1.7.1"}, "tensorrt_rtx"),
+        (HOPPER, {"tensorrt": "10.13.2.6"}, "tensorrt"),
         (GpuInfo("NVIDIA GeForce RTX 5090", (12, 0)), {"tensorrt_rtx": "1.7.1"}, "tensorrt_rtx"),
     ],
 )
@@ -513,11 +514,17 @@ def test_the_variant_that_serves(gpu: GpuInfo, available: dict[str, str], module
 @pytest.mark.parametrize(
     ("gpu", "available", "hints"),
     [
-        (HOPPER, {"tensorrt_rtx": "1.7.1"}, ["H200 (compute capability 9.0)", "pip install tensorrt-cu13"]),
-        (HOPPER, {}, ["pip install tensorrt-cu13", "TensorRT-RTX serves compute capability 7.5"]),
-        (ADA, {}, ["pip install tensorrt-cu13", "pip install tensorrt-rtx"]),
+        (HOPPER, {"tensorrt_rtx": "1.7.1"}, ["H200 (compute capability 9.0)", "pip install 'tensorrt-cu13>=10.13'"]),
+        (HOPPER, {}, ["pip install 'tensorrt-cu13>=10.13'", "TensorRT-RTX serves compute capability 7.5"]),
+        (ADA, {}, ["pip install 'tensorrt-cu13>=10.13'", "pip install tensorrt-rtx"]),
         (PASCAL, BOTH, ["7.5 and newer", "GTX 1080 (compute capability 6.1)"]),
         (None, BOTH, ["needs an NVIDIA GPU", "--infer torch or onnxruntime"]),
+        (
+            HOPPER,
+            {"tensorrt": "8.6.1"},
+            ["TensorRT 8.6.1 is too old, 10.13 is the least: pip install 'tensorrt-cu13>="],
+        ),
+        (HOPPER, {"tensorrt_lean": "10.12.0.36"}, ["lean runtime 10.12.0.36 is too old, 10.13 is the least"]),
     ],
 )
 def test_why_no_variant_serves(gpu: GpuInfo | None, available: dict[str, str], hints: list[str]) -> None:
@@ -572,6 +579,8 @@ L4 = GpuInfo("NVIDIA L4", (8, 9))
         (lambda: made_for(TRT, ADA, hardware_compatibility="ampere-plus"), TRT, TURING, "here is Tesla T4"),
         (lambda: made_for(TRT, ADA), Variant("tensorrt", "11.5.0"), ADA, "here is tensorrt 11.5.0"),
         (lambda: made_for(TRT, ADA, version_compatible=True), Variant("tensorrt", "11.5.0"), ADA, None),
+        (lambda: made_for(TRT, ADA, version_compatible=True), Variant("tensorrt_lean", "11.5.0"), ADA, None),
+        (lambda: made_for(TRT, ADA), Variant("tensorrt_lean", "11.4.0"), ADA, "here is tensorrt_lean 11.4.0"),
     ],
 )
 def test_an_engine_of_another_machine_is_refused(

@@ -1,8 +1,12 @@
 """Checks the names and arguments of calls to TensorRT against the real bindings, see bindings.py.
 
-TensorRT-RTX's bindings are complete. Those of TensorRT 11's lean runtime are for running engines.
+The bindings of TensorRT-RTX and TensorRT are complete. Those of TensorRT's lean runtime are for running engines.
 """
 
+import importlib.util
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -14,10 +18,12 @@ SEEDS = {
     "logger": {"trt": "module"},
     "_described": {"tensor": "ITensor"},
     "_configure": {"config": "IBuilderConfig"},
+    "_configure_rtx": {"config": "IBuilderConfig"},
     "_keep_timings": {"timings": "IHostMemory"},
     "_execute": {"context": "IExecutionContext"},
+    "_load_runtime": {"loader": "Runtime"},
 }
-RTX_ONLY = frozenset({"_rtx_context", "_keep_kernels"})
+RTX_ONLY = frozenset({"_rtx_context", "_keep_kernels", "_configure_rtx"})
 RUNNING = "segmentation/tensorrt/session.py"
 BUILDING = "segmentation/tensorrt/builder.py"
 LOGGING = "segmentation/tensorrt/variant.py"
@@ -25,6 +31,7 @@ LOGGING = "segmentation/tensorrt/variant.py"
 RUNS = {
     "module.Runtime",
     "Runtime.deserialize_cuda_engine",
+    "Runtime.load_runtime",
     "ICudaEngine.num_io_tensors",
     "ICudaEngine.get_tensor_name",
     "ICudaEngine.get_tensor_mode",
@@ -78,6 +85,7 @@ BUILDS = {
     "BuilderFlag.EXCLUDE_LEAN_RUNTIME",
     "MemoryPoolType.WORKSPACE",
 }
+BUILDS_RTX = {"IBuilderConfig.num_compute_capabilities", "IBuilderConfig.set_compute_capability"}
 LOGS = {"module.ILogger", "ILogger.ERROR", "ILogger.INTERNAL_ERROR"}
 
 
@@ -114,6 +122,15 @@ def test_names_and_arguments_of_running_are_those_of_tensorrt_11(lean: ModuleTyp
     checked = Checker(lean, SEEDS, RTX_ONLY).check(source(path))
     assert checked.problems == []
     assert least <= checked.seen, least - checked.seen
+
+
+def test_names_and_arguments_are_those_of_the_full_tensorrt(tmp_path: Path) -> None:
+    """Of its bindings alone, in a process of its own, see full_bindings.py."""
+    if importlib.util.find_spec("tensorrt_bindings") is None or not shutil.which("gcc"):
+        pytest.skip("TensorRT's bindings or gcc are not installed")
+    program = ROOT / "tests" / "support" / "full_bindings.py"
+    done = subprocess.run([sys.executable, program, tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.endswith("right\n"), done.stdout + done.stderr
 
 
 def test_tensorrt_11_has_the_builders_flags(lean: ModuleType, rtx: ModuleType) -> None:

@@ -102,8 +102,8 @@ def likeliest(scores: Scores, model: Model) -> torch.Tensor:
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
-def probabilities(scores: Scores, model: Model) -> torch.Tensor:
-    """Returns the probability that a place belongs to one of `model.keep`, (N, h, w) float32."""
+def probabilities(scores: Scores, model: Model, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Returns the probability that a place belongs to one of `model.keep`, (N, h, w) float32, written to `out`."""
     scores = main_output(scores)
     if model.activation == "softmax":  # channels lie side by side in memory: one kernel, where dim=1 takes three
         scores = scores.permute(0, 2, 3, 1).softmax(dim=-1, dtype=torch.float32).permute(0, 3, 1, 2)
@@ -116,7 +116,7 @@ def probabilities(scores: Scores, model: Model) -> torch.Tensor:
     if model.activation == "minmax":
         least, most = chosen.amin(dim=(1, 2), keepdim=True), chosen.amax(dim=(1, 2), keepdim=True)
         chosen = (chosen - least) / (most - least).clamp(min=float(LEAST_SPAN))
-    return chosen.clamp(0, 1)
+    return torch.clamp(chosen, 0, 1, out=out)
 
 
 def main_output(scores: Scores) -> torch.Tensor:

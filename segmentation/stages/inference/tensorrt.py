@@ -21,9 +21,10 @@ from segmentation.options.config import Config
 from segmentation.stages.inference import Inference, InferenceResult, asked_for, wants_class_map
 from segmentation.stages.inference.onnx_to_torch import likeliest, probabilities
 from segmentation.stages.inference.torch_fp16 import TorchFp16Inference
+from segmentation.tensorrt.ready import ready_spec
 from segmentation.tensorrt.session import EngineSession
 from segmentation.tensorrt.spec import EngineOptions, EngineSpec, check_machine
-from segmentation.tensorrt.variant import Variant, choose, installed
+from segmentation.tensorrt.variant import LEAN, Variant, choose, installed
 from segmentation.tensorrt.verdict import BEGUN, DECLINED, PROVEN, Verdict, VerdictFile
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class TensorRTInference(Inference):
         path = self._proven(model, config, gpu)
         try:
             self._load(path, config, gpu)
-        except EngineError as exc:
+        except (BackendError, EngineError) as exc:
             raise NotProven(str(exc)) from exc
 
     def _load(self, path: Path, config: Config, gpu: Gpu) -> None:
@@ -112,8 +113,7 @@ class TensorRTInference(Inference):
                 part = tensor[begin : begin + session.largest]
                 session.input[: len(part)].copy_(part)
                 session.run(len(part))
-                masks = probabilities(session.output[: len(part)], self._model)
-                self._masks[begin : begin + len(part)].copy_(masks)
+                probabilities(session.output[: len(part)], self._model, self._masks[begin : begin + len(part)])
                 if class_map is not None:
                     class_map[begin : begin + len(part)].copy_(likeliest(session.output[: len(part)], self._model))
             masks = self._masks[: len(tensor)]
@@ -156,9 +156,12 @@ def _check(verdict: Verdict, file: VerdictFile, config: Config) -> None:
 
 
 def _spec(model: Model, device: torch.device) -> EngineSpec:
-    """Returns the specification of the engine for a model."""
-    batch = EngineOptions().batch if model.batch is None else (model.batch,) * 3
-    return EngineSpec(model=model, options=EngineOptions(batch=batch), variant=_variant(device), gpu=_gpu(device))
+    """Returns the specification of the engine for a model. Raises `BackendError` where none can be."""
+    options = EngineOptions() if model.batch is None else EngineOptions(batch=(model.batch,) * 3)
+    variant, gpu = _variant(device), _gpu(device)
+    if variant.module == LEAN:
+        return ready_spec(model, options, gpu)
+    return EngineSpec(model=model, options=options, variant=variant, gpu=gpu)
 
 
 def _device(config: Config) -> torch.device:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.cache import locked, make_folder
-from segmentation.errors import DeviceMemoryError, NotProven, SegmentationError, one_line
+from segmentation.errors import BackendError, DeviceMemoryError, NotProven, SegmentationError, one_line
 from segmentation.gpu.errors import translate_gpu_error
 from segmentation.models.comparison import MIN_IOU, compare
 from segmentation.models.model import Model
@@ -82,6 +82,8 @@ def _trial(
         return _judged(measured, _fp32(spec.model, few)[order], lambda: rival(few[order]))
     except NotProven:
         raise
+    except BackendError as exc:
+        raise NotProven(f"engine not tried: {exc}") from exc
     except Exception as exc:
         if isinstance(translate_gpu_error(exc), DeviceMemoryError):
             raise

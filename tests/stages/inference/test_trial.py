@@ -235,3 +235,11 @@ def test_a_real_engine_is_built_for_its_trial(model: Model, monkeypatch: pytest.
     assert read_sidecar(VerdictFile(spec, BATCH).engine).checked == "not run: it has a trial before it serves"
     obtain(spec, force=True, verify=False)  # as `segmentation-build --force` does
     assert not VerdictFile(spec, BATCH).path.exists()
+
+
+def test_a_runtime_that_is_missing_is_no_verdict(spec: EngineSpec, model: Model, folder: Path) -> None:
+    """Once it is installed, the engine has its trial."""
+    with pytest.raises(NotProven, match=r"^engine not tried: the lean runtime is missing$"):
+        try_engine(spec, BATCH, Engine(model, "runtime"), Rival())
+    assert kept(folder) == []
+    assert try_engine(spec, BATCH, Engine(model), Rival()).outcome == PROVEN

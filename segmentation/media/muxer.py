@@ -344,6 +344,11 @@ class Muxer:
         return self._copy is not None and self._copy.cut_short
 
     @property
+    def copied(self) -> dict[int, int]:
+        """The numbers of the source's other streams, and of their counterparts."""
+        return {stream: copy.index for stream, copy in self._others.items()}
+
+    @property
     def source_packets(self) -> SourcePackets | None:
         """The source's packets, as far as they have been read; `None` where nothing is copied."""
         return None if self._copy is None else self._copy.packets

@@ -19,16 +19,15 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.access import Access
-from segmentation.byte_source import ByteSource
 from segmentation.errors import InputError, OutputError
 from segmentation.frames import FORMATS, LIMITED, Color, Frame, Planes, VideoInfo
-from segmentation.media.input import is_url, open_input, probe
+from segmentation.media.input import is_url, probe
 from segmentation.media.muxer import Muxer
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.keywords import Quality
 from segmentation.pipeline.thumbnails import thumbnail
+from segmentation.pipeline.verify_copies import faults
 from segmentation.sinks import FinishedBatch, Sink
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.postprocess.edge import Edge
@@ -41,7 +40,6 @@ FLOORS: dict[Quality | None, float] = {None: 30.0, "high": 35.0}
 CHOSEN_FLOOR = 20.0
 ROUNDED = {"mpeg1video", "mpeg2video", "mpeg4"}  # they leave rounding open: another decoder's samples may differ
 LOSSLESS = {("h264", 0), ("hevc", 0), ("ffv1", 0), ("ffv1", None)}
-ROUNDING = Fraction(1, 1000)  # seconds by which sound may move: Matroska's tick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +131,8 @@ class OutputVerifier(Sink):
                 self._check_rest(given)
                 if self._independent and decoder.damaged and not damaged:
                     raise self._breach(f"{decoder.damaged} frames of the input are damaged, and none was reported")
-            self._check_sound(end)
+            for fault in faults(self._muxer, self._info, end):
+                raise self._breach(f"{fault} (the last frame is shown at {float(self._ticks[-1] * self._tick):.3f} s)")
         except InputError as exc:
             raise self._breach(str(exc)) from exc
         lossy = [psnr for psnr in psnrs if psnr < math.inf]
@@ -232,24 +231,6 @@ class OutputVerifier(Sink):
             return math.inf
         return FLOORS.get(quality, CHOSEN_FLOOR)
 
-    def _check_sound(self, end: Fraction | None) -> None:
-        """Every audio stream must end where the input's does, or where the video was cut."""
-        shift = self._muxer.shift
-        given = _sound_ends(self._info.source, shift, end, self._info.access)
-        copied = _sound_ends(str(self._muxer.place), None, None)
-        if len(given) != len(copied):  # the container can't hold them all, as the muxer has warned
-            return
-        for sound, copy in zip(given, copied, strict=True):
-            if sound is None:  # silent in this stretch
-                continue
-            (wanted, packet), have = sound, copy[0] if copy is not None else Fraction(0)
-            if abs(have - (wanted - shift)) > packet + ROUNDING:
-                video = float(self._ticks[-1] * self._tick)
-                raise self._breach(
-                    f"its sound ends at {float(have):.3f} s, not at {float(wanted - shift):.3f} s "
-                    f"(the last frame is shown at {video:.3f} s)"
-                )
-
     def _breach(self, text: str) -> OutputError:
         return OutputError(f"{self._muxer.target}: verification failed, the file is kept: {text}")
 
@@ -266,22 +247,3 @@ def _even(size: int, shift: int) -> int:
 def _turn(matrix: tuple[int, ...] | None) -> tuple[int, ...]:
     """The part of a display matrix that turns and mirrors; containers don't keep the rest."""
     return (1 << 16, 0, 0, 1 << 16) if matrix is None else (*matrix[:2], *matrix[3:5])
-
-
-def _sound_ends(
-    source: str | ByteSource, after: Fraction | None, until: Fraction | None, access: Access | None = None
-) -> list[tuple[Fraction, Fraction] | None]:
-    """(end, longest packet) of each audio stream in seconds; `None` for a stream without packets in the stretch.
-
-    Only packets count that end after `after` and begin before `until`.
-    """
-    with open_input(source, access) as container:
-        ends: dict[int, tuple[Fraction, Fraction] | None] = {stream.index: None for stream in container.streams.audio}
-        for packet in container.demux(*container.streams.audio) if ends else ():
-            if packet.pts is None or packet.time_base is None:
-                continue
-            begin, length = packet.pts * packet.time_base, (packet.duration or 0) * packet.time_base
-            if (after is None or begin + length > after) and (until is None or begin < until):
-                end, longest = ends[packet.stream_index] or (Fraction(0), Fraction(0))
-                ends[packet.stream_index] = (max(end, begin + length), max(longest, length))
-        return list(ends.values())

@@ -19,21 +19,33 @@ _NAME = "segmentation-run"
 class _Task(Generic[T, R]):
     """One item on its thread."""
 
-    def __init__(self, function: Callable[[T], R], item: T, ended: "queue.SimpleQueue[_Task[T, R]]") -> None:
+    def __init__(
+        self,
+        function: Callable[[T], R],
+        item: T,
+        failed: Callable[[T, Exception], R],
+        ended: "queue.SimpleQueue[_Task[T, R]]",
+    ) -> None:
         self.item, self.begin = item, time.monotonic()
-        self.results: list[R] = []  # one, or none after a failure
+        self.results: list[R] = []  # one, or none after an interrupt
         self.failure: BaseException | None = None
 
         def work() -> None:
             try:
                 self.results.append(function(item))
+            except Exception as exc:
+                self.results.append(failed(item, exc))
             except BaseException as exc:  # raised again by the consumer
                 self.failure = exc
             ended.put(self)
 
         # A daemon: one that is stuck in a library does not keep the process from its end.
         self.thread = threading.Thread(target=work, name=_NAME, daemon=True)
-        self.thread.start()
+        try:
+            self.thread.start()
+        except RuntimeError as exc:  # the machine has no thread left
+            self.results.append(failed(item, exc))
+            ended.put(self)
 
 
 def in_threads(
@@ -41,6 +53,7 @@ def in_threads(
     items: Iterable[T],
     count: Callable[[], int],
     stop: threading.Event,
+    failed: Callable[[T, Exception], R],
     *,
     limit: float | None = None,
     late: Callable[[T], R] | None = None,
@@ -50,11 +63,13 @@ def in_threads(
 
     If `items` is a deque, items are taken from it, and those that are added meanwhile are begun too.
 
+    An exception of `function` yields `failed` of the item and the exception, and leaves the others as they are.
+
     An item that takes more than `limit` seconds is interrupted and yields `late` of it. If its thread is stuck in a
     library, no further item is begun. `tick` is called every tenth of a second, and before results are yielded.
 
-    An exception of `function`, or one in the consuming thread such as KeyboardInterrupt, interrupts all threads. Close
-    the iterator for the latter.
+    A KeyboardInterrupt in `function`, or any exception in the consuming thread, interrupts all threads. Close the
+    iterator for the latter.
     """
     ended: queue.SimpleQueue[_Task[T, R]] = queue.SimpleQueue()
     waiting = items if isinstance(items, deque) else deque(items)
@@ -62,7 +77,7 @@ def in_threads(
     try:
         while running or waiting:
             while waiting and len(running) < count() and not stop.is_set():
-                running.append(_Task(function, waiting.popleft(), ended))
+                running.append(_Task(function, waiting.popleft(), failed, ended))
             if not running:
                 return
             arrived = _arrived(ended)

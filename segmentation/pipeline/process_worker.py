@@ -10,13 +10,11 @@ import logging
 import sys
 import threading
 import time
-import traceback
 from contextlib import nullcontext, suppress
 from logging.handlers import QueueHandler
 from multiprocessing.connection import Connection
 
-from segmentation.child_process import ignore_interrupts, picklable
-from segmentation.errors import SegmentationError
+from segmentation.child_process import ignore_interrupts, picklable, with_traceback
 from segmentation.heap import trim_heap
 from segmentation.media.live_address import is_live
 from segmentation.pipeline.process_protocol import (
@@ -143,9 +141,7 @@ class _Worker:
                     trim_heap()
             ended = Ended(number, report, None)
         except BaseException as exc:
-            if not isinstance(exc, SegmentationError | OSError | KeyboardInterrupt):  # a bug
-                exc.add_note(f"In the run's process:\n{''.join(traceback.format_exception(exc))}".rstrip())
-            ended = Ended(number, None, picklable(exc))
+            ended = Ended(number, None, picklable(with_traceback(exc, "run's")))
         if untold is not None:
             self.send(untold)
         for known in (self._monitors, self._of_files, self._stops):

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from segmentation.atomic_file import PendingFile
 from segmentation.cli.arguments import add_meaning, name_list, options_from
-from segmentation.cli.console import ConsoleHandler, say
+from segmentation.cli.console import ConsoleHandler, fail
 from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.cli.signals import interrupt_on_signals
-from segmentation.errors import BackendError, ConfigError, SegmentationError, printable
+from segmentation.errors import BackendError, ConfigError, printable, reported
 from segmentation.gpu.discovery import find_gpu
 from segmentation.installation import install
 from segmentation.models.model import BUILT_IN, load_model
@@ -46,10 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             print(printable(_run(options)))
             return 0
-        except SegmentationError as exc:
-            return _fail(exc)
         except ModuleNotFoundError as exc:
-            return _fail(BackendError(f"the package {exc.name} is not installed; {_install(exc.name)}"))
+            error = BackendError(f"the package {exc.name} is not installed; {_install(exc.name)}")
+            return fail(error, "segmentation-build")
+        except Exception as exc:
+            return fail(reported(exc), "segmentation-build")
         except KeyboardInterrupt:
             return received.exit_code or 128 + signal.SIGINT
 
@@ -136,11 +137,6 @@ def _install(package: str | None) -> str:
     if package == "onnx":
         return f"{install('rtx')}, or {install('tensorrt')}"
     return install("gpu")
-
-
-def _fail(error: SegmentationError) -> int:
-    say(f"segmentation-build: error: {error}")
-    return error.exit_code
 
 
 def _batch(text: str) -> tuple[int, int, int]:

@@ -52,10 +52,10 @@ def counted(count: object, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-def fail(error: SegmentationError) -> int:
+def fail(error: SegmentationError, program: str = "segmentation") -> int:
     """Writes an error in one line on stderr; returns the exit code. A closed pipe is the reader's wish, no error."""
     if not isinstance(error, ReaderGone):
-        say(f"segmentation: error: {error}")
+        say(f"{program}: error: {error}")
     if isinstance(error, InternalError):
         _say_where(error)
     return error.exit_code

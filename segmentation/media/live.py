@@ -281,7 +281,7 @@ class LiveReader:
             codec=stream.codec_context.name,
             color=color_of(frame),
             time_base=TICK,
-            rate=nominal_rate(stream),
+            rate=nominal_rate(stream, self._name),
             start=Fraction(0),
             frames=0,
             frames_exact=False,

@@ -15,13 +15,14 @@ from fractions import Fraction
 from itertools import islice, zip_longest
 from pathlib import Path
 
+import av.error
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.access import Access
 from segmentation.byte_source import ByteSource
-from segmentation.errors import InputError, OutputError
+from segmentation.errors import InputError, OutputError, one_line
 from segmentation.frames import FORMATS, LIMITED, Color, Frame, Planes, VideoInfo
 from segmentation.media.input import is_url, open_input, probe
 from segmentation.media.muxer import Muxer
@@ -136,6 +137,8 @@ class OutputVerifier(Sink):
             self._check_sound(end)
         except InputError as exc:
             raise self._breach(str(exc)) from exc
+        except av.error.FFmpegError as exc:
+            raise self._breach(f"its sound, or the input's, can't be read to the end ({one_line(exc)})") from exc
         lossy = [psnr for psnr in psnrs if psnr < math.inf]
         return Verified(
             frames=len(self._ticks),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import shutil
 from contextlib import suppress
@@ -12,6 +13,8 @@ from segmentation.atomic_file import write_atomically
 from segmentation.errors import InputError, OutputError, one_line
 from segmentation.scale.piece_file import DamagedPiece, PieceFile
 from segmentation.scale.plan import VideoPlan
+
+log = logging.getLogger(__name__)
 
 _PLAN = "plan.json"
 _NAME = 200  # characters of the target's name, so that the folder's name is not too long
@@ -60,15 +63,20 @@ class PieceFolder:
         """Returns the path of a piece."""
         return self.path / f"{number:06}.piece"
 
+    def piece(self, plan: VideoPlan, number: int) -> PieceFile:
+        """Opens a piece. Raises as `PieceFile`."""
+        return PieceFile(self.file(number), plan.digest, number)
+
     def done(self, plan: VideoPlan, numbers: range | None = None) -> set[int]:
         """Returns the numbers of the pieces that are there, of all or of some. Removes damaged ones."""
         found = set()
         for number in range(len(plan.pieces)) if numbers is None else numbers:
             if self.file(number).exists():
                 try:
-                    with PieceFile(self.file(number)):
+                    with self.piece(plan, number):
                         found.add(number)
-                except DamagedPiece:
+                except DamagedPiece as exc:
+                    log.warning("%s: is made again", exc)
                     self.file(number).unlink()
         return found
 

@@ -32,7 +32,6 @@ from segmentation.media import live_decoding, packet_decoder
 from segmentation.media.live import probe_any
 from segmentation.options.config import Config
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, StreamFormat
-from segmentation.stages.frame_kernels import FRAMES
 
 BATCH = 4  # frames
 ACCESS: dict[str, Any] = {"stall": 0.6, "reconnect": (0.1, 0.2), "max_delay": 60.0}
@@ -99,11 +98,15 @@ def kernels(side: str) -> None:
 def _compile(side: str) -> None:
     """Compiles the kernels: a source would be over, or late, by then."""
     if side == "cuda":
+        from segmentation.stages.frame_kernels import FRAMES
+
         gpu().kernels(FRAMES, FORMATS["yuv420p"])
         return
     pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("cuda.core", reason="cuda-core is not installed")
     from host_nvdec import NvdecGpu
+
+    from segmentation.stages.frame_kernels import FRAMES
 
     NvdecGpu().kernels(FRAMES, FORMATS["yuv420p"])
 

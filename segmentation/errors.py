@@ -113,7 +113,7 @@ def reported(exc: Exception, source: str = "") -> SegmentationError:
     exception is the cause.
     """
     chain, name = tuple(_causes(exc)), f"{source}: " if source else ""
-    if any(isinstance(one, OSError) and one.errno in (errno.EMFILE, errno.ENFILE) for one in chain):
+    if any(_is_file_limit(one) for one in chain):
         error = SegmentationError(f"{name}too many files are open; raise ulimit -n, or run fewer at a time")
     elif isinstance(exc, SegmentationError):
         return exc
@@ -125,6 +125,12 @@ def reported(exc: Exception, source: str = "") -> SegmentationError:
         error = InternalError(f"{name}internal error ({type(exc).__name__}: {one_line(exc)}); -v shows where")
     error.__cause__ = exc
     return error
+
+
+def _is_file_limit(exc: BaseException) -> bool:
+    """Returns whether an exception says that no file descriptor is left. ONNX Runtime quotes the error's number."""
+    number = exc.errno if isinstance(exc, OSError) else None
+    return number in (errno.EMFILE, errno.ENFILE) or f"system error number {errno.EMFILE}" in str(exc)
 
 
 def _causes(exc: BaseException | None) -> Iterator[BaseException]:

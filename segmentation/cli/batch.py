@@ -124,7 +124,11 @@ class Batch:
             return self._run(job, progress, alone=alone)
 
         def failed(job: Job, exc: Exception) -> Outcome:
-            return Outcome(job.source, error=reported(exc, source_label(job.source)))
+            label = source_label(job.source)
+            error = reported(exc, label)
+            if not (alone or any(name in str(error) for name in (label, *map(str, job.written)))):
+                error = type(error)(f"{label}: {error}")  # else nobody could say whose it is
+            return Outcome(job.source, error=error)
 
         def late(job: Job) -> Outcome:
             text = f"{source_label(job.source)}: was ended after {self.timeout:g} s (--timeout); nothing was written"

@@ -24,7 +24,7 @@ from segmentation.child_process import ChildProcess, SharedProcesses
 from segmentation.errors import ConfigError, SegmentationError, one_line
 from segmentation.gpu.discovery import visible_gpus
 from segmentation.latency import Histogram, Latencies
-from segmentation.media.live_address import source_label
+from segmentation.media.live_address import is_live, source_label
 from segmentation.media.output_stream import OutputAddress
 from segmentation.options.config import Config
 from segmentation.options.keywords import Options
@@ -44,6 +44,8 @@ from segmentation.pipeline.report import Report
 from segmentation.pipeline.run import Request
 from segmentation.pipeline.session import Segmenter
 from segmentation.pipeline.stream_status import StreamBoard, StreamMonitor, StreamStatus
+
+log = logging.getLogger(__name__)
 
 _POLL = 0.05  # seconds between checks whether a run is to end
 _PATIENCE = 15.0  # seconds that a process gets to end its runs and to close its session
@@ -77,6 +79,10 @@ class _RemoteMonitor(StreamMonitor):
         return None if self._look is None or self.ended else self._look(patience)
 
 
+class _Died(SegmentationError):
+    """The process that made a run is gone."""
+
+
 class _Process:
     """A process with a session, and the runs that it has been given."""
 
@@ -93,6 +99,7 @@ class _Process:
         self._pictures: dict[int, queue.SimpleQueue[Picture]] = {}
         self._sending = threading.Lock()
         self._dead = False
+        self.shared = False  # whether it has made several runs at a time
         self._link, others = Pipe()
         try:
             with others:
@@ -112,6 +119,7 @@ class _Process:
         """Runs a request there, and returns its report. Raises what the run raises."""
         number = next(self._numbers)
         self._runs[number] = queue.SimpleQueue()
+        self.shared = self.shared or len(self._runs) > 1
         try:
             return self._run(number, request, self._runs[number])
         finally:
@@ -134,7 +142,7 @@ class _Process:
                 message = inbox.get(timeout=_POLL)
             except queue.Empty:
                 if self._dead and inbox.empty():
-                    raise SegmentationError(
+                    raise _Died(
                         f"{source_label(request.source)}: the process that ran it {self._process.describe_death()}; "
                         "start again"
                     ) from None
@@ -200,8 +208,8 @@ class _Process:
 class Processes(Segmenter):
     """A session whose runs go to several processes, each with a GPU in turn: each run to the one that has the fewest.
 
-    A process that dies takes its runs along, and no others. The next run starts another one in its place. Use it as
-    `Segmenter`, from several threads:
+    A process that dies takes its runs along, and no others. Files that shared it are begun again, each in a process of
+    its own. The next run starts another process in its place. Use it as `Segmenter`, from several threads:
 
         with Processes(4, effect="blur:40") as session, ThreadPoolExecutor(16) as pool:
             reports = list(pool.map(session.run, videos))
@@ -233,8 +241,20 @@ class Processes(Segmenter):
         if not isinstance(request.target, Path | OutputAddress | None):
             raise ConfigError("processes: an output is a file or an address there, no pipe and no file object")
         _check_sendable(request.config, "processes")
+        request = replace(request, config=self._config_there(request.config))
         with self._processes.lent() as process:
-            return process.run(replace(request, config=self._config_there(request.config)))
+            try:
+                return process.run(request)
+            except _Died as exc:
+                if not process.shared or is_live(request.source):
+                    raise
+                log.warning("%s; the file is begun again in a process of its own", exc)
+        process = self._start()
+        try:
+            return process.run(request)
+        finally:
+            process.end()
+            process.close()
 
     def close(self) -> None:
         self._processes.close()

@@ -3,19 +3,20 @@
 import json
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import bugs
 import pytest
-from bugs import plant
+from bugs import ABORT, ABORT_ENCODERS, plant
 from marks import first
 from paths import SAMPLE
 from program import TIMEOUT, cli, start
 from rtsp_server import RtspServer
 from videos import Synthetic, times
 
-from segmentation import Segmenter, Streams
+from segmentation import Processes, Segmenter, Streams
 from segmentation.cli.workers import in_threads
 from segmentation.media.live_decoding import ConnectionDecoder
 from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
@@ -27,6 +28,7 @@ STAGES = [
     "stages.encode.pyav:PyAVEncoder.encode",
     "media.muxer:Muxer.copy_streams",
 ]
+ENCODERS = "stages.encode.codec_settings:CodecSettings.wrap_frame"
 FAST = ("--device", "cpu", "--effect", "mask", "--preset", "ultrafast")
 
 
@@ -80,6 +82,39 @@ def test_v_shows_where(how: tuple[str, ...], inputs: Path, tmp_path: Path, monke
     assert process.returncode == 1 and sum("error: " in line for line in lines if line.startswith("segmentation")) == 1
     assert "Traceback (most recent call last):" in lines and "ZeroDivisionError: on purpose" in stderr
     assert re.search(r'File ".*sitecustomize\.py", line \d+, in method', stderr)
+
+
+@pytest.mark.parametrize(
+    ("how", "place", "fault"),
+    [
+        (("--encode", "x264-segments"), ENCODERS, ABORT_ENCODERS),
+        (("--jobs", "3", "--encode", "x264-segments"), ENCODERS, ABORT_ENCODERS),
+        (("--processes", "2"), STAGES[0], ABORT),
+        (("--workers", "local:2"), STAGES[0], ABORT),
+    ],
+    ids=["encoder", "encoders", "process", "worker"],
+)
+def test_a_child_process_that_dies(
+    how: tuple[str, ...], place: str, fault: str, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a library's assertion fails."""
+    plant(place, tmp_path / "site", monkeypatch, fault)
+    done = cli(inputs, "-o", tmp_path / "out", *how, *FAST)
+    errors = [line for line in done.stderr.splitlines() if "error: " in line]
+    assert done.returncode == 1 and len(errors) == 1 and bugs.NAME in errors[0], done.stderr
+    assert "was ended by signal 6" in errors[0] and "2 done, 1 failed" in done.stderr
+
+
+def test_files_that_shared_a_process_are_made_all_the_same(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(STAGES[0], tmp_path / "site", monkeypatch, ABORT)
+    sources = sorted(inputs.iterdir())
+    with Processes(1, device="cpu", effect="mask") as session, ThreadPoolExecutor(3) as pool:
+        calls = [pool.submit(session.run, source, tmp_path / f"{source.stem}.mkv") for source in sources]
+        ends = {source.stem: call.exception() for source, call in zip(sources, calls, strict=True)}
+    assert ends["a"] is None and ends["z"] is None and "signal 6" in str(ends[bugs.NAME])
+    assert len(times(tmp_path / "a.mkv")) == len(times(tmp_path / "z.mkv")) == 30
 
 
 def test_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -241,12 +241,12 @@ class Processes(Segmenter):
         if not isinstance(request.target, Path | OutputAddress | None):
             raise ConfigError("processes: an output is a file or an address there, no pipe and no file object")
         _check_sendable(request.config, "processes")
-        request = replace(request, config=self._config_there(request.config))
+        live, request = is_live(request.source), replace(request, config=self._config_there(request.config))
         with self._processes.lent() as process:
             try:
                 return process.run(request)
             except _Died as exc:
-                if not process.shared or is_live(request.source):
+                if live or not process.shared:
                     raise
                 log.warning("%s; the file is begun again in a process of its own", exc)
         process = self._start()

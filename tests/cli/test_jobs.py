@@ -81,7 +81,7 @@ def test_a_signal_ends_all_inputs_under_way(tmp_path: Path, count: int) -> None:
 
 def test_no_more_inputs_at_a_time_than_asked(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     running, most, lock = set[int](), [0], threading.Lock()
-    together = threading.Barrier(2, timeout=60)
+    together = threading.Barrier(2, timeout=240)
 
     def during(stop: threading.Event) -> None:
         with lock:

@@ -181,10 +181,15 @@ def test_an_iterator_over_frames_hands_each_on_at_once(
         tell(frames, count)  # else the ring waits for these frames, once the first is late
 
     monkeypatch.setattr(LiveFrames, "written", note)
-    ages = []
-    for frame in segmenter.frames(camera.url(), max_frames=30):
-        ages.append(time.monotonic() - barcode.read(frame.image[..., 1])[1])
-    assert sum(written) == 30 and sorted(ages)[15] < 4 / camera.fps
+    frames = segmenter.frames(camera.url(), max_delay=60.0, stall=PATIENT)
+    for count, frame in enumerate(frames, 1):
+        if count == 20:
+            camera.silent.set()
+        number, _ = barcode.read(frame.image[..., 1])
+        if count >= 20 and number >= camera.sent[-1] - 1:  # FFmpeg hands a packet out when the next one begins
+            break
+    frames.close()
+    assert sum(written) == count
 
 
 def test_a_schemes_letters_may_be_large(camera: RtspServer, segmenter: Segmenter, tmp_path: Path) -> None:

@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from segmentation.media.containers import EXACT
 from segmentation.media.input import open_input
 from segmentation.media.source_packets import SourcePackets
 
 if TYPE_CHECKING:
+    from av.container import InputContainer
     from av.packet import Packet
     from av.stream import Stream
 
@@ -30,7 +31,7 @@ class _Content:
 
     codec: str
     count: int = 0
-    digest: Any = field(default_factory=hashlib.sha256)
+    digest: hashlib._Hash = field(default_factory=hashlib.sha256)
     begin: Fraction | None = None
     end: Fraction = Fraction(0)
     longest: Fraction = Fraction(0)
@@ -80,7 +81,7 @@ def _compare(stream: int, given: _Content, found: _Content, muxer: Muxer, *, exa
 
 
 def _contents(
-    container: Any, streams: Mapping[int, int], start: Fraction | None, end: Fraction | None
+    container: InputContainer, streams: Mapping[int, int], start: Fraction | None, end: Fraction | None
 ) -> dict[int, _Content]:
     """Returns the content of these streams of sound, of packets that end after `start` and begin before `end`."""
     wanted = [container.streams[stream] for stream in streams if container.streams[stream].type == "audio"]

@@ -24,7 +24,7 @@ from segmentation.media.containers import format_options
 from segmentation.media.muxer import Muxer
 from segmentation.options.config import Config
 from segmentation.options.times import exact
-from segmentation.safe_files import SAFE, address_of
+from segmentation.safe_files import SAFE
 
 if TYPE_CHECKING:
     from av.video.stream import VideoStream
@@ -82,12 +82,9 @@ class PartsMuxer(Muxer):
         self.tick  # noqa: B018  # writes the encoder's parameters into its stream
         try:
             path, descriptor = self._create()
-            try:
-                address = address_of(descriptor) or str(path)
-                options = format_options(path, self._info) | _OPTIONS
-                self._part = av.open(address, "w", format="matroska", container_options=options)
-            finally:
-                os.close(descriptor)
+            os.close(descriptor)  # FFmpeg opens the file by its name, and only when it writes the header
+            options = format_options(path, self._info) | _OPTIONS
+            self._part = av.open(str(path), "w", format="matroska", container_options=options)
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
         self._streams = tuple(self._part.add_stream_from_template(stream) for stream in self.container.streams)

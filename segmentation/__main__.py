@@ -11,7 +11,7 @@ def start() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         from segmentation.cli.main import command
-    except (ImportError, MemoryError) as exc:  # a package is missing, or there is no memory for one
+    except (ImportError, MemoryError, OSError) as exc:  # one is missing, or memory or descriptors are used up
         text = " ".join(str(exc).split())
         print(f"segmentation: error: a library can't be loaded ({text or 'memory is full'})", file=sys.stderr)
         sys.exit(3)

@@ -7,10 +7,13 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Generic, Protocol, TypeVar
+
+from segmentation.errors import InternalError, SegmentationError
 
 _PATIENCE = 1.0  # seconds that a process gets to end by itself
 LOOK = 1.0  # seconds after which `attempt` of `ChildProcess.watched` has to return
@@ -106,6 +109,7 @@ class Worker(Protocol):
 
 
 W = TypeVar("W", bound=Worker)
+E = TypeVar("E", bound=BaseException)
 
 
 class SharedProcesses(Generic[W]):
@@ -154,13 +158,28 @@ class SharedProcesses(Generic[W]):
         return free
 
 
+def with_traceback(exc: E, process: str) -> E:
+    """Returns an exception of this process, called `process`; one that was not foreseen has a note with its traceback.
+
+    Else the traceback would be lost on the way to another process.
+    """
+    if isinstance(exc, InternalError) or not isinstance(exc, SegmentationError | OSError | KeyboardInterrupt):
+        exc.add_note(f"In the {process} process:\n{''.join(traceback.format_exception(exc))}".rstrip())
+    return exc
+
+
 def picklable(exc: BaseException) -> BaseException:
-    """Returns the exception, or a `RuntimeError` with its text where it can't be pickled."""
+    """Returns the exception, or a `RuntimeError` with its text and notes where it can't be pickled."""
     try:
         copy = pickle.loads(pickle.dumps(exc))
     except Exception:
         copy = None
-    return exc if type(copy) is type(exc) else RuntimeError(f"{type(exc).__name__}: {exc}")
+    if type(copy) is type(exc):
+        return exc
+    plain = RuntimeError(f"{type(exc).__name__}: {exc}")
+    for note in getattr(exc, "__notes__", ()):
+        plain.add_note(note)
+    return plain
 
 
 def ignore_interrupts() -> None:

@@ -8,12 +8,14 @@
         BackendError: LacksEngine, NotProven
         RefusesNetwork: UnknownOperator, NotProven
         DeviceError: DeviceMemoryError
+        InternalError
 
 Each message is one line that names the fault, the value and the remedy.
 """
 
+import errno
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
 # Characters that move the cursor, begin another line, or turn the direction of writing; and bytes that are no UTF-8.
@@ -33,6 +35,8 @@ _TYPED_WRONG = (
     re.compile(r"(?<!\w)((?:(?:rtsp|rtmp|http)s?|srt|udp)(?!://[^/])(?:[:;]*[/\\]+|[:;]+))[^\s/\\@]+@", re.IGNORECASE),
     re.compile(r"(?<![^\s'\"(=])()[^\s/:@'\"(=]+:[^\s@/]+@(?=(?:\d+(?:\.\d+){3}|[\w-]+(?:\.[\w-]+)+|localhost)[:/])"),
 )
+# Texts of errors whose types do not show that the machine is at its limit: of threads, OpenCV, PyTorch, ONNX Runtime.
+_EXHAUSTED = ("start new thread", "insufficient memory", "allocate memory", "not enough memory", "bad_alloc")
 
 
 class SegmentationError(Exception):
@@ -107,11 +111,42 @@ class ReaderGone(OutputError):
     exit_code = 141  # as of programs that SIGPIPE ends
 
 
-def exhausted(exc: MemoryError | RuntimeError, source: str) -> SegmentationError:
-    """Returns the error of a machine that has no memory or thread left. Raises any other `RuntimeError` again."""
-    if isinstance(exc, RuntimeError) and "start new thread" not in str(exc):
-        raise exc
-    return SegmentationError(f"{source}: memory or threads are used up; free some, or raise ulimit -v and ulimit -u")
+class InternalError(SegmentationError):
+    """A bug: an exception that nothing has foreseen, which is the cause or a note of it."""
+
+
+def reported(exc: Exception, source: str = "") -> SegmentationError:
+    """Returns what is to be said of an exception that has ended the work on `source`: itself if it is one of these.
+
+    Else the system has refused something, memory, threads or descriptors are used up, or it is an `InternalError`. The
+    exception is the cause.
+    """
+    chain, name = tuple(_causes(exc)), f"{source}: " if source else ""
+    if any(_is_file_limit(one) for one in chain):
+        error = SegmentationError(f"{name}too many files are open; raise ulimit -n, or run fewer at a time")
+    elif isinstance(exc, SegmentationError):
+        return exc
+    elif any(isinstance(one, MemoryError) or any(text in str(one).lower() for text in _EXHAUSTED) for one in chain):
+        error = SegmentationError(f"{name}memory or threads are used up; free some, or raise ulimit -v and ulimit -u")
+    elif isinstance(exc, OSError):
+        error = SegmentationError(f"{exc.filename or source or 'a file'}: {exc.strerror or one_line(exc)}")
+    else:
+        error = InternalError(f"{name}internal error ({type(exc).__name__}: {one_line(exc)}); -v shows where")
+    error.__cause__ = exc
+    return error
+
+
+def _is_file_limit(exc: BaseException) -> bool:
+    """Returns whether an exception says that no file descriptor is left. ONNX Runtime quotes the error's number."""
+    number = exc.errno if isinstance(exc, OSError) else None
+    return number in (errno.EMFILE, errno.ENFILE) or f"system error number {errno.EMFILE}" in str(exc)
+
+
+def _causes(exc: BaseException | None) -> Iterator[BaseException]:
+    """Yields an exception and all behind it."""
+    while exc is not None:
+        yield exc
+        exc = exc.__cause__ or exc.__context__
 
 
 def one_line(error: BaseException | str) -> str:

@@ -103,6 +103,7 @@ class LiveFrames:
         self.released = threading.Event()  # the source's connection is closed
         self.ended = False  # by the source, which sends no more
         self.complete = False  # it has ended as files do, and not by a loss
+        self.failure: Exception | None = None  # a bug that has ended it
         self.up = False  # whether the source's connection has brought a frame
         self.sound: LiveSound | None = None
         self.packet_decoder: PacketDecoder | None = None  # of the pipeline, where it has one; see there

@@ -55,23 +55,23 @@ def test_frames_come_in_order_as_many_as_there_are(ring: LiveFrames) -> None:
 
 
 def test_late_frames_are_dropped(ring: LiveFrames) -> None:
-    for number, age in enumerate((12, 11, 9, 0)):
+    for number, age in enumerate((12, 11, 5, 0)):
         ring.put(frame(number, age))
     assert shown(ring.take(9, GO_ON, None)) == [2, 3] and ring.dropped == {"late": 2}
 
 
 def test_frames_wait_in_the_ring_while_the_stages_are_too_slow(ring: LiveFrames) -> None:
     for number in range(4):
-        ring.put(frame(number, age=9.8))
+        ring.put(frame(number, age=8.0))
     ring.put(frame(4))
     assert shown(ring.take(3, GO_ON, None, held=2)) == [0, 1, 2]
-    time.sleep(0.25)  # now they are late, and so is the next one
+    time.sleep(2.2)  # now they are late, and so is the next one
     ring.end()
     begin = time.monotonic()
     assert ring.take(1, GO_ON, begin + 0.1, held=2) == [] and ring.dropped == {"late": 1}
     threading.Timer(0.1, ring.written, [1]).start()
     assert shown(ring.take(1, GO_ON, None, held=2)) == [4]
-    assert 0.2 <= time.monotonic() - begin < 5
+    assert time.monotonic() - begin >= 0.2
 
 
 def test_the_oldest_frames_make_room(ring: LiveFrames, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_waiting_ends(ring: LiveFrames) -> None:
     assert ring.take(1, stop, None) == []
     threading.Timer(0.1, ring.end).start()
     assert ring.take(1, GO_ON, None) == []
-    assert 0.3 <= time.monotonic() - begin < 5
+    assert time.monotonic() - begin >= 0.3
 
 
 def test_frames_that_wait_at_the_end_are_given_out_or_counted(ring: LiveFrames) -> None:

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from segmentation.cli.console import Stdout, counted, fail, failure, say
+from segmentation.cli.console import Stdout, counted, fail, say
 from segmentation.cli.jobs import Job
 from segmentation.cli.progress import BatchProgress
 from segmentation.cli.signals import Received
 from segmentation.cli.standard_streams import STANDARD, lines_out, video_in, video_out
 from segmentation.cli.workers import in_threads
-from segmentation.errors import ConfigError, SegmentationError, exhausted
+from segmentation.errors import ConfigError, SegmentationError, reported
 from segmentation.media.live_address import source_label
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.session import Segmenter
@@ -40,9 +40,6 @@ class OutOfTime(SegmentationError):
     exit_code = 124  # as of timeout(1)
 
 
-_Error: TypeAlias = SegmentationError | OSError
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Holds the end of one input: a report, an error, or neither if it was skipped."""
@@ -50,7 +47,7 @@ class Outcome:
     source: str
     target: Path | None = None
     report: Report | None = None
-    error: _Error | None = None
+    error: SegmentationError | None = None
     stopped: bool = False
 
     def as_json(self) -> str:
@@ -58,8 +55,8 @@ class Outcome:
         if self.report is not None:
             return json.dumps(asdict(self.report))
         if self.error is not None:
-            message, code = failure(self.error)
-            return json.dumps({"input": source_label(self.source), "error": message, "exit_code": code})
+            about = {"input": source_label(self.source), "error": str(self.error), "exit_code": self.error.exit_code}
+            return json.dumps(about)
         output = None if self.target is None else str(self.target)
         return json.dumps({"input": source_label(self.source), "output": output, "skipped": True})
 
@@ -82,7 +79,7 @@ class Batch:
     _jobs: list[Job] = field(default_factory=list)  # all so far
     _progress: BatchProgress | None = None  # while the jobs are under way
 
-    def __call__(self, jobs: Sequence[Job], missing: Sequence[tuple[str, _Error]]) -> list[int]:
+    def __call__(self, jobs: Sequence[Job], missing: Sequence[tuple[str, SegmentationError]]) -> list[int]:
         """Runs all jobs, or those before `stop`; returns their exit codes, those of `missing` inputs first."""
         begin = time.monotonic()
         outcomes: list[Outcome] = []
@@ -120,13 +117,20 @@ class Batch:
         for job in jobs:
             job.stop.set()
 
-    def _outcomes(self, missing: Sequence[tuple[str, _Error]], progress: BatchProgress) -> Iterator[Outcome]:
+    def _outcomes(self, missing: Sequence[tuple[str, SegmentationError]], progress: BatchProgress) -> Iterator[Outcome]:
         """Yields the end of each input as it comes."""
         yield from (Outcome(source, error=error) for source, error in missing)
         alone = len(self._jobs) == 1
 
         def run(job: Job) -> Outcome:
             return self._run(job, progress, alone=alone)
+
+        def failed(job: Job, exc: Exception) -> Outcome:
+            label = source_label(job.source)
+            error = reported(exc, label)
+            if not (alone or any(name in str(error) for name in (label, *map(str, job.written)))):
+                error = type(error)(f"{label}: {error}")  # else nobody could say whose it is
+            return Outcome(job.source, error=error)
 
         def late(job: Job) -> Outcome:
             text = f"{source_label(job.source)}: was ended after {self.timeout:g} s (--timeout); nothing was written"
@@ -137,6 +141,7 @@ class Batch:
             self._waiting,
             lambda: self.at_a_time,
             self.received.stop,
+            failed,
             limit=self.timeout,
             late=late,
             tick=self._pass_stop_on,
@@ -154,7 +159,7 @@ class Batch:
             say(f"segmentation: stopping with the frames so far; {self.received.again} ends at once and leaves nothing")
 
     def _run(self, job: Job, progress: BatchProgress, *, alone: bool) -> Outcome:
-        """Runs one job, unless its files exist and are to be skipped."""
+        """Runs one job, unless its files exist and are to be skipped. Raises any error of the run."""
         if self.skip_existing and job.done:
             progress.skip(job.source)
             return Outcome(job.source, target=job.target)
@@ -173,10 +178,6 @@ class Batch:
             if stopped and (self.skip_existing or not alone):
                 report = _as_fragment(report, [path for path in job.written if path not in before])
             return Outcome(job.source, report=report, stopped=stopped)
-        except (SegmentationError, OSError) as exc:
-            return Outcome(job.source, error=exc)
-        except (MemoryError, RuntimeError) as exc:
-            return Outcome(job.source, error=exhausted(exc, job.source))
         finally:
             end()
 
@@ -225,7 +226,7 @@ class Batch:
             if not report.found:
                 say(f"nothing found: {report.input}")
         for error in failed:
-            say(f"failed: {failure(error)[0]}")
+            say(f"failed: {error}")
 
 
 def _as_fragment(report: Report, written: Sequence[Path]) -> Report:

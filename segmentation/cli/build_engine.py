@@ -14,7 +14,7 @@ from segmentation.cli.arguments import add_meaning, name_list, options_from
 from segmentation.cli.console import ConsoleHandler, checks_stdout, fail, put_out
 from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.cli.signals import interrupt_on_signals
-from segmentation.errors import BackendError, ConfigError, OutputError, SegmentationError, one_line, printable
+from segmentation.errors import BackendError, ConfigError, OutputError, one_line, printable, reported
 from segmentation.gpu.discovery import find_gpu
 from segmentation.installation import install
 from segmentation.models.model import BUILT_IN, load_model
@@ -48,11 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             put_out(printable(_run(options)))
             return 0
-        except SegmentationError as exc:
-            return fail(exc, _PROGRAM)
         except ModuleNotFoundError as exc:
             missing = BackendError(f"the package {exc.name} is not installed; {_install(exc.name)}")
             return fail(missing, _PROGRAM)
+        except Exception as exc:
+            return fail(reported(exc), _PROGRAM)
         except KeyboardInterrupt:
             return received.exit_code or 128 + signal.SIGINT
 

@@ -19,7 +19,7 @@ from segmentation.cli.console import ConsoleHandler, checks_stdout, counted, fai
 from segmentation.cli.parser import Parser, add_command, new_parser, parse_all
 from segmentation.cli.signals import interrupt_on_signals
 from segmentation.clips import Batch, ClipDataset, ClipLoader, Output
-from segmentation.errors import ConfigError, OutputError, SegmentationError, one_line, printable
+from segmentation.errors import ConfigError, OutputError, one_line, printable, reported
 
 _CODES = "0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal"
 _GAP = 4  # pixels between pictures
@@ -36,16 +36,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser, commands = _parsers()
     if not given or given[0] not in commands:
         parser.parse_args(given or ["--help"])  # ends the program: --help, --version, or an unknown command
-    logging.basicConfig(level=logging.WARNING, handlers=[ConsoleHandler("segmentation-clips")], force=True)
     options = parse_all(commands[given[0]], given[1:])
+    level = logging.INFO if options.verbose else logging.WARNING
+    logging.basicConfig(level=level, handlers=[ConsoleHandler("segmentation-clips")], force=True)
     try:
         if given[0] == "transcode":
             return run_transcode(options)
         with interrupt_on_signals() as received:
             put_out(_index(options) if given[0] == "index" else _show(options))
             return 0
-    except SegmentationError as exc:
-        return fail(exc, "segmentation-clips")
+    except Exception as exc:
+        return fail(reported(exc), "segmentation-clips")
     except KeyboardInterrupt:
         return received.exit_code or 128 + signal.SIGINT
 
@@ -89,7 +90,10 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
     add("--clips", type=int, default=8, metavar="N", help="clips in the sheet (%(default)s)")
     add("--size", type=size, metavar="WxH", help="crop clips to this size, at random, and mirror half of them")
     add("--seed", type=int, default=0, metavar="N", help="which clips, and which crops (%(default)s)")
-    return parser, {"index": index, "show": show, "transcode": add_transcode(commands)}
+    parsers = {"index": index, "show": show, "transcode": add_transcode(commands)}
+    for command in parsers.values():
+        command.add_argument("-v", "--verbose", action="store_true", help="show where an internal error comes from")
+    return parser, parsers
 
 
 def _add_clips(parser: Parser) -> None:

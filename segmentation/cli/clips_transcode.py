@@ -9,14 +9,14 @@ from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 
-from segmentation.cli.console import put_out, say
+from segmentation.cli.console import fail, put_out
 from segmentation.cli.find_inputs import find_inputs
 from segmentation.cli.parser import Parser, add_command
 from segmentation.cli.progress import BatchProgress
 from segmentation.cli.signals import finish_on_signals
 from segmentation.clips.transcode import CODECS, Recipe, Transcoded, transcode
 from segmentation.cores import core_count
-from segmentation.errors import ConfigError, InputError, SegmentationError
+from segmentation.errors import ConfigError, InputError, SegmentationError, reported
 from segmentation.media.containers import PICTURE_SUFFIXES
 
 _Job = tuple[str, Path]  # a source, and the file that is made of it
@@ -83,7 +83,7 @@ def run_transcode(options: argparse.Namespace) -> int:
             else:
                 failed.append(outcome)
     for error in failed:
-        say(f"segmentation-clips: error: {error}")
+        fail(error, "segmentation-clips")
     made.sort(key=lambda one: one.source)
     put_out(json.dumps([asdict(one) for one in made], indent=2) if options.json else _summary(made, len(failed)))
     return received.exit_code or int(bool(failed))
@@ -124,10 +124,8 @@ def _outcomes(
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 return transcode(source, target, recipe, **about)
-            except SegmentationError as exc:
-                return exc
-            except OSError as exc:
-                return InputError(str(exc))
+            except Exception as exc:
+                return reported(exc, source)
             finally:
                 end()
 

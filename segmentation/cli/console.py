@@ -3,6 +3,8 @@
 import logging
 import os
 import sys
+import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -11,7 +13,9 @@ from typing import BinaryIO, Protocol, TextIO
 
 from rich.console import Console
 
-from segmentation.errors import OutputError, ReaderGone, SegmentationError, printable
+from segmentation.errors import InternalError, OutputError, ReaderGone, SegmentationError, printable, reported
+
+log = logging.getLogger(__name__)
 
 _EACH_TIME = "segmentation.media.live"  # the logger whose lines may be said again: each loss is one
 console = Console(stderr=True, highlight=False, emoji=False)  # file names may hold rich's emoji codes
@@ -20,7 +24,8 @@ console = Console(stderr=True, highlight=False, emoji=False)  # file names may h
 class ConsoleHandler(logging.Handler):
     """Writes log records as plain lines on stderr, above the progress bar if there is one.
 
-    Each line is written once: several outputs of one input log the same facts about the input.
+    Each line is written once: several outputs of one input log the same facts about the input. The traceback of a
+    record's exception follows where details are wanted.
     """
 
     def __init__(self, program: str = "segmentation") -> None:
@@ -33,6 +38,8 @@ class ConsoleHandler(logging.Handler):
         if line not in self._said or record.name == _EACH_TIME:
             self._said.add(line)
             say(line)
+        if record.exc_info and record.exc_info[1] is not None:
+            _say_where(record.exc_info[1])
 
 
 def say(line: str) -> None:
@@ -46,19 +53,36 @@ def counted(count: object, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-def fail(error: SegmentationError | OSError, program: str = "segmentation") -> int:
+def fail(error: SegmentationError, program: str = "segmentation") -> int:
     """Writes an error in one line on stderr; returns the exit code. A closed pipe is the reader's wish, no error."""
-    message, code = failure(error)
     if not isinstance(error, ReaderGone):
-        say(f"{program}: error: {message}")
-    return code
+        say(f"{program}: error: {error}")
+    if isinstance(error, InternalError):
+        _say_where(error)
+    return error.exit_code
 
 
-def failure(error: SegmentationError | OSError) -> tuple[str, int]:
-    """Returns the message of an error in one line, and the exit code."""
-    if isinstance(error, SegmentationError):
-        return str(error), error.exit_code
-    return f"{error.filename or 'a file'}: {error.strerror or error}", 1
+def _say_where(error: BaseException) -> None:
+    """Writes the traceback of an error where details are wanted (-v)."""
+    if log.isEnabledFor(logging.INFO):
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            say(line)
+
+
+@contextmanager
+def threads_reported() -> Iterator[None]:
+    """Says in one line that a thread has ended by an exception, where Python would print the traceback."""
+
+    def report(ended: threading.ExceptHookArgs) -> None:
+        if isinstance(ended.exc_value, Exception):
+            name = "a thread" if ended.thread is None else f"the thread {ended.thread.name}"
+            log.warning("%s", reported(ended.exc_value, name), exc_info=ended.exc_value)
+
+    before, threading.excepthook = threading.excepthook, report
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 class _Main(Protocol):

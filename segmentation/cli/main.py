@@ -18,13 +18,21 @@ from typing import TYPE_CHECKING, NoReturn
 from segmentation.atomic_file import discard_all
 from segmentation.cli.arguments import config_from, parse
 from segmentation.cli.batch import Batch
-from segmentation.cli.console import ConsoleHandler, Stdout, checks_stdout, fail, results_on_stdout, say
+from segmentation.cli.console import (
+    ConsoleHandler,
+    Stdout,
+    checks_stdout,
+    fail,
+    results_on_stdout,
+    say,
+    threads_reported,
+)
 from segmentation.cli.find_inputs import Inputs, Source, find_inputs, paced
 from segmentation.cli.jobs import Job, jobs_at_a_time, longest_first, make_jobs
 from segmentation.cli.signals import finish_on_signals
 from segmentation.cli.standard_streams import check_stdout
 from segmentation.cli.workers import stuck
-from segmentation.errors import ConfigError, SegmentationError, exhausted, hide_secrets
+from segmentation.errors import ConfigError, hide_secrets, reported
 from segmentation.media.live import probe_any
 from segmentation.media.live_address import is_live, named
 from segmentation.models.model import load_model
@@ -70,25 +78,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     level = logging.ERROR if options.quiet else logging.INFO if options.verbose else logging.WARNING
     logging.basicConfig(level=level, handlers=[ConsoleHandler()], force=True)
-    with results_on_stdout() as stdout:
-        try:
-            config = config_from(options)
-            if options.plan:
-                stdout.print(_plan(config, options))
-                return 0
-            check_stdout(options.output, config, json=options.json)
-            inputs = _inputs(options)
-            jobs = make_jobs(inputs.sources, options.output, config)
-            if options.workers:
-                jobs = longest_first(jobs)
-        except (SegmentationError, OSError) as exc:
-            return fail(exc)
-        if inputs.left_out and not options.quiet:
-            say(f"segmentation: {inputs.left_out}")
-        try:
-            return _process(jobs, inputs, config, options, stdout)
-        except (MemoryError, RuntimeError) as exc:
-            return fail(exhausted(exc, "this process"))
+    try:
+        with results_on_stdout() as stdout, threads_reported():
+            return _run(options, stdout)
+    except Exception as exc:
+        return fail(reported(exc))
+
+
+def _run(options: argparse.Namespace, stdout: Stdout) -> int:
+    """Does what the arguments say; returns the exit code. Raises any error before the first input is begun."""
+    config = config_from(options)
+    if options.plan:
+        stdout.print(_plan(config, options))
+        return 0
+    check_stdout(options.output, config, json=options.json)
+    inputs = _inputs(options)
+    jobs = make_jobs(inputs.sources, options.output, config)
+    if options.workers:
+        jobs = longest_first(jobs)
+    if inputs.left_out and not options.quiet:
+        say(f"segmentation: {inputs.left_out}")
+    return _process(jobs, inputs, config, options, stdout)
 
 
 def _process(
@@ -98,13 +108,10 @@ def _process(
     options: argparse.Namespace,
     stdout: Stdout,
 ) -> int:
-    """Processes all jobs, or those before a signal; returns the exit code."""
+    """Processes all jobs, or those before a signal; returns the exit code. Raises `SegmentationError`."""
     codes: list[int] = []
     with finish_on_signals() as received, suppress(KeyboardInterrupt):
-        try:
-            segmenter = _session(options, config)
-        except SegmentationError as exc:
-            return fail(exc)
+        segmenter = _session(options, config)
         batch = Batch(
             segmenter=segmenter,
             received=received,
@@ -119,8 +126,6 @@ def _process(
         try:
             with _status(options, config, batch):
                 codes = batch(jobs, inputs.missing)
-        except SegmentationError as exc:
-            return fail(exc)
         finally:
             if not stuck():  # such a thread may hold a lock that closing needs
                 segmenter.close()

@@ -17,7 +17,7 @@ from segmentation.cli.batch import INCOMPLETE
 from segmentation.cli.console import ConsoleHandler, checks_stdout, fail, put_out, say
 from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.cli.signals import interrupt_on_signals
-from segmentation.errors import ConfigError, OutputError, SegmentationError
+from segmentation.errors import ConfigError, OutputError, reported
 from segmentation.media.input import probe
 from segmentation.models.model import load_model
 from segmentation.options.access import access_of
@@ -38,15 +38,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 done, 1 failed, 2 wrong usage, 3 not on this machine, 4 written but incomplete, 130 or 143 stopped by a signal.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
-    logging.basicConfig(level=logging.WARNING, handlers=[ConsoleHandler("segmentation-pieces")], force=True)
+    planning = given[:1] == ["plan"]
+    options = parse(given[1:]) if planning else parse_all(make_parser(), given)
+    level = logging.INFO if options.verbose else logging.WARNING
+    logging.basicConfig(level=level, handlers=[ConsoleHandler("segmentation-pieces")], force=True)
     with interrupt_on_signals() as received:
         try:
-            if given[:1] == ["plan"]:
-                return _plan(parse(given[1:]))
-            options = parse_all(make_parser(), given)
-            return _make(options) if options.step == "make" else _join(options)
-        except SegmentationError as exc:
-            return fail(exc, "segmentation-pieces")
+            step = _plan if planning else _make if options.step == "make" else _join
+            return step(options)
+        except Exception as exc:
+            return fail(reported(exc), "segmentation-pieces")
         except KeyboardInterrupt:
             return received.exit_code or 128 + signal.SIGINT
 
@@ -71,6 +72,7 @@ def make_parser() -> Parser:
     add("-y", "--overwrite", action="store_true", help="join: replace an output that exists")
     add("--exact", action="store_true", help="join: refuse pieces of workers whose libraries or device differ")
     add("--json", action="store_true", help="join: print the report as JSON")
+    add("-v", "--verbose", action="store_true", help="print assumptions and choices too")
     return parser
 
 

@@ -19,14 +19,22 @@ _NAME = "segmentation-run"
 class _Task(Generic[T, R]):
     """One item on its thread."""
 
-    def __init__(self, function: Callable[[T], R], item: T, ended: "queue.SimpleQueue[_Task[T, R]]") -> None:
+    def __init__(
+        self,
+        function: Callable[[T], R],
+        item: T,
+        failed: Callable[[T, Exception], R],
+        ended: "queue.SimpleQueue[_Task[T, R]]",
+    ) -> None:
         self.item, self.begin = item, time.monotonic()
-        self.results: list[R] = []  # one, or none after a failure
+        self.results: list[R] = []  # one, or none after an interrupt
         self.failure: BaseException | None = None
 
         def work() -> None:
             try:
                 self.results.append(function(item))
+            except Exception as exc:
+                self.results.append(failed(item, exc))
             except BaseException as exc:  # raised again by the consumer
                 self.failure = exc
             ended.put(self)
@@ -41,6 +49,7 @@ def in_threads(
     items: Iterable[T],
     count: Callable[[], int],
     stop: threading.Event,
+    failed: Callable[[T, Exception], R],
     *,
     limit: float | None = None,
     late: Callable[[T], R] | None = None,
@@ -50,11 +59,13 @@ def in_threads(
 
     If `items` is a deque, items are taken from it, and those that are added meanwhile are begun too.
 
+    An exception of `function` yields `failed` of the item and the exception, and leaves the others as they are.
+
     An item that takes more than `limit` seconds is interrupted and yields `late` of it. If its thread is stuck in a
     library, no further item is begun. `tick` is called every tenth of a second, and before results are yielded.
 
-    An exception of `function`, or one in the consuming thread such as KeyboardInterrupt, interrupts all threads. Close
-    the iterator for the latter.
+    A KeyboardInterrupt in `function`, or any exception in the consuming thread, interrupts all threads. Close the
+    iterator for the latter.
     """
     ended: queue.SimpleQueue[_Task[T, R]] = queue.SimpleQueue()
     waiting = items if isinstance(items, deque) else deque(items)
@@ -64,12 +75,12 @@ def in_threads(
             while waiting and len(running) < count() and not stop.is_set():
                 item = waiting.popleft()
                 try:
-                    running.append(_Task(function, item, ended))
-                except RuntimeError:  # no thread can be started before another one has ended
-                    if not running:
-                        raise
-                    waiting.appendleft(item)
-                    break
+                    running.append(_Task(function, item, failed, ended))
+                except RuntimeError as exc:  # no thread can be started before another one has ended
+                    if running:
+                        waiting.appendleft(item)
+                        break
+                    yield failed(item, exc)
             if not running:
                 return
             arrived = _arrived(ended)

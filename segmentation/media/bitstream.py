@@ -18,6 +18,9 @@ _SEQUENCE = b"\xb3"  # sequence_header_code, MPEG-2 table 6-1
 _VIDEO_OBJECT_LAYER = range(0x20, 0x30)  # video_object_layer_start_code, MPEG-4 part 2, table 6-3
 _VP9_RGB = 7  # color_space, VP9 bitstream, section 7.2.2
 _AV1_SEQUENCE = 1  # obu_type of a sequence header, AV1 bitstream, section 6.2.2
+_LEB128 = 8  # bytes of a number at most, AV1 bitstream, section 4.10.5
+_GOLOMB = 32  # zeros before a code at most, H.264 clause 7.2
+_MOST = 8192  # bytes
 _SEQUENCE_EXTENSION = b"\0\0\1\xb5"  # extension_start_code, MPEG-2 table 6-1; 1 follows for sequences
 
 
@@ -112,16 +115,18 @@ def refreshes_gradually(codec: str, data: bytes) -> bool:
 def payloads(messages: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     """Yields type and content of each message in SEI units, H.264 clause 7.3.2.3.1."""
     for message in messages:
-        rest = message.replace(b"\0\0\3", b"\0\0")
-        while len(rest) > 2:  # the last byte ends the unit
+        rest, at = message.replace(b"\0\0\3", b"\0\0"), 0
+        while at < len(rest) - 2:  # the last byte ends the unit
             numbers = []
             for _ in range(2):  # type and size, each in bytes of 255 and a smaller one
-                more = len(rest) - len(rest.lstrip(b"\xff"))
-                numbers.append(255 * more + sum(rest[more : more + 1]))
-                rest = rest[more + 1 :]
+                number = 0
+                while rest[at : at + 1] == b"\xff":
+                    number, at = number + 255, at + 1
+                numbers.append(number + sum(rest[at : at + 1]))
+                at += 1
             kind, size = numbers
-            yield kind, rest[:size]
-            rest = rest[size:]
+            yield kind, rest[at : at + size]
+            at += size
 
 
 class Shown(NamedTuple):
@@ -288,10 +293,10 @@ def _av1_sequences(data: bytes) -> Iterator[bytes]:
         at += 1 + extended
         size = len(data) - at
         if sized:
-            size = shift = 0
-            while at < len(data):  # leb128
-                size |= (data[at] & 127) << shift
-                shift, at = shift + 7, at + 1
+            size = 0
+            for place in range(min(_LEB128, len(data) - at)):
+                size |= (data[at] & 127) << 7 * place
+                at += 1
                 if not data[at - 1] & 128:
                     break
         if kind == _AV1_SEQUENCE:
@@ -310,9 +315,10 @@ def _skip_scaling_list(bits: "_Bits", size: int) -> None:
 
 
 class _Bits:
-    """Reads a byte string bit by bit, and zeros behind its end."""
+    """Reads the beginning of a byte string bit by bit, and zeros behind its end. No header is as long as `_MOST`."""
 
     def __init__(self, data: bytes) -> None:
+        data = data[:_MOST]  # else the time would grow with the square of what a damaged header claims
         self._value = int.from_bytes(data, "big")
         self._left = 8 * len(data)
 
@@ -327,7 +333,7 @@ class _Bits:
         code = 0
         for _ in range(count):
             zeros = 0
-            while self._left > 0 and not self.read(1):
+            while self._left > 0 and zeros < _GOLOMB and not self.read(1):
                 zeros += 1
             code = (1 << zeros) - 1 + self.read(zeros)
         return code

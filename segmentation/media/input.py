@@ -60,6 +60,7 @@ _MP4 = b"ftyp"  # follows the length of the first box of an MP4 or MOV
 _NO_ANALYSIS = {"skip_frame": "all"}
 _SKEW = 0.02  # of a display matrix: about a degree
 _READ = 1024  # bytes of a file in which a playlist shows itself
+_SLOWEST = Fraction(1, 100_000)  # frames a second
 _EXIF = ("mjpeg", "png", "apng", "webp", "tiff")  # codecs of pictures that may carry it
 
 
@@ -268,7 +269,7 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
         length = stream_length(stream, time_base)
         seconds = float(length or Fraction(container.duration or 0, 1_000_000))
         timed = first is None or first.pts is not None
-        rate = nominal_rate(stream, timed=timed)
+        rate = nominal_rate(stream, path, timed=timed)
         if is_sequence(path):
             log.warning("%s: numbered pictures are read as %g frames a second", path, rate)
         info = VideoInfo(
@@ -484,15 +485,19 @@ def stream_length(stream: VideoStream, time_base: Fraction) -> Fraction | None:
     return None if clock is None else int(clock[1]) * 3600 + int(clock[2]) * 60 + Fraction(clock[3])
 
 
-def nominal_rate(stream: VideoStream, *, timed: bool = True) -> Fraction:
+def nominal_rate(stream: VideoStream, path: str, *, timed: bool = True) -> Fraction:
     """Returns frames a second for rate control: the first plausible rate of the container, else 30.
 
     Of streams that are not `timed`, the average rate is only FFmpeg's default, and the guessed one the stream's own.
+    Raises `InputError` where a frame is to be shown for days: no container and no encoder keeps such times.
     """
     average, guessed = stream.average_rate, stream.guessed_rate
-    for rate in (*((average, guessed) if timed else (guessed, average)), stream.base_rate):
-        if rate is not None and 0 < rate <= 240:
+    stated = (*((average, guessed) if timed else (guessed, average)), stream.base_rate)
+    for rate in stated:
+        if rate is not None and _SLOWEST <= rate <= 240:
             return Fraction(rate).limit_denominator(100_000)
+    if rate := next((rate for rate in stated if rate is not None and 0 < rate < _SLOWEST), None):
+        raise InputError(f"{path}: states {float(rate):.3g} frames a second; at least {float(_SLOWEST):g} are possible")
     return Fraction(30)
 
 

@@ -26,7 +26,7 @@ from av.video.stream import VideoStream
 from segmentation.access import Access, check_size
 from segmentation.byte_source import ByteSource
 from segmentation.cores import core_count
-from segmentation.errors import InputError, one_line
+from segmentation.errors import InputError
 from segmentation.frames import VideoInfo
 from segmentation.heap import share_arenas, trim_heap
 from segmentation.live_frames import LiveFrame, LiveFrames
@@ -86,13 +86,13 @@ class LiveReader:
         self._thread.start()
 
     def describe(self) -> VideoInfo:
-        """Waits for the first frame; returns what it shows. Raises `InputError` if none comes."""
+        """Waits for the first frame; returns what it shows. Raises `InputError` if none comes, and `failure`."""
         try:
             while not self._described.wait(_POLL):
                 if self._access.stop.is_set():
                     raise InputError(f"{self._name}: stopped before the first frame; nothing was written")
             if self._info is None:
-                raise InputError(f"{self._name}: {self._failure}")
+                raise self._frames.failure or InputError(f"{self._name}: {self._failure}")
             return self._info
         except BaseException:  # an interrupt too
             self._frames.close()
@@ -134,9 +134,8 @@ class LiveReader:
                 log.log(level, "%s: %s; trying to reconnect", self._name, fault)
                 if frames.closed.wait(min(longest, first * 2.0 ** min(attempts, 30))):
                     return
-        except Exception as exc:
-            self._failure = f"its reader failed ({type(exc).__name__}: {one_line(exc)})"
-            raise
+        except Exception as exc:  # a bug, which the run raises
+            frames.failure = exc
         finally:
             frames.end()
             frames.released.set()
@@ -282,7 +281,7 @@ class LiveReader:
             codec=stream.codec_context.name,
             color=color_of(frame),
             time_base=TICK,
-            rate=nominal_rate(stream),
+            rate=nominal_rate(stream, self._name),
             start=Fraction(0),
             frames=0,
             frames_exact=False,

@@ -83,9 +83,10 @@ class SoundCopy:
 def name_channels(stream: AudioStream) -> None:
     """Gives the channels of an output's stream the usual names where the source did not say which they are.
 
-    MP4 refuses PCM without them, only when all is done. With G.711, FFmpeg's FLV ends the process without them.
+    MP4 refuses PCM without them, only when all is done. With G.711, FFmpeg's FLV ends the process without them. Damaged
+    headers may state no channel at all.
     """
-    if stream.layout.name.endswith(" channels"):
+    if stream.layout.nb_channels and stream.layout.name.endswith(" channels"):
         stream.codec_context.layout = f"{stream.layout.nb_channels}c"
 
 

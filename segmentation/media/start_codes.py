@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import av.error
 from av.bitstream import BitStreamFilterContext
 
+from segmentation.errors import InputError
+
 if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
@@ -24,19 +26,25 @@ class PacketFilter:
     """Puts into the packets of a stream all that their container stores apart. Packets come in decoding order."""
 
     def __init__(self, stream: VideoStream, path: str) -> None:
-        """`path` is for messages."""
+        """`path` is for messages. Raises `InputError` if what the container stores apart can't be read."""
         self._path = path
         self._filters: BitStreamFilterContext | None = None
         self._lengths = False  # whether NAL units begin with their length in four bytes
         self._keyframes_alone = False  # whether the filters leave all other packets as they are
         codec, extradata = stream.codec_context.name, stream.codec_context.extradata
-        if codec in _LENGTH_SIZE and extradata and extradata[0] == 1:
-            # The first filter puts the parameter sets before IDR pictures only; H.264 may begin with another keyframe.
-            self._filters = BitStreamFilterContext(f"{codec}_mp4toannexb,dump_extra", stream)
-            self._lengths = extradata[_LENGTH_SIZE[codec]] & 3 == 3
-        elif codec in _REPEATED and extradata:
-            self._filters = BitStreamFilterContext("dump_extra", stream)
-            self._keyframes_alone = True
+        try:
+            if codec in _LENGTH_SIZE and extradata and extradata[0] == 1:
+                # The first puts the parameter sets before IDR pictures only; H.264 may begin with another keyframe.
+                self._filters = BitStreamFilterContext(f"{codec}_mp4toannexb,dump_extra", stream)
+                self._lengths = extradata[_LENGTH_SIZE[codec]] & 3 == 3
+            elif codec in _REPEATED and extradata:
+                self._filters = BitStreamFilterContext("dump_extra", stream)
+                self._keyframes_alone = True
+        except (av.error.FFmpegError, IndexError) as exc:
+            size = len(extradata or b"")
+            raise InputError(
+                f"{path}: the parameters of its {codec} video ({size} bytes) are damaged or cut off"
+            ) from exc
 
     def __call__(self, packet: Packet[VideoStream]) -> list[Packet[VideoStream]]:
         """Returns the packets that the filters make of a packet, which they empty: none if it is damaged."""

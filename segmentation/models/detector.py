@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from segmentation.errors import ModelError
 from segmentation.models.detection import MASKS, OUTPUTS
 from segmentation.models.detections import Detections, read
-from segmentation.models.tensor_form import Form, Session, to_input
+from segmentation.models.tensor_form import Form, Session, check_count, to_input
 
 if TYPE_CHECKING:
     from segmentation.models.model import Model
@@ -63,6 +63,8 @@ class OutputReader:
             if self._form.single:
                 yield [np.asarray(output) for output in outputs]
             else:
+                for name, output in zip(self._names, outputs, strict=True):
+                    check_count(name, np.shape(output), size)
                 yield from ([np.asarray(output)[row] for output in outputs] for row in range(size - missing))
 
 
@@ -87,6 +89,8 @@ def class_count(outputs: list[NDArray[Any]], task: str, path: object) -> int | N
     ranks = tuple(output.ndim for output in outputs)
     if ranks != _RANKS[task] and not (MASKS in OUTPUTS[task] and ranks == _RANKS[task][:-1]):
         raise ModelError(f"{path}: its outputs for a picture are {_shapes(outputs)}, which are not those of {task}")
+    if any(0 in output.shape[1:] for output in outputs):  # of no proposals, the first side alone may be 0
+        raise ModelError(f"{path}: its outputs for a picture are {_shapes(outputs)}; a side of 0 holds nothing")
     if task == "yunet":
         return 1
     if task not in _CLASSES:

@@ -174,6 +174,11 @@ def _read_scores(
     runner = Runner(session, given["input_name"], output.name, form)
     size = given["height"], given["width"]
     raw = _tried(runner.raw, (1 if form.recurrent else given["batch"] or 1, 3, *size), given["dtype"], path)
+    if raw.ndim != len(output.shape) or not raw.size:
+        raise ModelError(f"{path}: its output {output.name} is {raw.shape}, which holds no mask")
+    counts = {node.shape[0] for node in session.get_inputs() if node.name == given["input_name"]}
+    if given["batch"] is None and not form.recurrent and counts != {output.shape[0]}:  # else the file states it
+        _check_several(runner, size, given["dtype"], path)
     if form.output_flat and not is_picture(raw.shape[1:], size):
         raise ModelError(
             f"{path}: is no segmentation model: its output {output.name} is {raw.shape}, which is no mask; "
@@ -388,6 +393,19 @@ def _tried(
         return run(_noise(shape).astype(dtype))
     except Exception as exc:  # ONNX Runtime's exceptions have no common base
         raise ModelError(f"{path}: does not run on input {shape} ({one_line(exc)})") from exc
+
+
+def _check_several(runner: Runner, size: Size, dtype: type[np.float32 | np.float16], path: Path) -> None:
+    """Raises `ModelError` if a file that takes any number of pictures returns another number of masks for two.
+
+    One that fails with two may still serve one by one.
+    """
+    try:
+        runner.raw(_noise((2, 3, *size)).astype(dtype))
+    except ModelError as exc:
+        raise ModelError(f"{path}: {exc}") from exc
+    except Exception as exc:  # ONNX Runtime's exceptions have no common base
+        log.info("model %s does not run on two pictures at a time (%s)", path, one_line(exc))
 
 
 def _noise(shape: tuple[int, ...]) -> NDArray[np.float32]:

@@ -14,6 +14,8 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from segmentation.errors import ModelError
+
 FLOATS: dict[str, type[np.float32 | np.float16]] = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 INTEGERS: dict[str, type[np.uint8 | np.int32 | np.int64]] = {
     "tensor(uint8)": np.uint8,
@@ -97,11 +99,21 @@ class Runner:
         return runner
 
     def raw(self, pictures: NDArray[np.floating]) -> NDArray[np.generic]:
-        """Runs the file on pictures (N, 3, H, W) and returns the output in the file's own form."""
+        """Runs the file on pictures (N, 3, H, W) and returns the output in the file's own form.
+
+        Raises `ModelError` where that is of another number of pictures.
+        """
         given = {self._input: to_input(pictures, self._form), **self._extras}
         found, *states = self._session.run(self._outputs, given)
+        check_count(self._outputs[0], np.shape(found), len(pictures))
         self._extras.update({extra.name: state for extra, state in zip(self._states, states, strict=True)})
         return np.asarray(found)
+
+
+def check_count(name: str, shape: tuple[int, ...], count: int) -> None:
+    """Raises `ModelError` if an output of this shape is not that of `count` pictures."""
+    if shape[:1] != (count,):
+        raise ModelError(f"the network's output {name} is {shape} for {count} pictures; {count} masks are needed")
 
 
 def to_input(pictures: NDArray[np.floating], form: Form) -> NDArray[np.generic]:

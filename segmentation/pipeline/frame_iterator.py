@@ -111,6 +111,8 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
             if info.live is not None:
                 info.live.written(len(batch))
             yield from _frames(batch, info, pix_fmt)
+        if info.live is not None and info.live.failure is not None:
+            raise info.live.failure
         if decoder.damaged:
             text = f"{info.path}: {decoder.damaged} frames are damaged or missing"
             if config.strict:

@@ -10,14 +10,13 @@ import logging
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from logging.handlers import QueueHandler
 from multiprocessing.connection import Connection
 
-from segmentation.child_process import ignore_interrupts, picklable
-from segmentation.errors import SegmentationError, exhausted
+from segmentation.child_process import ignore_interrupts, picklable, with_traceback
+from segmentation.errors import reported
 from segmentation.heap import trim_heap
 from segmentation.media.live_address import is_live, source_label
 from segmentation.pipeline.process_protocol import (
@@ -114,7 +113,7 @@ class _Worker:
             thread.start()
         except RuntimeError as exc:
             self._forget(message.number)
-            self.send(Ended(message.number, None, exhausted(exc, source_label(message.source))))
+            self.send(Ended(message.number, None, reported(exc, source_label(message.source))))
 
     def _beside(self, work: Callable[..., None], *arguments: object) -> None:
         """Does something on a thread of its own, or at once where none can be started."""
@@ -163,9 +162,7 @@ class _Worker:
                     trim_heap()
             ended = Ended(number, report, None)
         except BaseException as exc:
-            if not isinstance(exc, SegmentationError | OSError | KeyboardInterrupt):  # a bug
-                exc.add_note(f"In the run's process:\n{''.join(traceback.format_exception(exc))}".rstrip())
-            ended = Ended(number, None, picklable(exc))
+            ended = Ended(number, None, picklable(with_traceback(exc, "run's")))
         if untold is not None:
             self.send(untold)
         self._forget(number)

@@ -24,7 +24,7 @@ from segmentation.child_process import LOOK, ChildProcess, SharedProcesses
 from segmentation.errors import ConfigError, SegmentationError, one_line
 from segmentation.gpu.discovery import visible_gpus
 from segmentation.latency import Histogram, Latencies
-from segmentation.media.live_address import source_label
+from segmentation.media.live_address import is_live, source_label
 from segmentation.media.output_stream import OutputAddress
 from segmentation.options.config import Config
 from segmentation.options.keywords import Options
@@ -44,6 +44,8 @@ from segmentation.pipeline.report import Report
 from segmentation.pipeline.run import Request
 from segmentation.pipeline.session import Segmenter
 from segmentation.pipeline.stream_status import StreamBoard, StreamMonitor, StreamStatus
+
+log = logging.getLogger(__name__)
 
 _Message: TypeAlias = Advanced | Ended | Told | Picture | Logged
 
@@ -79,6 +81,10 @@ class _RemoteMonitor(StreamMonitor):
         return None if self._look is None or self.ended else self._look(patience)
 
 
+class _Died(SegmentationError):
+    """The process that made a run is gone."""
+
+
 class _Process:
     """A process with a session, and the runs that it has been given."""
 
@@ -95,6 +101,7 @@ class _Process:
         self._pictures: dict[int, queue.SimpleQueue[Picture]] = {}
         self._sending = threading.Lock()
         self._dead = False
+        self.shared = False  # whether it has made several runs at a time
         self._link, others = Pipe()
         try:
             with others:
@@ -114,6 +121,7 @@ class _Process:
         """Runs a request there, and returns its report. Raises what the run raises."""
         number = next(self._numbers)
         self._runs[number] = queue.SimpleQueue()
+        self.shared = self.shared or len(self._runs) > 1
         try:
             return self._run(number, request, self._runs[number])
         finally:
@@ -136,7 +144,7 @@ class _Process:
                 message = inbox.get(timeout=_POLL)
             except queue.Empty:
                 if self._dead and inbox.empty():
-                    raise SegmentationError(
+                    raise _Died(
                         f"{source_label(request.source)}: the process that ran it {self._process.describe_death()}; "
                         "start again"
                     ) from None
@@ -209,8 +217,8 @@ class _Process:
 class Processes(Segmenter):
     """A session whose runs go to several processes, each with a GPU in turn: each run to the one that has the fewest.
 
-    A process that dies takes its runs along, and no others. The next run starts another one in its place. Use it as
-    `Segmenter`, from several threads:
+    A process that dies takes its runs along, and no others. Files that shared it are begun again, each in a process of
+    its own. The next run starts another process in its place. Use it as `Segmenter`, from several threads:
 
         with Processes(4, effect="blur:40") as session, ThreadPoolExecutor(16) as pool:
             reports = list(pool.map(session.run, videos))
@@ -242,8 +250,20 @@ class Processes(Segmenter):
         if not isinstance(request.target, Path | OutputAddress | None):
             raise ConfigError("processes: an output is a file or an address there, no pipe and no file object")
         _check_sendable(request.config, "processes")
+        live, request = is_live(request.source), replace(request, config=self._config_there(request.config))
         with self._processes.lent() as process:
-            return process.run(replace(request, config=self._config_there(request.config)))
+            try:
+                return process.run(request)
+            except _Died as exc:
+                if live or not process.shared:
+                    raise
+                log.warning("%s; the file is begun again in a process of its own", exc)
+        process = self._start()
+        try:
+            return process.run(request)
+        finally:
+            process.end()
+            process.close()
 
     def close(self) -> None:
         self._processes.close()

@@ -376,7 +376,7 @@ class Run:
         """Completes all files. Returns where the outputs end, in seconds on the source's clock."""
         info, config, fault = self._info, self._config, self._fault
         if self._last is None:
-            raise InputError(f"{self._source}: {self._why_nothing()}; nothing was written")
+            raise self._reader_failure or InputError(f"{self._source}: {self._why_nothing()}; nothing was written")
         self._report_damage()
         stopped = fault is not None or self._request.stop.is_set() or self._frames == config.max_frames
         if not stopped and config.duration is None:
@@ -397,7 +397,15 @@ class Run:
         if fault is not None:
             before = f"the {self._frames} frames before are" if complete else "what was finished before is"
             raise DeviceError(f"{self._source}: {fault}; {before} in {self._files}") from fault
+        if self._reader_failure is not None:
+            log.warning("%s: the %d frames before its failure are in %s", self._source, self._frames, self._files)
+            raise self._reader_failure
         return end
+
+    @property
+    def _reader_failure(self) -> Exception | None:
+        """The bug that has ended the reader of a live source, if there was one."""
+        return None if self._info.live is None else self._info.live.failure
 
     @property
     def _files(self) -> str:

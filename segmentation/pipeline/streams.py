@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Unpack
 
-from segmentation.errors import ConfigError, SegmentationError, exhausted, one_line
+from segmentation.errors import ConfigError, SegmentationError, one_line, reported
 from segmentation.media.live_address import named
 from segmentation.media.output_stream import Output
 from segmentation.options.config import Config
@@ -89,7 +89,7 @@ class Streams:
             except RuntimeError as exc:
                 del self._streams[name]
                 monitor.failed(exc)
-                raise exhausted(exc, name) from exc
+                raise reported(exc, name) from exc
 
     def remove(self, name: str) -> None:
         """Ends a stream with complete files, and waits for that. Raises `ConfigError` if there is no such stream."""

@@ -15,11 +15,12 @@ from fractions import Fraction
 from itertools import islice, zip_longest
 from pathlib import Path
 
+import av.error
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.errors import InputError, OutputError
+from segmentation.errors import InputError, OutputError, one_line
 from segmentation.frames import FORMATS, LIMITED, Color, Frame, Planes, VideoInfo
 from segmentation.media.input import is_url, probe
 from segmentation.media.muxer import Muxer
@@ -135,6 +136,8 @@ class OutputVerifier(Sink):
                 raise self._breach(f"{fault} (the last frame is shown at {float(self._ticks[-1] * self._tick):.3f} s)")
         except InputError as exc:
             raise self._breach(str(exc)) from exc
+        except av.error.FFmpegError as exc:
+            raise self._breach(f"its sound, or the input's, can't be read to the end ({one_line(exc)})") from exc
         lossy = [psnr for psnr in psnrs if psnr < math.inf]
         return Verified(
             frames=len(self._ticks),

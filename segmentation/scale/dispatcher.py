@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from segmentation.errors import BackendError, ConfigError, SegmentationError
+from segmentation.errors import BackendError, ConfigError, SegmentationError, reported
 from segmentation.pipeline.workers_status import VideoStatus, WorkersStatus, WorkerStatus
 from segmentation.scale.fingerprint import differences
 from segmentation.scale.labor import Labor
@@ -245,11 +245,13 @@ class Dispatcher:
             return
         video.redone += self._queue.redone - before
         if reason is not None:
-            video.arrived.put(type(error)(f"{video.source}: {reason}"))
+            failure = type(error)(f"{video.source}: {reason}")
+            failure.__cause__ = error  # has the worker's traceback
+            video.arrived.put(failure)
             self._drop(video)
 
     def _fail_all(self, error: Exception) -> None:
-        self._failure = error if isinstance(error, SegmentationError) else SegmentationError(str(error))
+        self._failure = reported(error)
         for video in list(self._videos.values()):
             video.arrived.put(error)
             self._drop(video)

@@ -38,7 +38,6 @@ from segmentation.scale.dispatcher import Dispatcher, Video
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.join import Joiner, NoPieces, for_pieces
 from segmentation.scale.local import LocalWorkers
-from segmentation.scale.piece_file import PieceFile
 from segmentation.scale.plan import VideoPlan, plan_video
 from segmentation.scale.share import ShareLost
 from segmentation.scale.workers import Done, Ended, Task, WorkerPool
@@ -202,7 +201,7 @@ class Workers:
                 while number not in done:
                     event = self._next(video, stop, progress)
                     done |= {event.piece} if isinstance(event, Done) else set()
-                with PieceFile(folder.file(number)) as piece:
+                with folder.piece(plan, number) as piece:
                     joiner.add(piece)
         joiner.finish()
 

@@ -70,15 +70,20 @@ class PieceFolder:
         """Returns the path of a piece."""
         return self.path / f"{number:06}.piece"
 
+    def piece(self, plan: VideoPlan, number: int) -> PieceFile:
+        """Opens a piece. Raises as `PieceFile`."""
+        return PieceFile(self.file(number), plan.digest, number)
+
     def done(self, plan: VideoPlan, numbers: range | None = None) -> set[int]:
         """Returns the numbers of the pieces that are there, of all or of some. Removes damaged ones."""
         found = set()
         for number in range(len(plan.pieces)) if numbers is None else numbers:
             if self.file(number).exists():
                 try:
-                    with PieceFile(self.file(number)):
+                    with self.piece(plan, number):
                         found.add(number)
-                except DamagedPiece:
+                except DamagedPiece as exc:
+                    log.warning("%s: is made again", exc)
                     self.file(number).unlink()
         return found
 

@@ -269,8 +269,8 @@ def _groups(piece: PieceFile, stream: int) -> Iterator[list[VideoPacket]]:
 def join(plan: VideoPlan, pieces: Iterable[Path], target: Path, *, overwrite: bool, exact: bool = False) -> Report:
     """Joins the pieces, in order, into the output, see `Joiner`. Raises `OutputError` and `InputError`."""
     with Joiner(plan, target, overwrite=overwrite, exact=exact) as joiner:
-        for path in pieces:
-            with PieceFile(path) as piece:
+        for number, path in enumerate(pieces):
+            with PieceFile(path, plan.digest, number) as piece:
                 joiner.add(piece)
         joiner.finish()
         return joiner.report()

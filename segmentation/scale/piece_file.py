@@ -37,6 +37,7 @@ class CodedStream:
 class PieceIndex:
     """What a piece holds. Lists have an item for each frame, or none where that was not asked for."""
 
+    work: str  # the digest of the plan
     number: int
     pix_fmt: str
     plan: dict[str, str]  # stage to implementation
@@ -118,13 +119,17 @@ class PieceFile:
     Raises `OutputError` if the file can't be read, and `DamagedPiece`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, work: str, number: int) -> None:
+        """`work` is the digest of the plan, of which the file is to hold the piece of this number."""
         self.path = path
         with ExitStack() as opening:
             try:
                 self._file = opening.enter_context(path.open("rb"))
                 self._check()
                 self.index = self._read_index()
+                if (self.index.work, self.index.number) != (work, number):
+                    other = "" if self.index.work == work else " of other work"
+                    raise ValueError(f"it is piece {self.index.number}{other}, not {number}")
             except OSError as exc:
                 raise self._unreadable(exc) from exc
             except (ValueError, TypeError, KeyError) as exc:

@@ -5,6 +5,7 @@ The plan depends on the video and the options alone, never on the workers: so th
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -87,6 +88,11 @@ class VideoPlan:
     def as_json(self) -> str:
         """Returns the plan as text."""
         return json.dumps(asdict(self))
+
+    @property
+    def digest(self) -> str:
+        """Returns what tells this plan from all others."""
+        return hashlib.sha256(self.as_json().encode()).hexdigest()
 
     @staticmethod
     def from_json(text: str) -> VideoPlan:

@@ -99,6 +99,7 @@ class SpanRun(Run):
     def _make_records(self, kept: tuple[str, ...]) -> list[Sink]:
         def new(number: int) -> PieceIndex:
             return PieceIndex(
+                work=self._span.plan.digest,
                 number=number,
                 pix_fmt=self._plan.pix_fmt,
                 plan=self._plan.names(),

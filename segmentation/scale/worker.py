@@ -17,7 +17,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from segmentation.errors import SegmentationError, one_line
+from segmentation.child_process import with_traceback
+from segmentation.errors import SegmentationError, reported
 from segmentation.imports import imported
 from segmentation.models.model import load_model
 from segmentation.options.config import Config
@@ -122,8 +123,8 @@ class Worker:
         """Reports `Ready`, or `Unable`. Returns whether the worker can serve."""
         try:
             self._fingerprint = self._session.prepare()
-        except SegmentationError as exc:
-            self._send(Unable(self._name, exc))
+        except Exception as exc:
+            self._send(Unable(self._name, with_traceback(reported(exc), "worker's")))
             return False
         self._send(Ready(self._name, self._fingerprint))
         return True
@@ -153,10 +154,8 @@ class Worker:
             report: dict[str, Any] | None = None
             try:
                 report = self._work(task, span, stop)
-            except SegmentationError as exc:
-                error = exc
-            except Exception as exc:  # of a library: the piece gets another attempt
-                error = SegmentationError(f"{type(exc).__name__}: {one_line(exc)}")
+            except Exception as exc:  # the piece gets another attempt
+                error = with_traceback(reported(exc), "worker's")
             self._send(Ended(self._name, task.video, error, report))
 
         return work

@@ -81,7 +81,7 @@ def test_a_signal_ends_all_inputs_under_way(tmp_path: Path, count: int) -> None:
 
 def test_no_more_inputs_at_a_time_than_asked(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     running, most, lock = set[int](), [0], threading.Lock()
-    together = threading.Barrier(2, timeout=60)
+    together = threading.Barrier(2, timeout=240)
 
     def during(stop: threading.Event) -> None:
         with lock:
@@ -98,16 +98,24 @@ def test_no_more_inputs_at_a_time_than_asked(tmp_path: Path, session: Session, m
     assert most == [2] and len(session.made[0].runs) == 6 and threading.main_thread().ident not in running
 
 
-def test_an_error_of_the_program_itself_ends_all_threads() -> None:
+def test_an_error_fails_its_item_alone_and_an_interrupt_ends_all() -> None:
     def fail(number: int) -> int:
         if number == 2:
             raise ZeroDivisionError
+        if number == 0:
+            raise KeyboardInterrupt
         return number
 
-    with pytest.raises(ZeroDivisionError):
-        list(in_threads(fail, [1, 2, 3, 4], lambda: 2, threading.Event()))
-    assert sorted(in_threads(abs, [-3, 2, -1], lambda: 2, threading.Event())) == [1, 2, 3]
-    assert list(in_threads(abs, [], lambda: 2, threading.Event())) == []
+    def failed(number: int, exc: Exception) -> int:
+        assert isinstance(exc, ZeroDivisionError)
+        return -number
+
+    def run(items: list[int]) -> list[int]:
+        return sorted(in_threads(fail, items, lambda: 2, threading.Event(), failed))
+
+    assert run([1, 2, 3, 4]) == [-2, 1, 3, 4] and run([]) == []
+    with pytest.raises(KeyboardInterrupt):
+        run([1, 0, 3])
 
 
 @pytest.mark.parametrize(

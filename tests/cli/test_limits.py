@@ -1,6 +1,7 @@
 """Runs that do not end by themselves: a network that loops, a server that stalls. Signals and `--timeout` end them."""
 
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -13,8 +14,6 @@ from onnx import TensorProto, helper, numpy_helper
 from paths import SAMPLE
 from program import TIMEOUT, cli, running, start
 from server import Server, serving
-
-LATE = 30.0  # seconds that the end may take on a busy machine, where it takes 3 on a free one
 
 
 @pytest.fixture
@@ -62,6 +61,12 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
+def cpu_seconds(process: int) -> float:
+    """The processor's time that a process has taken."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def left(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
@@ -70,15 +75,13 @@ def test_a_network_that_loops_ends_at_the_second_signal(loop: Path, tmp_path: Pa
     before = left(tmp_path)
     with start(SAMPLE, "-o", tmp_path / "a.mp4", "--model", loop) as process:
         assert process.stderr is not None
-        time.sleep(4)
+        process.until(lambda: cpu_seconds(process.pid) > 4)  # more than it takes to start
         process.send_signal(signal.SIGINT)
         assert "another Ctrl-C ends at once" in process.stderr.readline()
         time.sleep(0.5)
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        begin = time.monotonic()
         assert process.wait(TIMEOUT) == 130
-        assert time.monotonic() - begin < LATE
         assert process.stderr.read() == ""
     assert left(tmp_path) == before
 
@@ -93,8 +96,8 @@ def test_a_network_that_loops_runs_out_of_time(loop: Path, tmp_path: Path) -> No
 
 def test_an_input_that_takes_long_leaves_time_for_the_next(server: Server, tmp_path: Path) -> None:
     stalled, other = f"{server.address}/stall/1000/a.mp4", SAMPLE
-    done = cli(stalled, other, "-o", tmp_path / "out", "--effect", "mask", "--max-frames", 3, "--timeout", "8")
-    assert done.returncode == 124 and f"error: {stalled}: was ended after 8 s (--timeout)" in done.stderr
+    done = cli(stalled, other, "-o", tmp_path / "out", "--effect", "mask", "--max-frames", 3, "--timeout", "30")
+    assert done.returncode == 124 and f"error: {stalled}: was ended after 30 s (--timeout)" in done.stderr
     assert "1 done, 1 failed" in done.stderr and left(tmp_path / "out") == {f"{SAMPLE.stem}.segmented.mp4"}
 
 
@@ -115,11 +118,10 @@ def test_a_stalled_download_ends_at_the_first_signal(server: Server, tmp_path: P
     target = tmp_path / "a.mp4"
     with start(f"{server.address}/stall/{count}/a.mp4", "-o", target, "--effect", "mask") as process:
         process.until(lambda: bool(server.asked))
-        time.sleep(6 if count > 1000 else 1)
+        if count > 1000:
+            process.until(lambda: any(path.stat().st_size for path in tmp_path.glob(".a.*.part.mp4")))
         process.send_signal(signal.SIGINT)
-        begin = time.monotonic()
         _, stderr = process.communicate(timeout=TIMEOUT)
-        assert time.monotonic() - begin < LATE
     assert process.returncode == 130 and "another Ctrl-C ends at once" in stderr and "Traceback" not in stderr
     assert target.exists() == (count > 1000), stderr
 

@@ -7,9 +7,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 from paths import ROOT, SAMPLE
-from program import TIMEOUT, cli
+from program import TIMEOUT, cli, start
+
+from segmentation.errors import reported
 
 # Root may read and write everything, unless this is taken from it.
 _RIGHTS = "-dac_override,-dac_read_search"
@@ -81,6 +85,23 @@ def test_little_memory_is_one_line() -> None:
     done = subprocess.run(command, cwd=ROOT, preexec_fn=limit, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 3 and len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("segmentation: error: a library can't be loaded (")
+
+
+@pytest.mark.parametrize("how", [(), ("--workers", "local:2"), ("--processes", "2")])
+def test_descriptors_at_their_limit(tmp_path: Path, how: tuple[str, ...]) -> None:
+    before = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (6, 6))"
+    with start(SAMPLE, "-o", tmp_path / "a.mp4", "--device", "cpu", *how, before=before) as process:
+        _, stderr = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 1 and stderr.endswith(
+        "too many files are open; raise ulimit -n, or run fewer at a time\n"
+    )
+    assert len(stderr.splitlines()) == 1 and not list(tmp_path.iterdir())
+
+
+def test_opencv_without_memory_is_one_line() -> None:
+    with pytest.raises(cv2.error) as caught:
+        cv2.resize(np.zeros((1, 1), np.uint8), (1 << 30, 1 << 30))
+    assert str(reported(caught.value, "a.mp4")).startswith("a.mp4: memory or threads are used up; free some")
 
 
 def test_a_machine_without_another_thread(tmp_path: Path) -> None:

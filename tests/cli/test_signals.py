@@ -15,7 +15,9 @@ from marks import first
 from paths import SAMPLE
 
 from segmentation import InputError
+from segmentation.cli import batch, signals
 from segmentation.cli import main as module
+from segmentation.cli.console import say
 from segmentation.cli.signals import Received, finish_on_signals, interrupt_on_signals
 
 Handling = AbstractContextManager[Received]
@@ -65,15 +67,23 @@ def test_a_signal_ends_the_work(
 ) -> None:
     """The first signal lets the run finish, the second one interrupts it; the next input is not begun."""
 
+    line = threading.Event()
+
+    def heard(text: str) -> None:
+        say(text)
+        if "another Ctrl-C" in text:
+            line.set()
+
     def send(stop: threading.Event) -> None:
         os.kill(os.getpid(), number)
-        assert stop.wait(5)
-        time.sleep(1)  # which the main thread has for its line
+        assert stop.wait(240) and line.wait(240)
+        time.sleep(0.5)  # sooner, it would be the same signal
         if count == 2:
             os.kill(os.getpid(), number)
             while True:
                 time.sleep(0.01)
 
+    monkeypatch.setattr(batch, "say", heard)
     monkeypatch.setattr(session, "during", staticmethod(send))
     before = signal.signal(number, signal.SIG_DFL)  # whatever the process that runs the tests ignores
     try:
@@ -92,10 +102,11 @@ def test_a_signal_that_comes_twice_at_once_is_one(
     session: type[FakeSegmenter], clips: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """timeout(1) sends it to the process, and then to its group."""
+    monkeypatch.setattr(signals, "_TWICE", 240.0)  # seconds, on a machine that is busy
 
     def send(stop: threading.Event) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.wait(5)
+        assert stop.wait(240)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.5)
 

@@ -12,10 +12,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 from pieced import OPTIONS, long_video
-from program import Program, cli, start
+from program import TIMEOUT, Program, cli, start
 from rtsp_server import RtspServer
-
-TIMEOUT = 60
 
 
 def free_port() -> int:

@@ -176,7 +176,7 @@ def test_the_next_batch_is_put_together_meanwhile(videos: Path) -> None:
 
     batches = iter(ClipLoader(ClipDataset(videos, length=LENGTH, labels=label), 8, outputs=SMALL))
     next(batches)
-    assert second.wait(60)
+    assert second.wait(240)
     assert len(set(called)) == 1 and threading.get_ident() not in called
     next(batches)
 

@@ -1,11 +1,25 @@
 """What a stream's first bytes tell of it."""
 
+import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from videos import Synthetic
 
-from segmentation.media.bitstream import Shown, has_layers, packs_b_frames, pictures
+from segmentation.media.bitstream import (
+    Shown,
+    begins_inside,
+    begins_stream,
+    has_layers,
+    is_idr,
+    may_interlace,
+    packs_b_frames,
+    pictures,
+    refreshes_gradually,
+    sequence_sets,
+)
 from segmentation.media.input import probe
 from segmentation.stages.decode.chunks import read
 
@@ -77,3 +91,46 @@ def test_frames_of_vp9_between_keyframes(profile: int, color: int) -> None:
     for bits, found in ((alike, set()), (resized, stated), (intra, stated)):
         data = int(bits.ljust(256, "0"), 2).to_bytes(32, "big")
         assert pictures("vp9", data) == found
+
+
+PARSERS: list[Callable[[str, bytes], Any]] = [
+    *(begins_inside, begins_stream, has_layers, is_idr, may_interlace),
+    *(packs_b_frames, pictures, refreshes_gradually, sequence_sets),
+]
+
+
+@pytest.mark.parametrize(
+    ("codec", "options"),
+    [
+        ("libx264", {"x264-params": "interlaced=1:cqm=jvt:intra-refresh=1"}),
+        *((codec, {}) for codec in ("libx265", "mpeg2video", "mpeg4", "libvpx", "libvpx-vp9", "libsvtav1")),
+    ],
+)
+def test_headers_that_are_cut_off_or_changed_anywhere(codec: str, options: dict[str, str], tmp_path: Path) -> None:
+    info = probe(str(Synthetic(codec=codec, size=(64, 64), options=options).write(tmp_path / "a.mkv")))
+    head = bytes(next(packet for packet in read(info, None) if packet.is_keyframe))[:400]
+    dice = random.Random(codec)
+    for size in range(len(head)):
+        changed = bytearray(head)
+        changed[size] = dice.randrange(256)
+        for data in (head[:size], bytes(changed), head[:size] + bytes(40), head[:size] + b"\xff" * 40):
+            for parse in PARSERS:
+                parse(info.codec, data)
+
+
+@pytest.mark.parametrize(
+    ("codec", "head", "rest"),
+    [
+        ("h264", b"\0\0\1\x67\x64\0\x1f", b"\0"),  # a number of as many zeros
+        ("h264", b"\0\0\1\x06", b"\x01\0"),  # as many messages
+        ("h264", b"\0\0\1\x06", b"\xff"),
+        ("hevc", b"\0\0\1\x42\x01\x01", b"\x02\0"),
+        ("av1", b"\x0a", b"\x80"),  # a size of as many bytes
+        ("vp9", b"\x82", b"\xff"),
+        ("mpeg2video", b"\0\0\1\xb3", b"\0\0\1"),
+    ],
+)
+def test_long_headers_take_no_long_time(codec: str, head: bytes, rest: bytes) -> None:
+    """Some megabytes, of which each would be read again for each bit or message: for hours."""
+    for parse in PARSERS:
+        parse(codec, head + rest * (4_000_000 // len(rest)))

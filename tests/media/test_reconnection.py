@@ -10,7 +10,7 @@ from segmentation.media.reconnection import Reconnection
 
 
 def until(condition: threading.Event) -> None:
-    assert condition.wait(20)
+    assert condition.wait(240)
 
 
 def test_it_tries_until_there_is_something_to_connect_to() -> None:

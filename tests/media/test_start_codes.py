@@ -7,6 +7,8 @@ import pytest
 from av.bitstream import BitStreamFilterContext
 from videos import Synthetic
 
+from segmentation.errors import InputError
+from segmentation.media.input import probe
 from segmentation.media.start_codes import PacketFilter
 
 CODECS = {
@@ -48,3 +50,17 @@ def test_a_packet_whose_lengths_are_wrong_is_left_to_the_filters(clip: Path) -> 
         damaged = next(packet for packet in packets[1:] if not packet.is_keyframe)
         memoryview(damaged)[1] = 0xFF
         assert filtered(damaged) == []
+
+
+@pytest.mark.parametrize("size", range(1, 24))
+def test_parameters_that_are_cut_off_are_one_line(clip: Path, size: int) -> None:
+    """The rest of their box becomes an empty one."""
+    data = bytearray(clip.read_bytes())
+    at = max(data.find(b"avcC"), data.find(b"hvcC")) - 4
+    whole = int.from_bytes(data[at : at + 4])
+    data[at : at + 4] = (8 + size).to_bytes(4)
+    data[at + 8 + size : at + 16 + size] = (whole - 8 - size).to_bytes(4) + b"free"
+    clip.write_bytes(data)
+    said = rf"a.mp4: (the parameters of its \w+ video \({size} bytes\) are damaged|holds no frame that can be decoded)"
+    with pytest.raises(InputError, match=said):
+        probe(str(clip))

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-from networks import RED, broken, make_model, portrait
+from networks import RED, RED_ONLY, broken, chain, make_model, node, portrait
 from onnx import TensorProto
 
 from segmentation import Config, ModelError
@@ -171,3 +172,30 @@ def test_a_broken_json_beside_the_model(tmp_path: Path, content: str) -> None:
 def test_the_built_in_models_are_in_the_package() -> None:
     for path in BUILT_IN.values():
         assert path.is_file() and path.parent.name == "models"
+
+
+@pytest.mark.parametrize("batch", [2, "N"])
+@pytest.mark.parametrize(
+    ("op", "inputs", "said"),
+    [
+        ("Slice", "scores zero zero rows", "which holds no mask"),
+        ("Slice", "scores zero zero columns", "which holds no mask"),
+        ("Slice", "scores zero one pictures", "masks are needed"),
+        ("Tile", "scores twice", "masks are needed"),
+    ],
+    ids=["no rows", "no columns", "one for all", "two for each"],
+)
+def test_outputs_of_another_size_are_one_line(op: str, inputs: str, said: str, batch: Any, tmp_path: Path) -> None:
+    weights = {"kernel": RED_ONLY, "twice": np.array([2, 1, 1, 1])}
+    weights |= {name: np.array([value]) for value, name in ((0, "zero"), (1, "one"))}
+    weights |= {name: np.array([axis]) for axis, name in ((0, "pictures"), (2, "rows"), (3, "columns"))}
+    path = chain(
+        tmp_path / "net.onnx", [node("Conv", "x kernel", "scores"), node(op, inputs, "y")], weights, batch=batch
+    )
+    graph = onnx.load(path)
+    for side in graph.graph.output[0].type.tensor_type.shape.dim:
+        side.Clear()  # nothing is said of the output
+    onnx.save(graph, path)
+    with pytest.raises(ModelError, match=said) as caught:
+        load_model(Config(model=str(path)))
+    assert str(caught.value).startswith(str(path)) and "\n" not in str(caught.value)

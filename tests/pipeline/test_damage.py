@@ -10,8 +10,9 @@ from pathlib import Path
 import av
 import pytest
 from marks import first
+from paths import SAMPLE, SHARED
 from program import cli, report, start
-from videos import Synthetic, pictures, times
+from videos import Synthetic, packets, pictures, times
 
 FRAMES = 300  # of the video of people
 SECONDS, MEGABYTES = 60.0, 1000
@@ -256,3 +257,45 @@ def test_a_video_that_begins_late_lacks_nothing(suffix: str, tmp_path: Path) -> 
     path = Synthetic(codec=codec, pts=range(30), clock=2.0).write(tmp_path / f"in.{suffix}")
     done = report(cli("--json", path, "-o", tmp_path / "out.mkv"))
     assert (done["frames"], done["damaged"]) == (30, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("avcc-short-4.mp4", "the parameters of its h264 video (4 bytes) are damaged or cut off"),
+        ("hvcc-short-10.mp4", "the parameters of its hevc video (10 bytes) are damaged or cut off"),
+        ("rateslow.y4m", "states 1e-06 frames a second; at least 1e-05 are possible"),
+        ("focus-1-434.mp4", "verification failed, the file is kept: "),
+    ],
+)
+def test_what_ended_the_command_is_one_line(name: str, said: str, tmp_path: Path) -> None:
+    """The other input of the command is done."""
+    source = SHARED / "faults" / name
+    if not source.is_file():
+        pytest.skip("../shared/faults is not here")
+    done = cli(source, SAMPLE, "-o", tmp_path, "--verify", "--effect", "mask", "--max-frames", 40)
+    errors = [line for line in done.stderr.splitlines() if "error: " in line]
+    assert done.returncode == 1 and len(errors) == 1 and source.stem in errors[0] and said in errors[0], done.stderr
+    assert "1 done, 1 failed" in done.stderr and len(times(tmp_path / f"{SAMPLE.stem}.segmented.mp4")) == 40
+
+
+@pytest.mark.parametrize("rate", ["1:1000000", "1:100001", "0:1", "1:0", "4294967295:1", "1:4294967295"])
+def test_rates_that_can_not_be(rate: str, tmp_path: Path) -> None:
+    data = Synthetic(codec="rawvideo", format="yuv4mpegpipe", pts=range(3)).write(tmp_path / "a.y4m").read_bytes()
+    assert b" F25:1 " in data
+    (tmp_path / "in.y4m").write_bytes(data.replace(b" F25:1 ", f" F{rate} ".encode(), 1))
+    check_outcome(tmp_path / "in.y4m", tmp_path, 0)
+
+
+def test_sound_that_states_no_channel_is_copied(tmp_path: Path) -> None:
+    """As FFmpeg's own program does. A header states the channels of AAC twice, and here not at all."""
+    whole = bytearray(Synthetic(codec="libx264", audio="aac").write(tmp_path / "in.mp4").read_bytes())
+    at = whole.find(b"mp4a")
+    whole[at + 20 : at + 22] = bytes(2)
+    at = whole.find(b"\x05\x80\x80\x80\x05", at)  # AudioSpecificConfig, ISO/IEC 14496-3, 1.6.2.1
+    whole[at + 6] &= 0x87
+    (tmp_path / "in.mp4").write_bytes(whole)
+    done = report(cli("--json", "--effect", "mask", tmp_path / "in.mp4", "-o", tmp_path / "out.mp4"))
+    assert done["frames"] == 25 and len(packets(tmp_path / "out.mp4", "audio")) == len(
+        packets(tmp_path / "in.mp4", "audio")
+    )

@@ -96,7 +96,7 @@ def test_a_failed_run_is_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     try:
         with pytest.raises((ValueError, DeviceError, OutputError), match=r"on purpose|came into being"):
             segment(SAMPLE, tmp_path / "a.mp4", mode="baseline", max_frames=20, progress=progress)
-        deadline = time.monotonic() + 10  # threads may be at their last item
+        deadline = time.monotonic() + 240  # threads may be at their last item
         while any(one() is not None for one in made) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert made and all(one() is None for one in made)

@@ -430,7 +430,7 @@ def test_an_error_ends_all_threads(clip: Path, tmp_path: Path, monkeypatch: pyte
     )
     with pytest.raises(ZeroDivisionError):
         segment(clip, tmp_path / "a.mp4", **OPTIMIZED)
-    deadline = time.monotonic() + 60  # a thread that waits for another one would wait for ever
+    deadline = time.monotonic() + 240  # a thread that waits for another one would wait for ever
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert threading.active_count() <= before

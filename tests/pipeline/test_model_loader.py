@@ -31,7 +31,7 @@ class Slow(Inference):
 
     @classmethod
     def preload(cls, model: Model, config: Config) -> object:
-        cls.may_go_on.wait(10)
+        cls.may_go_on.wait(240)
         cls.loaded.append(model)
         return f"loaded {len(cls.loaded)}"
 
@@ -128,12 +128,12 @@ def test_an_fp16_graph_is_converted_once(model: Model, tmp_path: Path, monkeypat
     monkeypatch.setattr(fp16_cache, "_converted", converted)
 
     def convert() -> None:
-        together.wait(10)
+        together.wait(240)
         fp16_graph(model, 2)
 
     threads = [threading.Thread(target=convert) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(240)
     assert made == [2]

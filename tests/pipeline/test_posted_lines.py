@@ -48,7 +48,7 @@ def segmenter() -> Iterator[Segmenter]:
 
 
 def until(happened: Any) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.01)

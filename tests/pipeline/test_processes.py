@@ -60,7 +60,7 @@ def test_figures_and_pictures_come_while_they_run(camera: RtspServer, tmp_path: 
     with Streams(**OPTIONS) as streams:
         url = streams.serve("127.0.0.1:0")
         streams.add("hall", camera.url(), tmp_path / "hall.mkv")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 240
         while True:
             (one,) = json.loads(urllib.request.urlopen(f"{url}streams").read())
             if one["state"] == "up" and one["shown"] > 10:
@@ -92,7 +92,7 @@ def test_a_process_that_dies_takes_its_streams_alone(camera: RtspServer, tmp_pat
         assert (end.name, end.kind) == ("b", "failed")
         assert str(end.error).startswith("b: the process that ran it was ended by")
         shown = next(one.shown for one in streams.status() if one.name == "a")
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 240
         while next(one.shown for one in streams.status() if one.name == "a") < shown + 10:
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -169,17 +169,17 @@ def test_a_process_that_dies_takes_its_files_alone(tmp_path: Path) -> None:
         def advance(done: int, _: int) -> None:
             if not first.setdefault(name, False):
                 first[name] = True
-                begun.wait(60)
-                begun.wait(60)
+                begun.wait(240)
+                begun.wait(240)
 
         return session.run(SAMPLE, tmp_path / f"{name}.mp4", progress=advance)
 
     with Processes(2, device="cpu") as session, ThreadPoolExecutor(2) as pool:
         runs = [pool.submit(run, name) for name in ("a", "b")]
-        begun.wait(60)
+        begun.wait(240)
         os.kill(min(workers()), signal.SIGKILL)
-        begun.wait(60)
-        failures = [failure for future in runs if (failure := future.exception(60)) is not None]
+        begun.wait(240)
+        failures = [failure for future in runs if (failure := future.exception(240)) is not None]
         assert len(failures) == 1 and "the process that ran it was ended by signal 9" in str(failures[0])
         (left,) = tmp_path.glob("[!.]*")  # the temporary file of the other is removed when it is made again
         assert [report.frames for report in reports(runs)] == [frames_of(left)]
@@ -284,7 +284,7 @@ with Streams(processes=2, device="cpu", input_size=(64, 64)) as streams:
         assert process.stdout is not None and process.stdout.readline() == b"started\n"
         (worker,) = workers(process.pid)
         process.kill()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 240
     while Path(f"/proc/{worker}").exists():
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -47,7 +47,7 @@ def _nothing_is_left_behind(segmenter: Segmenter) -> Iterator[None]:
 
 
 def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 240
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.01)

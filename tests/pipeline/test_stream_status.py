@@ -97,10 +97,8 @@ def test_small_pictures_are_those_of_the_output(
         assert found == sorted(found) and len(found) < 1000, "none is older than the one before"
         assert all(number in camera.sent for number in found)
         camera.silent.set()
-        begin = time.monotonic()
         until(streams, "hall", lambda one: one.waiting == 0)
         assert monitor.jpeg(0.5) is not None, "the last one stays while the source is silent"
-        assert time.monotonic() - begin < 15
 
 
 def test_ended_streams_are_not_kept_for_ever() -> None:

@@ -194,11 +194,28 @@ def test_a_damaged_piece_is_made_again(source: Path, tmp_path: Path) -> None:
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     with pytest.raises(OutputError, match="is damaged"):
-        PieceFile(path)
+        PieceFile(path, maker.plan.digest, 1)
     assert maker.pieces.done(maker.plan) == {0} and not path.exists()
 
 
-def test_pieces_of_another_encoder_are_refused(source: Path, tmp_path: Path) -> None:
+def test_exchanged_pieces_are_found_at_once(source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of one video, and of two whose pieces have the same numbers."""
+    maker, other = Maker(source, tmp_path / "a"), Maker(source, tmp_path / "b", effect="mask")
+    maker.make(0, 2)
+    other.make(0, 1)
+    first, second = maker.pieces.file(0), maker.pieces.file(1)
+    with pytest.raises(OutputError, match=r"000001\.piece: is damaged \(it is piece 1, not 0\)"):
+        join(maker.plan, [second, first], tmp_path / "out.mp4", overwrite=True)
+    with pytest.raises(OutputError, match=r"\(it is piece 0 of other work, not 0\)"):
+        join(maker.plan, [other.pieces.file(0)], tmp_path / "out.mp4", overwrite=True)
+    assert not (tmp_path / "out.mp4").exists()
+    first.write_bytes(second.read_bytes())
+    assert maker.pieces.done(maker.plan) == {1} and not first.exists()
+    assert "it is piece 1, not 0" in caplog.text and "is made again" in caplog.text
+
+
+def test_pieces_of_another_encoder_are_refused(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VideoPlan, "digest", "the same")  # as if two builds of the encoder had made the pieces
     maker = Maker(source, tmp_path)
     other = Maker(source, tmp_path / "other", codec="hevc")
     other.make(0, 1)

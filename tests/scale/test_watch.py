@@ -146,7 +146,7 @@ def test_a_worker_whose_work_stands_still_does_not_show(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Its signs of life go on, since its encoders' process alone is stopped."""
-    monkeypatch.setattr(watch, "NO_FRAME", 4.0)
+    monkeypatch.setattr(watch, "NO_FRAME", 12.0)
     with ThreadPoolExecutor(1) as pool:
         report = pool.submit(run, two, source, tmp_path)
         worker = at_work(os.getpid())[0]
@@ -158,7 +158,7 @@ def test_a_worker_whose_work_stands_still_does_not_show(
             with suppress(ProcessLookupError):  # the system has ended it: SIGHUP when the worker was gone
                 os.kill(encoder, signal.SIGKILL)
     assert made(tmp_path) == expected and not is_there(worker)
-    assert "has given no frame for 4 s" in caplog.text and SILENT not in caplog.text
+    assert "has given no frame for 12 s" in caplog.text and SILENT not in caplog.text
 
 
 DRIVER = """

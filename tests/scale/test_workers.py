@@ -120,7 +120,7 @@ def check_killed_driver(seed: int, source: Path, expected: Made, folder: Path) -
         time.sleep(dice.random() * LONGEST_RUN)
         driver.kill()
         driver.wait()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 240
     while any(os.path.exists(f"/proc/{worker}") for worker in orphans):
         assert time.monotonic() < deadline, "workers outlive their driver"
         time.sleep(0.05)
@@ -191,7 +191,7 @@ def test_figures_of_workers_are_those_of_their_runs(two: Workers, source: Path, 
 def test_a_piece_that_always_fails_is_one_error(source: Path, tmp_path: Path) -> None:
     """The encoders' memory, a file for the system, can't be as long as they need."""
     with start(source, "-o", tmp_path / "out.mp4", *WORK, "--workers", "local:2", before=file_limit(50_000)) as driver:
-        stdout, stderr = driver.communicate(timeout=120)
+        stdout, stderr = driver.communicate(timeout=240)
     result = subprocess.CompletedProcess("", driver.returncode, stdout, stderr)
     check_one_error(result, "in.mp4: piece ", " times: ", "File too large")
     assert not (tmp_path / "out.mp4").exists()

@@ -51,7 +51,7 @@ class Browser:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         os.close(self._commands)  # ends it
         try:
-            self._process.wait(10)
+            self._process.wait(240)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

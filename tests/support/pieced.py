@@ -83,7 +83,7 @@ def workers_of(process: int) -> list[int]:
 
 def at_work(process: int) -> list[int]:
     """Waits for workers that make pieces: they have started their encoders. Returns the ids of those workers."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         busy = [worker for worker in workers_of(process) if children(worker)]
         if busy:

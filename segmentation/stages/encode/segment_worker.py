@@ -14,7 +14,6 @@ import pickle
 import socket
 import sys
 import threading
-import traceback
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -24,9 +23,9 @@ import numpy as np
 from av.codec.context import CodecContext
 from av.video.codeccontext import VideoCodecContext
 
-from segmentation.child_process import ignore_interrupts, picklable
+from segmentation.child_process import ignore_interrupts, picklable, with_traceback
 from segmentation.cuts import Cutter
-from segmentation.errors import OutputError, SegmentationError
+from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, Plane
 from segmentation.shared_memory import advise
 from segmentation.stages.encode import VideoPacket
@@ -65,9 +64,7 @@ class _Replier:
 
     def fail(self, exc: Exception) -> None:
         """Sends an exception, which the other process raises."""
-        if not isinstance(exc, SegmentationError):
-            exc.add_note(f"In the encoders' process:\n{''.join(traceback.format_exception(exc))}".rstrip())
-        self(Failed(picklable(exc)))
+        self(Failed(picklable(with_traceback(exc, "encoders'"))))
 
 
 @dataclass(slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-import traceback
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
@@ -18,7 +17,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.child_process import ignore_interrupts
+from segmentation.child_process import ignore_interrupts, picklable, with_traceback
 from segmentation.instances import FrameInstances
 from segmentation.shared_memory import PlaneLocation
 from segmentation.stages.tracking.mask_tracker import Ids, MaskTracker
@@ -75,8 +74,8 @@ def main(link: Connection, memory: mmap.mmap) -> None:
                 continue
             try:
                 link.send(trackers.reply(message))
-            except Exception:
-                link.send(RuntimeError(f"in the process that follows instances:\n{traceback.format_exc()}"))
+            except Exception as exc:
+                link.send(picklable(with_traceback(exc, "tracker's")))
 
 
 if __name__ == "__main__":

@@ -212,5 +212,5 @@ def started(*works: Callable[[], None]) -> list[threading.Thread]:
 
 def joined(threads: list[threading.Thread]) -> None:
     for thread in threads:
-        thread.join(10)
+        thread.join(240)
         assert not thread.is_alive()

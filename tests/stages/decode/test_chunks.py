@@ -206,7 +206,7 @@ def test_reading_waits_for_the_decoder_and_ends_when_stopped() -> None:
     writer.join(0.3)
     assert writer.is_alive() and chunk.length < 1000
     stop.set()
-    writer.join(1)
+    writer.join(240)
     assert not writer.is_alive()
     assert list(chunk.packets()) == []
 

@@ -70,12 +70,12 @@ def test_a_slow_camera_does_not_pause_between_its_frames() -> None:
 
 def test_frames_follow_a_large_batch_that_is_late() -> None:
     """Smoothing holds all of its frames until two later ones are there."""
-    frames = ring(max_delay=0.2)
+    frames = ring(max_delay=2.0)
     for number in range(16):
         put(frames, 100.0 + number)
     found = batches(frames, batch_size=16, max_interval=0)
     assert len(next(found)) == 16
-    time.sleep(0.3)
+    time.sleep(2.3)
     for number in (16, 17):
         put(frames, 100.0 + number)
         batch = next(found)

@@ -214,12 +214,12 @@ def test_files_at_once_have_a_process_each(service: EncoderService, tmp_path: Pa
         try:
             for turn in range(3):
                 with open_encoder(tmp_path / f"{number}{turn}.mkv", INFO, lossless(), service=service) as (muxer, enc):
-                    together.wait(30)
+                    together.wait(240)
                     for batch in batches(frames):
                         muxer.write(enc.encode(batch))
                     muxer.write(enc.flush())
                     muxer.finish(None)
-                together.wait(30)
+                together.wait(240)
         except BaseException as exc:
             errors.append(exc)
             together.abort()
@@ -228,7 +228,7 @@ def test_files_at_once_have_a_process_each(service: EncoderService, tmp_path: Pa
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(240)
     assert not errors and service.started == 3 and len(children()) == 3
     assert all(equal(path, frames, INFO) for path in tmp_path.iterdir()) and len(list(tmp_path.iterdir())) == 9
 
@@ -239,10 +239,9 @@ def test_closing_the_service_ends_idle_processes(service: EncoderService, tmp_pa
     with open_encoder(tmp_path / "a.mkv", INFO, lossless(), service=service) as (muxer, encoder):
         write(tmp_path / "b.mkv", INFO, frames, lossless(), service=service)
         assert len(children()) == 2
-        begin = time.monotonic()
         service.close()
         service.close()
-        assert time.monotonic() - begin < 1 and children() == [process(encoder)]
+        assert children() == [process(encoder)]
         for batch in batches(frames):
             muxer.write(encoder.encode(batch))
         muxer.write(encoder.flush())

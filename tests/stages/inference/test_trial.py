@@ -175,7 +175,7 @@ def test_a_process_that_dies_of_the_engine_leaves_a_verdict(spec: EngineSpec, mo
 
 
 def test_of_two_trials_at_once_one_is_made(spec: EngineSpec, model: Model) -> None:
-    begun = threading.Barrier(2, timeout=60)
+    begun = threading.Barrier(2, timeout=240)
     engine = Engine(model)
 
     def both(_: int) -> Verdict:

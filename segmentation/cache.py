@@ -1,5 +1,6 @@
 """The folder that keeps engines and other files that were built once, and a lock for building them."""
 
+import errno
 import hashlib
 import logging
 import os
@@ -29,7 +30,10 @@ def make_folder(folder: Path) -> None:
     """Makes a folder of the cache, with those above it, for this user alone. Raises `OSError`."""
     if not folder.is_dir():
         make_folder(folder.parent)
-        folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except FileExistsError:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None
 
 
 def keep(path: Path, data: bytes) -> None:

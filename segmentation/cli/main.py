@@ -56,7 +56,8 @@ def command() -> NoReturn:
     """Runs the command line and ends the process, whatever its threads do."""
     code = main()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is written; a late Ctrl-C would change the exit code
-    if any(thread is not threading.main_thread() for thread in threading.enumerate()):
+    others = any(thread is not threading.main_thread() for thread in threading.enumerate())
+    if others or "openvino" in sys.modules:  # OpenVINO's own threads may still be there when its library is torn down
         discard_all()
         for stream in filter(None, (sys.stdout, sys.stderr)):
             with suppress(OSError):

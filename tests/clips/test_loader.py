@@ -332,7 +332,7 @@ def test_masks_of_another_video_are_refused(tmp_path: Path) -> None:
         ({"shuffle": "some"}, "shuffle 'some'"),
         ({"on_error": "ignore"}, "on_error 'ignore'"),
         ({"outputs": {"masks": Output()}}, "can't be called 'masks'"),
-        ({"device": "gpu"}, "device 'gpu': write cpu, cuda or cuda:N"),
+        ({"device": "gpu"}, "device 'gpu': write auto, cpu, cuda or cuda:N"),
     ],
 )
 def test_what_can_not_be_is_one_line(dataset: ClipDataset, options: dict[str, Any], message: str) -> None:

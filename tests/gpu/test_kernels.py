@@ -73,11 +73,11 @@ def test_the_arguments_of_every_kernel_can_be_checked(source: KernelSource, layo
 
 def test_what_was_compiled_is_kept(folder: Path) -> None:
     compiled.cache_clear()
-    compiled("90", FRAMES, FORMATS["yuv420p"], 0)
+    compiled("90", FRAMES, FORMATS["yuv420p"], UPRIGHT)
     kept = [p for p in (folder / "kernels").rglob("*") if p.is_file()]
     assert kept
     times = [p.stat().st_mtime_ns for p in kept]
     compiled.cache_clear()
-    compiled("90", FRAMES, FORMATS["yuv420p"], 0)
+    compiled("90", FRAMES, FORMATS["yuv420p"], UPRIGHT)
     assert [p.stat().st_mtime_ns for p in kept] == times
     assert len([p for p in (folder / "kernels").rglob("*") if p.is_file()]) == len(kept)

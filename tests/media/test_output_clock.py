@@ -21,7 +21,7 @@ def test_times_are_those_of_an_mp4(base: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("start", "first_pts", "option", "begin"),
-    [(10, 300, 0.0, 10), (61, 1830, 0.0, 0), (-1, -30, 0.0, 0), (10, 300, 2.0, -2), (61, 1830, 2.5, Fraction(-5, 2))],
+    [(10, 300, 0.0, 0), (61, 1830, 0.0, 0), (-1, -30, 0.0, 0), (10, 300, 2.0, -2), (61, 1830, 2.5, Fraction(-5, 2))],
 )
 def test_it_begins_where_an_output_does(start: int, first_pts: int, option: float, begin: Fraction) -> None:
     info = video_info(start=Fraction(start), first_pts=first_pts)

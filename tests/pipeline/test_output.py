@@ -318,15 +318,8 @@ def test_an_error_in_a_stage_surfaces_once_and_leaves_nothing(
 ) -> None:
     globals()["BrokenStage"] = broken(STAGES[stage])
     monkeypatch.setitem(IMPLEMENTATIONS[stage], "broken", f"{__name__}:BrokenStage")
-    done: list[float] = []
     with pytest.raises(Broken, match="on purpose"):
-        segment(
-            people,
-            tmp_path / "out.mp4",
-            progress=lambda *_: done.append(time.monotonic()),
-            **{"infer": "onnxruntime", stage: "broken"},
-        )
-    assert not done or time.monotonic() - done[-1] < 1
+        segment(people, tmp_path / "out.mp4", **{"infer": "onnxruntime", stage: "broken"})
     assert not names(tmp_path)
     assert not [t for t in threading.enumerate() if t is not threading.main_thread() and t.is_alive() and not t.daemon]
 

@@ -44,6 +44,6 @@ def swapped(folder: Path) -> Path:
     return edited(made(folder / "a.mp4", 225, 100), [(3, 6), (3, 1.9)], folder / "edited.mp4")
 
 
-SEAMS: dict[str, Callable[[Path], Path]] = {
-    function.__name__: function for function in (twice, back_to_zero, short_at_first, left_out, shown_twice, swapped)
-}
+JOINED: dict[str, Callable[[Path], Path]] = {f.__name__: f for f in (twice, back_to_zero, short_at_first)}
+EDITED: dict[str, Callable[[Path], Path]] = {f.__name__: f for f in (left_out, shown_twice, swapped)}
+SEAMS = JOINED | EDITED

@@ -85,7 +85,7 @@ class InChunks(PyAVDecoder):
                 yield Frame(planes=self._planes(decoded), pts=pts, duration=decoded.duration or 0)
             self._queue.finish(chunk, None, 0)
         list(self._queue)  # raises the reader's error
-        self.damaged = max(self.damaged + self._lost, missing(self.info, count, end, whole=True))
+        self.damaged = max(self.damaged + self._lost, missing(self.info, count, end, None, whole=True))
 
     def _read(self) -> None:
         stop = self._queue.closed

@@ -247,6 +247,7 @@ def test_a_killed_process_is_an_error_at_once(doing: str, started: bool, tmp_pat
         assert "\n" not in str(caught.value)
         timer.join()
         del caught  # its traceback refers to the frames
+    del _, encoder  # the muxer's file keeps its descriptor as long as there is the muxer
     assert not children() and not frames_mapped() and descriptors() == before
 
 
@@ -278,6 +279,7 @@ def test_nothing_is_left_after_close(count: int, flush: bool, tmp_path: Path) ->
         encoder.close()
         with pytest.raises(OutputError, match="closed"):
             encoder.encode(next(batches(moving(1, info))))
+    del _, encoder
     assert descriptors() == before
 
 

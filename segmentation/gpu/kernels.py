@@ -95,12 +95,16 @@ def _grid(size: tuple[int, int, int]) -> tuple[int, int, int]:
     return -(-size[0] // THREADS[0]), -(-size[1] // THREADS[1]), size[2]
 
 
-@cache
 def compiled(arch: str, source: KernelSource, layout: PixelFormat, orientation: Orientation) -> ObjectCode:
     """Returns the machine code of a program, from a cache on disk where possible: compiling takes long.
 
     `arch` is the compute capability without its point, such as "90". See `KernelSource.macros` for the rest.
     """
+    return _compiled(arch, source, layout, orientation)
+
+
+@cache  # for type checkers it takes anything that is hashable
+def _compiled(arch: str, source: KernelSource, layout: PixelFormat, orientation: Orientation) -> ObjectCode:
     macros: list[str | tuple[str, str]] = list(source.macros(layout, orientation).items())
     options = ProgramOptions(arch=f"sm_{arch}", std="c++17", define_macro=macros, lineinfo=True)
     program = Program(source.text(), "c++", options)

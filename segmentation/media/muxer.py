@@ -75,6 +75,7 @@ class Muxer:
         self._says_beginning = option == "-o" and not config.start  # once for all outputs
         self._source: InputContainer | None = None
         self._others: dict[int, Stream] = {}
+        self.copied: dict[int, int] = {}  # the numbers of the source's other streams, and of their counterparts
         self._packets: Iterator[Packet[Stream]] = iter(())  # of the other streams
         self._next: Packet[Stream] | None = None
         self._copy: SourceCopy | None = None
@@ -239,6 +240,7 @@ class Muxer:
             if isinstance(copy, AudioStream):
                 name_channels(copy)  # AVI does not name them
             self._others[stream.index] = copy
+            self.copied[stream.index] = copy.index
 
     def write(self, packets: Sequence[Packet[VideoStream]]) -> None:
         """Muxes video packets, and before each video packet the other streams' packets with earlier dts."""
@@ -342,11 +344,6 @@ class Muxer:
     def cut_short(self) -> bool:
         """Whether the source's other streams could not be read to the end."""
         return self._copy is not None and self._copy.cut_short
-
-    @property
-    def copied(self) -> dict[int, int]:
-        """The numbers of the source's other streams, and of their counterparts."""
-        return {stream: copy.index for stream, copy in self._others.items()}
 
     @property
     def source_packets(self) -> SourcePackets | None:

@@ -10,7 +10,7 @@ from segmentation.orientation import UPRIGHT, Orientation
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
 from segmentation.clips.sampling import CLIPS
-from segmentation.gpu.kernels import KernelSource, compiled, signatures
+from segmentation.gpu.kernels import KernelSource, _compiled, compiled, signatures
 from segmentation.stages.frame_kernels import FRAMES
 from segmentation.stages.inference.network_kernels import DEPTHWISE, FORMS, INSTANCES
 from segmentation.stages.masks.mask_kernels import MASKS, PROPAGATION
@@ -72,12 +72,12 @@ def test_the_arguments_of_every_kernel_can_be_checked(source: KernelSource, layo
 
 
 def test_what_was_compiled_is_kept(folder: Path) -> None:
-    compiled.cache_clear()
+    _compiled.cache_clear()
     compiled("90", FRAMES, FORMATS["yuv420p"], UPRIGHT)
     kept = [p for p in (folder / "kernels").rglob("*") if p.is_file()]
     assert kept
     times = [p.stat().st_mtime_ns for p in kept]
-    compiled.cache_clear()
+    _compiled.cache_clear()
     compiled("90", FRAMES, FORMATS["yuv420p"], UPRIGHT)
     assert [p.stat().st_mtime_ns for p in kept] == times
     assert len([p for p in (folder / "kernels").rglob("*") if p.is_file()]) == len(kept)

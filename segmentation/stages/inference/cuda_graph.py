@@ -17,6 +17,7 @@ from segmentation.errors import one_line
 from segmentation.frames import FORMATS
 from segmentation.gpu.capture_lock import capturing
 from segmentation.gpu.kernels import Kernels, KernelSource, compiled, signatures
+from segmentation.orientation import UPRIGHT
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu  # imports libraries that loading a network does not need
@@ -157,5 +158,5 @@ def _captured(run: Callable[[], T], stream: torch.cuda.Stream, name: str) -> tup
 def kernels_on(device: torch.device, source: KernelSource) -> Kernels:
     """Returns a program's kernels, queued on the stream of `device` that is PyTorch's current one."""
     stream = torch.cuda.current_stream(device).cuda_stream
-    program = compiled(Device(device.index).arch, source, _LAYOUT, 0)
+    program = compiled(Device(device.index).arch, source, _LAYOUT, UPRIGHT)
     return Kernels(stream, program, signatures(source, _LAYOUT))

@@ -24,6 +24,7 @@ from program import TIMEOUT
 from segmentation.media import sender as module
 from segmentation.media.push_muxer import tee_to_rtmp
 from segmentation.media.sender import Sender
+from segmentation.pipeline import threads
 from segmentation.pipeline.threads import interrupt
 
 LIMIT = 0.4  # seconds of a step
@@ -91,6 +92,7 @@ def test_another_thread_ends_the_wait(streams: list[Stream], monkeypatch: pytest
 def test_an_interrupt_ends_the_wait(streams: list[Stream], monkeypatch: pytest.MonkeyPatch) -> None:
     """As `--timeout` and a second Ctrl-C send it."""
     monkeypatch.setattr(module, "WHOLE", TIMEOUT)
+    monkeypatch.setattr(threads, "_INTERRUPTED", 2 * TIMEOUT)  # the second one would end the killing
     sender, raised = Sender(threading.Event()), []
 
     def work() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 
 import logging
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -16,6 +17,7 @@ from av.video.frame import VideoFrame
 from segmentation.media.clock import Clock
 from segmentation.media.containers import may_step
 from segmentation.media.input import open_input
+from segmentation.media.mp4_boxes import track_length
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from segmentation.frames import VideoInfo
 
 log = logging.getLogger(__name__)
+
+_MOST_REORDERED = 17  # packets: a picture waits for 16 at most (H.264, A.3.1), and a flush ends the stream
 
 
 class SourcePackets:
@@ -48,12 +52,20 @@ class SourcePackets:
 
     def __iter__(self) -> Iterator[Packet[Stream]]:
         if self._clock is None:
-            yield from self._container.demux(*self._streams)
+            packets = self._container.demux(*self._streams)
+            alone = len(self._streams) == 1 and "mp4" in self._container.format.name
+            yield from _with_last_duration(packets, self._end(self._streams[0])) if alone else packets
             return
         wanted = {stream.index for stream in self._streams}
         for packet in self._clock(self._container.demux(*self._read)):
             if packet.stream_index in wanted:
                 yield packet
+
+    def _end(self, stream: Stream) -> int | None:
+        """Returns the tick at which an MP4's track ends by its header, or `None`."""
+        name = self._container.name
+        length = track_length(name, stream.id) if os.path.isfile(name) else None
+        return None if length is None or not stream.time_base else round(length / stream.time_base)
 
     @property
     def stepped(self) -> bool:
@@ -76,6 +88,27 @@ def decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFra
         for frame in packet.decode():
             assert isinstance(frame, VideoFrame)
             yield frame
+
+
+def _with_last_duration(packets: Iterator[Packet[Stream]], end: int | None) -> Iterator[Packet[Stream]]:
+    """Yields the packets of one stream of an MP4. The one that is shown last does so up to `end`, in ticks.
+
+    MP4 states how far a packet is from the next one in decoding order, so the picture that is shown last may seem to
+    last until long after the end. See ISO/IEC 14496-12, 8.6.1.2. If there is no `end`, it lasts as long as the last
+    packet in the file.
+    """
+    held: deque[Packet[Stream]] = deque()
+    for packet in packets:
+        held.append(packet)
+        if len(held) > _MOST_REORDERED:
+            yield held.popleft()
+    timed = [packet for packet in held if packet.size and packet.pts is not None]
+    if timed:
+        shown = max(timed, key=lambda packet: packet.pts or 0)
+        length = timed[-1].duration if end is None else end - (shown.pts or 0)
+        if 0 < (length or 0) < (shown.duration or 0):
+            shown.duration = length
+    yield from held
 
 
 def _goes_on(stream: Stream) -> bool:

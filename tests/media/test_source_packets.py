@@ -1,0 +1,29 @@
+"""Packets as all readers of an input see them."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import pytest
+from videos import Synthetic, times
+
+from segmentation import segment
+
+SLIDES = [*range(19), *range(219, 2469, 250)]  # 1/25 s: a slide stays for ten seconds
+
+
+def lasting(path: Path) -> float:
+    """Returns how long a file lasts in seconds, by its own statement."""
+    with av.open(str(path)) as container:
+        return (container.duration or 0) / av.time_base
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".mov"])
+def test_the_last_picture_does_not_last_as_long_as_another(suffix: str, tmp_path: Path) -> None:
+    source = Synthetic(
+        codec="libx264", options={"x264-params": "bframes=3:b-adapt=0:scenecut=0"}, pts=SLIDES, size=(128, 96)
+    ).write(tmp_path / "a.mp4")
+    segment(source, tmp_path / f"b{suffix}", effect="mask", verify=True)
+    shown = times(tmp_path / f"b{suffix}")
+    assert len(shown) == len(SLIDES) and shown[-1] == Fraction(SLIDES[-1], 25)
+    assert lasting(tmp_path / f"b{suffix}") == pytest.approx((SLIDES[-1] + 1) / 25, abs=0.1)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from segmentation.errors import InputError, OutputError, one_line
 from segmentation.frames import FORMATS, LIMITED, Color, Frame, Planes, VideoInfo
+from segmentation.media.containers import EXACT
 from segmentation.media.input import is_url, probe
 from segmentation.media.muxer import Muxer
 from segmentation.options.config import Config
@@ -40,6 +41,7 @@ MOST_MAPS = 32  # frames whose kept pixels are held, 8 KiB each at 256x256
 FLOORS: dict[Quality | None, float] = {None: 30.0, "high": 35.0}
 CHOSEN_FLOOR = 20.0
 ROUNDED = {"mpeg1video", "mpeg2video", "mpeg4"}  # they leave rounding open: another decoder's samples may differ
+_LATEST = Fraction(1)  # second, by which an output as a whole may be late in containers that don't keep times
 LOSSLESS = {("h264", 0), ("hevc", 0), ("ffv1", 0), ("ffv1", None)}
 
 
@@ -88,6 +90,8 @@ class OutputVerifier(Sink):
         self._thumbnails = array("B")
         self._kept: dict[int, Kept] = {}  # by frame number
         self._stride = 1
+        self._exact = muxer.target.suffix.lower() in EXACT
+        self._late = Fraction(0)  # seconds by which the output as a whole is, as decoding can't begin before 0 there
         # With the other effects, kept pixels are not those of the input.
         self._compares = Effect.parse(config.effect).kind in ("blur", "pixelate", "color", "image", "video")
         self._keep = KeptPixels(info, config)
@@ -132,7 +136,7 @@ class OutputVerifier(Sink):
                 self._check_rest(given)
                 if self._independent and decoder.damaged and not damaged:
                     raise self._breach(f"{decoder.damaged} frames of the input are damaged, and none was reported")
-            for fault in faults(self._muxer, self._info, end):
+            for fault in faults(self._muxer, self._info, end, self._late):
                 raise self._breach(f"{fault} (the last frame is shown at {float(self._ticks[-1] * self._tick):.3f} s)")
         except InputError as exc:
             raise self._breach(str(exc)) from exc
@@ -172,9 +176,11 @@ class OutputVerifier(Sink):
             if frame is None or ticks is None:
                 count = number if frame is None else f"more than {number}"
                 raise self._breach(f"it holds {count} frames, {len(self._ticks)} were written")
-            if frame.pts * found.time_base != ticks * self._tick:
-                shown, wanted = float(frame.pts * found.time_base), float(ticks * self._tick)
-                raise self._breach(f"frame {number} is shown at {shown:.6f} s, not at {wanted:.6f} s")
+            shown, wanted = frame.pts * found.time_base, ticks * self._tick
+            if number == 0 and not self._exact and 0 < shown - wanted <= _LATEST:
+                self._late = shown - wanted
+            if abs(shown - wanted - self._late) > (found.time_base if self._late else 0):  # it was rounded anew
+                raise self._breach(f"frame {number} is shown at {float(shown):.6f} s, not at {float(wanted):.6f} s")
             original = next(given, None)
             if original is None or original.pts != self._pts[number]:
                 second = "there is none" if original is None else f"it is that of {self._seconds(original.pts)} s"

@@ -46,10 +46,11 @@ class _Content:
             self.end, self.longest = max(self.end, begin + length), max(self.longest, length)
 
 
-def faults(muxer: Muxer, info: VideoInfo, end: Fraction | None) -> Iterator[str]:
+def faults(muxer: Muxer, info: VideoInfo, end: Fraction | None, late: Fraction) -> Iterator[str]:
     """Yields what is wrong with the copied sound of a finished file. Raises `InputError`.
 
-    They were to be copied from `muxer.start` to `end`, in seconds on the source's clock.
+    It was to be copied from `muxer.start` to `end`, in seconds on the source's clock. Its pictures are `late` seconds
+    late as a whole, and so must it be.
     """
     copies = muxer.copied
     if not copies or muxer.cut_short:
@@ -61,11 +62,13 @@ def faults(muxer: Muxer, info: VideoInfo, end: Fraction | None) -> Iterator[str]
     moved = end is not None and bool(muxer.retimed)  # packets beside the end may be on its other side
     for stream, copy in copies.items():
         if stream in given and given[stream].count:
-            yield from _compare(stream, given[stream], found[copy], muxer, exact=not moved)
+            yield from _compare(stream, given[stream], found[copy], muxer, muxer.shift - late, exact=not moved)
 
 
-def _compare(stream: int, given: _Content, found: _Content, muxer: Muxer, *, exact: bool) -> Iterator[str]:
-    """Yields the differences of one stream."""
+def _compare(
+    stream: int, given: _Content, found: _Content, muxer: Muxer, shift: Fraction, *, exact: bool
+) -> Iterator[str]:
+    """Yields the differences of one stream, whose times have become less by `shift` seconds."""
     keeps_packets = muxer.target.suffix.lower() in EXACT and found.codec == given.codec
     if exact and keeps_packets:
         if given.count != found.count and not given.codec.startswith(_REGROUPED):
@@ -75,7 +78,7 @@ def _compare(stream: int, given: _Content, found: _Content, muxer: Muxer, *, exa
     for name, have, want in (("begins", found.begin, given.begin), ("ends", found.end, given.end)):
         if want is None or (name == "begins" and not keeps_packets):
             continue
-        wanted = want - muxer.shift
+        wanted = want - shift
         if have is None or abs(have - wanted) > given.longest + ROUNDING:
             yield f"its sound {name} at {float(have or 0):.3f} s, not at {float(wanted):.3f} s"
 

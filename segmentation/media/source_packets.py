@@ -98,10 +98,14 @@ def _with_last_duration(packets: Iterator[Packet[Stream]], end: int | None) -> I
     packet in the file.
     """
     held: deque[Packet[Stream]] = deque()
-    for packet in packets:
-        held.append(packet)
-        if len(held) > _MOST_REORDERED:
-            yield held.popleft()
+    error = None
+    try:
+        for packet in packets:
+            held.append(packet)
+            if len(held) > _MOST_REORDERED:
+                yield held.popleft()
+    except av.error.FFmpegError as exc:  # the packets before it are whole
+        error = exc
     timed = [packet for packet in held if packet.size and packet.pts is not None]
     if timed:
         shown = max(timed, key=lambda packet: packet.pts or 0)
@@ -109,6 +113,8 @@ def _with_last_duration(packets: Iterator[Packet[Stream]], end: int | None) -> I
         if 0 < (length or 0) < (shown.duration or 0):
             shown.duration = length
     yield from held
+    if error is not None:
+        raise error
 
 
 def _goes_on(stream: Stream) -> bool:

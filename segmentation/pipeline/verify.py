@@ -7,6 +7,7 @@ at the same times, and no damage that the run did not report. Frames are known a
 be the same, but for the codec's loss.
 """
 
+import logging
 import math
 from array import array
 from collections.abc import Iterator
@@ -90,7 +91,6 @@ class OutputVerifier(Sink):
         self._thumbnails = array("B")
         self._kept: dict[int, Kept] = {}  # by frame number
         self._stride = 1
-        self._exact = muxer.target.suffix.lower() in EXACT
         self._late = Fraction(0)  # seconds by which the output as a whole is, as decoding can't begin before 0 there
         # With the other effects, kept pixels are not those of the input.
         self._compares = Effect.parse(config.effect).kind in ("blur", "pixelate", "color", "image", "video")
@@ -130,6 +130,7 @@ class OutputVerifier(Sink):
             found = probe(str(self._muxer.place))
             self._check_picture(found)
             decoder = PyAVDecoder(self._info, self._pix_fmt, self._config)
+            decoder.level = logging.DEBUG  # the run has said it
             given = (frame for batch in decoder for frame in batch.frames)
             psnrs = list(self._compare(found, given, whole=not damaged))
             if not stopped:
@@ -169,7 +170,7 @@ class OutputVerifier(Sink):
 
         Thumbnails are compared if the input is `whole`: FFmpeg's threads conceal damage now so, now so.
         """
-        floor = self._floor()
+        floor, exact = self._floor(), self._muxer.target.suffix.lower() in EXACT
         written = (frame for batch in PyAVDecoder(found, self._pix_fmt, Config()) for frame in batch.frames)
         number = -1
         for number, (frame, ticks) in enumerate(zip_longest(written, self._ticks)):
@@ -177,7 +178,7 @@ class OutputVerifier(Sink):
                 count = number if frame is None else f"more than {number}"
                 raise self._breach(f"it holds {count} frames, {len(self._ticks)} were written")
             shown, wanted = frame.pts * found.time_base, ticks * self._tick
-            if number == 0 and not self._exact and 0 < shown - wanted <= _LATEST:
+            if number == 0 and not exact and 0 < shown - wanted <= _LATEST:
                 self._late = shown - wanted
             if abs(shown - wanted - self._late) > (found.time_base if self._late else 0):  # it was rounded anew
                 raise self._breach(f"frame {number} is shown at {float(shown):.6f} s, not at {float(wanted):.6f} s")

@@ -1,5 +1,6 @@
 """Packets as all readers of an input see them."""
 
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from videos import Synthetic, times
 
 from segmentation import segment
+from segmentation.media.input import open_input
+from segmentation.media.source_packets import SourcePackets
 
 SLIDES = [*range(19), *range(219, 2469, 250)]  # 1/25 s: a slide stays for ten seconds
 
@@ -27,3 +30,25 @@ def test_the_last_picture_does_not_last_as_long_as_another(suffix: str, tmp_path
     shown = times(tmp_path / f"b{suffix}")
     assert len(shown) == len(SLIDES) and shown[-1] == Fraction(SLIDES[-1], 25)
     assert lasting(tmp_path / f"b{suffix}") == pytest.approx((SLIDES[-1] + 1) / 25, abs=0.1)
+
+
+def test_packets_before_damage_are_yielded(tmp_path: Path) -> None:
+    path = Synthetic(codec="libx264", pts=range(50)).write(tmp_path / "a.mp4")
+    with open_input(str(path)) as container:
+        given = list(container.demux(video=0))[:30]
+
+    class Damaged:
+        """The container, whose packets end early: FFmpeg raises the error of a source that can't be read on."""
+
+        format, name = container.format, str(path)
+        streams = container.streams
+
+        def demux(self, *_: object) -> Iterator[av.Packet]:
+            yield from given
+            raise av.error.InvalidDataError(1, "Invalid data")
+
+    found = []
+    with pytest.raises(av.error.InvalidDataError):
+        for packet in SourcePackets(Damaged(), given[0].stream):  # type: ignore[arg-type]
+            found.append(packet)
+    assert found == given

@@ -16,7 +16,7 @@ from marks import first
 from paths import SAMPLE
 from program import cli, report
 from stages import postprocess
-from videos import Synthetic, video_info
+from videos import Synthetic, times, video_info
 
 from segmentation import Config, OutputError, segment
 from segmentation.frames import Color, Frame, FrameBatch, VideoInfo
@@ -35,6 +35,15 @@ def test_a_good_output_passes(tmp_path: Path) -> None:
     assert 30 < result["verified"]["psnr_least"] <= result["verified"]["psnr_mean"] < 60
     without = report(cli(SAMPLE, "-o", tmp_path / "out.mp4", "-y", "--json", "--max-frames", "2"))
     assert without["verified"] is None
+
+
+@pytest.mark.parametrize("suffix", [".ts", ".flv"])
+def test_an_output_that_cannot_begin_at_0_passes(suffix: str, tmp_path: Path) -> None:
+    """Its packets are decoded before they are shown, so all its streams are late by the same time."""
+    source = Synthetic(audio="aac", size=(128, 96)).write(tmp_path / "a.mkv")
+    output = tmp_path / f"out{suffix}"
+    segment(source, output, verify=True, effect="mask")
+    assert times(output)[0] > 0
 
 
 @pytest.mark.parametrize("options", [{"codec": "ffv1"}, {"quality": 0}, {"codec": "hevc", "quality": 0}])

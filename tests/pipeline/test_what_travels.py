@@ -99,8 +99,8 @@ def test_a_sample_aspect_that_changes_is_an_incomplete_output(tmp_path: Path) ->
     ]
     source = tmp_path / "a.ts"
     source.write_bytes(b"".join(part.read_bytes() for part in parts))
-    done = cli(source, "-o", tmp_path / "b.mp4")
-    assert done.returncode == 4 and "the sample aspect ratio changes from" in done.stderr
+    done = cli(source, "-o", tmp_path / "b.mp4", "--verify")
+    assert done.returncode == 4 and done.stderr.count("the sample aspect ratio changes from") == 1
 
 
 def test_a_matrix_that_changes_is_converted_to_the_first(tmp_path: Path) -> None:

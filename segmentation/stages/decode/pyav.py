@@ -51,6 +51,7 @@ class PyAVDecoder(Decoder):
         sessions: NvdecSessionPool | None = None,
     ) -> None:
         self.info = info
+        self.level = logging.WARNING  # of what is said about the input
         self.damaged = 0
         self._format = FORMATS[pix_fmt]
         self._batch_size = config.batch_size or 1
@@ -165,7 +166,7 @@ class PyAVDecoder(Decoder):
         yield last
 
     def _end_early(self, reason: str) -> None:
-        log.warning("%s: reading ended early: %s", self.info.path, reason)
+        log.log(self.level, "%s: reading ended early: %s", self.info.path, reason)
         self.cut_short = True
 
     def _check_aspect(self, aspect: Fraction | None) -> None:
@@ -174,7 +175,7 @@ class PyAVDecoder(Decoder):
         if aspect and first and aspect != first and not self._reshaped:
             self._reshaped = self.cut_short = True
             text = "%s: the sample aspect ratio changes from %s to %s on the way; the output keeps the first"
-            log.warning(text, self.info.path, first, aspect)
+            log.log(self.level, text, self.info.path, first, aspect)
 
     def _lose(self) -> None:
         self._lost += 1
@@ -187,7 +188,8 @@ class PyAVDecoder(Decoder):
         info, layout = self.info, self._format
         if (frame.width, frame.height) != (info.width, info.height) and not self._resized:
             self._resized = True
-            log.warning(
+            log.log(
+                self.level,
                 "%s: the picture's size changes to %dx%d on the way; kept at %dx%d",
                 *(info.path, frame.width, frame.height, info.width, info.height),
             )
@@ -219,7 +221,9 @@ class PyAVDecoder(Decoder):
             return False
         if not self._recolored:
             self._recolored = True
-            log.warning("%s: the color matrix changes on the way; colors are converted to the first", self.info.path)
+            log.log(
+                self.level, "%s: the color matrix changes on the way; colors are converted to the first", self.info.path
+            )
         return True
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from segmentation.cli.completion import PrintCompletion
 from segmentation.cli.console import put_out
-from segmentation.cli.versions import PrintVersions
+from segmentation.cli.versions import PrintLines, versions
 from segmentation.errors import did_you_mean
 
 
@@ -28,12 +28,19 @@ class Parser(argparse.ArgumentParser):
 
 
 def new_parser(program: str, inputs: str, description: str, examples: Sequence[str], codes: str) -> Parser:
-    """Returns a parser with `--version`, `--print-completion` and, at the end of its help, examples and exit codes."""
+    """Returns a parser with the options that print and end, and with examples and exit codes at the end of its help."""
     parser = Parser(**_form(program, inputs, description, examples, codes))
     add = parser.add_argument
-    add("--version", action=PrintVersions, help="print the versions of the program and of its libraries")
+    add("--version", action=PrintLines, const=versions, help="print the versions of the program and of its libraries")
+    add("--licenses", action=PrintLines, const=_licenses, help="print the licenses of the program and of its libraries")
     add("--print-completion", action=PrintCompletion, help="print the script for TAB in bash, zsh or fish")
     return parser
+
+
+def _licenses() -> list[str]:
+    from segmentation.cli.licenses import licenses  # reads the metadata of all libraries
+
+    return licenses()
 
 
 def add_command(

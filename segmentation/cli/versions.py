@@ -1,8 +1,8 @@
-"""The option `--version`: the program and what it runs on, a line each."""
+"""The options `--version` and `--licenses`: the program and what it runs on, a line each."""
 
 import argparse
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 
 import av
@@ -28,14 +28,17 @@ _PACKAGES = (
 )
 
 
-class PrintVersions(argparse.Action):
-    """Prints the versions and ends the program."""
+class PrintLines(argparse.Action):
+    """Prints the lines that `const` returns, and ends the program."""
 
-    def __init__(self, option_strings: Sequence[str], dest: str, **others: str) -> None:
-        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=others["help"])
+    const: Callable[[], list[str]]
+
+    def __init__(self, option_strings: Sequence[str], dest: str, *, const: Callable[[], list[str]], help: str) -> None:
+        none = argparse.SUPPRESS
+        super().__init__(option_strings, none, nargs=0, const=const, default=none, help=help)
 
     def __call__(self, parser: argparse.ArgumentParser, *arguments: object) -> None:
-        put_out("\n".join(versions()))
+        put_out("\n".join(self.const()))
         parser.exit()
 
 

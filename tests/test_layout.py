@@ -35,8 +35,8 @@ RANKS = {folder: rank for rank, row in enumerate(ORDER) for folder in row}
 # Imports against the order that are for annotations alone: (module, imported module).
 TYPES_ALONE = {
     ("segmentation.frames", "segmentation.gpu.driver"),  # a batch on the GPU carries the event that ends its decoding
-    ("segmentation.live_frames", "segmentation.gpu.driver"),  # likewise a picture in a GPU's memory
-    ("segmentation.live_frames", "segmentation.media.packet_decoder"),  # the ring carries a pipeline's decoder
+    ("segmentation.frames.live_frames", "segmentation.gpu.driver"),  # likewise a picture in a GPU's memory
+    ("segmentation.frames.live_frames", "segmentation.frames.packet_decoder"),  # the ring carries a pipeline's decoder
 }
 
 # The only modules of one stage that other stages use, with their users.

@@ -17,12 +17,12 @@ from cuda.core import Device
 from numpy.typing import NDArray
 
 from segmentation.frames import PixelFormat
+from segmentation.frames.orientation import UPRIGHT, Orientation
 from segmentation.gpu import driver
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.kernels import Kernels, KernelSource, compiled, signatures
 from segmentation.gpu.pinned_pool import PinnedPool
 from segmentation.gpu.plane_pool import PlanePool
-from segmentation.orientation import UPRIGHT, Orientation
 
 _ALIGNMENT = 512  # samples: libraries read many bytes at a time, from addresses that are multiples of their number
 

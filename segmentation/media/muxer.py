@@ -19,26 +19,26 @@ from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
-from segmentation.atomic_file import PendingFile
-from segmentation.cuts import Cuts
 from segmentation.errors import OutputError, ReaderGone, one_line
 from segmentation.frames import VideoInfo
-from segmentation.live_sound import LiveSound
+from segmentation.frames.live_sound import LiveSound
+from segmentation.media.bitstream.sei import CARRIERS
 from segmentation.media.containers import EXACT, codec_for, format_options, open_for_writing
+from segmentation.media.cuts import Cuts
 from segmentation.media.input import OPEN_OPTIONS, open_input
 from segmentation.media.output_clock import beginning, shown_at
 from segmentation.media.output_stream import Target
-from segmentation.media.sei import CARRIERS
 from segmentation.media.sound_copy import SoundCopy, name_channels
 from segmentation.media.source_copy import SourceCopy
 from segmentation.media.source_packets import SourcePackets
 from segmentation.options.config import Config
 from segmentation.options.times import exact
+from segmentation.system.atomic_file import PendingFile
 
 if TYPE_CHECKING:
     from av.container.core import Chapter
 
-    from segmentation.media.sender import Sender
+    from segmentation.live.sender import Sender
 
 log = logging.getLogger(__name__)
 

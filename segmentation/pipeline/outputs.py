@@ -15,18 +15,18 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from segmentation.flow.timing import StageClock
 from segmentation.frames import FrameBatch, Transfer, VideoInfo
+from segmentation.frames.sinks import FinishedBatch, Sink
+from segmentation.media.bitstream.sei import MessageWriter
 from segmentation.media.muxer import Muxer
 from segmentation.media.output_stream import Target
-from segmentation.media.picture_sequence import open_output
-from segmentation.media.sei import MessageWriter
+from segmentation.media.pictures.picture_sequence import open_output
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect, effect_on
 from segmentation.pipeline.plan import OutputPlan, Plan
 from segmentation.pipeline.resources import Resources
-from segmentation.pipeline.timing import StageClock
-from segmentation.pipeline.verify import OutputVerifier, Verified
-from segmentation.sinks import FinishedBatch, Sink
+from segmentation.pipeline.verification.verify import OutputVerifier, Verified
 from segmentation.stages.encode import Encoder
 from segmentation.stages.postprocess import Postprocessor
 from segmentation.stages.postprocess.marks import Marks

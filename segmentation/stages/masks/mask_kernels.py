@@ -4,7 +4,8 @@ Those that propagate masks are a program of their own, because few runs need it.
 """
 
 from segmentation.gpu.kernels import KernelSource
-from segmentation.stages.masks import propagation, refinement, smoothing
+from segmentation.interval import propagation
+from segmentation.stages.masks import refinement, smoothing
 
 ROWS = 4  # pixels below each other that a thread of some kernels makes, with one set of columns
 BOX_ROWS = 2  # the same of kernels that add up boxes, in shared memory
@@ -28,7 +29,7 @@ MASKS = KernelSource(
     ),
 )
 PROPAGATION = KernelSource(
-    files=("stages/masks/sampling.cu", "stages/masks/sums.cu", "stages/masks/propagation.cu"),
+    files=("stages/masks/sampling.cu", "stages/masks/sums.cu", "interval/propagation.cu"),
     constants=(
         *_ROWS,
         ("FARTHEST", max(propagation.RADII)),

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, TextIO
 
 from segmentation.errors import OutputError, one_line
 from segmentation.frames import FrameBatch
-from segmentation.live.address import source_label
 from segmentation.options.config import Config
 from segmentation.system.atomic_file import PendingFile
 
@@ -105,8 +104,7 @@ class Trace:
             self._finished = True
             self._flush()
             try:
-                name = Path(source_label(self._source)).name
-                about = {"source": name, "clock": "time.perf_counter_ns, from the run's beginning"}
+                about = {"source": Path(self._source).name, "clock": "time.perf_counter_ns, from the run's beginning"}
                 self._file.write(f'{self._metadata()}\n],"otherData":{json.dumps(about)}}}\n')
                 self._file.close()
                 if self._fault is not None:

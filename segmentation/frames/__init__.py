@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # machines without a GPU may lack PyTorch
     import torch
 
     from segmentation.frames.byte_source import ByteSource
+    from segmentation.frames.event import Event
     from segmentation.frames.live_frames import LiveFrames
-    from segmentation.gpu.driver import Event
     from segmentation.system.shared_memory import BlockPool, SharedPlanes
 
 Memory = Literal["host", "cuda"]

@@ -17,9 +17,9 @@ if TYPE_CHECKING:  # machines without a GPU may lack PyTorch
     from av.video.frame import VideoFrame
 
     from segmentation.frames import Message
+    from segmentation.frames.event import Event
     from segmentation.frames.live_sound import LiveSound
     from segmentation.frames.packet_decoder import PacketDecoder
-    from segmentation.gpu.driver import Event
 
 _MEMORY = 512 << 20  # bytes of waiting frames on the host: 5 s of 1080p at 30 frames a second
 _DEVICE_MEMORY = 48 << 20  # the same on a GPU, which many sources share: half a second

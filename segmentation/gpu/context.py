@@ -17,6 +17,7 @@ from cuda.core import Device
 from numpy.typing import NDArray
 
 from segmentation.frames import PixelFormat
+from segmentation.frames.event import Event
 from segmentation.frames.orientation import UPRIGHT, Orientation
 from segmentation.gpu import driver
 from segmentation.gpu.capture_lock import capture_unsafe
@@ -75,7 +76,7 @@ class Gpu:
         event.record(self.stream.cuda_stream)
         return event
 
-    def wait_event(self, event: driver.Event) -> None:
+    def wait_event(self, event: Event) -> None:
         """Makes work that is queued on the stream from now on wait for an event of any stream."""
         event.wait(self.stream.cuda_stream)
 

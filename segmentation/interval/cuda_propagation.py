@@ -15,10 +15,11 @@ import torch
 
 from segmentation.frames import FORMATS, Array
 from segmentation.interval import propagation
+from segmentation.interval.kernels import PROPAGATION
 from segmentation.interval.propagation import RADII, Doubt, Found, FrameBetween, Later
 from segmentation.models.model import Model
 from segmentation.stages.masks import smoothing
-from segmentation.stages.masks.mask_kernels import BOX_ROWS, PROPAGATION, ROWS
+from segmentation.stages.masks.mask_kernels import BOX_ROWS, ROWS
 
 if TYPE_CHECKING:  # the tests run this class on machines that lack the libraries of `Gpu`
     from segmentation.gpu.context import Gpu

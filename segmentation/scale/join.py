@@ -19,11 +19,11 @@ from segmentation.frames import VideoInfo
 from segmentation.media.containers import of_pictures
 from segmentation.media.input import probe
 from segmentation.media.muxer import Muxer
-from segmentation.media.pictures.picture_sequence import open_output
 from segmentation.options.access import access_of
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.pipeline.found import nothing_found
+from segmentation.pipeline.outputs import open_output
 from segmentation.pipeline.plan import OutputPlan, plan_outputs
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.result_files.results import Results

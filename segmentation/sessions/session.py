@@ -121,7 +121,7 @@ class Segmenter:
         request = replace(request, config=config)
         while True:
             try:
-                with tracing(config, source_name(source)) as trace:
+                with tracing(config, source_label(source_name(source))) as trace:
                     return Run(self._resources, request, trace)()
             except BaseException as exc:
                 forget(exc)

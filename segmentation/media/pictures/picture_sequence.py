@@ -10,40 +10,13 @@ from av.container import OutputContainer
 from av.stream import Stream
 
 from segmentation.errors import OutputError
-from segmentation.frames import VideoInfo
-from segmentation.live.parts_muxer import PartsMuxer
-from segmentation.live.push_muxer import PushMuxer
-from segmentation.media.containers import NUMBER, PICTURES, name_pattern
+from segmentation.media.containers import NUMBER, name_pattern
 from segmentation.media.muxer import Muxer
-from segmentation.media.output_stream import OutputAddress, OutputStream, Target
-from segmentation.media.pictures.gif import GifMuxer
-from segmentation.media.stream_muxer import StreamMuxer
-from segmentation.options.config import Config
 from segmentation.system.atomic_file import PendingFile
 from segmentation.system.safe_files import SAFE, address_of, keep_rights, move_new, remove_folder
 
 _BESIDE = ".pictures"  # behind the name of a temporary file: its folder
 _MARK = "part-"  # before the names of pictures in the temporary folder
-
-
-def open_output(target: Target, info: VideoInfo, config: Config, option: str = "-o") -> Muxer:
-    """Opens `target` for writing: a stream, one file, several in turn, or by its suffix a picture for each frame.
-
-    A .webp without a place for numbers is an animation.
-
-    `option` is the one that names the target. Raises `OutputError`.
-    """
-    if isinstance(target, OutputAddress):
-        return PushMuxer(target, info, config, option)
-    if isinstance(target, OutputStream):
-        return StreamMuxer(target, info, config, option)
-    if config.cut_every is not None:
-        return PartsMuxer(target, info, config, option)
-    suffix = target.suffix.lower()
-    several = suffix in PICTURES and (suffix != ".webp" or NUMBER.search(target.name) is not None)
-    if several:
-        return PictureSequence(target, info, config, option)
-    return (GifMuxer if suffix == ".gif" else Muxer)(target, info, config, option)
 
 
 class PictureSequence(Muxer):

@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     )
     from segmentation.options.config import Config
     from segmentation.options.effect import Effect
-    from segmentation.pipeline.frame_iterator import MaskedFrame
-    from segmentation.pipeline.processes import Processes
     from segmentation.pipeline.report import Report
-    from segmentation.pipeline.segment import segment
-    from segmentation.pipeline.session import Segmenter
     from segmentation.pipeline.stream_status import StreamStatus
-    from segmentation.pipeline.streams import StreamEvent, Streams
-    from segmentation.pipeline.workers_status import WorkersStatus
     from segmentation.scale.driver import Workers
+    from segmentation.sessions.frame_iterator import MaskedFrame
+    from segmentation.sessions.processes import Processes
+    from segmentation.sessions.segment import segment
+    from segmentation.sessions.session import Segmenter
+    from segmentation.sessions.streams import StreamEvent, Streams
+    from segmentation.sessions.workers_status import WorkersStatus
 
 # ONNX Runtime from 1.29 on writes an identifier to the home folder and looks up a host, unless this is set before its
 # import. All modules that import it lie in this package, and the variable reaches child processes too.
@@ -83,16 +83,16 @@ __all__ = [
 _MODULES = {
     "Config": "options.config",
     "Effect": "options.effect",
-    "MaskedFrame": "pipeline.frame_iterator",
-    "Processes": "pipeline.processes",
+    "MaskedFrame": "sessions.frame_iterator",
+    "Processes": "sessions.processes",
     "Report": "pipeline.report",
-    "Segmenter": "pipeline.session",
-    "StreamEvent": "pipeline.streams",
+    "Segmenter": "sessions.session",
+    "StreamEvent": "sessions.streams",
     "StreamStatus": "pipeline.stream_status",
-    "Streams": "pipeline.streams",
+    "Streams": "sessions.streams",
     "Workers": "scale.driver",
-    "WorkersStatus": "pipeline.workers_status",
-    "segment": "pipeline.segment",
+    "WorkersStatus": "sessions.workers_status",
+    "segment": "sessions.segment",
 }  # the others are errors
 
 

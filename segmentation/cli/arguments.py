@@ -5,7 +5,6 @@ import threading
 from collections.abc import Sequence
 from typing import cast, get_args
 
-from segmentation.access import MAX_DELAY, MAX_PIXELS, STALL
 from segmentation.cli.jobs import JOBS_ON_GPU, effect_and_file
 from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.errors import ConfigError
@@ -16,6 +15,7 @@ from segmentation.options.keywords import Format, Interval, OnLoss, Options, Qua
 from segmentation.options.model_types import SEGMENTATION, TASKS, TYPES
 from segmentation.options.times import seconds
 from segmentation.pipeline.plan import IMPLEMENTATIONS
+from segmentation.system.access import MAX_DELAY, MAX_PIXELS, STALL
 
 _EXAMPLES = (
     "segmentation input.mp4                                  writes input.segmented.mp4 beside it",

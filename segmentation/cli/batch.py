@@ -21,9 +21,9 @@ from segmentation.cli.signals import Received
 from segmentation.cli.standard_streams import STANDARD, lines_out, video_in, video_out
 from segmentation.cli.workers import in_threads
 from segmentation.errors import ConfigError, SegmentationError, reported
-from segmentation.media.live_address import source_label
+from segmentation.live.address import source_label
 from segmentation.pipeline.report import Report
-from segmentation.pipeline.session import Segmenter
+from segmentation.sessions.session import Segmenter
 
 if TYPE_CHECKING:
     from segmentation.scale.driver import Workers

@@ -9,17 +9,17 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from segmentation.atomic_file import PendingFile
 from segmentation.cli.arguments import add_meaning, name_list, options_from
 from segmentation.cli.console import ConsoleHandler, checks_stdout, fail, put_out
 from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.cli.signals import interrupt_on_signals
+from segmentation.engines.variant import BUILDERS, choose, installed
 from segmentation.errors import BackendError, ConfigError, OutputError, one_line, printable, reported
 from segmentation.gpu.discovery import find_gpu
-from segmentation.installation import install
 from segmentation.models.model import BUILT_IN, load_model
 from segmentation.options.config import Config
-from segmentation.tensorrt.variant import BUILDERS, choose, installed
+from segmentation.system.atomic_file import PendingFile
+from segmentation.system.installation import install
 
 _PROGRAM = "segmentation-build"
 TORCHVISION = (
@@ -60,11 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> str:
     """Builds the engine, or writes the sidecar of one; returns the text to print."""
     # Imported here, because these modules need packages of the extras, and --help does not.
+    from segmentation.engines.build import obtain, trust
+    from segmentation.engines.spec import EngineOptions, EngineSpec
     from segmentation.models.sample_picture import picture_inputs
     from segmentation.models.sidecar import load_plan, sidecar_of
     from segmentation.stages.inference.sample_inputs import frame_inputs
-    from segmentation.tensorrt.build import obtain, trust
-    from segmentation.tensorrt.spec import EngineOptions, EngineSpec
 
     gpu = find_gpu()
     variant = choose(gpu, installed(), options.variant, build=True)
@@ -119,8 +119,8 @@ def _config(options: argparse.Namespace) -> Config:
 
 def _exported(options: argparse.Namespace) -> Path:
     """Returns the ONNX of a network of torchvision, exported into the engines' folder if it is not there yet."""
-    from segmentation.cache import engine_folder, locked, make_folder
-    from segmentation.models.torchvision_export import export_by_name
+    from segmentation.models.graph.torchvision_export import export_by_name
+    from segmentation.system.cache import engine_folder, locked, make_folder
 
     size = options.input_size
     parts = [options.model, *(["{}x{}".format(*size)] if size else []), *([] if options.weights else ["random"])]

@@ -13,13 +13,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.atomic_file import PendingFile
 from segmentation.cli.clips_transcode import add_transcode, run_transcode, size
 from segmentation.cli.console import ConsoleHandler, checks_stdout, counted, fail, put_out
 from segmentation.cli.parser import Parser, add_command, new_parser, parse_all
 from segmentation.cli.signals import interrupt_on_signals
 from segmentation.clips import Batch, ClipDataset, ClipLoader, Output
 from segmentation.errors import ConfigError, OutputError, one_line, printable, reported
+from segmentation.system.atomic_file import PendingFile
 
 _CODES = "0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal"
 _GAP = 4  # pixels between pictures

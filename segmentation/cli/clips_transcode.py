@@ -15,9 +15,9 @@ from segmentation.cli.parser import Parser, add_command
 from segmentation.cli.progress import BatchProgress
 from segmentation.cli.signals import finish_on_signals
 from segmentation.clips.transcode import CODECS, Recipe, Transcoded, transcode
-from segmentation.cores import core_count
 from segmentation.errors import ConfigError, InputError, SegmentationError, reported
 from segmentation.media.containers import PICTURE_SUFFIXES
+from segmentation.system.cores import core_count
 
 _Job = tuple[str, Path]  # a source, and the file that is made of it
 

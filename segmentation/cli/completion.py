@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from segmentation.cli.console import put_out
 from segmentation.errors import BackendError
-from segmentation.installation import install
 from segmentation.options.config import PRESETS, STAGES
 from segmentation.options.devices import PROCESSORS
 from segmentation.options.effect import KINDS
 from segmentation.pipeline.plan import IMPLEMENTATIONS
+from segmentation.system.installation import install
 
 SHELLS = ("bash", "zsh", "fish")
 _FILE = re.compile("FILE|FOLDER|INPUT|VIDEO")  # in the names of values that are files

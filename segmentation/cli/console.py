@@ -17,7 +17,7 @@ from segmentation.errors import InternalError, OutputError, ReaderGone, Segmenta
 
 log = logging.getLogger(__name__)
 
-_EACH_TIME = "segmentation.media.live"  # the logger whose lines may be said again: each loss is one
+_EACH_TIME = "segmentation.live.reader"  # the logger whose lines may be said again: each loss is one
 console = Console(stderr=True, highlight=False, emoji=False)  # file names may hold rich's emoji codes
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from segmentation.byte_source import is_fifo
 from segmentation.cli.find_inputs import VIDEO_SUFFIXES, Source
 from segmentation.cli.standard_streams import STANDARD
 from segmentation.errors import ConfigError, hide_secrets
+from segmentation.frames.byte_source import is_fifo
 from segmentation.media.containers import CUTOUTS, PICTURES
 from segmentation.media.input import is_url
 from segmentation.media.output_stream import is_output_address

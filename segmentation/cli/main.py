@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
-from segmentation.atomic_file import discard_all
 from segmentation.cli.arguments import config_from, parse
 from segmentation.cli.batch import Batch
 from segmentation.cli.console import (
@@ -33,20 +32,21 @@ from segmentation.cli.signals import finish_on_signals
 from segmentation.cli.standard_streams import check_stdout
 from segmentation.cli.workers import stuck
 from segmentation.errors import ConfigError, hide_secrets, reported
-from segmentation.media.live import probe_any
-from segmentation.media.live_address import is_live, named
+from segmentation.live.address import is_live, named
+from segmentation.live.reader import probe_any
 from segmentation.models.model import load_model
 from segmentation.models.secondary import SecondaryNetwork, check_labels
 from segmentation.options.access import access_of
 from segmentation.options.config import Config
 from segmentation.options.then import networks_on
-from segmentation.pipeline.counts import CountSink
 from segmentation.pipeline.machine import machine
 from segmentation.pipeline.output_paths import NAME, check_live
 from segmentation.pipeline.plan import make_plan
-from segmentation.pipeline.session import Segmenter
-from segmentation.pipeline.status_server import Control, StatusServer
+from segmentation.sessions.session import Segmenter
+from segmentation.sessions.status_server import Control, StatusServer
 from segmentation.stages.masks.saved import about_masks
+from segmentation.system.atomic_file import discard_all
+from segmentation.tracking.counts import CountSink
 
 if TYPE_CHECKING:
     from segmentation.scale.driver import Workers
@@ -138,7 +138,7 @@ def _session(options: argparse.Namespace, config: Config) -> Segmenter | Workers
     if options.processes != 1:
         if options.workers:
             raise ConfigError("--processes makes whole runs, and --workers pieces of them: choose one of the two")
-        from segmentation.pipeline.processes import Processes  # likewise
+        from segmentation.sessions.processes import Processes  # likewise
 
         return Processes(options.processes, config)
     if not options.workers:

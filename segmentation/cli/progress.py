@@ -11,7 +11,7 @@ from rich.text import Text
 
 from segmentation.cli.console import console, counted, say
 from segmentation.errors import printable
-from segmentation.media.live_address import is_live, source_label
+from segmentation.live.address import is_live, source_label
 
 INTERVAL = 30.0  # seconds between two lines where there is no terminal
 

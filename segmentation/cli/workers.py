@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from typing import Generic, TypeVar
 
-from segmentation.pipeline.threads import interrupt
+from segmentation.flow.threads import interrupt
 
 T = TypeVar("T")
 R = TypeVar("R")

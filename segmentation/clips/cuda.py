@@ -30,12 +30,12 @@ from segmentation.clips.output import Draw, Output
 from segmentation.clips.sampling import CLIPS, elements, lengths, levels, places, weights
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, PixelFormat
+from segmentation.frames.orientation import Orientation
 from segmentation.gpu.context import Gpu
 from segmentation.gpu.driver import Event
 from segmentation.gpu.errors import gpu_errors
 from segmentation.gpu.kernels import Kernels
-from segmentation.media.start_codes import PacketFilter
-from segmentation.orientation import Orientation
+from segmentation.media.bitstream.start_codes import PacketFilter
 from segmentation.stages.decode.chunks import needs_earlier_frames
 from segmentation.stages.decode.nvdec_log import damage_log
 from segmentation.stages.decode.nvdec_session import NvdecSession, Surface, TimesToCome

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from segmentation.clips.decode import decoded
 from segmentation.clips.index import VideoIndex, index_of, pictures_index
 from segmentation.clips.output import Window
-from segmentation.cores import core_count
 from segmentation.errors import ConfigError, InputError
+from segmentation.system.cores import core_count
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from segmentation.access import Access
 from segmentation.clips.index import VideoIndex
 from segmentation.errors import InputError, one_line
 from segmentation.media.input import decoder_options, open_input
 from segmentation.stages.decode.chunks import is_hidden
 from segmentation.stages.masks.saved import intact
+from segmentation.system.access import Access
 
 
 def decoded(index: VideoIndex, numbers: Sequence[int], *, checksums: bool = False) -> Iterator[tuple[int, VideoFrame]]:

@@ -21,15 +21,15 @@ import platformdirs
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from segmentation.atomic_file import write_atomically
-from segmentation.cache import make_folder
 from segmentation.errors import InputError, one_line
 from segmentation.frames import Color, VideoInfo
+from segmentation.frames.orientation import UPRIGHT, Orientation
 from segmentation.media.containers import numbers_of
 from segmentation.media.input import decoder_options, open_input, probe
 from segmentation.media.source_packets import decoded
-from segmentation.orientation import UPRIGHT, Orientation
 from segmentation.stages.decode.packet_index import PacketTimes, by_packets
+from segmentation.system.atomic_file import write_atomically
+from segmentation.system.cache import make_folder
 
 log = logging.getLogger(__name__)
 

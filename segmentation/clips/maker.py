@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from segmentation.clips.decode import decoded
 from segmentation.clips.index import VideoIndex
 from segmentation.clips.output import Chain, Draw, Output
-from segmentation.cores import core_count
 from segmentation.errors import LacksEngine
 from segmentation.frames import Array
 from segmentation.gpu.discovery import device_index, require_torch, require_video_libraries
-from segmentation.imports import loaded
 from segmentation.options.config import Config
 from segmentation.stages.decode.nvdec_support import engines_for
+from segmentation.system.cores import core_count
+from segmentation.system.imports import loaded
 
 FrameT = TypeVar("FrameT")  # a decoded picture
 Sample = dict[str, Array]  # name of an output to (T, C, H, W); of the masks (T, H, W)

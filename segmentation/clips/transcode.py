@@ -16,20 +16,20 @@ from av.filter import Graph
 from av.video.frame import PictureType, VideoFrame
 from av.video.stream import VideoStream
 
-from segmentation.access import Access
-from segmentation.atomic_file import PendingFile
 from segmentation.clips.index import interlaced
 from segmentation.clips.output import colored, upright_filters
-from segmentation.cores import kept_scheduling
 from segmentation.errors import ConfigError, InputError, OutputError, one_line
 from segmentation.frames import VideoInfo
+from segmentation.frames.orientation import Orientation
 from segmentation.media.containers import open_for_writing
 from segmentation.media.input import decoder_options, open_input, probe
 from segmentation.media.source_packets import decoded
 from segmentation.options.config import Config
-from segmentation.orientation import Orientation
 from segmentation.stages.decode.timestamps import Timeline
 from segmentation.stages.encode.codec_settings import describe_context
+from segmentation.system.access import Access
+from segmentation.system.atomic_file import PendingFile
+from segmentation.system.cores import kept_scheduling
 
 _MAKER = "segmentation-clips"  # in the comment of files, so that others' comments are not read
 

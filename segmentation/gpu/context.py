@@ -17,12 +17,13 @@ from cuda.core import Device
 from numpy.typing import NDArray
 
 from segmentation.frames import PixelFormat
+from segmentation.frames.event import Event
+from segmentation.frames.orientation import UPRIGHT, Orientation
 from segmentation.gpu import driver
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.kernels import Kernels, KernelSource, compiled, signatures
 from segmentation.gpu.pinned_pool import PinnedPool
 from segmentation.gpu.plane_pool import PlanePool
-from segmentation.orientation import UPRIGHT, Orientation
 
 _ALIGNMENT = 512  # samples: libraries read many bytes at a time, from addresses that are multiples of their number
 
@@ -75,7 +76,7 @@ class Gpu:
         event.record(self.stream.cuda_stream)
         return event
 
-    def wait_event(self, event: driver.Event) -> None:
+    def wait_event(self, event: Event) -> None:
         """Makes work that is queued on the stream from now on wait for an event of any stream."""
         event.wait(self.stream.cuda_stream)
 

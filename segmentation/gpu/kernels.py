@@ -9,11 +9,11 @@ from pathlib import Path
 from cuda.core import ObjectCode, Program, ProgramOptions
 from cuda.core.utils import FileStreamProgramCache
 
-from segmentation.cache import engine_folder
 from segmentation.frames import PixelFormat
+from segmentation.frames.orientation import Orientation
 from segmentation.gpu import driver
 from segmentation.gpu.signatures import Argument, Packer, Signature, signatures_of
-from segmentation.orientation import Orientation
+from segmentation.system.cache import engine_folder
 
 _PACKAGE = Path(__file__).parents[1]
 _COMMON = "gpu/common.cu"

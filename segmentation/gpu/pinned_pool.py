@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
 
-from segmentation.shared_memory import arrays_in, planes_size
+from segmentation.system.shared_memory import arrays_in, planes_size
 
 if TYPE_CHECKING:  # both import libraries that machines without a GPU lack
     from segmentation.gpu.context import Gpu

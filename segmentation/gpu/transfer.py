@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from segmentation.frames import ON_GPU, Array, Frame, FrameBatch, Memory, PixelFormat, Transfer, VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.context import Gpu, torch_dtype
-from segmentation.shared_memory import BlockPool, SharedPlanes
+from segmentation.system.shared_memory import BlockPool, SharedPlanes
 
 _PORTABLE = 1  # cudaHostRegisterPortable: page-locked for all devices
 

@@ -30,9 +30,9 @@ from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, Request, 
 import av.error
 
 from segmentation._version import __version__
-from segmentation.access import Access
 from segmentation.errors import one_line
-from segmentation.timed_response import TimedResponse
+from segmentation.media.timed_response import TimedResponse
+from segmentation.system.access import Access
 
 CONNECT, STALL = 20.0, 60.0  # seconds without an answer, and without a byte
 _POLL = 0.1  # seconds between looks at `Access.stop`

@@ -6,8 +6,8 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from segmentation.byte_source import ByteSource, source_name
 from segmentation.errors import InputError
+from segmentation.frames.byte_source import ByteSource, source_name
 from segmentation.media.mp4_boxes import boxes
 
 if TYPE_CHECKING:

@@ -21,11 +21,10 @@ from av.stream import Disposition
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from segmentation.access import MAX_PIXELS, Access, check_size
-from segmentation.byte_source import ByteSource, source_name
 from segmentation.errors import InputError, one_line
 from segmentation.frames import FORMATS, FULL, Color, VideoInfo
-from segmentation.media.bitstream import (
+from segmentation.frames.byte_source import ByteSource, source_name
+from segmentation.media.bitstream.headers import (
     begins_inside,
     begins_stream,
     has_layers,
@@ -34,14 +33,15 @@ from segmentation.media.bitstream import (
     refreshes_gradually,
     stated_chroma_location,
 )
+from segmentation.media.bitstream.sei import light_messages, side_data
+from segmentation.media.bitstream.start_codes import PacketFilter
 from segmentation.media.containers import is_sequence, may_step, numbers_of
 from segmentation.media.download import DownloadError, Files, HttpFile
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
-from segmentation.media.heif import is_tiled, open_heif
-from segmentation.media.sei import light_messages, side_data
-from segmentation.media.start_codes import PacketFilter
+from segmentation.media.pictures.heif import is_tiled, open_heif
+from segmentation.media.pictures.webp import is_animated_webp, open_animated_webp
 from segmentation.media.stream_facts import StreamFacts, stream_facts
-from segmentation.media.webp import is_animated_webp, open_animated_webp
+from segmentation.system.access import MAX_PIXELS, Access, check_size
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from io import RawIOBase
 from pathlib import Path
 from typing import BinaryIO
 
-from segmentation.byte_source import ByteSource
+from segmentation.frames.byte_source import ByteSource
 
 _MOST_BOXES = 100_000  # a file of nothing but empty boxes would take minutes
 _UNKNOWN = {0, (1 << 32) - 1, (1 << 64) - 1}  # durations that state none

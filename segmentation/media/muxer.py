@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import av
 import av.error
@@ -19,26 +19,25 @@ from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
-from segmentation.atomic_file import PendingFile
-from segmentation.cuts import Cuts
 from segmentation.errors import OutputError, ReaderGone, one_line
 from segmentation.frames import VideoInfo
-from segmentation.live_sound import LiveSound
+from segmentation.frames.live_sound import LiveSound
+from segmentation.media.bitstream.sei import CARRIERS
 from segmentation.media.containers import EXACT, codec_for, format_options, open_for_writing
+from segmentation.media.cuts import Cuts
 from segmentation.media.input import OPEN_OPTIONS, open_input
 from segmentation.media.output_clock import beginning, shown_at
 from segmentation.media.output_stream import Target
-from segmentation.media.sei import CARRIERS
 from segmentation.media.sound_copy import SoundCopy, name_channels
 from segmentation.media.source_copy import SourceCopy
 from segmentation.media.source_packets import SourcePackets
 from segmentation.options.config import Config
 from segmentation.options.times import exact
+from segmentation.system.atomic_file import PendingFile
 
 if TYPE_CHECKING:
     from av.container.core import Chapter
 
-    from segmentation.media.sender import Sender
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +49,13 @@ _OWN_TAGS = {"encoder", "major_brand", "minor_version", "compatible_brands", "du
 _OTHERS = {".mkv": "matroska", ".mov": "mov", ".avi": "avi"}  # formats to propose for streams that have to be left out
 _MP4 = ("mp4", "mov")  # FFmpeg's muxers
 _MATROSKA_STATISTICS = ("BPS", "NUMBER_OF_", "_STATISTICS", "DURATION")
+
+
+class PacketSink(Protocol):
+    """Takes packets as they come: a container of FFmpeg's, or a process that sends them."""
+
+    def mux_one(self, packet: Packet[VideoStream] | Packet[Stream]) -> None:
+        """Writes one packet. Raises `OSError`, or an error of FFmpeg's."""
 
 
 class Muxer:
@@ -304,9 +310,7 @@ class Muxer:
         """Muxes one packet, moved to the output's clock."""
         self._mux_into(self.container, packet, self.shift)
 
-    def _mux_into(
-        self, container: OutputContainer | Sender, packet: Packet[VideoStream] | Packet[Stream], shift: Fraction
-    ) -> None:
+    def _mux_into(self, container: PacketSink, packet: Packet[VideoStream] | Packet[Stream], shift: Fraction) -> None:
         """Muxes one packet, `shift` seconds earlier."""
         if shift:
             assert packet.dts is not None and packet.time_base

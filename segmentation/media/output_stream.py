@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import BinaryIO, TypeAlias, get_args
 
-from segmentation.byte_source import is_fifo, name_of, pipe_opener
 from segmentation.errors import ConfigError, hide_secrets
+from segmentation.frames.byte_source import is_fifo, name_of, pipe_opener
 from segmentation.options.config import Config
 from segmentation.options.keywords import Format
 

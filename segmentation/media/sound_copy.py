@@ -17,7 +17,7 @@ from av.packet import Packet
 from av.stream import Stream
 from numpy.typing import NDArray
 
-from segmentation.live_sound import LiveSound
+from segmentation.frames.live_sound import LiveSound
 
 _G711 = ("pcm_mulaw", "pcm_alaw")
 _TIMELESS = ("mov", "mp4")  # formats that keep the time of the first sample of PCM alone

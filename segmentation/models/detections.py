@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.instances import MOST, box_pixels
+from segmentation.frames.instances import MOST, box_pixels
 from segmentation.models.detection import Detection, Place
 
 Floats: TypeAlias = NDArray[np.float32]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.errors import ModelError
-from segmentation.host_array import on_host
+from segmentation.frames.host_array import on_host
 from segmentation.options.keywords import Network
 
 

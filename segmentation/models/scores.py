@@ -1,4 +1,4 @@
-"""Turns a network's scores into masks, on the host; `stages/inference/onnx_to_torch.py` does so on a GPU."""
+"""Turns a network's scores into masks, on the host; `stages/inference/compiler/onnx_to_torch.py` does so on a GPU."""
 
 import numpy as np
 from numpy.typing import NDArray

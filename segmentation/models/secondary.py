@@ -11,9 +11,8 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from segmentation.cores import core_count
 from segmentation.errors import ConfigError, did_you_mean
-from segmentation.instances import Box
+from segmentation.frames.instances import Box
 from segmentation.models.detection import Place, without_masks
 from segmentation.models.detections import Outputs, read
 from segmentation.models.detector import OutputReader
@@ -22,6 +21,7 @@ from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.model_types import BACKGROUNDS
 from segmentation.options.then import Then
+from segmentation.system.cores import core_count
 
 log = logging.getLogger(__name__)
 

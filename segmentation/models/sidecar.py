@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypedDict, TypeGuard, get_origin, get_type_hints
 
-from segmentation.atomic_file import write_atomically
 from segmentation.errors import EngineError
 from segmentation.models.metadata import load_json
+from segmentation.system.atomic_file import write_atomically
 
 FORMAT = 2  # 1 had `flavour` where 2 has `variant`
 

@@ -2,9 +2,9 @@
 
 import threading
 
-from segmentation.access import Access
 from segmentation.options.config import Config
 from segmentation.options.times import exact
+from segmentation.system.access import Access
 
 
 def access_of(config: Config, stop: threading.Event | None = None) -> Access:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TextIO, get_args
 
-from segmentation.access import MAX_DELAY, MAX_PIXELS, STALL
 from segmentation.errors import ConfigError, did_you_mean
 from segmentation.options.devices import DEVICES, is_device
 from segmentation.options.effect import Effect, number
@@ -27,6 +26,7 @@ from segmentation.options.keywords import (
 from segmentation.options.model_types import SEGMENTATION, TASKS, TYPES
 from segmentation.options.then import parse_all
 from segmentation.options.value_types import fitted, option_type
+from segmentation.system.access import MAX_DELAY, MAX_PIXELS, STALL
 
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
 DEFAULT_SMOOTH = 0.5

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory, Transfer, VideoInfo
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
-from segmentation.pipeline.selected_masks import with_selected_masks
 from segmentation.stages.masks.refinement import Refiner
 from segmentation.stages.postprocess import Postprocessor
+from segmentation.tracking.selected_masks import with_selected_masks
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from segmentation.instances import FrameInstances
+from segmentation.frames.instances import FrameInstances
+from segmentation.frames.sinks import FinishedBatch, Sink
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.instances import Keep
 from segmentation.options.then import is_called, parse_all
-from segmentation.sinks import FinishedBatch, Sink
 
 log = logging.getLogger(__name__)
 

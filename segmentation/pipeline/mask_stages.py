@@ -7,18 +7,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from segmentation.errors import ConfigError, RefusesNetwork
+from segmentation.flow.timing import StageClock
 from segmentation.frames import FORMATS, HostTransfer, MaskedBatch, Transfer, VideoInfo
 from segmentation.gpu.errors import gpu_errors
+from segmentation.interval.propagated_masks import network_masks
 from segmentation.models.model import Model
 from segmentation.options.config import Config
 from segmentation.pipeline.compositor import make_refiner
 from segmentation.pipeline.model_loader import ModelPreloader
 from segmentation.pipeline.plan import Plan, with_next_network
-from segmentation.pipeline.propagated_masks import network_masks
 from segmentation.pipeline.resources import Resources
-from segmentation.pipeline.selected_masks import KEPT, with_selected_masks
-from segmentation.pipeline.timing import StageClock
 from segmentation.stages.inference.shared_network import SharedNetwork
+from segmentation.tracking.selected_masks import KEPT, with_selected_masks
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from segmentation.byte_source import ByteSource, is_fifo
 from segmentation.errors import ConfigError
+from segmentation.frames.byte_source import ByteSource, is_fifo
+from segmentation.live.address import is_live, split_name
 from segmentation.media.containers import NUMBER, PICTURE_SUFFIXES, PICTURES, is_sequence
 from segmentation.media.input import is_url
-from segmentation.media.live_address import is_live, split_name
 from segmentation.media.output_stream import OutputAddress, OutputStream, Target
-from segmentation.media.webp import is_animated_webp
+from segmentation.media.pictures.webp import is_animated_webp
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 

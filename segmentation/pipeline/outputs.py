@@ -15,18 +15,23 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from segmentation.flow.timing import StageClock
 from segmentation.frames import FrameBatch, Transfer, VideoInfo
+from segmentation.frames.sinks import FinishedBatch, Sink
+from segmentation.live.parts_muxer import PartsMuxer
+from segmentation.live.push_muxer import PushMuxer
+from segmentation.media.bitstream.sei import MessageWriter
+from segmentation.media.containers import NUMBER, PICTURES
 from segmentation.media.muxer import Muxer
-from segmentation.media.output_stream import Target
-from segmentation.media.picture_sequence import open_output
-from segmentation.media.sei import MessageWriter
+from segmentation.media.output_stream import OutputAddress, OutputStream, Target
+from segmentation.media.pictures.gif import GifMuxer
+from segmentation.media.pictures.picture_sequence import PictureSequence
+from segmentation.media.stream_muxer import StreamMuxer
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect, effect_on
 from segmentation.pipeline.plan import OutputPlan, Plan
 from segmentation.pipeline.resources import Resources
-from segmentation.pipeline.timing import StageClock
-from segmentation.pipeline.verify import OutputVerifier, Verified
-from segmentation.sinks import FinishedBatch, Sink
+from segmentation.pipeline.verification.verify import OutputVerifier, Verified
 from segmentation.stages.encode import Encoder
 from segmentation.stages.postprocess import Postprocessor
 from segmentation.stages.postprocess.marks import Marks
@@ -35,6 +40,26 @@ if TYPE_CHECKING:  # machines without a GPU lack its module's libraries
     from segmentation.gpu.driver import Event
 
 OpenOutput = Callable[[Target, VideoInfo, Config, str], Muxer]  # the arguments of `open_output`
+
+
+def open_output(target: Target, info: VideoInfo, config: Config, option: str = "-o") -> Muxer:
+    """Opens `target` for writing: a stream, one file, several in turn, or by its suffix a picture for each frame.
+
+    A .webp without a place for numbers is an animation.
+
+    `option` is the one that names the target. Raises `OutputError`.
+    """
+    if isinstance(target, OutputAddress):
+        return PushMuxer(target, info, config, option)
+    if isinstance(target, OutputStream):
+        return StreamMuxer(target, info, config, option)
+    if config.cut_every is not None:
+        return PartsMuxer(target, info, config, option)
+    suffix = target.suffix.lower()
+    several = suffix in PICTURES and (suffix != ".webp" or NUMBER.search(target.name) is not None)
+    if several:
+        return PictureSequence(target, info, config, option)
+    return (GifMuxer if suffix == ".gif" else Muxer)(target, info, config, option)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from av import VideoFormat
 
+from segmentation.engines.variant import choose, installed
 from segmentation.errors import (
     BackendError,
     ConfigError,
@@ -28,7 +29,6 @@ from segmentation.errors import (
 )
 from segmentation.frames import FORMATS, Memory, VideoInfo
 from segmentation.gpu.discovery import device_index, enter_context, find_gpu, require_torch, require_video_libraries
-from segmentation.imports import loaded
 from segmentation.media.containers import CUTOUTS, codec_for, of_pictures
 from segmentation.media.input import working_format
 from segmentation.media.output_stream import OutputStream, Target, as_target
@@ -46,7 +46,7 @@ from segmentation.stages.inference import GPU_BATCH, Inference, asked_for, keys_
 from segmentation.stages.masks.saved import MaskReader
 from segmentation.stages.postprocess import Postprocessor
 from segmentation.stages.preprocess import Preprocessor
-from segmentation.tensorrt.variant import choose, installed
+from segmentation.system.imports import loaded
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +57,8 @@ IMPLEMENTATIONS = {
     "decode": {
         "pyav": "segmentation.stages.decode.pyav:PyAVDecoder",
         "nvdec": "segmentation.stages.decode.nvdec:NvdecDecoder",
-        "live": "segmentation.stages.decode.live:LiveDecoder",
-        "live-nvdec": "segmentation.stages.decode.live_nvdec:LiveNvdecDecoder",
+        "live": "segmentation.live.decoder:LiveDecoder",
+        "live-nvdec": "segmentation.live.nvdec_decoder:LiveNvdecDecoder",
     },
     "preprocess": {
         "opencv": "segmentation.stages.preprocess.opencv:OpenCVPreprocessor",
@@ -68,10 +68,10 @@ IMPLEMENTATIONS = {
         "onnxruntime": "segmentation.stages.inference.onnxruntime:OnnxRuntimeInference",
         "torch": "segmentation.stages.inference.torch:TorchInference",
         "torch-fp16": "segmentation.stages.inference.torch_fp16:TorchFp16Inference",
-        "tensorrt": "segmentation.stages.inference.tensorrt:TensorRTInference",
+        "tensorrt": "segmentation.engines.inference:TensorRTInference",
         "function": "segmentation.stages.inference.function:FunctionInference",
-        "instances": "segmentation.stages.inference.instances:InstanceInference",
-        "torch-instances": "segmentation.stages.inference.torch_instances:TorchInstanceInference",
+        "instances": "segmentation.stages.inference.instances.onnx_instances:InstanceInference",
+        "torch-instances": "segmentation.stages.inference.instances.torch_instances:TorchInstanceInference",
         "onnxruntime-cuda": "segmentation.stages.inference.processors:CudaInference",
         "openvino": "segmentation.stages.inference.openvino:OpenVinoInference",
         "coreml": "segmentation.stages.inference.processors:CoreMlInference",

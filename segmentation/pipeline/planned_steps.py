@@ -9,10 +9,10 @@ import onnxruntime as ort
 
 from segmentation.errors import BackendError, ConfigError
 from segmentation.frames import Memory
+from segmentation.interval.key_frames import longest_gap
+from segmentation.interval.overload import may_rise
 from segmentation.models.model import Model
 from segmentation.options.config import Config
-from segmentation.pipeline.key_frames import longest_gap
-from segmentation.pipeline.overload import may_rise
 
 if TYPE_CHECKING:
     from segmentation.models.secondary import SecondaryNetwork

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from segmentation.pipeline.verify import Verified
+from segmentation.pipeline.verification.verify import Verified
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from segmentation.errors import BackendError, RefusesNetwork
+from segmentation.flow.threads import Turn
 from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.discovery import device_index
@@ -22,7 +23,6 @@ from segmentation.options.then import networks_on
 from segmentation.pipeline.model_loader import ModelPreloader
 from segmentation.pipeline.plan import Choice
 from segmentation.pipeline.stream_status import StreamBoard
-from segmentation.pipeline.threads import Turn
 from segmentation.stages.encode.worker_process import EncoderService
 from segmentation.stages.inference import GPU_BATCH, LIVE_BATCH, Inference, keys_at_once, wants_class_map
 from segmentation.stages.inference.shared_network import SharedNetwork
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
     from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
     from segmentation.stages.inference.crop_network import CropNetwork
-    from segmentation.stages.tracking.tracker_processes import TrackerProcesses
+    from segmentation.tracking.process.tracker_processes import TrackerProcesses
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class Resources:
         """The processes that follow instances. On a CPU the network is the limit, and each run follows its own."""
         with self._lock:
             if self._trackers is None and on_gpu:
-                from segmentation.stages.tracking.tracker_processes import TrackerProcesses  # most runs do without
+                from segmentation.tracking.process.tracker_processes import TrackerProcesses  # most runs do without
 
                 self._trackers = TrackerProcesses()
             return self._trackers if on_gpu else None

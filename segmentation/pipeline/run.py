@@ -16,14 +16,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.byte_source import ByteSource, source_name
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError
+from segmentation.flow.threads import Overlap, opencv_threads, until
+from segmentation.flow.timing import StageClock
+from segmentation.flow.trace import Trace
 from segmentation.frames import Array, Frame, FrameBatch, MaskedBatch, Memory, VideoInfo
+from segmentation.frames.byte_source import ByteSource, source_name
+from segmentation.frames.instances import FrameInstances
+from segmentation.frames.sinks import FinishedBatch, Sink
 from segmentation.gpu.errors import gpu_errors
-from segmentation.instances import FrameInstances
-from segmentation.media.card import with_card
-from segmentation.media.live import probe_any
-from segmentation.media.live_address import source_label
+from segmentation.interval.propagated_masks import network_masks
+from segmentation.live.address import source_label
+from segmentation.live.card import with_card
+from segmentation.live.reader import probe_any
 from segmentation.media.output_clock import DefaultClock
 from segmentation.media.output_stream import Target
 from segmentation.models.model import Model
@@ -33,29 +38,24 @@ from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.times import exact
 from segmentation.pipeline.compositor import Compositor
-from segmentation.pipeline.counts import CountSink
 from segmentation.pipeline.fail_closed import FailClosed
 from segmentation.pipeline.found import FoundSink
-from segmentation.pipeline.instance_steps import make_instance_steps
-from segmentation.pipeline.mask_source import MaskSource, SavedMasks
 from segmentation.pipeline.mask_stages import load_network, make_transfer
 from segmentation.pipeline.outputs import EncodingBatch, Outputs
 from segmentation.pipeline.plan import make_plan
-from segmentation.pipeline.propagated_masks import network_masks
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.resources import Resources
-from segmentation.pipeline.results import Results
+from segmentation.pipeline.result_files.results import Results
 from segmentation.pipeline.stream_status import StreamMonitor
-from segmentation.pipeline.threads import Overlap, opencv_threads, until
-from segmentation.pipeline.thumbnails import thumbnails
 from segmentation.pipeline.time_report import retimed_packets, warn_of_times
-from segmentation.pipeline.timing import StageClock
-from segmentation.pipeline.trace import Trace
-from segmentation.sinks import FinishedBatch, Sink
+from segmentation.pipeline.verification.thumbnails import thumbnails
 from segmentation.stages.decode.timestamps import expected, within_limit
+from segmentation.stages.mask_source import MaskSource, SavedMasks
 from segmentation.stages.masks.quantize import quantize
 from segmentation.stages.masks.saved import MaskReader, MaskWriter
 from segmentation.stages.postprocess import Postprocessor
+from segmentation.tracking.counts import CountSink
+from segmentation.tracking.instance_steps import make_instance_steps
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu

@@ -14,9 +14,9 @@ import numpy as np
 
 from segmentation.errors import hide_secrets, one_line
 from segmentation.frames import FORMATS, Planes, VideoInfo
-from segmentation.latency import Histogram, Latencies
-from segmentation.live_frames import LiveCounts
-from segmentation.media.live_address import source_label, split_name
+from segmentation.frames.latency import Histogram, Latencies
+from segmentation.frames.live_frames import LiveCounts
+from segmentation.live.address import source_label, split_name
 from segmentation.media.planes import rgb_of
 from segmentation.pipeline.report import Report
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from segmentation.errors import BackendError, ConfigError, SegmentationError, reported
-from segmentation.pipeline.workers_status import VideoStatus, WorkersStatus, WorkerStatus
 from segmentation.scale.fingerprint import differences
 from segmentation.scale.labor import Labor
 from segmentation.scale.queue import Queue
 from segmentation.scale.share import ShareLost
 from segmentation.scale.workers import Advanced, Done, Ended, Event, Lost, Ready, Task, Unable, WorkerPool
+from segmentation.sessions.workers_status import VideoStatus, WorkersStatus, WorkerStatus
 
 log = logging.getLogger(__name__)
 

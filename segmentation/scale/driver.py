@@ -15,14 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
-from segmentation.atomic_file import PendingFile
-from segmentation.byte_source import Input, is_fifo
 from segmentation.errors import BackendError, ConfigError, SegmentationError
 from segmentation.frames import VideoInfo
-from segmentation.installation import install
+from segmentation.frames.byte_source import Input, is_fifo
+from segmentation.live.address import is_live, source_label
 from segmentation.media.containers import is_sequence
 from segmentation.media.input import is_url, probe
-from segmentation.media.live_address import is_live, source_label
 from segmentation.media.output_stream import Output, OutputStream, as_target
 from segmentation.models.model import load_model
 from segmentation.options.access import access_of
@@ -32,8 +30,7 @@ from segmentation.pipeline.output_paths import check_names, check_streams, defau
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.run import Progress
 from segmentation.pipeline.stream_status import StreamBoard
-from segmentation.pipeline.verify import Verified
-from segmentation.pipeline.workers_status import WorkersStatus
+from segmentation.pipeline.verification.verify import Verified
 from segmentation.scale.dispatcher import Dispatcher, Video
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.join import Joiner, NoPieces, for_pieces
@@ -41,6 +38,9 @@ from segmentation.scale.local import LocalWorkers
 from segmentation.scale.plan import VideoPlan, plan_video
 from segmentation.scale.share import ShareLost
 from segmentation.scale.workers import Done, Ended, Task, WorkerPool
+from segmentation.sessions.workers_status import WorkersStatus
+from segmentation.system.atomic_file import PendingFile
+from segmentation.system.installation import install
 
 log = logging.getLogger(__name__)
 

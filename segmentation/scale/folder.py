@@ -9,11 +9,11 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from segmentation.atomic_file import write_atomically
 from segmentation.errors import InputError, OutputError, one_line
-from segmentation.safe_files import is_at, is_own, lock, open_lock, remove_files
 from segmentation.scale.piece_file import DamagedPiece, PieceFile
 from segmentation.scale.plan import VideoPlan
+from segmentation.system.atomic_file import write_atomically
+from segmentation.system.safe_files import is_at, is_own, lock, open_lock, remove_files
 
 log = logging.getLogger(__name__)
 

@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING
 import numpy as np
 from av.packet import Packet
 
-from segmentation.atomic_file import PendingFile
 from segmentation.errors import ConfigError, InputError, OutputError
 from segmentation.frames import VideoInfo
 from segmentation.media.containers import of_pictures
 from segmentation.media.input import probe
 from segmentation.media.muxer import Muxer
-from segmentation.media.picture_sequence import open_output
 from segmentation.options.access import access_of
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.pipeline.found import nothing_found
+from segmentation.pipeline.outputs import open_output
 from segmentation.pipeline.plan import OutputPlan, plan_outputs
 from segmentation.pipeline.report import Report
-from segmentation.pipeline.results import Results
+from segmentation.pipeline.result_files.results import Results
 from segmentation.pipeline.run import TOLERATED, end_of
 from segmentation.pipeline.time_report import retimed_packets, warn_of_times
-from segmentation.pipeline.verify import OutputVerifier
+from segmentation.pipeline.verification.verify import OutputVerifier
 from segmentation.scale.fingerprint import differences
 from segmentation.scale.piece_file import PieceFile, PieceIndex
 from segmentation.scale.plan import VideoPlan
 from segmentation.scale.share import Share, ShareLost
 from segmentation.stages.encode.segments import JoinedStream
 from segmentation.stages.masks.saved import MaskWriter
+from segmentation.system.atomic_file import PendingFile
 
 if TYPE_CHECKING:
     from segmentation.stages.encode import VideoPacket

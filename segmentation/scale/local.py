@@ -16,13 +16,13 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import IO
 
-from segmentation.cores import core_count
 from segmentation.errors import BackendError, one_line
 from segmentation.gpu.discovery import visible_gpus
 from segmentation.options.config import Config
 from segmentation.scale.started import CORES, StartedWorkers
 from segmentation.scale.worker import Place, Setup, Shorten, Sign, Stop
 from segmentation.scale.workers import Done, Event, Task
+from segmentation.system.cores import core_count
 
 _GRACE = 5.0  # seconds for a process to end, or to go on amid a message
 _LONG = 10.0  # seconds after the first piece: in shorter runs a spare process costs more than it can save

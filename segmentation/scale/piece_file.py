@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from segmentation.atomic_file import PendingFile
 from segmentation.errors import OutputError, one_line
+from segmentation.system.atomic_file import PendingFile
 
 _LENGTH = 8  # bytes of the index's length
 _DIGEST = hashlib.sha256().digest_size

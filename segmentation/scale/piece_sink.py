@@ -12,19 +12,19 @@ import av
 import av.error
 from av.container import OutputContainer
 
-from segmentation.cuts import Cuts
 from segmentation.errors import OutputError
 from segmentation.frames import VideoInfo
+from segmentation.frames.sinks import FinishedBatch, Sink
 from segmentation.media.containers import format_options
+from segmentation.media.cuts import Cuts
 from segmentation.media.muxer import Muxer
 from segmentation.media.output_stream import Target
 from segmentation.options.config import Config
-from segmentation.pipeline.results import ResultLines
-from segmentation.pipeline.verify import KeptPixels, rounded
+from segmentation.pipeline.result_files.results import ResultLines
+from segmentation.pipeline.verification.verify import KeptPixels, rounded
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.piece_file import PieceIndex, PieceWriter
 from segmentation.scale.span import Span
-from segmentation.sinks import FinishedBatch, Sink
 from segmentation.stages.masks.saved import MaskEncoder
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation._version import __version__
-from segmentation.cuts import Cuts
 from segmentation.errors import InputError
 from segmentation.frames import VideoInfo
+from segmentation.media.cuts import Cuts
 from segmentation.media.input import is_url
 from segmentation.options.config import Config
 from segmentation.stages.decode.packet_index import by_packets

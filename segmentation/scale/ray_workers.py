@@ -18,15 +18,15 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # before the import, else
 import ray
 import ray.exceptions
 
-from segmentation.atomic_file import write_atomically
 from segmentation.errors import BackendError, OutputError, SegmentationError, one_line
 from segmentation.options.config import Config
-from segmentation.safe_files import SAFE
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.share import ShareLost
 from segmentation.scale.started import CORES, StartedWorkers
 from segmentation.scale.worker import Setup, Shorten, Stop, Worker
 from segmentation.scale.workers import Done, Ended, Event, Task
+from segmentation.system.atomic_file import write_atomically
+from segmentation.system.safe_files import SAFE
 
 _CONNECT = 10.0  # seconds
 _EVENTS = 1.0  # seconds that a call for events waits in a worker

@@ -11,6 +11,7 @@ from itertools import count, groupby
 
 from segmentation.errors import InputError
 from segmentation.frames import FrameBatch, MaskedBatch, VideoInfo
+from segmentation.frames.sinks import Sink
 from segmentation.media.muxer import Muxer
 from segmentation.media.output_stream import Target
 from segmentation.options.config import Config
@@ -23,7 +24,6 @@ from segmentation.scale.piece_file import CodedStream, PieceIndex
 from segmentation.scale.piece_sink import PieceMuxer, PieceSink
 from segmentation.scale.share import Share
 from segmentation.scale.span import Span
-from segmentation.sinks import Sink
 from segmentation.stages.decode.timestamps import within_limit
 
 

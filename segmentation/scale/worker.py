@@ -17,20 +17,20 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from segmentation.child_process import with_traceback
 from segmentation.errors import SegmentationError, reported
-from segmentation.imports import imported
 from segmentation.models.model import load_model
 from segmentation.options.config import Config
 from segmentation.pipeline.plan import make_plan
 from segmentation.pipeline.run import Request
-from segmentation.pipeline.session import Segmenter
 from segmentation.scale.fingerprint import fingerprint
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.share import Share
 from segmentation.scale.span import Span
 from segmentation.scale.span_run import SpanRun
 from segmentation.scale.workers import Advanced, Done, Ended, Event, Ready, Task, Unable
+from segmentation.sessions.session import Segmenter
+from segmentation.system.child_process import with_traceback
+from segmentation.system.imports import imported
 
 _REPORT = 0.5  # seconds between two reports of frames
 EARLY = ("torch", "cuda.core", "PyNvVideoCodec")  # libraries that take long to import, and don't look for GPUs then

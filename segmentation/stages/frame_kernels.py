@@ -11,7 +11,7 @@ FRAMES = KernelSource(
         "stages/preprocess/crops.cu",
         "stages/postprocess/background.cu",
         "stages/postprocess/composite.cu",
-        "stages/tracking/colors.cu",
+        "stages/preprocess/colors.cu",
         "stages/encode/to_rgb.cu",
         "stages/encode/surfaces.cu",
     ),

@@ -18,7 +18,7 @@ from videos import Synthetic, times
 
 from segmentation import Processes, Segmenter, Streams
 from segmentation.cli.workers import in_threads
-from segmentation.media.live_decoding import ConnectionDecoder
+from segmentation.live.decoding import ConnectionDecoder
 from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
 
 STAGES = [

@@ -29,8 +29,8 @@ from segmentation.clips import maker as maker_module
 from segmentation.clips.index import Coding, VideoIndex
 from segmentation.clips.output import Chain, Draw
 from segmentation.errors import InputError, LacksEngine
+from segmentation.frames.orientation import UPRIGHT, Orientation
 from segmentation.media.input import color_of
-from segmentation.orientation import UPRIGHT, Orientation
 
 LENGTH = 4
 SIDES = ["host", pytest.param("cuda", marks=pytest.mark.gpu)]

@@ -13,8 +13,8 @@ from paths import ROOT
 from segmentation.clips import Output
 from segmentation.clips.output import Chain, Draw
 from segmentation.errors import ConfigError
+from segmentation.frames.orientation import UPRIGHT, Orientation
 from segmentation.media.input import color_of
-from segmentation.orientation import UPRIGHT, Orientation
 
 CENTER = Draw(0.5, 0.5, False)
 

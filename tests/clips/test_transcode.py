@@ -14,7 +14,7 @@ from segmentation.clips import ClipDataset
 from segmentation.clips.index import index_of
 from segmentation.clips.transcode import Recipe, transcode
 from segmentation.errors import ConfigError, InputError, OutputError
-from segmentation.orientation import UPRIGHT
+from segmentation.frames.orientation import UPRIGHT
 
 UNEVEN = tuple(n + n // 3 + 4 * (n > 20) for n in range(40))
 

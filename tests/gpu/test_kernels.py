@@ -6,14 +6,15 @@ import pytest
 from marks import first
 
 from segmentation.frames import FORMATS
-from segmentation.orientation import UPRIGHT, Orientation
+from segmentation.frames.orientation import UPRIGHT, Orientation
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
 from segmentation.clips.sampling import CLIPS
 from segmentation.gpu.kernels import KernelSource, _compiled, compiled, signatures
+from segmentation.interval.kernels import PROPAGATION
 from segmentation.stages.frame_kernels import FRAMES
-from segmentation.stages.inference.network_kernels import DEPTHWISE, FORMS, INSTANCES
-from segmentation.stages.masks.mask_kernels import MASKS, PROPAGATION
+from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, FORMS, INSTANCES
+from segmentation.stages.masks.mask_kernels import MASKS
 
 NAMES = {
     FRAMES: (

@@ -15,11 +15,11 @@ from paths import SAMPLE
 from server import Server, serving
 from videos import Synthetic
 
-from segmentation.access import Access
 from segmentation.errors import InputError
 from segmentation.media import download
 from segmentation.media.download import DownloadError, HttpFile, _is_public
 from segmentation.media.input import open_input, probe
+from segmentation.system.access import Access
 
 DATA = bytes(range(256)) * 20_000  # 5 MB
 CERTIFICATE = """\

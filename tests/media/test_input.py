@@ -11,9 +11,9 @@ from server import serving
 from videos import Synthetic
 
 from segmentation import Config, InputError
-from segmentation.access import Access
 from segmentation.media.input import open_input, probe
 from segmentation.stages.decode.pyav import PyAVDecoder
+from segmentation.system.access import Access
 
 PLAYLIST = "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\n{}\n#EXT-X-ENDLIST\n"
 SDP = "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 96\n"

@@ -9,7 +9,7 @@ from detectors import make_detector, outputs_of
 from networks import model_of
 from references import REFERENCES, SIZE, Thing
 
-from segmentation.instances import MOST
+from segmentation.frames.instances import MOST
 from segmentation.models.detection import Detection, Place
 from segmentation.models.detections import Detections, read
 from segmentation.models.detector import Detector

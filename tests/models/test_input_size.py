@@ -18,10 +18,10 @@ from videos import Synthetic
 
 from segmentation import Config, ModelError, segment
 from segmentation.frames import Color
-from segmentation.models.fp16 import masks
-from segmentation.models.fp16_cache import fp16_graph
+from segmentation.models.graph.fp16 import masks
+from segmentation.models.graph.fp16_cache import fp16_graph
+from segmentation.models.graph.onnx_graph import prepare, session_of
 from segmentation.models.model import load_model
-from segmentation.models.onnx_graph import prepare, session_of
 from segmentation.models.sample_picture import picture_inputs
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
@@ -138,7 +138,7 @@ def test_the_graph_is_made_for_it(network: Path, size: list[int], batch: int | N
 def test_each_size_has_its_own_fp16_graph_and_pytorch_runs_it(network: Path, folder: Path) -> None:
     torch = pytest.importorskip("torch", minversion="2")
     need_onnx2torch()
-    from segmentation.stages.inference.onnx_to_torch import convert, probabilities
+    from segmentation.stages.inference.compiler.onnx_to_torch import convert, probabilities
     from segmentation.stages.inference.torch import TorchInference
 
     paths = set()
@@ -159,9 +159,9 @@ def test_each_size_has_its_own_fp16_graph_and_pytorch_runs_it(network: Path, fol
 
 def test_engines_of_two_sizes_are_two(network: Path, folder: Path) -> None:
     pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed")
-    from segmentation.tensorrt.build import obtain
-    from segmentation.tensorrt.spec import EngineOptions, EngineSpec
-    from segmentation.tensorrt.variant import choose, installed
+    from segmentation.engines.build import obtain
+    from segmentation.engines.spec import EngineOptions, EngineSpec
+    from segmentation.engines.variant import choose, installed
 
     variant = choose(None, installed(), "tensorrt_rtx", build=True)
     engines = []

@@ -85,7 +85,7 @@ def test_where_all_is_the_same_nothing_is_stretched(tmp_path: Path) -> None:
 
 def test_pytorch_stretches_alike(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", minversion="2")
-    onnx_to_torch = pytest.importorskip("segmentation.stages.inference.onnx_to_torch")
+    onnx_to_torch = pytest.importorskip("segmentation.stages.inference.compiler.onnx_to_torch")
     model = model_of(make_u2net(tmp_path / "m.onnx"))
     scores = np.random.default_rng(0).normal(0, 3, (3, 1, 5, 7)).astype(np.float32)
     scores[2] = 0.3

@@ -17,10 +17,10 @@ from unet import make_unet
 
 from segmentation import Config, ModelError
 from segmentation.errors import EngineError, UnknownOperator
-from segmentation.models.fp16 import masks
-from segmentation.models.fp16_cache import fp16_graph
+from segmentation.models.graph.fp16 import masks
+from segmentation.models.graph.fp16_cache import fp16_graph
+from segmentation.models.graph.onnx_graph import prepare, session_of
 from segmentation.models.model import Model, load_model
-from segmentation.models.onnx_graph import prepare, session_of
 from segmentation.models.sample_picture import picture_inputs
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
@@ -119,7 +119,7 @@ def test_pytorch_runs_them(tmp_path: Path, folder: Path, form: dict[str, Any]) -
     need_onnx2torch()
     import torch
 
-    from segmentation.stages.inference.onnx_to_torch import convert, probabilities
+    from segmentation.stages.inference.compiler.onnx_to_torch import convert, probabilities
     from segmentation.stages.inference.torch import TorchInference
 
     model = model_of(make_form(tmp_path / "m.onnx", **form), **labels(form))
@@ -136,9 +136,9 @@ def test_pytorch_runs_them(tmp_path: Path, folder: Path, form: dict[str, Any]) -
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_engines_are_built_of_them(tmp_path: Path, folder: Path, form: dict[str, Any]) -> None:
     pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed")
-    from segmentation.tensorrt.build import obtain
-    from segmentation.tensorrt.spec import EngineOptions, EngineSpec
-    from segmentation.tensorrt.variant import choose, installed
+    from segmentation.engines.build import obtain
+    from segmentation.engines.spec import EngineOptions, EngineSpec
+    from segmentation.engines.variant import choose, installed
 
     model = model_of(make_form(tmp_path / "m.onnx", **form), **labels(form))
     variant = choose(None, installed(), "tensorrt_rtx", build=True)
@@ -197,9 +197,9 @@ def test_pytorch_leaves_int8_to_others_and_engines_take_it(tmp_path: Path, folde
         TorchInference(model, Config(infer="torch", device="cpu"))
     assert "\n" not in str(caught.value)
     pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed")
-    from segmentation.tensorrt.build import obtain
-    from segmentation.tensorrt.spec import EngineOptions, EngineSpec
-    from segmentation.tensorrt.variant import choose, installed
+    from segmentation.engines.build import obtain
+    from segmentation.engines.spec import EngineOptions, EngineSpec
+    from segmentation.engines.variant import choose, installed
 
     variant = choose(None, installed(), "tensorrt_rtx", build=True)
     graph = prepare(model, 2)
@@ -250,7 +250,7 @@ def test_a_real_network_with_channels_last_becomes_one_of_pytorch_and_an_engine(
     need_onnx2torch()
     import torch
 
-    from segmentation.stages.inference.onnx_to_torch import convert, probabilities
+    from segmentation.stages.inference.compiler.onnx_to_torch import convert, probabilities
 
     model = model_of(teacher("mediapipe-selfie-256.onnx"))
     picture = picture_inputs(model)[:1]
@@ -260,9 +260,9 @@ def test_a_real_network_with_channels_last_becomes_one_of_pytorch_and_an_engine(
     found = probabilities(scores, model).numpy()
     assert ((found > 0.5) == (expected > 0.5)).mean() > 0.99
     pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed")
-    from segmentation.tensorrt.build import obtain
-    from segmentation.tensorrt.spec import EngineOptions, EngineSpec
-    from segmentation.tensorrt.variant import choose, installed
+    from segmentation.engines.build import obtain
+    from segmentation.engines.spec import EngineOptions, EngineSpec
+    from segmentation.engines.variant import choose, installed
 
     variant = choose(None, installed(), "tensorrt_rtx", build=True)
     engine, _ = obtain(EngineSpec(model=model, options=EngineOptions(batch=(1, 1, 1)), variant=variant))

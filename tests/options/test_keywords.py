@@ -14,8 +14,8 @@ from segmentation import Config
 from segmentation.options.keywords import FrameOptions, Options, PictureOptions, RunOptions
 
 CALLS = """
-from segmentation.pipeline.segment import segment
-from segmentation.pipeline.session import Segmenter
+from segmentation.sessions.segment import segment
+from segmentation.sessions.session import Segmenter
 segment("a.mp4", {0}=0.5)
 Segmenter({0}=0.5).run("a.mp4", {0}=0.5)
 """
@@ -41,7 +41,7 @@ def test_pictures_and_iterators_take_a_part_of_a_runs_options() -> None:
 @pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed")
 def test_a_misspelt_option_is_a_type_error(tmp_path: Path) -> None:
     # Of the package, only the signatures are read: the test takes seconds instead of half a minute.
-    read = [f"segmentation/{name}.py" for name in ("options/keywords", "pipeline/segment", "pipeline/session")]
+    read = [f"segmentation/{name}.py" for name in ("options/keywords", "sessions/segment", "sessions/session")]
     command = [sys.executable, "-m", "mypy", "--follow-imports=skip", f"--cache-dir={tmp_path}", *read]
     errors = {}
     for name in ("threshold", "treshold"):

@@ -14,11 +14,11 @@ from videos import Synthetic
 
 from segmentation import Config, Segmenter
 from segmentation.frames import Frame, FrameBatch, HostTransfer, MaskedBatch
-from segmentation.instances import FrameInstances
+from segmentation.frames.instances import FrameInstances
 from segmentation.options.effect import Effect
 from segmentation.pipeline.fail_closed import FailClosed
-from segmentation.pipeline.selected_masks import with_selected_masks
-from segmentation.stages.tracking.components import components
+from segmentation.tracking.components import components
+from segmentation.tracking.selected_masks import with_selected_masks
 
 PLANE = np.zeros((4, 4), np.uint8)
 

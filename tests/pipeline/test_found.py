@@ -18,9 +18,9 @@ from program import cli, report
 from videos import Synthetic
 
 from segmentation import Config, Segmenter, segment
-from segmentation.instances import FrameInstances, Instance
+from segmentation.frames.instances import FrameInstances, Instance
+from segmentation.frames.sinks import FinishedBatch
 from segmentation.pipeline.found import FoundSink
-from segmentation.sinks import FinishedBatch
 
 BRIGHT = [4, 5, 6, 11]  # frames of 25
 

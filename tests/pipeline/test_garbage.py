@@ -13,7 +13,10 @@ from paths import SAMPLE
 from segmentation import segment
 
 LIBRARIES = ("segmentation.", "onnxruntime.", "torch.", "av.", "numpy.")
-GRAPHS = ("torch.fx.", "segmentation.stages.inference.fx_nodes.")  # small, since `GraphedNetwork` frees their weights
+GRAPHS = (
+    "torch.fx.",
+    "segmentation.stages.inference.compiler.fx_nodes.",
+)  # small, since `GraphedNetwork` frees their weights
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 from networks import RED, make_model, model_of
 
 from segmentation import Config
-from segmentation.models.fp16_cache import fp16_graph
+from segmentation.models.graph.fp16_cache import fp16_graph
 from segmentation.models.model import Model
 from segmentation.pipeline.plan import Choice
 from segmentation.pipeline.resources import Resources
@@ -115,7 +115,7 @@ def test_a_failure_to_load_is_each_run_s_and_the_next_tries_again(
 
 def test_an_fp16_graph_is_converted_once(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEGMENTATION_ENGINES", str(tmp_path / "engines"))
-    from segmentation.models import fp16_cache
+    from segmentation.models.graph import fp16_cache
 
     made = []
     together = threading.Barrier(4)

@@ -24,17 +24,20 @@ from paths import SAMPLE
 from program import TIMEOUT, cli, file_limit, report, running, start
 from videos import Synthetic, packets, same_packets, same_times, times, video_info
 
-from segmentation import Config, OutputError, atomic_file, segment
+from segmentation import Config, OutputError, segment
+from segmentation.flow import trace
 from segmentation.frames import VideoInfo
-from segmentation.media import muxer, picture_sequence
-from segmentation.pipeline import results, trace
+from segmentation.media import muxer
+from segmentation.media.pictures import picture_sequence
 from segmentation.pipeline.plan import IMPLEMENTATIONS
+from segmentation.pipeline.result_files import results
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.encode.pyav import PyAVEncoder
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.stages.masks import saved
 from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
 from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
+from segmentation.system import atomic_file
 
 
 @pytest.fixture

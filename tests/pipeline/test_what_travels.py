@@ -16,9 +16,9 @@ from videos import Synthetic, pictures
 
 from segmentation import Segmenter
 from segmentation.frames import Message
+from segmentation.frames.orientation import Orientation
+from segmentation.media.bitstream.sei import LIGHT_LEVEL, MASTERING_DISPLAY, MessageReader, side_data
 from segmentation.media.input import probe
-from segmentation.media.sei import LIGHT_LEVEL, MASTERING_DISPLAY, MessageReader, side_data
-from segmentation.orientation import Orientation
 
 BASELINE: dict[str, Any] = {"mode": "baseline", "infer": "onnxruntime"}
 LIGHT: list[Message] = [

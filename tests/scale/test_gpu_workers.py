@@ -66,7 +66,7 @@ def test_a_killed_worker_does_not_show(long_people: Path, one: tuple[Path, Made]
 def test_what_a_spare_process_imports_asks_for_no_gpu() -> None:
     """Which one it is to see is settled later."""
     program = (
-        "import os; from segmentation.imports import imported; from segmentation.scale.worker import EARLY\n"
+        "import os; from segmentation.system.imports import imported; from segmentation.scale.worker import EARLY\n"
         "for library in EARLY: imported(library)\n"
         "import torch; os.environ['CUDA_VISIBLE_DEVICES'] = '{}'; print(torch.cuda.is_available())"
     )

@@ -22,7 +22,7 @@ from videos import Synthetic
 
 from segmentation import Config, ConfigError, InputError, ModelError, OutputError, SegmentationError, Workers
 from segmentation.pipeline.report import Report
-from segmentation.pipeline.workers_status import metrics
+from segmentation.sessions.workers_status import metrics
 
 WORK = ("--device", "cpu", "--model", str(OPTIONS["model"]))
 LONGEST_RUN = 1.5  # seconds from the first piece on, within which somebody is killed

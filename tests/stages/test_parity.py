@@ -12,11 +12,11 @@ from stages import GPU_SIDES, gpu_stages, postprocess, preprocess
 from videos import pictures
 
 from segmentation.frames import FORMATS, FULL, LIMITED, Color
+from segmentation.frames.orientation import Orientation
 from segmentation.media.input import probe
 from segmentation.models.detection import Detection
 from segmentation.models.model import load_model
 from segmentation.options.config import Config
-from segmentation.orientation import Orientation
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
 BEHIND = ROOT / "docs" / "demo.png"

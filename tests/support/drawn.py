@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames import FORMATS, Color, Frame, FrameBatch, Planes, VideoInfo
+from segmentation.frames.orientation import UPRIGHT, Orientation
 from segmentation.models.model import Model
-from segmentation.orientation import UPRIGHT, Orientation
 
 MODEL = Model(
     name="test",

@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation import BackendError, Config, EngineError
-from segmentation.cache import engine_folder
+from segmentation.engines.build import trust
+from segmentation.engines.spec import EngineOptions, EngineSpec
+from segmentation.engines.trial import Measured
+from segmentation.engines.variant import Variant
 from segmentation.gpu.discovery import GpuInfo
+from segmentation.models.graph.onnx_graph import prepare
 from segmentation.models.model import Model
-from segmentation.models.onnx_graph import prepare
 from segmentation.models.sidecar import load_plan, read_sidecar, write_engine
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.stages.inference.trial import Measured
-from segmentation.tensorrt.build import trust
-from segmentation.tensorrt.spec import EngineOptions, EngineSpec
-from segmentation.tensorrt.variant import Variant
+from segmentation.system.cache import engine_folder
 
 ADA = GpuInfo("NVIDIA GeForce RTX 4090", (8, 9))
 RTX = Variant("tensorrt_rtx", "1.7.1.116")

@@ -41,7 +41,7 @@ if __name__ == "__main__":  # in a process of its own: the stand-ins would be fo
     from bindings import Checker
     from paths import ROOT
 
-    sys.path.insert(0, str(ROOT / "tests" / "tensorrt"))
+    sys.path.insert(0, str(ROOT / "tests" / "engines"))
     import test_tensorrt_api as api
 
     trt = full_bindings(Path(sys.argv[1]))

@@ -9,7 +9,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.cores import kept_scheduling
+from segmentation.system.cores import kept_scheduling
 
 CODECS = {"hevc": ("libx265", b"heic", b"hvc1", b"hvcC"), "av1": ("libsvtav1", b"avif", b"av01", b"av1C")}
 

@@ -30,12 +30,12 @@ import pytest
 import torch
 
 from segmentation.frames import PixelFormat
+from segmentation.frames.orientation import UPRIGHT, Orientation
 from segmentation.gpu import kernels
 from segmentation.gpu.kernels import KernelSource
 from segmentation.gpu.pinned_pool import PinnedPool
 from segmentation.gpu.plane_pool import PlanePool
 from segmentation.gpu.signatures import Argument, Packer
-from segmentation.orientation import UPRIGHT, Orientation
 
 _BEFORE = """
 #include <algorithm>

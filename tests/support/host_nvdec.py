@@ -165,7 +165,7 @@ def _live_module() -> Any:
         "segmentation.gpu.plane_pool",
         "segmentation.gpu.transfer",
         "segmentation.stages.decode.nvdec_session",
-        "segmentation.stages.decode.live_nvdec",
+        "segmentation.live.nvdec_decoder",
     )
     live.__dict__["GpuTransfer"] = host_stages().GpuTransfer
     return live

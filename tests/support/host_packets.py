@@ -8,7 +8,7 @@ import av
 
 from segmentation.errors import BackendError, InputError
 from segmentation.frames import VideoInfo
-from segmentation.media.packet_decoder import DecodedPictures, PacketDecoder, PictureOrder
+from segmentation.frames.packet_decoder import DecodedPictures, PacketDecoder, PictureOrder
 
 MARK = 7  # of chroma, in pictures that this decoder has made
 

@@ -16,13 +16,15 @@ from host_kernels import HostGpu
 
 from engines import ADA, RAISES, RTX, SPOILS
 from segmentation import Config
+from segmentation.engines import inference as tensorrt
+from segmentation.engines import trial
+from segmentation.engines.inference import TensorRTInference
+from segmentation.models.graph.onnx_graph import run, session_of
 from segmentation.models.model import Model
-from segmentation.models.onnx_graph import run, session_of
 from segmentation.models.sidecar import Sidecar
 from segmentation.pipeline import plan
-from segmentation.stages.inference import InferenceResult, tensorrt, trial
+from segmentation.stages.inference import InferenceResult
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.stages.inference.tensorrt import TensorRTInference
 
 
 class StandInSession:

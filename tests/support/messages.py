@@ -7,7 +7,7 @@ import av
 import numpy as np
 
 from segmentation.frames import Message
-from segmentation.media.sei import REGISTERED, sei_unit
+from segmentation.media.bitstream.sei import REGISTERED, sei_unit
 
 CAPTIONS = [bytes([0xFC, 0x94, number]) for number in range(32, 41)]
 

@@ -12,9 +12,9 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.cores import kept_scheduling
 from segmentation.frames import LIMITED, Color, VideoInfo
 from segmentation.media.input import open_input
+from segmentation.system.cores import kept_scheduling
 
 Planes = tuple[NDArray[Any], ...]
 

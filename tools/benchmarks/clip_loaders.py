@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the 
 from circumstances import ROOT, circumstances
 
 from segmentation.clips import ClipDataset, ClipLoader, Output
-from segmentation.cores import core_count
+from segmentation.system.cores import core_count
 
 OUTPUT = {"input": Output(size=(SIDE, SIDE), dtype="uint8", layout="NTHWC")}
 VIDEOS = {

@@ -12,8 +12,8 @@ from segmentation import Config
 from segmentation.gpu.context import Gpu
 from segmentation.media.input import probe
 from segmentation.models.model import load_model
+from segmentation.stages.inference.instances.torch_instances import TorchInstanceInference
 from segmentation.stages.inference.torch_fp16 import TorchFp16Inference
-from segmentation.stages.inference.torch_instances import TorchInstanceInference
 
 WARM_UP, IN_A_ROW = 3, 20
 

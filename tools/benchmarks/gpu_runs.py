@@ -29,9 +29,9 @@ from segmentation.media.input import probe
 from segmentation.media.muxer import Muxer
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 from segmentation.pipeline.run import Progress
-from segmentation.shared_memory import SharedPlanes
 from segmentation.stages.encode.segments import SegmentEncoder
 from segmentation.stages.inference import GPU_BATCH
+from segmentation.system.shared_memory import SharedPlanes
 
 WARM_UP = 64  # frames
 IN_MEMORY = 1200  # frames that encoders get again and again: all that differ in the clips
@@ -234,7 +234,7 @@ def _holdings() -> Result:
 
 def export(target: Path, name: str, size: tuple[int, int]) -> None:
     """A network of torchvision with random weights as ONNX, as `segmentation-build NAME --no-weights` makes it."""
-    from segmentation.models.torchvision_export import export_by_name
+    from segmentation.models.graph.torchvision_export import export_by_name
 
     part = target.with_suffix(".part")
     export_by_name(name, part, size, weights=False)

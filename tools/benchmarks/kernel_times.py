@@ -26,11 +26,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the 
 from circumstances import ROOT, circumstances
 
 from segmentation.frames import ON_GPU, Frame, FrameBatch, MaskedBatch, VideoInfo
+from segmentation.interval.propagation import FrameBetween
 from segmentation.media.input import probe
 from segmentation.models.model import Model, load_model
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
-from segmentation.stages.masks.propagation import FrameBetween
 
 if TYPE_CHECKING:
     import torch
@@ -110,7 +110,7 @@ def masks_of(model: Model, info: VideoInfo, gpu: Gpu) -> dict[str, Any]:
 
 def propagation(model: Model, gpu: Gpu) -> dict[str, Any]:
     """Returns microseconds by kernel for a batch of frames between keys of random pictures."""
-    from segmentation.stages.masks.cuda_propagation import CudaPropagation
+    from segmentation.interval.cuda_propagation import CudaPropagation
 
     backend = CudaPropagation(model, gpu)
     keys = range(0, -(-COUNT // INTERVAL) * STEP + 1, STEP)

@@ -14,6 +14,7 @@ from typing import Any
 from benchmark import Result, measured, run_stage, run_typical
 
 from segmentation import Config, Effect, segment
+from segmentation.flow.timing import StageClock
 from segmentation.frames import MaskedBatch
 from segmentation.gpu.discovery import find_gpu
 from segmentation.media.input import probe, working_format
@@ -23,7 +24,6 @@ from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.mask_stages import make_transfer
 from segmentation.pipeline.plan import make_plan
 from segmentation.pipeline.resources import Resources
-from segmentation.pipeline.timing import StageClock
 
 WARM_UP = 64  # frames
 BATCHES = 8  # that a stage on a GPU gets again and again when it is measured alone: more than its cache holds

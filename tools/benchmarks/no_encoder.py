@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal
 
 from av.packet import Packet
 
-from segmentation.cuts import Cuts, Cutter
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.gpu.driver import Event
 from segmentation.gpu.transfer import GpuTransfer
+from segmentation.media.cuts import Cuts, Cutter
 from segmentation.media.muxer import Muxer
 from segmentation.options.config import Config
 from segmentation.stages.encode import Encoder

@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the 
 from circumstances import ROOT, circumstances
 
 from segmentation import Segmenter
-from segmentation.pipeline import secondary_steps
-from segmentation.stages.tracking.motion import box_iou
+from segmentation.tracking import secondary_steps
+from segmentation.tracking.motion import box_iou
 
 Boxes = list[NDArray[np.float64]]
 

@@ -31,7 +31,7 @@ from intervals import Areas, agreement, areas
 from segmentation import Report, Segmenter
 from segmentation.gpu.discovery import find_gpu
 from segmentation.pipeline.plan import IMPLEMENTATIONS
-from segmentation.pipeline.processes import session as in_processes
+from segmentation.sessions.processes import session as in_processes
 
 IMPLEMENTATIONS["encode"]["null"] = "no_encoder:NoEncoder"  # on a GPU only
 ONE, THREE = "people", "people, faces, covers"  # pipelines of `secondary_networks.py`

@@ -42,9 +42,9 @@ from secondary_networks import pipelines
 from stream_experiments import THREE
 
 from segmentation import Report, Segmenter
-from segmentation.latency import BOUNDS, Histogram
-from segmentation.pipeline.processes import session
+from segmentation.frames.latency import BOUNDS, Histogram
 from segmentation.pipeline.stream_status import StreamStatus
+from segmentation.sessions.processes import session
 
 RESULTS = ROOT / "tools" / "results"
 WARM_UP = 60  # frames

@@ -4,10 +4,10 @@ import torch
 
 from segmentation import Config
 from segmentation.frames import VideoInfo
-from segmentation.models.fp16_cache import fp16_graph
+from segmentation.models.graph.fp16_cache import fp16_graph
+from segmentation.models.graph.onnx_graph import prepare
 from segmentation.models.model import load_model
-from segmentation.models.onnx_graph import prepare
-from segmentation.stages.inference.onnx_to_torch import convert, probabilities
+from segmentation.stages.inference.compiler.onnx_to_torch import convert, probabilities
 
 FCN = "fcn_resnet50"  # torchvision's, at 224x224, with random weights: for timing
 _FCN_SIZE = 224  # pixels

@@ -4,9 +4,9 @@
         --frames samples/astronaut.mp4
 
 Writes tools/results/engines.json and prints the rows of the table. Masks are those of the graph with every value
-rounded as FP16 holds it (see segmentation/models/fp16.py), against the FP32 graph, in ONNX Runtime. What stays in FP32
-is chosen on the picture in the package alone; the videos' frames then test the choice. Engines are built for the GPU at
-hand, or by TensorRT-RTX for all that it serves where there is none.
+rounded as FP16 holds it (see segmentation/models/graph/fp16.py), against the FP32 graph, in ONNX Runtime. What stays
+in FP32 is chosen on the picture in the package alone; the videos' frames then test the choice. Engines are built for
+the GPU at hand, or by TensorRT-RTX for all that it serves where there is none.
 """
 
 import argparse
@@ -26,16 +26,16 @@ import onnx
 import onnxruntime
 
 from segmentation import Config
+from segmentation.engines.build import obtain
+from segmentation.engines.spec import EngineOptions, EngineSpec
+from segmentation.engines.variant import choose, installed
 from segmentation.gpu.discovery import find_gpu
-from segmentation.models.fp16 import compare_rounded, to_fp16
+from segmentation.models.graph.fp16 import compare_rounded, to_fp16
+from segmentation.models.graph.onnx_graph import prepare
 from segmentation.models.model import load_model
-from segmentation.models.onnx_graph import prepare
 from segmentation.models.sample_picture import picture_inputs
 from segmentation.models.sidecar import load_plan
 from segmentation.stages.inference.sample_inputs import frame_inputs
-from segmentation.tensorrt.build import obtain
-from segmentation.tensorrt.spec import EngineOptions, EngineSpec
-from segmentation.tensorrt.variant import choose, installed
 
 RESULTS = Path(__file__).parents[1] / "results" / "engines.json"
 

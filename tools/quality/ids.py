@@ -33,16 +33,16 @@ from contact_sheet import pictures
 from crossings import write
 from numpy.typing import NDArray
 
+from segmentation.flow.threads import Overlap
 from segmentation.frames import HostTransfer, MaskedBatch, VideoInfo
-from segmentation.instances import FrameInstances
+from segmentation.frames.instances import FrameInstances
 from segmentation.media.input import probe, working_format
 from segmentation.options.config import Config
 from segmentation.pipeline.mask_stages import MaskStages
 from segmentation.pipeline.plan import make_plan
 from segmentation.pipeline.resources import Resources
-from segmentation.pipeline.threads import Overlap
-from segmentation.pipeline.tracking_steps import Tracking
-from segmentation.stages.tracking.mask_tracker import Ids
+from segmentation.tracking.mask_tracker import Ids
+from segmentation.tracking.tracking_steps import Tracking
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from circumstances import circumstances

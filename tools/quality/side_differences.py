@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sides import Outcome, Program, Shown, Side
 
 from segmentation import SegmentationError
-from segmentation.pipeline.verify import ROUNDED
+from segmentation.pipeline.verification.verify import ROUNDED
 
 AnySide: TypeAlias = Side | Program
 IOU = 0.98  # least agreement of masks, of frames in which they take `SEEN` of the picture and `SEEN_PIXELS`

@@ -17,10 +17,10 @@ from segmentation.frames import FORMATS, Planes, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.media.input import probe, working_format
 from segmentation.options.access import access_of
-from segmentation.pipeline.frame_iterator import masked_frames
 from segmentation.pipeline.mask_stages import make_transfer
 from segmentation.pipeline.plan import IMPLEMENTATIONS, Plan, make_plan, with_stage
 from segmentation.pipeline.resources import Resources
+from segmentation.sessions.frame_iterator import masked_frames
 from segmentation.stages.decode.timestamps import Timeline
 
 NAMED = {"one-thread": "side_decoders:OneThread", "chunks": "side_decoders:InChunks"}

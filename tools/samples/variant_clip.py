@@ -13,7 +13,7 @@ import av
 from av.packet import Packet
 from av.video.frame import VideoFrame
 
-from segmentation.cores import kept_scheduling
+from segmentation.system.cores import kept_scheduling
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "astronaut.mp4"
 RATE = 25

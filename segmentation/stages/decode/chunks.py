@@ -20,7 +20,7 @@ from av.video.stream import VideoStream
 
 from segmentation.errors import InputError, one_line
 from segmentation.frames import VideoInfo
-from segmentation.media.bitstream import (
+from segmentation.media.bitstream.headers import (
     Shown,
     begins_stream,
     is_idr,
@@ -28,11 +28,11 @@ from segmentation.media.bitstream import (
     pictures,
     refreshes_gradually,
 )
+from segmentation.media.bitstream.start_codes import PacketFilter
+from segmentation.media.bitstream.whole_packets import whole_packets
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import open_input
 from segmentation.media.source_packets import SourcePackets, leads_there
-from segmentation.media.start_codes import PacketFilter
-from segmentation.media.whole_packets import whole_packets
 
 if TYPE_CHECKING:
     VideoPacket: TypeAlias = Packet[VideoStream]

@@ -24,7 +24,7 @@ from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, Memory, Mess
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.driver import Event
 from segmentation.gpu.plane_pool import DevicePlanes
-from segmentation.media.sei import MessageReader
+from segmentation.media.bitstream.sei import MessageReader
 from segmentation.media.source_packets import SourcePackets
 from segmentation.options.config import Config
 from segmentation.stages.decode import Decoder

@@ -17,7 +17,7 @@ from segmentation.stages.decode.nvdec_support import NVDEC_CODECS
 
 if TYPE_CHECKING:
     from segmentation.frames import Message
-    from segmentation.media.sei import MessageReader
+    from segmentation.media.bitstream.sei import MessageReader
     from segmentation.stages.decode.chunks import VideoPacket
 
 _IN_ORDER = ("vp8", "vp9")  # codecs whose frames are shown as they are decoded

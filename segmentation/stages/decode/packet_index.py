@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames import VideoInfo
-from segmentation.media.references import Reference, reference
+from segmentation.media.bitstream.references import Reference, reference
 from segmentation.media.source_packets import SourcePackets
 from segmentation.stages.decode.chunks import StreamChanges, exact_keyframe, is_hidden, read
 

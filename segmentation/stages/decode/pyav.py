@@ -18,13 +18,13 @@ from av.video.stream import VideoStream
 
 from segmentation.errors import one_line
 from segmentation.frames import FORMATS, FULL, UNSPECIFIED, Frame, FrameBatch, Memory, Plane, VideoInfo
-from segmentation.media.awaited_frames import A_FRAME_EACH, AwaitedFrames
+from segmentation.media.bitstream.awaited_frames import A_FRAME_EACH, AwaitedFrames
+from segmentation.media.bitstream.sei import MessageReader
+from segmentation.media.bitstream.whole_packets import whole_packets
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import CONCEALED, decoder_options, open_input
 from segmentation.media.planes import EXACT, bounded_view
-from segmentation.media.sei import MessageReader
 from segmentation.media.source_packets import SourcePackets, leads_there
-from segmentation.media.whole_packets import whole_packets
 from segmentation.options.config import Config
 from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.timestamps import Reorder, Timeline, length, missing

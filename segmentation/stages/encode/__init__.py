@@ -15,8 +15,8 @@ if TYPE_CHECKING:  # the encoders' own process imports this package, and needs n
     from segmentation.gpu.context import Gpu
     from segmentation.media.muxer import Muxer
     from segmentation.options.config import Config
-    from segmentation.shared_memory import BlockPool
     from segmentation.stages.encode.worker_process import EncoderService
+    from segmentation.system.shared_memory import BlockPool
 
 VideoPacket: TypeAlias = "Packet[VideoStream]"  # generic for type checkers only
 

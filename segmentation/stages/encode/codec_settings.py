@@ -16,12 +16,12 @@ from av.codec.context import Flags
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import PictureType, VideoFrame
 
-from segmentation.cores import kept_scheduling
 from segmentation.errors import OutputError, one_line
 from segmentation.frames import FORMATS, Message, Plane, VideoInfo
+from segmentation.media.bitstream.sei import LIGHT_LEVEL
 from segmentation.media.planes import plane_view
-from segmentation.media.sei import LIGHT_LEVEL
 from segmentation.options.rate_factor import RateFactor
+from segmentation.system.cores import kept_scheduling
 
 if TYPE_CHECKING:
     from segmentation.options.config import Config

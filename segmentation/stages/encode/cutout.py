@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from segmentation.errors import ConfigError, OutputError, one_line
 from segmentation.frames import FORMATS, FULL, LIMITED, Frame, FrameBatch, Memory, PixelFormat, Plane, VideoInfo
+from segmentation.frames.orientation import UPRIGHT
 from segmentation.media.containers import CUTOUTS
 from segmentation.media.muxer import Muxer
 from segmentation.media.planes import EXACT, plane_view
 from segmentation.options.config import Config
 from segmentation.options.rate_factor import RateFactor
-from segmentation.orientation import UPRIGHT
 from segmentation.stages.encode import Encoder, VideoPacket
 from segmentation.stages.encode.codec_settings import described_options
 from segmentation.stages.encode.pyav import describe_stream

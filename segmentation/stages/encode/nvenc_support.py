@@ -13,14 +13,14 @@ from av.codec.context import CodecContext
 from av.codec.hwaccel import HWAccel
 from av.video.codeccontext import VideoCodecContext
 
-from segmentation.atomic_file import write_atomically
-from segmentation.cache import engine_folder, make_folder
 from segmentation.errors import BackendError, LacksEngine, one_line
 from segmentation.frames import VideoInfo
 from segmentation.gpu.discovery import enter_context, find_gpu
 from segmentation.options.config import NVENC_PRESETS, Config
 from segmentation.options.devices import allows_cuda
 from segmentation.options.rate_factor import RateFactor
+from segmentation.system.atomic_file import write_atomically
+from segmentation.system.cache import engine_folder, make_folder
 
 # NVENC's own scale, near that of x264 and x265: a guess, since no measurement leads from one to the other.
 QUALITY = {"h264": RateFactor(26, 19), "hevc": RateFactor(30, 23), "av1": RateFactor(32, 22)}

@@ -20,12 +20,12 @@ from av.video.frame import VideoFrame
 
 from segmentation.errors import OutputError, one_line
 from segmentation.frames import FORMATS, Frame, FrameBatch, Memory, VideoInfo
-from segmentation.media.gif import LEAST, TICK
 from segmentation.media.muxer import Muxer
 from segmentation.media.output_clock import shown_at
-from segmentation.media.picture_sequence import PictureSequence
+from segmentation.media.pictures.gif import LEAST, TICK
+from segmentation.media.pictures.picture_sequence import PictureSequence
+from segmentation.media.pictures.still import QUALITY, encode_still
 from segmentation.media.planes import rgb_of
-from segmentation.media.still import QUALITY, encode_still
 from segmentation.options.config import Config
 from segmentation.stages.encode import Encoder, VideoPacket
 

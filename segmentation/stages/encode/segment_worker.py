@@ -23,11 +23,9 @@ import numpy as np
 from av.codec.context import CodecContext
 from av.video.codeccontext import VideoCodecContext
 
-from segmentation.child_process import ignore_interrupts, picklable, with_traceback
-from segmentation.cuts import Cutter
 from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, Plane
-from segmentation.shared_memory import advise
+from segmentation.media.cuts import Cutter
 from segmentation.stages.encode import VideoPacket
 from segmentation.stages.encode.worker_protocol import (
     EncodedSegment,
@@ -44,6 +42,8 @@ from segmentation.stages.encode.worker_protocol import (
     receive,
     send,
 )
+from segmentation.system.child_process import ignore_interrupts, picklable, with_traceback
+from segmentation.system.shared_memory import advise
 
 _NICE = 5  # added to the process's nice value
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, Linux 5.14; an older kernel refuses, which does no harm

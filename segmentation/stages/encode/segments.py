@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING
 
 from av.packet import Packet
 
-from segmentation.cores import core_count
-from segmentation.cuts import Cuts, Cutter
 from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
+from segmentation.media.cuts import Cuts, Cutter
 from segmentation.media.muxer import Muxer
 from segmentation.options.config import Config
-from segmentation.shared_memory import Block, SharedPlanes, planes_size
 from segmentation.stages.decode.timestamps import expected
 from segmentation.stages.encode import VideoPacket
 from segmentation.stages.encode.pyav import PyAVEncoder
@@ -37,6 +35,8 @@ from segmentation.stages.encode.worker_protocol import (
     Prefault,
     Released,
 )
+from segmentation.system.cores import core_count
+from segmentation.system.shared_memory import Block, SharedPlanes, planes_size
 
 if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext

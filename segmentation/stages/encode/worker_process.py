@@ -7,9 +7,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from segmentation.child_process import LOOK, ChildProcess
 from segmentation.errors import OutputError, one_line
-from segmentation.shared_memory import BlockPool
 from segmentation.stages.encode.worker_protocol import (
     EncoderSetup,
     FrameMemory,
@@ -19,6 +17,8 @@ from segmentation.stages.encode.worker_protocol import (
     send,
     socket_pair,
 )
+from segmentation.system.child_process import LOOK, ChildProcess
+from segmentation.system.shared_memory import BlockPool
 
 _IDLE_BYTES = 512 << 20  # frame memory that an idle worker keeps faulted in and page-locked for the next file
 

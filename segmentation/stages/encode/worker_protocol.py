@@ -15,9 +15,9 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from segmentation.cuts import Cuts
-from segmentation.shared_memory import PlaneLocation
+from segmentation.media.cuts import Cuts
 from segmentation.stages.encode.codec_settings import CodecSettings
+from segmentation.system.shared_memory import PlaneLocation
 
 _LONGEST = 1 << 18  # bytes
 _DESCRIPTOR = struct.Struct("i")  # a file descriptor in a socket's control message

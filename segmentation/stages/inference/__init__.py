@@ -10,8 +10,8 @@ from segmentation.stages import Stage
 
 if TYPE_CHECKING:
     from segmentation.frames import Array
+    from segmentation.frames.instances import FrameInstances
     from segmentation.gpu.context import Gpu
-    from segmentation.instances import FrameInstances
     from segmentation.models.model import Model
     from segmentation.options.config import Config
 

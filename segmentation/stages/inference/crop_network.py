@@ -16,9 +16,9 @@ from segmentation.frames import Memory
 from segmentation.gpu.errors import gpu_errors
 from segmentation.models.detections import Floats, Outputs
 from segmentation.models.model import Model
-from segmentation.stages.inference.cuda_graph import GraphedNetwork, Loaded, preload
-from segmentation.stages.inference.fp32 import check_fixed, load_fp32
+from segmentation.stages.inference.compiler.cuda_graph import GraphedNetwork, Loaded, preload
 from segmentation.stages.inference.gathering import Gatherer
+from segmentation.stages.inference.instances.fp32 import check_fixed, load_fp32
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu  # imports libraries that loading a network does not need

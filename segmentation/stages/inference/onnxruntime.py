@@ -9,13 +9,13 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from segmentation.cores import core_count
 from segmentation.frames import Memory, VideoInfo
 from segmentation.models.model import Model, open_session
 from segmentation.models.scores import likeliest, probabilities
 from segmentation.models.tensor_form import Runner, Session
 from segmentation.options.config import Config
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
+from segmentation.system.cores import core_count
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu

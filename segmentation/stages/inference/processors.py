@@ -23,7 +23,7 @@ from segmentation.models.sample_picture import picture_inputs
 from segmentation.models.tensor_form import Session
 from segmentation.options.config import Config
 from segmentation.stages.inference import Inference, InferenceResult
-from segmentation.stages.inference.instances import InstanceInference
+from segmentation.stages.inference.instances.onnx_instances import InstanceInference
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
 if TYPE_CHECKING:

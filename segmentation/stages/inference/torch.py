@@ -18,7 +18,7 @@ from segmentation.models.model import Model
 from segmentation.options.config import Config
 from segmentation.options.devices import processor
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
-from segmentation.stages.inference.onnx_to_torch import (
+from segmentation.stages.inference.compiler.onnx_to_torch import (
     cached_network,
     convert,
     likeliest,
@@ -79,7 +79,7 @@ class TorchInference(Inference):
 
 def _prepared(model: Model) -> onnx.ModelProto:
     """Returns the graph with the pipeline's tensors, and without what has to be computed only once."""
-    from segmentation.models.onnx_graph import prepare  # imports `onnx`, which other networks do without
+    from segmentation.models.graph.onnx_graph import prepare  # imports `onnx`, which other networks do without
 
     return prepare(model, model.batch)
 

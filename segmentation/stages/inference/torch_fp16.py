@@ -1,6 +1,7 @@
 """Inference with PyTorch in FP16, channels last, replayed as a CUDA graph: for GPUs that no TensorRT here serves.
 
-The network is the same FP16 graph that engines are built from, see `models/fp16.py`: nodes that overflow stay in FP32.
+The network is the same FP16 graph that engines are built from, see `models/graph/fp16.py`: nodes that overflow stay in
+FP32.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from torch.fx import GraphModule
 from segmentation.errors import ModelError
 from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.discovery import device_index
-from segmentation.models.fp16_cache import fp16_graph
+from segmentation.models.graph.fp16_cache import fp16_graph
 from segmentation.models.model import ENGINE, Model
 from segmentation.options.config import Config
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
-from segmentation.stages.inference.conv_fusion import fuse
-from segmentation.stages.inference.cuda_graph import GraphedNetwork, Loaded, Preloaded, preload
-from segmentation.stages.inference.onnx_to_torch import cached_network, convert, likeliest, probabilities
-from segmentation.stages.inference.pointwise import pointwise
+from segmentation.stages.inference.compiler.conv_fusion import fuse
+from segmentation.stages.inference.compiler.cuda_graph import GraphedNetwork, Loaded, Preloaded, preload
+from segmentation.stages.inference.compiler.onnx_to_torch import cached_network, convert, likeliest, probabilities
+from segmentation.stages.inference.compiler.pointwise import pointwise
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu  # imports libraries that loading a network does not need

@@ -27,15 +27,15 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from segmentation.atomic_file import PendingFile
-from segmentation.cores import core_count
 from segmentation.errors import ConfigError, InputError, OutputError, one_line
 from segmentation.frames import FULL, FrameBatch, Memory, VideoInfo
+from segmentation.frames.sinks import FinishedBatch, Sink
 from segmentation.media.containers import open_for_writing
 from segmentation.media.input import open_input
 from segmentation.options.config import Config
-from segmentation.sinks import FinishedBatch, Sink
 from segmentation.stages.masks.quantize import VALUES
+from segmentation.system.atomic_file import PendingFile
+from segmentation.system.cores import core_count
 
 TAG = "SEGMENTATION_MASKS"
 _TICK = Fraction(1, 1000)  # seconds a tick of the clock of Matroska, as FFmpeg writes it

@@ -20,8 +20,6 @@ from av.container import InputContainer
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from segmentation.access import MAX_PIXELS, Access
-from segmentation.cores import core_count
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, PixelFormat, Plane, Planes, VideoInfo
 from segmentation.media.input import ALPHA, decoder_options, open_input, probe
@@ -30,6 +28,8 @@ from segmentation.media.source_packets import SourcePackets, leads_there
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.times import exact
+from segmentation.system.access import MAX_PIXELS, Access
+from segmentation.system.cores import core_count
 
 log = logging.getLogger(__name__)
 

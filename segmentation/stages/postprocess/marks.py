@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from segmentation.frames import FORMATS, Frame, FrameBatch, Plane, VideoInfo
-from segmentation.instances import FrameInstances, Instance
+from segmentation.frames.instances import FrameInstances, Instance
 from segmentation.stages.postprocess.legend import palette
 
 _COLORS = 14

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames import Frame, FrameBatch, PixelFormat, VideoInfo
-from segmentation.instances import Box
+from segmentation.frames.instances import Box
 from segmentation.models.detection import Place
 from segmentation.models.input_size import shape_shown
 from segmentation.models.model import Model

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from videos import Synthetic
 
-from segmentation.access import Access
 from segmentation.media.input import probe
 from segmentation.options.config import Config
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 from segmentation.stages.decode.pyav import PyAVDecoder
+from segmentation.system.access import Access
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")

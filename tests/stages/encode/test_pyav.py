@@ -10,7 +10,7 @@ from segmented import batches, moving
 from videos import pictures, video_info
 
 from segmentation import Config, OutputError
-from segmentation.live_frames import LiveFrames
+from segmentation.frames.live_frames import LiveFrames
 from segmentation.media.muxer import Muxer
 from segmentation.stages.encode.pyav import PyAVEncoder
 

@@ -33,10 +33,10 @@ from videos import video_info
 
 from segmentation import Config, OutputError
 from segmentation.frames import FORMATS, FrameBatch
-from segmentation.shared_memory import Block, BlockPool
 from segmentation.stages.encode import segments
 from segmentation.stages.encode.pyav import PyAVEncoder
 from segmentation.stages.encode.segments import Layout, SegmentEncoder
+from segmentation.system.shared_memory import Block, BlockPool
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ from segmentation.models.model import Model, load_model
 from segmentation.models.sample_picture import PICTURE, picture_inputs
 from segmentation.options.devices import PROCESSORS
 from segmentation.pipeline.plan import IMPLEMENTATIONS, make_plan
-from segmentation.stages.inference.instances import InstanceInference
+from segmentation.stages.inference.instances.onnx_instances import InstanceInference
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.stages.inference.processors import ProcessorInference, Provider, ProviderInference, Session
 

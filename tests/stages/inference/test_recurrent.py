@@ -16,8 +16,8 @@ from videos import Synthetic
 from segmentation import BackendError, Config, EngineError, ModelError, segment
 from segmentation.frames import MaskedBatch
 from segmentation.media.input import probe
+from segmentation.models.graph.onnx_graph import prepare
 from segmentation.models.model import Model, load_model
-from segmentation.models.onnx_graph import prepare
 from segmentation.pipeline.plan import make_plan
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference

@@ -17,10 +17,10 @@ from videos import Synthetic, pictures, same_times, times, video_info
 
 from segmentation import Config, ConfigError, InputError, OutputError, segment
 from segmentation.frames import Frame, FrameBatch
+from segmentation.frames.sinks import FinishedBatch
 from segmentation.media.input import probe
 from segmentation.models.model import load_model
 from segmentation.pipeline.report import Report
-from segmentation.sinks import FinishedBatch
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.stages.masks.quantize import VALUES, quantize
 from segmentation.stages.masks.saved import TAG, MaskReader, MaskWriter, intact, ticks

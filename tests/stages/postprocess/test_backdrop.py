@@ -19,9 +19,9 @@ from videos import Synthetic, pictures, video_info
 
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, Color
+from segmentation.frames.orientation import UPRIGHT, Orientation
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
-from segmentation.orientation import UPRIGHT, Orientation
 from segmentation.stages.postprocess.backdrop import Backdrop
 
 RED, BLUE, WHITE = (200, 30, 40), (20, 40, 210), (255, 255, 255)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stages import SIDES, postprocess
 
 from segmentation.frames import FORMATS, FULL, LIMITED, Color, Planes
-from segmentation.orientation import Orientation
+from segmentation.frames.orientation import Orientation
 from segmentation.stages.postprocess.opencv import composite
 
 HD = Color(matrix=1, range=LIMITED)

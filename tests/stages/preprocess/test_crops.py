@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from stages import BATCH, GPU_SIDES, gpu_stages
 
 from segmentation.frames import FORMATS, FULL, LIMITED, Color, Frame, FrameBatch, VideoInfo
-from segmentation.instances import Box
+from segmentation.frames.instances import Box
+from segmentation.frames.orientation import Orientation
 from segmentation.models.detection import Detection
 from segmentation.models.model import Model
 from segmentation.options.config import Config
-from segmentation.orientation import Orientation
 from segmentation.stages.preprocess.crops import AT_ONCE, Crop, crop_of, cut
 from segmentation.stages.preprocess.opencv_crops import OpenCVCrops
 

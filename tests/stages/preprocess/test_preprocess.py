@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from stages import SIDES, preprocess
 
 from segmentation.frames import FORMATS, FULL, LIMITED, Color, Planes
+from segmentation.frames.orientation import Orientation
 from segmentation.media.input import shown_as
 from segmentation.media.planes import plane_view
 from segmentation.models.detection import Detection
-from segmentation.orientation import Orientation
 from segmentation.stages.preprocess.opencv import shrink
 from segmentation.stages.preprocess.resampling import shrinking
 

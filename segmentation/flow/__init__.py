@@ -1,0 +1,1 @@
+"""Threads of a run, their times, and attempts that are repeated."""

@@ -1,0 +1,1 @@
+"""Masks between key frames: which frames are keys, and masks that are propagated from them."""

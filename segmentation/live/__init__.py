@@ -1,0 +1,1 @@
+"""Live sources and addresses: cameras in, pushed streams and parts out."""

@@ -1,0 +1,1 @@
+"""Coded packets: headers, messages, and losses."""

@@ -1,0 +1,1 @@
+"""Still and animated pictures, and folders of numbered ones."""

@@ -1,0 +1,121 @@
+"""A folder of numbered pictures as output. They appear together, when the last one is complete."""
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import av
+from av.container import OutputContainer
+from av.stream import Stream
+
+from segmentation.errors import OutputError
+from segmentation.media.containers import NUMBER, name_pattern
+from segmentation.media.muxer import Muxer
+from segmentation.system.atomic_file import PendingFile
+from segmentation.system.safe_files import SAFE, address_of, keep_rights, move_new, remove_folder
+
+_BESIDE = ".pictures"  # behind the name of a temporary file: its folder
+_MARK = "part-"  # before the names of pictures in the temporary folder
+
+
+class PictureSequence(Muxer):
+    """Writes `FOLDER/%05d.png`, .jpg or .webp, numbered from 1. The source's other streams are left out with a line."""
+
+    def _pending_file(self, overwrite: bool) -> PendingFile:
+        assert isinstance(self.target, Path)
+        return _PendingPictures(self.target, overwrite=overwrite)
+
+    def _begin(self) -> OutputContainer:
+        self._file.create()
+        folder = self._file.address.replace("%", "%%")  # a single % stands for a number in the name alone
+        return av.open(f"{folder}/{_MARK}{self._file.target.name}", "w", format="image2")
+
+    def _can_hold(self, stream: Stream) -> bool:
+        return False
+
+
+class _PendingPictures(PendingFile):
+    """Holds the temporary folder of the pictures. `commit` moves them, one by one, to the target's folder.
+
+    `target` is the pattern of the pictures' names. The temporary file of that name is empty, and is locked for the
+    folder beside it: NFS has no locks for folders.
+    """
+
+    _folder: int | None = None  # descriptor
+
+    def __init__(self, target: Path, *, overwrite: bool) -> None:
+        super().__init__(target, overwrite=overwrite)
+        self._own = re.compile(re.escape(_MARK) + name_pattern(target.name).pattern)  # names in the folder
+
+    @property
+    def address(self) -> str:
+        assert self._folder is not None, "create"
+        return address_of(self._folder) or f"{self.path}{_BESIDE}"
+
+    def check(self, option: str) -> None:
+        folder, name = self.target.parent, self.target.name
+        if len(NUMBER.findall(name)) != 1:
+            several = folder / f"%05d{self.target.suffix}"
+            raise OutputError(f"{self.target}: holds one picture, and this is no single one; name {several} or a video")
+        if not folder.is_dir():
+            raise OutputError(f"{self.target}: the folder {folder} does not exist")
+        known = name_pattern(name)
+        there = sorted(path.name for path in folder.iterdir() if known.fullmatch(path.name))
+        if there and not self.overwrite:
+            raise OutputError(
+                f"{folder / there[0]}: exists already; use -y (overwrite=True) to replace it, "
+                f"or {option} to name others"
+            )
+
+    def create(self) -> None:
+        super().create()
+        folder = Path(f"{self.path}{_BESIDE}")
+        folder.mkdir(mode=0o700)
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | SAFE)
+
+    def commit(self, *, fragment: bool = False) -> Path:
+        assert self._folder is not None, "create"
+        names = sorted(name for name in os.listdir(self._folder) if self._own.fullmatch(name))
+        places = [self.place.with_name(name.removeprefix(_MARK)) for name in names]
+        replaces = any(os.path.lexists(place) for place in places)
+        if replaces and not self.overwrite:
+            raise self._came_into_being()
+        suffix = f".partial{self.target.suffix}" if fragment and replaces else self.target.suffix
+        for name, place in zip(names, places, strict=True):
+            self._move(name, place.with_suffix(suffix))
+        self.discard()
+        self._close()
+        return self.target.with_suffix(suffix)
+
+    def _move(self, name: str, place: Path) -> None:
+        """Gives a picture its name. Raises `OSError`, and `OutputError` if it must not replace the one of that name."""
+        if not self.overwrite:
+            try:
+                move_new(Path(name), place, self._folder)
+            except FileExistsError:
+                raise self._came_into_being() from None
+            return
+        with suppress(FileNotFoundError):
+            old = place.stat()
+            picture = os.open(name, os.O_RDONLY | SAFE, dir_fd=self._folder)
+            try:
+                keep_rights(picture, old)
+            finally:
+                os.close(picture)
+        os.replace(name, place, src_dir_fd=self._folder)
+
+    def discard(self) -> None:
+        with suppress(OSError):  # there is no folder yet, or no more
+            remove_folder(Path(f"{self.path}{_BESIDE}"), self._own)
+        super().discard()
+
+    def _clear(self, path: Path) -> None:
+        with suppress(FileNotFoundError):
+            remove_folder(Path(f"{path}{_BESIDE}"), self._own)
+
+    def _close(self) -> None:
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            os.close(folder)
+        super()._close()

@@ -1,0 +1,1 @@
+"""ONNX graphs: read, adapted, converted to FP16 and exported."""

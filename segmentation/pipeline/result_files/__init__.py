@@ -1,0 +1,1 @@
+"""Results of each frame as files and posted lines: `--results`."""

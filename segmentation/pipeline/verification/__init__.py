@@ -1,0 +1,1 @@
+"""Checks of an output against its input: `--verify`."""

@@ -1,0 +1,1 @@
+"""Sessions, and all that callers make of them: files, frames, pictures, streams, processes."""

@@ -1,0 +1,126 @@
+"""Frames of a video with their masks, one after the other, for the caller's own loop."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Generator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from segmentation.errors import InputError
+from segmentation.flow.threads import Overlap, opencv_threads
+from segmentation.frames import MaskedBatch, Planes, VideoInfo
+from segmentation.frames.byte_source import Input, opened_source
+from segmentation.frames.instances import FrameInstances
+from segmentation.gpu.errors import gpu_errors
+from segmentation.live.reader import probe_any
+from segmentation.media.planes import rgb_of
+from segmentation.options.access import access_of
+from segmentation.options.config import Config
+from segmentation.pipeline.mask_stages import MaskStages
+from segmentation.pipeline.output_paths import check_live
+from segmentation.pipeline.plan import make_plan, with_own_format
+from segmentation.pipeline.resources import Resources
+from segmentation.sessions.pictures import Mask, Rgb, enlarged
+from segmentation.stages.decode.timestamps import within_limit
+from segmentation.tracking.instance_steps import make_instance_steps
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class MaskedFrame:
+    """A frame of a video with its mask, both upright. `image` and `mask` are computed when they are first read."""
+
+    pts: int  # ticks of the video's time base
+    time: Fraction  # seconds on the video's own clock
+    _planes: Planes
+    instances: FrameInstances | None  # with ids, where `track` or `keep` is given; the label map is small
+    _small_mask: Mask
+    _info: VideoInfo
+    _pix_fmt: str
+
+    @cached_property
+    def image(self) -> Rgb:
+        """The picture (H, W, 3) uint8 RGB, by the video's own matrix and range. HDR is not mapped to SDR."""
+        return rgb_of(self._planes, self._pix_fmt, self._info)
+
+    @cached_property
+    def mask(self) -> Mask:
+        """The mask (H, W) float32 in 0..1, the probability of the kept classes."""
+        return enlarged(self._small_mask, self._info.upright_size)
+
+    @property
+    def seconds(self) -> float:
+        """The time in seconds from the video's beginning."""
+        return float(self.time - self._info.start)
+
+    def id_at(self, point: tuple[float, float]) -> int:
+        """Returns the id of the instance at a pixel (x, y) of `image`, 0 for none."""
+        if self.instances is None:
+            return 0
+        width, height = self._info.upright_size
+        label_map = self.instances.label_map
+        row, column = int(point[1] * label_map.shape[0] / height), int(point[0] * label_map.shape[1] / width)
+        if not (0 <= row < label_map.shape[0] and 0 <= column < label_map.shape[1]):
+            return 0
+        number = int(label_map[row, column])
+        return self.instances.instances[number - 1].id if number else 0
+
+
+def masked_frames(resources: Resources, given: Input, config: Config) -> Generator[MaskedFrame, None, None]:
+    """Yields the frames of `given`. Everything is opened at the first frame, and closed with the generator.
+
+    Raises as `Segmenter.frames`.
+    """
+    with ExitStack() as exits:
+        source = exits.enter_context(opened_source(given, threading.Event()))
+        check_live(source, config)
+        info = probe_any(source, access_of(config))
+        if info.live is not None:
+            exits.callback(info.live.close)
+        if info.stream is not None:
+            info.stream.expect(1)
+        model = resources.model(info)
+        secondary = resources.secondary_networks(model.kept)
+        plan = make_plan(config, info, model=model, secondary=secondary)
+        plan = with_own_format(plan, config, info)
+        pix_fmt = plan.pix_fmt
+        overlap = exits.enter_context(Overlap(prompt=info.live is not None))
+        if info.stream is not None:
+            exits.callback(info.stream.end)  # before the threads are waited for
+        if info.live is not None:
+            exits.callback(info.live.close)  # likewise
+        stages = exits.enter_context(MaskStages(resources, plan, model, info, pix_fmt, config))
+        exits.enter_context(opencv_threads.one_a_frame(busy=stages.masks.workers > 1))
+        with gpu_errors():
+            sessions = resources.nvdec_sessions if plan.decode.on_gpu else None
+            decoder = plan.decode.implementation(info, pix_fmt, stages.config, stages.gpu, sessions=sessions)
+            exits.callback(decoder.close)
+            decoded = stages.clock.steps("decode", within_limit(info, decoder))
+            decoded = overlap(decoded, "decoded") if info.live is None else decoded
+        trackers = resources.trackers(on_gpu=plan.on_gpu)
+        networks = resources.with_crop_networks(secondary, stages.masks.memory)
+        steps = make_instance_steps(
+            stages.config, info, pix_fmt, model.kept, stages.transfer, networks, trackers, stages.gpu
+        )
+        for batch in overlap(stages.masks.finished(decoded, stages.on_host, overlap, steps), "masked"):
+            if info.live is not None:
+                info.live.written(len(batch))
+            yield from _frames(batch, info, pix_fmt)
+        if info.live is not None and info.live.failure is not None:
+            raise info.live.failure
+        if decoder.damaged:
+            text = f"{info.path}: {decoder.damaged} frames are damaged or missing"
+            if config.strict:
+                raise InputError(text)
+            log.warning("%s", text)
+
+
+def _frames(batch: MaskedBatch, info: VideoInfo, pix_fmt: str) -> Generator[MaskedFrame, None, None]:
+    instances = batch.instances or (None,) * len(batch)
+    for frame, mask, found in zip(batch.frames.frames, batch.masks, instances, strict=True):
+        yield MaskedFrame(frame.pts, frame.pts * info.time_base, frame.planes, found, mask, info, pix_fmt)

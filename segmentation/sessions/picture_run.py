@@ -1,0 +1,181 @@
+"""One run of a still picture: read, segmented as `Segmenter.apply` does, and written with each effect."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.errors import ConfigError, InputError, OutputError, hide_secrets, one_line
+from segmentation.frames.sinks import FinishedBatch
+from segmentation.media.containers import PICTURES
+from segmentation.media.pictures.still import Pixels, Still, encode_still, read_still
+from segmentation.options.config import Config
+from segmentation.options.effect import Effect
+from segmentation.options.keywords import PictureOptions, Quality
+from segmentation.pipeline.found import nothing_found
+from segmentation.pipeline.report import Report
+from segmentation.pipeline.result_files.results import Results
+from segmentation.pipeline.run import Request
+from segmentation.sessions.pictures import Applied, Pictures
+from segmentation.system.access import Access
+from segmentation.system.atomic_file import PendingFile
+
+log = logging.getLogger(__name__)
+
+_OF_VIDEOS = ("codec", "preset", "smooth", "interval", "start", "duration", "max_frames")  # nothing to a picture
+_REFUSED = {
+    "save_masks": "the masks of pictures are pictures; write --also mask:FILE.png",
+    "verify": "compares videos; leave it out for pictures",
+    "track": "follows people through a video; leave it out for pictures",
+    "then": "follows things through videos; leave it out for pictures",
+    "keep": "chooses people by their ids in a video; leave it out for pictures",
+    "pick": "chooses a person of a video; leave it out for pictures",
+    "count": "counts people in a video; leave it out for pictures",
+    "trace": "is of the stages of videos; leave it out for pictures",
+}
+
+
+class PictureRun:
+    """Takes one picture through the network, once."""
+
+    def __init__(self, pictures: Pictures, source: str, target: Path, access: Access, request: Request) -> None:
+        """`source` and `target` are those of `request`, `access` has its limits."""
+        self._pictures, self._request = pictures, request
+        self._source, self._target, self._access = source, target, access
+        self._outputs = [(request.config.effect, target)]
+        self._outputs += [(effect, Path(path)) for effect, path in request.config.also]
+
+    def __call__(self) -> Report:
+        """Runs. Raises as `segment` does."""
+        begin = time.perf_counter()
+        config = self._checked(self._request.config)
+        options = {name: getattr(config, name) for name in PictureOptions.__annotations__}
+        of_picture = self._pictures.config(**options)
+        with ExitStack() as exits:
+            files = [self._pending(path, "--also" if i else "-o", exits) for i, (_, path) in enumerate(self._outputs)]
+            still = read_still(self._source, self._access)
+            read = time.perf_counter()
+            self._tell(still)
+            applied = self._pictures.apply(still.rgb, of_picture, [effect for effect, _ in self._outputs])
+            masked = time.perf_counter()
+            for file, made, (effect, _) in zip(files, applied.pictures, self._outputs, strict=True):
+                _write(file, _with_alpha(made, still, Effect.parse(effect).kind), config.quality, still.profile)
+            if config.results is not None:
+                _write_results(applied, config)
+            for file in files:
+                _commit(file)
+        end = time.perf_counter()
+        found = bool((np.asarray(applied.shown.masks) > config.threshold).any())
+        if not found:
+            log.warning("%s: %s", hide_secrets(self._source), nothing_found(applied.classes, 1))
+        if self._request.progress is not None:
+            self._request.progress(1, 1)
+        return Report(
+            input=hide_secrets(self._source),
+            output=str(self._target),
+            also=tuple(str(path) for _, path in self._outputs[1:]),
+            frames=1,
+            damaged=0,
+            inferred=1,
+            found=int(found),
+            received=1,
+            seconds=round(end - begin, 3),
+            fps=round(1 / (end - begin), 2),
+            plan=applied.plan.names() | {"decode": "opencv", "encode": "opencv"},
+            stages={
+                stage: round(seconds, 3)
+                for stage, seconds in (applied.seconds | {"decode": read - begin, "encode": end - masked}).items()
+            },
+        )
+
+    def _checked(self, config: Config) -> Config:
+        """Returns the options without those of videos alone, which a line names. Raises `ConfigError`, `OutputError`.
+
+        Saved masks are refused by `Pictures.config`.
+        """
+        if self._request.stop.is_set():
+            raise InputError(f"{self._source}: stopped before the first frame; nothing was written")
+        for name, reason in _REFUSED.items():
+            if getattr(config, name):
+                raise ConfigError(f"{name.replace('_', '-')}: {reason}")
+        fields = type(config).__dataclass_fields__
+        useless = [name for name in _OF_VIDEOS if getattr(config, name) != fields[name].default]
+        if useless:
+            log.warning("pictures are written without %s", ", ".join(f"--{name.replace('_', '-')}" for name in useless))
+            config = replace(config, codec=None, preset=None)
+        for effect, path in self._outputs:
+            suffix = path.suffix.lower()
+            if suffix not in PICTURES:
+                raise OutputError(f"{path}: outputs of a picture are pictures too: {', '.join(PICTURES)}")
+            if Effect.parse(effect).kind == "cutout" and suffix in (".jpg", ".jpeg"):
+                raise OutputError(f"{path}: can't hold a cutout's alpha; name a .png or .webp")
+            if suffix != ".png" and (fault := config.misfit("webp" if suffix == ".webp" else "jpeg")):
+                raise ConfigError(f"{path}: {fault}")
+        return config
+
+    def _pending(self, path: Path, option: str, exits: ExitStack) -> PendingFile:
+        file = exits.enter_context(PendingFile(path, overwrite=self._request.config.overwrite))
+        file.check(option)
+        return file
+
+    def _tell(self, still: Still) -> None:
+        """Says what of the picture the outputs lack."""
+        if still.bits > 8:
+            log.warning("%s: %d bits a sample become 8", self._source, still.bits)
+        if still.alpha is not None:
+            for effect, path in self._outputs:
+                if path.suffix.lower() in (".jpg", ".jpeg") and Effect.parse(effect).kind != "mask":
+                    log.warning("%s: %s files have no alpha; transparent parts become white", path, path.suffix)
+
+
+def _with_alpha(made: Pixels, still: Still, kind: str) -> Pixels:
+    """Returns the picture with the alpha of the input: as it was, or times that of a cut-out. Masks have none."""
+    if still.alpha is None or kind == "mask":
+        return made
+    alpha = still.alpha
+    if made.shape[2] == 4:
+        alpha = np.rint(made[..., 3] * (alpha / np.float32(255))).astype(np.uint8)
+    rgb = made[..., :3].copy()
+    if kind == "cutout":
+        rgb[alpha == 0] = 0
+    return np.dstack([rgb, alpha])
+
+
+def _write(file: PendingFile, pixels: Pixels, quality: Quality | None, profile: bytes | None) -> None:
+    """Writes a picture to its temporary file. JPEG has no alpha: transparent parts become white."""
+    if pixels.shape[2] == 4 and file.target.suffix.lower() in (".jpg", ".jpeg"):
+        alpha = pixels[..., 3:] / np.float32(255)
+        pixels = np.rint(pixels[..., :3] * alpha + 255 * (1 - alpha)).astype(np.uint8)
+    data = encode_still(pixels, file.target, quality, profile)
+    try:
+        file.create()
+        file.write(data)
+    except OSError as exc:
+        raise OutputError(f"{file.target}: cannot be written ({one_line(exc)})") from exc
+
+
+def _commit(file: PendingFile) -> None:
+    try:
+        file.commit()
+    except OSError as exc:
+        raise OutputError(f"{file.target}: cannot be written ({one_line(exc)})") from exc
+
+
+def _write_results(applied: Applied, config: Config) -> None:
+    shown = applied.shown
+    with Results(lambda pts: Fraction(0), applied.info, applied.classes, config) as results:
+        results.write(
+            FinishedBatch(frames=shown.frames, masks=np.asarray(shown.masks), class_map=_array(shown.class_map))
+        )
+        results.finish(None)
+
+
+def _array(class_map: object) -> NDArray[np.uint8] | None:
+    return None if class_map is None else np.asarray(class_map, np.uint8)

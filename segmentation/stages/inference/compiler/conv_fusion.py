@@ -1,0 +1,211 @@
+"""Convolutions that do what follows them in the same kernel: bias, sum, ReLU or clip.
+
+Small tensors take a GPU as long as its launches do, and large ones as long as they are read and written. So a kernel
+less is time less, whatever it computes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import torch
+from torch.fx import GraphModule, Node
+
+from segmentation.stages.inference.compiler.biases import carry_biases
+from segmentation.stages.inference.compiler.depthwise import UNBOUNDED, Bounds, depthwise, taps_of
+from segmentation.stages.inference.compiler.fx_nodes import (
+    CLIPS,
+    CONVERSION,
+    CONVOLUTION,
+    MEAN,
+    RELU,
+    SUM,
+    Convolution,
+    Pair,
+    add_constant,
+    convolution,
+    is_product,
+)
+from segmentation.stages.inference.compiler.network_kernels import EIGHT, FORMS
+from segmentation.stages.inference.compiler.pointwise import pointwise, pointwise_into
+
+
+def convolution_relu(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Pair,
+    padding: Pair,
+    dilation: Pair,
+    groups: int,
+    added: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Returns relu(convolution(x)), or relu(convolution(x) + added), on a GPU. See `torch.nn.functional.conv2d`."""
+    how = bias, stride, padding, dilation, groups
+    if added is None:
+        return torch.cudnn_convolution_relu(x, weight, *how)
+    shape = result_shape(x, weight, stride, padding, dilation)
+    if torch.broadcast_shapes(added.shape, shape) != shape:
+        return torch.relu(torch.conv2d(x, weight, *how) + added)
+    # cuDNN reads `added` as if it had the result's shape, and checks nothing.
+    whole = added.expand(shape).contiguous(memory_format=torch.channels_last)
+    return torch.cudnn_convolution_add_relu(x, weight, whole, 1.0, *how)
+
+
+def result_shape(x: torch.Tensor, weight: torch.Tensor, stride: Pair, padding: Pair, dilation: Pair) -> tuple[int, ...]:
+    """Returns the shape (N, C, h, w) of a convolution of `x`, by the formula of `torch.nn.Conv2d`."""
+    sizes = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
+    return len(x), len(weight), *((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes)
+
+
+# They return memory of their own, or that of a sum that nobody reads any more.
+_OURS = CONVOLUTION, SUM, depthwise, convolution_relu, pointwise, pointwise_into
+
+
+def fuse(net: GraphModule) -> None:
+    """Replaces the FP16 convolutions of a recorded network, see `recorded.py`, by kernels that do more.
+
+    Those of each channel by itself bring what they are given and what they return within bounds. Others rectify, also
+    their sum with something else, or are matrix products with bias and sum. The network then runs on a GPU only.
+    """
+    carry_biases(net)
+    for step in (
+        _reorder_input,
+        _drop_mean,
+        _replace_depthwise,
+        _clip_when_read,
+        _replace_relu,
+        _replace_sum,
+        _replace_pointwise,
+    ):
+        for node in list(net.graph.nodes):
+            step(net, node)
+    net.recompile()
+
+
+def _reorder_input(net: GraphModule, node: Node) -> None:
+    """Lets the conversion of the input to FP16 also make it channels last, which else the first convolution does."""
+    from_input = node.target is CONVERSION and [source.op for source in node.all_input_nodes] == ["placeholder"]
+    if from_input and not node.kwargs and all(user.target is CONVOLUTION for user in node.users):
+        node.kwargs = {"memory_format": torch.channels_last}
+
+
+def _drop_mean(net: GraphModule, node: Node) -> None:
+    """Drops the mean over a convolution's only channel, which on a CPU saves time."""
+    if node.target is MEAN and node.args[1:] == ([1], True):
+        found = convolution(net, node.all_input_nodes[0])
+        if found is not None and len(found[1]) == 1:
+            node.replace_all_uses_with(node.all_input_nodes[0])
+            net.graph.erase_node(node)
+
+
+def _replace_depthwise(net: GraphModule, node: Node) -> None:
+    """Replaces a convolution of each channel by itself, and the ReLU or the clip behind it, if any, by our kernel."""
+    found = convolution(net, node)
+    if found is None or not _is_depthwise(*found):
+        return
+    how, weight = found
+    followers = list(node.users)
+    bounds = _bounds(followers[0]) if len(followers) == 1 else None
+    last = followers[0] if bounds else node
+    with net.graph.inserting_before(node):
+        taps = add_constant(net, f"{node.name}_taps", taps_of(weight))
+        bias = how.bias or add_constant(net, f"{node.name}_no_bias", weight.new_zeros(len(weight)))
+    form = weight.shape[-1], how.stride[0], how.dilation[0]
+    _replace(net, last, depthwise, (how.x, taps, bias, form, how.padding[0], bounds or UNBOUNDED), node)
+
+
+def _clip_when_read(net: GraphModule, node: Node) -> None:
+    """Makes a clip to 0 and more a ReLU, which a convolution can do, if our kernel alone reads it and can clip."""
+    bounds = _bounds(node)
+    if node.target in CLIPS and bounds and bounds[0] == 0 and all(user.target is depthwise for user in node.users):
+        for user in list(node.users):
+            user.args = *user.args[:6], bounds[1]
+        node.target, node.args = RELU, node.args[:1]
+
+
+def _replace_relu(net: GraphModule, node: Node) -> None:
+    """Replaces a ReLU, and the convolution or the sum with one before it, by one call."""
+    if node.target is not RELU:
+        return
+    (before,) = node.all_input_nodes
+    if (found := _only_read_here(net, before)) is not None:
+        how, weight = found
+        if is_product(how, weight) and how.bias is not None:
+            _replace(net, node, pointwise, (how.x, how.weight, how.bias, True), before)
+        else:
+            _replace(net, node, convolution_relu, how, before)
+    elif len(before.users) == 1:
+        for own, added in _terms(before):
+            if (found := _only_read_here(net, own)) is not None:
+                _replace(net, node, convolution_relu, (*found[0], added), before, own)
+                return
+
+
+def _replace_sum(net: GraphModule, node: Node) -> None:
+    """Replaces a sum with a matrix product that has no bias, if it may be written over the other term."""
+    for own, added in _terms(node):
+        found = _only_read_here(net, own)
+        earlier = (user.target in _OURS and user < node for user in added.users if user is not node)
+        if found and is_product(*found) and found[0].bias is None and added.target in _OURS and all(earlier):
+            _replace(net, node, pointwise_into, (found[0].x, found[0].weight, added), own)
+            return
+
+
+def _replace_pointwise(net: GraphModule, node: Node) -> None:
+    """Replaces a convolution by a matrix product."""
+    found = convolution(net, node)
+    if found is not None and is_product(*found):
+        node.target, node.args = pointwise, found[0][:3]
+
+
+def _replace(net: GraphModule, last: Node, call: object, arguments: tuple[object, ...], *before: Node) -> None:
+    """Puts a call in the place of `last`, and drops the nodes `before` it, which nothing else reads, in that order."""
+    with net.graph.inserting_after(last):
+        new = net.graph.call_function(call, arguments)
+    last.replace_all_uses_with(new)
+    for node in dict.fromkeys((last, *before)):
+        net.graph.erase_node(node)
+
+
+def _terms(node: Node) -> tuple[tuple[Node, Node], ...]:
+    """Returns the two terms of a sum in both orders, nothing for other nodes."""
+    terms = node.all_input_nodes
+    if node.target is not SUM or node.kwargs or len(terms) != 2:
+        return ()
+    return (terms[0], terms[1]), (terms[1], terms[0])
+
+
+def _bounds(node: Node) -> Bounds | None:
+    """Returns what a node brings the values within that it is given, `None` if it does something else."""
+    if node.target is RELU:
+        return 0.0, math.inf
+    if node.target in CLIPS and len(node.args) == 3 and not node.kwargs and None not in node.args:
+        low, high = cast("Bounds", node.args[1:])
+        return float(low), float(high)
+    return None
+
+
+def _is_depthwise(how: Convolution, weight: torch.Tensor) -> bool:
+    """Returns whether a convolution is one of each channel by itself, in FP16, that our kernel can do."""
+    count, per_group, height, width = weight.shape
+    return (
+        weight.dtype is torch.float16
+        and per_group == 1
+        and count == how.groups
+        and count % EIGHT == 0
+        and not isinstance(how.padding, str)
+        and all(pair[0] == pair[-1] for pair in ((height, width), how.stride, how.padding, how.dilation))
+        and (height, how.stride[0], how.dilation[0]) in FORMS
+    )
+
+
+def _only_read_here(net: GraphModule, node: Node) -> tuple[Convolution, torch.Tensor] | None:
+    """Returns an FP16 convolution without groups, see `convolution`, that one node reads; `None` for other nodes.
+
+    Convolutions in groups are slower when fused.
+    """
+    found = convolution(net, node)
+    fits = found is not None and len(node.users) == 1 and found[0].groups == 1 and found[1].dtype is torch.float16
+    return found if fits else None

@@ -1,0 +1,1 @@
+"""Networks of instances: boxes and masks of single objects."""

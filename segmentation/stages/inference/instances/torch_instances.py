@@ -1,0 +1,108 @@
+"""Inference with networks that find single things: PyTorch in FP32, replayed as a CUDA graph.
+
+Boxes are chosen and masks are drawn within the graph, see `instance_reader.py`. So the host waits for nothing, unless a
+stage reads the instances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, overload
+
+import numpy as np
+import torch
+
+from segmentation.frames import Memory, VideoInfo
+from segmentation.frames.instances import FrameInstances
+from segmentation.gpu.discovery import device_index
+from segmentation.models.model import Model
+from segmentation.options.config import Config
+from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
+from segmentation.stages.inference.compiler.cuda_graph import GraphedNetwork, Loaded, Preloaded, kernels_on, preload
+from segmentation.stages.inference.compiler.network_kernels import INSTANCES
+from segmentation.stages.inference.instances.fp32 import check_fixed, load_fp32
+from segmentation.stages.inference.instances.instance_reader import Found, InstanceReader
+from segmentation.stages.inference.instances.onnx_instances import frame_instances
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu  # imports libraries that loading a network does not need
+
+
+class TorchInstanceInference(Inference):
+    """See `segmentation.stages.inference`. The masks returned are written again by the next call."""
+
+    memory: ClassVar[Memory] = "cuda"
+    workers = 1  # one stream
+
+    def __init__(self, model: Model, config: Config, gpu: Gpu, preloaded: Preloaded[Found] | None = None) -> None:
+        self._model, self._gpu = model, gpu
+        self._network = GraphedNetwork(preloaded or self.preload(model, config), gpu, model.name)
+
+    @classmethod
+    def preload(cls, model: Model, config: Config) -> Preloaded[Found]:
+        """Loads the network and runs it once. Raises `RefusesNetwork` where PyTorch can't run it in batches."""
+        device = torch.device("cuda", device_index(config))
+        return preload(lambda: _loaded(model, config, device), device)
+
+    @staticmethod
+    def describe(config: Config, info: VideoInfo | None = None) -> str:
+        name = torch.cuda.get_device_name(torch.device(config.device or "cuda:0"))
+        return f"PyTorch {torch.__version__}, {name}, FP32, CUDA graph, single things"
+
+    @classmethod
+    def known(cls, model: Model, config: Config) -> str:
+        """Raises `BackendError` as `check_fixed`."""
+        check_fixed(model)
+        return ""
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def __call__(self, tensor: torch.Tensor) -> InferenceResult:
+        found = self._network(tensor)
+        with torch.cuda.stream(self._gpu.stream):
+            instances = GpuInstances(found.things.clone(), found.label_maps.clone(), self._model, self._gpu)
+            return InferenceResult(found.masks, None if found.class_map is None else found.class_map.clone(), instances)
+
+    def close(self) -> None:
+        self._network.close()
+
+
+class GpuInstances(Sequence[FrameInstances]):
+    """The instances of a batch, which come to the host when one of them is first read."""
+
+    def __init__(self, things: torch.Tensor, label_maps: torch.Tensor, model: Model, gpu: Gpu) -> None:
+        """See `Found` for the tensors."""
+        self._things, self._label_maps, self._model, self._gpu = things, label_maps, model, gpu
+
+    def __len__(self) -> int:
+        return len(self._things)
+
+    @overload
+    def __getitem__(self, key: int) -> FrameInstances: ...
+    @overload
+    def __getitem__(self, key: slice) -> GpuInstances: ...
+    def __getitem__(self, key: int | slice) -> FrameInstances | GpuInstances:
+        if isinstance(key, slice):
+            return GpuInstances(self._things[key], self._label_maps[key], self._model, self._gpu)
+        return self._on_host[key]
+
+    def __iter__(self) -> Iterator[FrameInstances]:
+        return iter(self._on_host)
+
+    @cached_property
+    def _on_host(self) -> tuple[FrameInstances, ...]:
+        """Waits for the GPU."""
+        self._gpu.enter()
+        things, label_maps = self._gpu.download(self._things, self._label_maps)
+        counts = np.count_nonzero(things[..., 4], axis=1).tolist()
+        return tuple(
+            frame_instances(found[:count, :4], found[:count, 4], found[:count, 5], self._model, label_map)
+            for found, count, label_map in zip(things, counts, label_maps, strict=True)
+        )
+
+
+def _loaded(model: Model, config: Config, device: torch.device) -> Loaded[Found]:
+    """Loads the network, with a function that finds the things in its input."""
+    network = load_fp32(model, config.batch_size or 1, device)
+    reader = InstanceReader(model, device, class_map=wants_class_map(model, config))
+    return Loaded(network.input, network.net, lambda: reader(kernels_on(device, INSTANCES), network.outputs()))

@@ -1,0 +1,1 @@
+"""The machine: files, memory, processes, processor cores."""

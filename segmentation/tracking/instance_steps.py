@@ -1,0 +1,48 @@
+"""The steps between masks and composite that find out who is who, where a run asks for that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from segmentation.frames import Transfer, VideoInfo
+from segmentation.options.config import Config
+from segmentation.options.instances import Keep
+from segmentation.stages.mask_source import MaskStep
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
+    from segmentation.models.secondary import SecondaryNetwork
+    from segmentation.stages.inference.crop_network import CropNetwork
+    from segmentation.tracking.process.tracker_processes import TrackerProcesses
+
+
+def make_instance_steps(
+    config: Config,
+    info: VideoInfo,
+    pix_fmt: str,
+    classes: Sequence[str],
+    transfer: Transfer,
+    secondary: Sequence[tuple[SecondaryNetwork, CropNetwork | None]],
+    trackers: TrackerProcesses | None,
+    gpu: Gpu | None,
+) -> Sequence[MaskStep]:
+    """Returns the steps in their order, none where no option asks for instances. `classes` are those of the mask.
+
+    A step sees all batches of the run in presentation order, on one thread. Masks are as large as the network makes
+    them, before refinement, and may lie on `gpu`: `transfer.rows` brings them to the host. With `trackers` who is
+    in the masks is found in other processes. `secondary` are the networks of `--then`, with those that run on `gpu`.
+    """
+    if config.tracker is None:
+        return ()
+    # Most runs do without these, and a start should not wait for them.
+    from segmentation.tracking.mask_tracker import Ids
+    from segmentation.tracking.secondary_steps import Within
+    from segmentation.tracking.tracking_steps import Keeping, Tracking
+
+    ids = Ids()
+    steps: list[MaskStep] = [Tracking(config, info, pix_fmt, classes, transfer, ids, trackers, gpu)]
+    steps += [Within(network, info, pix_fmt, config, ids, gpu, on_gpu) for network, on_gpu in secondary]
+    if config.keep is not None:
+        steps.append(Keeping(Keep.parse(config.keep), info))
+    return steps

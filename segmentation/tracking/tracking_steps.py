@@ -1,0 +1,125 @@
+"""Steps that find the instances of each frame, follow them, and choose who is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import repeat
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from segmentation.frames import Array, FrameBatch, MaskedBatch, Transfer, VideoInfo
+from segmentation.frames.instances import FrameInstances
+from segmentation.options.config import Config
+from segmentation.options.instances import Keep
+from segmentation.tracking.appearance import Colors, color_bins
+from segmentation.tracking.choice import Keeper
+from segmentation.tracking.color_samples import color_samples
+from segmentation.tracking.mask_tracker import Ids, MaskTracker, MaskTracking
+from segmentation.tracking.process.tracker_processes import RemoteTracker, TrackerProcesses
+from segmentation.tracking.tracker import Tracker
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
+
+Followed: TypeAlias = tuple[FrameInstances, ...]  # of each frame of a batch
+_Sample = Callable[[FrameBatch, tuple[int, int]], Array]  # see `color_samples`
+_Follow: TypeAlias = "Callable[[MaskedBatch, Array | None, list[float]], Followed]"
+
+
+class Tracking:
+    """Finds the instances of each frame, unless the network has found them, and gives them ids."""
+
+    def __init__(
+        self,
+        config: Config,
+        info: VideoInfo,
+        pix_fmt: str,
+        classes: Sequence[str],
+        transfer: Transfer,
+        ids: Ids,
+        processes: TrackerProcesses | None,
+        gpu: Gpu | None,
+    ) -> None:
+        """`processes` follow what masks show; without them this thread does. Batches may lie on `gpu`."""
+        self._ids, self._processes = ids, processes
+        self._transfer, self._info, self._pix_fmt, self._gpu = transfer, info, pix_fmt, gpu
+        self._colored = config.tracker == "accurate"
+        moving = config.tracker != "fast"
+        self._settings = MaskTracking(classes=tuple(classes), threshold=config.threshold, moving=moving)
+
+    def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
+        self._transfer.enter()
+        follow: _Follow | None = None
+        sample: _Sample | None = None
+        with ExitStack() as exits:
+            for batch in batches:
+                if batch.frames.repeated:  # an old picture, though its time is new: nobody is followed through a loss
+                    nobody = FrameInstances(instances=(), first_map=np.zeros(tuple(batch.masks.shape[1:]), np.uint8))
+                    yield replace(batch, instances=(nobody,) * len(batch))
+                    continue
+                if follow is None:  # the first batch shows whether the network has found instances
+                    follow = self._components(exits) if batch.instances is None else self._given()
+                    sample = self._sampler(batch.frames) if self._colored else None
+                samples = None if sample is None else sample(batch.frames, batch.masks.shape[1:])
+                yield replace(batch, instances=follow(batch, samples, _times(batch.frames, self._info)))
+
+    def _components(self, exits: ExitStack) -> _Follow:
+        """Returns what follows the components of masks."""
+        tracker: MaskTracker | RemoteTracker
+        if self._processes is None:
+            tracker = MaskTracker(self._settings, self._ids)
+        else:
+            tracker = exits.enter_context(self._processes.tracker(self._settings, self._ids))
+
+        def follow(batch: MaskedBatch, samples: Array | None, times: list[float]) -> Followed:
+            rows = None if batch.class_map is None else batch.class_map[: len(batch)]
+            masks, class_map, looks = self._transfer.on_host(batch.masks[: len(batch)], rows, samples)
+            assert masks is not None
+            return tracker(masks, class_map, looks, times)
+
+        return follow
+
+    def _given(self) -> _Follow:
+        """Returns what follows the instances that the network has found."""
+        tracker = Tracker(moving=self._settings.moving, split=False, ids=self._ids)
+
+        def follow(batch: MaskedBatch, samples: Array | None, times: list[float]) -> Followed:
+            found = batch.instances or ()
+            looks: Iterable[Colors | None] = repeat(None, len(batch))
+            (levels,) = self._transfer.on_host(samples)
+            if levels is not None:
+                looks = (color_bins(levels[:, row]) for row in range(len(batch)))
+            followed = map(tracker.update, found, times, looks)
+            return tuple(replace(made, unknown=one.unknown) for made, one in zip(followed, found, strict=True))
+
+        return follow
+
+    def _sampler(self, batch: FrameBatch) -> _Sample:
+        """Returns what makes small pictures of batches, on the GPU if this one is there."""
+        if batch.memory == "host":
+            return lambda frames, shape: color_samples(frames, self._info, shape)
+        from segmentation.tracking.cuda_color_samples import CudaColorSamples  # needs PyTorch
+
+        assert self._gpu is not None
+        return CudaColorSamples(self._info, self._pix_fmt, self._gpu)
+
+
+class Keeping:
+    """Marks those instances of each frame that are kept."""
+
+    def __init__(self, keep: Keep, info: VideoInfo) -> None:
+        self._keeper, self._info = Keeper(keep), info
+
+    def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
+        for batch in batches:
+            assert batch.instances is not None
+            times = _times(batch.frames, self._info)
+            yield replace(batch, instances=tuple(map(self._keeper.mark, batch.instances, times)))
+
+
+def _times(batch: FrameBatch, info: VideoInfo) -> list[float]:
+    """Returns when each frame is shown, in seconds on the source's clock."""
+    return [float(frame.pts * info.time_base) for frame in batch.frames]

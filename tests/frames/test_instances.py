@@ -1,0 +1,33 @@
+"""Label maps, and the pixels of boxes."""
+
+import numpy as np
+import pytest
+
+from segmentation.frames.instances import Box, FrameInstances, Instance, box_pixels
+
+
+def thing(box: Box, within: int = 0) -> Instance:
+    return Instance(label="thing", score=1.0, box=box, within=within)
+
+
+def test_an_instance_within_another_has_the_box_but_for_the_pixels_of_third_ones() -> None:
+    first_map = np.uint8([[1, 1, 2, 2], [1, 1, 2, 2], [0, 0, 0, 0]])
+    alone = (thing((0, 0, 0.5, 0.66)), thing((0.5, 0, 1, 0.66)))
+    whole = FrameInstances(instances=alone, first_map=first_map)
+    assert (whole.label_map == first_map).all()
+    inner = (*alone, thing((0.25, 0.34, 0.75, 1), within=1), thing((0.25, 0.67, 0.5, 1), within=3))
+    frame = FrameInstances(instances=inner, first_map=first_map)
+    assert frame.label_map.tolist() == [[1, 1, 2, 2], [1, 3, 2, 2], [0, 4, 3, 0]]
+    assert (frame.first_map == whole.first_map).all()
+
+
+@pytest.mark.parametrize(
+    ("box", "rows", "columns"),
+    [
+        ((1.4, 2.6, 3.4, 5.6), slice(3, 6), slice(1, 3)),
+        ((-5, -5, 100, 0.4), slice(0, 0), slice(0, 8)),
+        ((0, 0, 8, 8), slice(0, 8), slice(0, 8)),
+    ],
+)
+def test_a_box_has_the_pixels_whose_centers_it_has(box: tuple[float, ...], rows: slice, columns: slice) -> None:
+    assert box_pixels(np.float32(box), (8, 8)) == (rows, columns)

@@ -1,0 +1,67 @@
+"""Processes beside this one that stand still, and those that merely wait."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from segmentation import Config, SegmentationError
+from segmentation.sessions.processes import _Process
+from segmentation.stages.encode.worker_process import EncoderWorker
+from segmentation.stages.encode.worker_protocol import EndOfFile
+from segmentation.system import child_process
+from segmentation.tracking.process.tracker_processes import _TrackerProcess
+from segmentation.tracking.process.tracker_protocol import Forget
+
+SAID = "stood still for 2 s and was ended"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_process, "STILL", 2)
+
+
+def test_an_encoders_process_that_stands_still_is_ended() -> None:
+    worker = EncoderWorker("out.mp4: x264")
+    try:
+        os.kill(worker.pid, signal.SIGSTOP)
+        with pytest.raises((EOFError, OSError)):
+            worker.receive(wait=True)
+        assert worker.describe_death() == SAID
+    finally:
+        worker.close()
+
+
+def test_messages_for_a_process_that_stands_still_end_too() -> None:
+    worker = EncoderWorker("out.mp4: x264")
+    try:
+        os.kill(worker.pid, signal.SIGSTOP)
+        with pytest.raises(OSError):
+            while True:  # until the socket's buffer is full
+                worker.send(EndOfFile())
+        assert worker.describe_death() == SAID
+    finally:
+        worker.close()
+
+
+def test_a_trackers_process_that_stands_still_is_ended() -> None:
+    tracker = _TrackerProcess()
+    try:
+        os.kill(tracker._process.pid, signal.SIGSTOP)
+        with pytest.raises(SegmentationError, match=f"the process that follows instances {SAID}"):
+            tracker.ask(Forget(1))  # type: ignore[arg-type]
+    finally:
+        tracker.close()
+
+
+def test_a_session_that_stands_still_is_ended_and_one_without_work_is_not() -> None:
+    process = _Process(Config(), None)
+    try:
+        time.sleep(5)  # longer than a process may stand still
+        assert process.is_alive()
+        os.kill(process._process.pid, signal.SIGSTOP)
+        process._reader.join()
+        assert not process.is_alive() and process._process.describe_death() == SAID
+    finally:
+        process.close()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast, get_args
 
 from segmentation.cli.jobs import JOBS_ON_GPU, effect_and_file
-from segmentation.cli.parser import Parser, new_parser, parse_all
+from segmentation.cli.parser import Parser, add_everyday, new_parser, parse_all
 from segmentation.errors import ConfigError
 from segmentation.options.config import ACTIVATIONS, CODECS, STAGES, Config
 from segmentation.options.devices import DEVICES
@@ -45,6 +45,13 @@ def options_from(options: argparse.Namespace) -> Options:
     known = Options.__optional_keys__
     given = {name: value for name, value in vars(options).items() if name in known and value is not None}
     return cast(Options, given)
+
+
+# What most people come for; `--help` names these, and where the rest is.
+_EVERYDAY = (
+    "-o -y -r -q -v --json --plan --skip-existing --jobs --workers --effect --also --invert --feather --classes "
+    "--start --duration --strict --keep --pick --count --results --no-video --quality --codec --verify --model --device"
+).split()
 
 
 def make_parser() -> Parser:
@@ -86,6 +93,7 @@ def make_parser() -> Parser:
     _add_output(parser)
     _add_model(parser)
     _add_stages(parser)
+    add_everyday(parser, *_EVERYDAY)
     return parser
 
 

@@ -14,9 +14,24 @@ from segmentation.errors import did_you_mean
 class Parser(argparse.ArgumentParser):
     """A parser that proposes the choice that is meant."""
 
+    everyday: frozenset[str] = frozenset()  # options that `--help` shows; none: it shows all, as `--help-all` does
+
     def print_help(self, file: object = None) -> None:
         """Prints the help on standard output. Raises `OutputError`, where argparse would be silent."""
-        put_out(self.format_help().rstrip("\n"))
+        put_out(self.format_everyday().rstrip("\n"))
+
+    def format_everyday(self) -> str:
+        """Returns the help of the everyday options alone."""
+        rest = [a for a in self._actions if a.option_strings and self.everyday.isdisjoint(a.option_strings)]
+        if not self.everyday:
+            return self.format_help()
+        texts = [action.help for action in rest]
+        for action in rest:
+            action.help = argparse.SUPPRESS
+        shown = f"{self.format_help()}\n{len(rest)} more options: --help-all, and docs/options.md\n"
+        for action, text in zip(rest, texts, strict=True):
+            action.help = text
+        return shown
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         """Raises `ArgumentError` if `value` is none of the action's choices."""
@@ -35,6 +50,16 @@ def new_parser(program: str, inputs: str, description: str, examples: Sequence[s
     add("--licenses", action=PrintLines, const=_licenses, help="print the licenses of the program and of its libraries")
     add("--print-completion", action=PrintCompletion, help="print the script for TAB in bash, zsh or fish")
     return parser
+
+
+def add_everyday(parser: Parser, *options: str) -> None:
+    """Lets `--help` show these options alone, and adds `--help-all`."""
+
+    def everything() -> list[str]:
+        return [parser.format_help().rstrip("\n")]
+
+    parser.add_argument("--help-all", action=PrintLines, const=everything, help="show all options, and exit")
+    parser.everyday = frozenset(["-h", "--help-all", "--version", *options])
 
 
 def _licenses() -> list[str]:

@@ -41,6 +41,22 @@ def test_help(command: Command, capfd: pytest.CaptureFixture[str]) -> None:
     assert "exit codes: 0 done" in out and "examples:\n  segmentation" in out
 
 
+def test_the_help_names_everyday_options_and_where_all_are(capfd: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for option in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as caught:
+            main([option])
+        assert caught.value.code == 0
+        texts.append(capfd.readouterr().out)
+    short, long = texts
+    assert (
+        len(short.splitlines()) < 110 and "--effect" in short and "--help-all" in short and "--model-input" not in short
+    )
+    assert all(option in long for action in make_parser()._actions for option in action.option_strings)
+    named = {option for action in make_parser()._actions for option in action.option_strings}
+    assert make_parser().everyday <= named
+
+
 @pytest.mark.parametrize("make", [make_parser, make_build_parser])
 def test_each_value_has_its_default_in_the_help(make: Callable[[], Parser]) -> None:
     for action in make()._actions:

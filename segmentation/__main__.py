@@ -10,10 +10,17 @@ def start() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
+        if sys.argv[1:2] == ["doctor"]:  # before the libraries, which may be what is missing
+            from segmentation.cli.doctor import main
+
+            sys.exit(main(sys.argv[2:]))
         from segmentation.cli.main import command
     except (ImportError, MemoryError, OSError) as exc:  # one is missing, or memory or descriptors are used up
         text = " ".join(str(exc).split())
-        print(f"segmentation: error: a library can't be loaded ({text or 'memory is full'})", file=sys.stderr)
+        print(
+            f"segmentation: error: a library can't be loaded ({text or 'memory is full'}); see segmentation doctor",
+            file=sys.stderr,
+        )
         sys.exit(3)
     command()
 

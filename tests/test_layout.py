@@ -23,7 +23,7 @@ ORDER = (
     ("__main__",),
     ("cli",),
     ("",),
-    ("scale", "clips"),
+    ("scale", "clips", "doctor"),
     ("sessions",),
     ("pipeline",),
     ("live", "tracking", "interval", "engines"),

@@ -80,11 +80,16 @@ def device_index(config: Config) -> int:
     index = int((config.device or "cuda:0").partition(":")[2] or 0)
     if find_gpu(index) is not None:
         return index
-    if not _loads(_DRIVER):
+    if not driver_is_there():
         raise BackendError(f"there is no NVIDIA driver ({_DRIVER}); install it, or start the container with --gpus all")
     if find_gpu(0) is None:
         raise BackendError("the NVIDIA driver shows no GPU; check nvidia-smi, or start the container with --gpus all")
     raise BackendError(f"device {config.device}: the NVIDIA driver shows no such GPU; use --device cuda:0")
+
+
+def driver_is_there() -> bool:
+    """Returns whether NVIDIA's driver can be loaded, whether or not it shows a GPU."""
+    return _loads(_DRIVER)
 
 
 def visible_gpus(config: Config) -> list[str]:

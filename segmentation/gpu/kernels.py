@@ -1,19 +1,26 @@
 """Compiles and launches the project's own CUDA kernels, in files ending with .cu. Compiling needs no GPU."""
 
 import ctypes
-from collections.abc import Callable
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from pathlib import Path
 
-from cuda.core import ObjectCode, Program, ProgramOptions
-from cuda.core.utils import FileStreamProgramCache
+import cuda.core as nvrtc
+from cuda.core import ObjectCode
+from cuda.core.utils import FileStreamProgramCache, make_program_cache_key
 
 from segmentation.frames import PixelFormat
-from segmentation.frames.orientation import Orientation
+from segmentation.frames.orientation import UPRIGHT, Orientation
 from segmentation.gpu import driver
 from segmentation.gpu.signatures import Argument, Packer, Signature, signatures_of
 from segmentation.system.cache import engine_folder
+
+log = logging.getLogger(__name__)
 
 _PACKAGE = Path(__file__).parents[1]
 _COMMON = "gpu/common.cu"
@@ -40,6 +47,16 @@ class KernelSource:
         values = frames | {"THREADS_X": THREADS[0], "THREADS_Y": THREADS[1]} | dict(self.constants)
         texts = {name: f"{value}f" if isinstance(value, float) else str(value) for name, value in values.items()}
         return {"SAMPLE": sample_type(layout)} | texts
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program for one kind of GPU and of frames."""
+
+    arch: str  # the compute capability without its point, such as "90"
+    source: KernelSource
+    layout: PixelFormat
+    orientation: Orientation = UPRIGHT
 
 
 def sample_type(layout: PixelFormat) -> str:
@@ -95,20 +112,75 @@ def _grid(size: tuple[int, int, int]) -> tuple[int, int, int]:
     return -(-size[0] // THREADS[0]), -(-size[1] // THREADS[1]), size[2]
 
 
+class _Compiler:
+    """Compiles each program of the process once, several at a time: NVRTC releases the GIL, and uses one core each."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._programs: dict[Program, Future[ObjectCode]] = {}
+
+    def begin(self, program: Program, done: Callable[[], None] | None = None) -> Future[ObjectCode]:
+        """Returns the machine code as it will be. Any number of threads may ask for one program.
+
+        `done` is called when it is compiled, unless another thread has begun that before.
+        """
+        with self._lock:
+            if program not in self._programs:
+                pool = ThreadPoolExecutor(1, "kernels")
+                self._programs[program] = pool.submit(_compile, program, done)
+                pool.shutdown(wait=False)
+            return self._programs[program]
+
+    def forget(self) -> None:
+        """Makes the next requests look in the cache on disk again."""
+        with self._lock:
+            self._programs.clear()
+
+
+COMPILER = _Compiler()
+
+
 def compiled(arch: str, source: KernelSource, layout: PixelFormat, orientation: Orientation) -> ObjectCode:
     """Returns the machine code of a program, from a cache on disk where possible: compiling takes long.
 
     `arch` is the compute capability without its point, such as "90". See `KernelSource.macros` for the rest.
     """
-    return _compiled(arch, source, layout, orientation)
+    return COMPILER.begin(Program(arch, source, layout, orientation)).result()
 
 
-@cache  # for type checkers it takes anything that is hashable
-def _compiled(arch: str, source: KernelSource, layout: PixelFormat, orientation: Orientation) -> ObjectCode:
-    macros: list[str | tuple[str, str]] = list(source.macros(layout, orientation).items())
-    options = ProgramOptions(arch=f"sm_{arch}", std="c++17", define_macro=macros, lineinfo=True)
-    program = Program(source.text(), "c++", options)
-    return program.compile("cubin", cache=FileStreamProgramCache(engine_folder() / "kernels"))
+def begin_compiling(programs: Sequence[Program]) -> None:
+    """Begins to compile all of these side by side, and says how many are done while some are not in the cache."""
+    new = [program for program in programs if not _is_kept(program)]
+    numbers = count(1)
+
+    def say() -> None:
+        log.warning("preparing the GPU for its first run: kernels %d of %d", next(numbers), len(new))
+
+    for program in programs:
+        COMPILER.begin(program, say if program in new else None)
+
+
+def _compile(program: Program, done: Callable[[], None] | None) -> ObjectCode:
+    code = nvrtc.Program(program.source.text(), "c++", _options(program)).compile("cubin", cache=_cache())
+    if done is not None:
+        done()
+    return code
+
+
+def _is_kept(program: Program) -> bool:
+    """Returns whether a program's machine code is in the cache on disk."""
+    options, text = _options(program), program.source.text()
+    key = make_program_cache_key(code=text, code_type="c++", options=options, target_type="cubin")
+    return _cache().get(key) is not None
+
+
+def _options(program: Program) -> nvrtc.ProgramOptions:
+    macros: list[str | tuple[str, str]] = list(program.source.macros(program.layout, program.orientation).items())
+    return nvrtc.ProgramOptions(arch=f"sm_{program.arch}", std="c++17", define_macro=macros, lineinfo=True)
+
+
+def _cache() -> FileStreamProgramCache:
+    return FileStreamProgramCache(engine_folder() / "kernels")
 
 
 @cache

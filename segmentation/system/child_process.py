@@ -38,7 +38,7 @@ class ChildProcess:
             pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
             process_group=0,
-            env=_environment() | dict(environment or {}),
+            env=child_environment() | dict(environment or {}),
         )
         self._stood_still = False
 
@@ -188,7 +188,7 @@ def ignore_interrupts() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """Returns the process's environment: modules are found as in this process, and NumPy starts no threads."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}

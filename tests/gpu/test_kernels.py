@@ -10,7 +10,7 @@ from segmentation.frames.orientation import UPRIGHT, Orientation
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
 from segmentation.clips.sampling import CLIPS
-from segmentation.gpu.kernels import KernelSource, _compiled, compiled, signatures
+from segmentation.gpu.kernels import COMPILER, KernelSource, Program, begin_compiling, compiled, signatures
 from segmentation.interval.kernels import PROPAGATION
 from segmentation.stages.frame_kernels import FRAMES
 from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, FORMS, INSTANCES
@@ -73,12 +73,26 @@ def test_the_arguments_of_every_kernel_can_be_checked(source: KernelSource, layo
 
 
 def test_what_was_compiled_is_kept(folder: Path) -> None:
-    _compiled.cache_clear()
+    COMPILER.forget()
     compiled("90", FRAMES, FORMATS["yuv420p"], UPRIGHT)
     kept = [p for p in (folder / "kernels").rglob("*") if p.is_file()]
     assert kept
     times = [p.stat().st_mtime_ns for p in kept]
-    _compiled.cache_clear()
+    COMPILER.forget()
     compiled("90", FRAMES, FORMATS["yuv420p"], UPRIGHT)
     assert [p.stat().st_mtime_ns for p in kept] == times
     assert len([p for p in (folder / "kernels").rglob("*") if p.is_file()]) == len(kept)
+
+
+def test_programs_are_compiled_side_by_side_and_a_first_run_says_so(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    programs = [Program("90", source, FORMATS["yuv420p"]) for source in (CLIPS, INSTANCES)]
+    lines = [f"preparing the GPU for its first run: kernels {number} of 2" for number in (1, 2)]
+    for expected in (lines, []):  # the second time they are in the cache
+        COMPILER.forget()
+        caplog.clear()
+        begin_compiling(programs)
+        codes = [compiled("90", program.source, program.layout, UPRIGHT) for program in programs]
+        assert [record.getMessage() for record in caplog.records] == expected
+        assert codes == [COMPILER.begin(program).result() for program in programs]  # none is compiled twice

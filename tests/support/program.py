@@ -19,12 +19,14 @@ TIMEOUT = 240.0  # seconds: far more than any run needs, on any machine
 def cli(*arguments: str | Path, cwd: Path | None = None, timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
     """Runs the program to its end. Whatever it was given, it must not show a traceback.
 
-    Lines of progress are left out of `stderr`: they come every 30 s, and so on slow machines only.
+    Lines of progress are left out of `stderr`: they come every 30 s, and so on slow machines only, or on a GPU's first
+    run.
     """
     with start(*arguments, cwd=cwd) as process:
         stdout, stderr = process.communicate(timeout=timeout)
     assert "Traceback" not in stderr, stderr
     stderr = re.sub(r"^segmentation: .*: (\d+ of )?\d+ frames?(, \S+ left)?\n", "", stderr, flags=re.M)
+    stderr = re.sub(r"^segmentation: preparing the GPU for its first run: .*\n", "", stderr, flags=re.M)
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 

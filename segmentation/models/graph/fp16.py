@@ -68,6 +68,12 @@ def to_fp16(
             "%s: node %s departs in FP16 (mask IoU %.4f) and stays in FP32", model.name, departed, comparison.iou
         )
         kept.append(departed)
+    return in_fp16(whole, model, kept), comparison
+
+
+def in_fp16(graph: onnx.ModelProto, model: Model, kept: list[str]) -> onnx.ModelProto:
+    """Returns the graph in FP16, but for the nodes `kept`, without a comparison. Raises `EngineError`."""
+    whole = _named(graph)
     try:
         converted = convert_float_to_float16(whole, keep_io_types=True, node_block_list=kept)
         _drop_equal_casts(converted)
@@ -79,7 +85,8 @@ def to_fp16(
         raise EngineError(
             f"{model.path}: can't be converted to FP16 ({one_line(exc)}); build it with --precision fp32"
         ) from exc
-    return converted, comparison
+    result: onnx.ModelProto = converted
+    return result
 
 
 def compare_rounded(

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
+from segmentation.models.graph.proven_fp16 import is_proven
 from segmentation.models.model import Model
 from segmentation.models.sample_picture import picture_inputs
 from segmentation.system.cache import engine_folder, keep, locked, make_folder, read_kept
@@ -31,6 +32,7 @@ def fp16_graph(model: Model, batch: int) -> Path:
         make_folder(path.parent)
         with locked(path):  # a session's processes begin at the same moment
             if read_kept(path) is None:
+                log.warning("preparing the GPU for its first run: %s in FP16", model.name)
                 keep(path, _converted(model, batch))
     return path
 
@@ -40,11 +42,14 @@ def _converted(model: Model, batch: int) -> bytes:
     # Imported here, because these take a second, and most runs find the file.
     from onnx import version_converter
 
-    from segmentation.models.graph.fp16 import to_fp16
+    from segmentation.models.graph.fp16 import in_fp16, to_fp16
     from segmentation.models.graph.onnx_graph import for_one_picture, is_quantized, prepare
 
-    graph = prepare(model, batch)
-    if model.dtype is not np.float16 and not is_quantized(graph):
+    proven = is_proven(model)
+    graph = prepare(model, batch, check=not proven)
+    if proven:
+        graph = in_fp16(graph, model, [])
+    elif model.dtype is not np.float16 and not is_quantized(graph):
         graph, comparison = to_fp16(graph, model, picture_inputs(model), for_one_picture(model))
         log.info("%s in FP16: mask IoU %.4f with FP32", model.name, comparison.iou)
     if graph.opset_import[0].version < _OPSET:

@@ -23,12 +23,12 @@ _STANDARD = {"", "ai.onnx"}
 _TOLERANCE = 1e-3  # of the largest value: larger batches add up sums in another order
 
 
-def prepare(model: Model, batch: int | None) -> onnx.ModelProto:
+def prepare(model: Model, batch: int | None, *, check: bool = True) -> onnx.ModelProto:
     """Reads `model`'s file and returns its graph, in its own precision, ready to be converted or built.
 
     `batch` is a fixed batch size; `None` makes it dynamic. The graph has the input (batch, 3, height, width) and the
-    model's output alone, of one that finds single things the outputs that are read, in that order. Raises
-    `EngineError`.
+    model's output alone, of one that finds single things the outputs that are read, in that order. Without `check` the
+    batch is changed without a run that shows that the network bears it. Raises `EngineError`.
     """
     graph = _load(model)
     log.info("load: %s, %d nodes, %s", model.path, len(graph.graph.node), _opset(graph))
@@ -36,7 +36,7 @@ def prepare(model: Model, batch: int | None) -> onnx.ModelProto:
     log.info("initializers: %d moved out of the inputs", moved)
     _keep_outputs(graph, (model.output_name,) if model.detection is None else model.detection.outputs)
     graph = with_pipelines_tensors(graph, model)
-    graph = _with_shape(graph, model, batch)
+    graph = _with_shape(graph, model, batch, check)
     log.info("batch: %s", "dynamic" if batch is None else f"fixed at {batch}")
     if is_quantized(graph):
         # Folding would turn the quantized weights into plain ones, and the builder needs the quantized ones.
@@ -151,8 +151,8 @@ def _read(node: onnx.NodeProto) -> Iterator[str]:
             yield from (value.name for value in body.output)
 
 
-def _with_shape(graph: onnx.ModelProto, model: Model, batch: int | None) -> onnx.ModelProto:
-    """Returns the graph with its batch, height and width set, tested by running it. Raises `EngineError`."""
+def _with_shape(graph: onnx.ModelProto, model: Model, batch: int | None, check: bool) -> onnx.ModelProto:
+    """Returns the graph with its batch, height and width set; `check` tests it by running it. Raises `EngineError`."""
     changed = onnx.ModelProto()
     changed.CopyFrom(graph)
     sizes: list[int | str] = [BATCH if batch is None else batch, 3, model.height, model.width]
@@ -160,6 +160,8 @@ def _with_shape(graph: onnx.ModelProto, model: Model, batch: int | None) -> onnx
     for output in changed.graph.output:
         _set_dimensions(output, sizes[:1])
     del changed.graph.value_info[:]  # they would still state the old sizes
+    if not check:
+        return changed
     wanted = "dynamic" if batch is None else f"{batch}"
     way_out = f"build it with --batch {model.batch or 1}, or export it with a dynamic batch"
     pictures = np.random.default_rng(0).random((batch or 3, 3, model.height, model.width), np.float32)

@@ -26,7 +26,7 @@ from segmentation.media.muxer import Muxer
 from segmentation.options.config import Config
 from segmentation.stages.encode import Encoder, VideoPacket
 from segmentation.stages.encode.codec_settings import LiveKeyframes, described_options
-from segmentation.stages.encode.nvenc_support import ALWAYS, FULL, LOW_DELAY, QUALITY, extras, nvenc_engine
+from segmentation.stages.encode.nvenc_support import FULL, extras, nvenc_engine, options
 from segmentation.stages.encode.nvenc_surfaces import SurfaceLayout
 from segmentation.stages.encode.pyav import describe_stream
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PRESET = "p5"
-_GOP = "250"  # frames, as with x264: without it the driver's preset decides, and may choose one keyframe alone
 _MEMORY = "cuda"  # FFmpeg's pixel format for frames in the GPU's memory
 
 
@@ -159,15 +157,3 @@ class NvencEncoder(Encoder):
         self._begun = True
         self._release(packets)
         return packets
-
-
-def options(codec: str, config: Config, extra: dict[str, str]) -> dict[str, str]:
-    """Returns FFmpeg's options of the encoder. `extra` are those of `nvenc_support.extras`."""
-    chosen = {"preset": config.preset or _PRESET, "g": _GOP}
-    if config.quality == 0 and codec != "av1":
-        return {**chosen, "tune": "lossless", "bf": "0"}
-    quality = QUALITY[codec].of(config.quality)
-    chosen |= {**ALWAYS, **extra, "cq": str(max(1, quality))}  # 0 lets NVENC choose
-    if config.low_delay:
-        chosen |= LOW_DELAY
-    return {**chosen, "profile": "high"} if codec == "h264" else chosen  # of the others: main

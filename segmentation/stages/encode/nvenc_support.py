@@ -27,6 +27,8 @@ QUALITY = {"h264": RateFactor(26, 19), "hevc": RateFactor(30, 23), "av1": RateFa
 ALWAYS = {"tune": "hq", "rc": "vbr", "rc-lookahead": "20", "spatial-aq": "1", "forced-idr": "1"}
 # In place of others: no frame waits for later ones.
 LOW_DELAY = {"tune": "ull", "rc-lookahead": "0", "bf": "0", "delay": "0", "zerolatency": "1"}
+_PRESET = "p5"
+_GOP = "250"  # frames, as with x264: without it the driver's preset decides, and may choose one keyframe alone
 # Options that only newer GPUs support, best first. The first that open an encoder are used.
 EXTRAS = ({"bf": "3", "b_ref_mode": "middle", "temporal-aq": "1"}, {"bf": "3"}, {"bf": "0"})
 # Width and height of trials, and up to which every GPU's NVENC makes all codecs. Other sizes are tried themselves.
@@ -71,6 +73,18 @@ def extras(library: str, index: int) -> dict[str, str]:
     if isinstance(found, str):
         raise LacksEngine(found)
     return found
+
+
+def options(codec: str, config: Config, extra: dict[str, str]) -> dict[str, str]:
+    """Returns FFmpeg's options of the encoder. `extra` are those of `extras`."""
+    chosen = {"preset": config.preset or _PRESET, "g": _GOP}
+    if config.quality == 0 and codec != "av1":
+        return {**chosen, "tune": "lossless", "bf": "0"}
+    quality = QUALITY[codec].of(config.quality)
+    chosen |= {**ALWAYS, **extra, "cq": str(max(1, quality))}  # 0 lets NVENC choose
+    if config.low_delay:
+        chosen |= LOW_DELAY
+    return {**chosen, "profile": "high"} if codec == "h264" else chosen  # of the others: main
 
 
 @cache

@@ -59,7 +59,7 @@ def test_options_are_those_of_the_real_encoder(codec: Any, quality: int | None, 
     low_delay = codec != "av1" and preset == "p1"
     config = Config(codec=codec, quality=quality, preset=preset, encode="nvenc", low_delay=low_delay)
     for extra in nvenc_support.EXTRAS:
-        chosen = nvenc.options(codec, config, extra)
+        chosen = nvenc_support.options(codec, config, extra)
         for name, value in {**chosen, **nvenc_support.ALWAYS}.items():
             choices = [choice.name for choice in known[name].choices]
             if choices and not value.isdigit():

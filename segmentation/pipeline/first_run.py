@@ -1,0 +1,28 @@
+"""The kernels of a run, which are compiled side by side while the network is loaded."""
+
+from segmentation.frames import FORMATS, VideoInfo
+from segmentation.frames.orientation import UPRIGHT
+from segmentation.gpu.discovery import device_index, find_gpu
+from segmentation.options.config import Config
+from segmentation.pipeline.plan import Plan
+
+
+def begin_kernels(plan: Plan, info: VideoInfo, config: Config) -> None:
+    """Begins to compile the kernels that the run's stages ask for later, where any stage is on the GPU."""
+    if not plan.on_gpu:
+        return
+    from segmentation.gpu.kernels import KernelSource, Program, begin_compiling  # need the GPU's libraries
+    from segmentation.interval.kernels import PROPAGATION
+    from segmentation.stages.frame_kernels import FRAMES
+    from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, INSTANCES
+    from segmentation.stages.masks.mask_kernels import MASKS
+
+    gpu = find_gpu(device_index(config))
+    assert gpu is not None, "the plan has found it"
+    arch, infer = "{}{}".format(*gpu.capability), plan.infer.name if plan.infer is not None else ""
+    # Decoders and encoders have frames as they are stored, other stages turn them.
+    programs = [Program(arch, FRAMES, FORMATS[plan.pix_fmt], shown) for shown in {UPRIGHT, info.orientation}]
+    others: list[KernelSource] = [MASKS]
+    others += [PROPAGATION] if config.interval else []
+    others += {"torch-fp16": [DEPTHWISE], "torch-instances": [INSTANCES]}.get(infer, [])
+    begin_compiling([*programs, *(Program(arch, source, FORMATS["yuv420p"]) for source in others)])

@@ -19,6 +19,7 @@ from segmentation.system.access import MAX_DELAY, MAX_PIXELS, STALL
 
 _EXAMPLES = (
     "segmentation input.mp4                                  writes input.segmented.mp4 beside it",
+    "segmentation doctor                                     tries all that it needs of this machine",
     "segmentation input.mp4 -o out.mkv --effect color:#00b140",
     "segmentation videos/ -r -o results/ --skip-existing     all videos and pictures in videos/ and its folders",
     "segmentation photo.jpg --effect cutout                  writes photo.segmented.png beside it",

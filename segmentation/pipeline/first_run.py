@@ -2,22 +2,20 @@
 
 from segmentation.frames import FORMATS, VideoInfo
 from segmentation.frames.orientation import UPRIGHT
-from segmentation.gpu.discovery import device_index, find_gpu
+from segmentation.gpu.discovery import find_gpu
 from segmentation.options.config import Config
 from segmentation.pipeline.plan import Plan
 
 
-def begin_kernels(plan: Plan, info: VideoInfo, config: Config) -> None:
-    """Begins to compile the kernels that the run's stages ask for later, where any stage is on the GPU."""
-    if not plan.on_gpu:
-        return
+def begin_kernels(plan: Plan, info: VideoInfo, config: Config, index: int) -> None:
+    """Begins to compile the kernels that a run's stages ask for later, for GPU `index`."""
     from segmentation.gpu.kernels import KernelSource, Program, begin_compiling  # need the GPU's libraries
     from segmentation.interval.kernels import PROPAGATION
     from segmentation.stages.frame_kernels import FRAMES
     from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, INSTANCES
     from segmentation.stages.masks.mask_kernels import MASKS
 
-    gpu = find_gpu(device_index(config))
+    gpu = find_gpu(index)
     assert gpu is not None, "the plan has found it"
     arch, infer = "{}{}".format(*gpu.capability), plan.infer.name if plan.infer is not None else ""
     # Decoders and encoders have frames as they are stored, other stages turn them.

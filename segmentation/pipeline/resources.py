@@ -20,8 +20,9 @@ from segmentation.models.model import Model, load_model
 from segmentation.models.secondary import SecondaryNetwork
 from segmentation.options.config import Config
 from segmentation.options.then import networks_on
+from segmentation.pipeline.first_run import begin_kernels
 from segmentation.pipeline.model_loader import ModelPreloader
-from segmentation.pipeline.plan import Choice
+from segmentation.pipeline.plan import Choice, Plan
 from segmentation.pipeline.stream_status import StreamBoard
 from segmentation.stages.encode.worker_process import EncoderService
 from segmentation.stages.inference import GPU_BATCH, LIVE_BATCH, Inference, keys_at_once, wants_class_map
@@ -73,6 +74,11 @@ class Resources:
 
                 self._gpu = Gpu(device_index(self._config))
             return self._gpu
+
+    def begin_kernels(self, plan: Plan, info: VideoInfo, config: Config) -> None:
+        """Begins to compile the kernels of a run with the options `config`, where any of its stages is on the GPU."""
+        if plan.on_gpu:
+            begin_kernels(plan, info, config, device_index(self._config))
 
     @property
     def nvdec_sessions(self) -> NvdecSessionPool:

@@ -39,7 +39,6 @@ from segmentation.options.effect import Effect
 from segmentation.options.times import exact
 from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.fail_closed import FailClosed
-from segmentation.pipeline.first_run import begin_kernels
 from segmentation.pipeline.found import FoundSink
 from segmentation.pipeline.mask_stages import load_network, make_transfer
 from segmentation.pipeline.outputs import EncodingBatch, Outputs
@@ -151,7 +150,7 @@ class Run:
         self._plan = plan = make_plan(
             config, info, self._request.target, model=self._model, secondary=self._secondary, begin=begin
         )
-        begin_kernels(plan, info, config)
+        resources.begin_kernels(plan, info, config)
         for line in str(plan).splitlines():
             log.info("plan: %s", line)
         self._gpu = resources.gpu if plan.on_gpu else None

@@ -28,20 +28,14 @@ def test_the_programs_of_a_run(interval: int, monkeypatch: pytest.MonkeyPatch) -
     begun: list[Any] = []
     monkeypatch.setattr(kernels, "begin_compiling", begun.extend)
     monkeypatch.setattr(first_run, "find_gpu", lambda index: GpuInfo("a GPU", (12, 0)))
-    monkeypatch.setattr(first_run, "device_index", lambda config: 0)
-    plan: Any = SimpleNamespace(on_gpu=True, infer=SimpleNamespace(name="torch-fp16"), pix_fmt="yuv444p")
-    first_run.begin_kernels(plan, video_info(rotation=90), Config(interval=interval))
+    plan: Any = SimpleNamespace(infer=SimpleNamespace(name="torch-fp16"), pix_fmt="yuv444p")
+    first_run.begin_kernels(plan, video_info(rotation=90), Config(interval=interval), 0)
     assert {program.arch for program in begun} == {"120"} and len(set(begun)) == len(begun)
     frames = [program for program in begun if program.source is FRAMES]
     assert {program.orientation.turns for program in frames} == {0, video_info(rotation=90).orientation.turns}
     assert {program.layout for program in frames} == {FORMATS["yuv444p"]}
     others = {program.source for program in begun} - {FRAMES}
     assert others == {MASKS, DEPTHWISE} | ({PROPAGATION} if interval else set())
-
-
-def test_a_run_on_the_cpu_compiles_nothing() -> None:
-    plan: Any = SimpleNamespace(on_gpu=False)
-    first_run.begin_kernels(plan, video_info(), Config())
 
 
 @pytest.mark.gpu

@@ -1,6 +1,6 @@
 """Measures the trackers on clips of people on crossing paths, whose ids are known; see `crossings.py`.
 
-    python tools/quality/ids.py --json tools/results/ids.json
+    python tools/quality/ids.py --json tools/lab/results/ids.json
 
 Needs `pip install trackeval`, the judge: HOTA, IDF1 and id switches on the IoU of masks. Retention is the share of
 people seen in two successive frames whose id is the same in both. Masks come from the clips' truth or from a

@@ -1,6 +1,6 @@
 """Measures whole runs with a network that finds single things, on the CPU by ONNX Runtime and on a GPU by PyTorch.
 
-    python tools/benchmarks/instance_networks.py samples/astronaut.mp4 -o instances.json
+    python tools/lab/experiments/instance_networks.py samples/astronaut.mp4 -o instances.json
 
 Without --model the network is one of random weights as large as a small YOLO-seg: 640x640, 80 classes, 32 prototypes,
 about 11 GFLOP. Its threshold lets some 100 boxes of a picture through. Pipelines take turns, after a run that is not
@@ -21,7 +21,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))  # the tools are programs, not a package
 
 from circumstances import ROOT, circumstances
 from secondary_networks import measure
@@ -121,7 +121,9 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="a network that finds single things (default: one is made)")
     parser.add_argument("--keep", type=Path, help="where to write the network that is made, for other tools")
     parser.add_argument("--repeats", type=int, default=3, help="measured runs of each pipeline (default: 3)")
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "instance-networks.json")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=ROOT / "tools" / "lab" / "results" / "instance-networks.json"
+    )
     options = parser.parse_args()
     about = circumstances(f"benchmarks/{Path(__file__).name}", sys.argv[1:])
     with tempfile.TemporaryDirectory() as folder:

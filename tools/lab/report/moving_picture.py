@@ -1,6 +1,6 @@
 """Makes the moving picture of the README: a video, its mask, its blurred background and a cut-out, side by side.
 
-python tools/report/moving_picture.py samples/astronaut.mp4 -o docs/demo.webp
+python tools/lab/report/moving_picture.py samples/astronaut.mp4 -o docs/demo.webp
 """
 
 import argparse

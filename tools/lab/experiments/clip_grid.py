@@ -1,6 +1,6 @@
 """Measures what clips add to a training's iteration: sources of several sizes, crops of one, as in NVVL's paper.
 
-    python tools/benchmarks/clip_grid.py ../shared/corpus/05_default_juggle.mp4 --device cuda -o grid.json
+    python tools/lab/experiments/clip_grid.py ../shared/corpus/05_default_juggle.mp4 --device cuda -o grid.json
 
 Batches of 8 random clips of 3 frames, cut and scaled to 540x960. What the first batch takes is counted from the making
 of the loader on. Then the loader runs alone: that is the loading time of a batch. Then an iteration also computes for
@@ -20,11 +20,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from clips import make_clip
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from circumstances import ROOT, circumstances
+from clips import make_clip
 
 from segmentation.clips import Batch, ClipDataset, ClipLoader, Output
 
@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=480, help="of a source (%(default)s)")
     parser.add_argument("--keyframes", type=int, default=30, help="frames from one to the next (%(default)s)")
     parser.add_argument("--iterations", type=int, default=50, help="(%(default)s)")
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "clip-grid.json")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "lab" / "results" / "clip-grid.json")
     options = parser.parse_args()
     results: dict[str, Any] = {}
     about = circumstances(f"benchmarks/{Path(__file__).name}", sys.argv[1:]) | {"device": options.device}

@@ -1,6 +1,6 @@
 """Disturbs live streams for as long as is wanted: what the others notice, and whether the process stays as it is.
 
-    python tools/benchmarks/streams_soak.py --seconds 600
+    python tools/lab/experiments/streams_soak.py --seconds 600
 
 One stream is left alone. For half a minute nothing happens to the others. For the next half a minute they fall silent,
 break, are refused, send late, lose packets, are removed and added. Both take turns, since a machine may become slower
@@ -28,8 +28,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests" / "support"))
 
 import av
 import barcode
@@ -294,7 +294,7 @@ def main() -> None:
     parser.add_argument("--disturbed", type=int, help="streams that are; all but the one by default")
     parser.add_argument("--actions", nargs="+", choices=ACTIONS, default=ACTIONS, help="what is done to the streams")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "streams-soak.json")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "lab" / "results" / "streams-soak.json")
     options = parser.parse_args()
     results = circumstances("benchmarks/streams_soak.py", sys.argv[1:])
     with tempfile.TemporaryDirectory() as folder:

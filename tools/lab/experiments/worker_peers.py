@@ -1,6 +1,6 @@
 """How others spread one video over processes: a farm of FFmpeg's segments, and Ray Data's map_batches.
 
-    python tools/benchmarks/worker_peers.py farm|ray-data VIDEO OUTPUT --workers 2
+    python tools/lab/experiments/worker_peers.py farm|ray-data VIDEO OUTPUT --workers 2
 
 Both cut the video into parts of 8 s, make each as a video of its own, and put the parts together with FFmpeg's concat
 demuxer. The program `ffmpeg` is needed, for ray-data the package `ray[data]`.

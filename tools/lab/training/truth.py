@@ -1,13 +1,13 @@
 """Masks of held-out pictures: begun from the teachers' vote, checked by eye and corrected by hand.
 
-    python tools/training/truth.py begin                            # writes truth/*.png, the vote as a first guess
-    python tools/training/truth.py show ITEM -o view.png [--region X,Y,W,H] # picture and mask at 300 % and more
-    python tools/training/truth.py add|cut|doubt ITEM X,Y X,Y X,Y ... # a polygon, in pixels of the mask
-    python tools/training/truth.py fit ITEM X,Y X,Y X,Y ...         # draws it anew in a polygon, by color (GrabCut)
-    python tools/training/truth.py kind ITEM full-body several ...  # what the picture shows
+    python tools/lab/training/truth.py begin                            # writes truth/*.png, the vote as a first guess
+    python tools/lab/training/truth.py show ITEM -o view.png [--region X,Y,W,H] # picture and mask at 300 % and more
+    python tools/lab/training/truth.py add|cut|doubt ITEM X,Y X,Y X,Y ... # a polygon, in pixels of the mask
+    python tools/lab/training/truth.py fit ITEM X,Y X,Y X,Y ...         # draws it anew in a polygon, by color (GrabCut)
+    python tools/lab/training/truth.py kind ITEM full-body several ...  # what the picture shows
 
-An item is a file's name and the number of its frame, `name__00000`, as below `tools/training/truth`. A mask is a PNG
-of at most 384 pixels on the longer side: 255 is a person, 0 is not, 128 can't be told or need not be and counts for
+An item is a file's name and the number of its frame, `name__00000`, as below `tools/lab/training/truth`. A mask is a
+PNG of at most 384 pixels on the longer side: 255 is a person, 0 is not, 128 can't be told or need not be and counts for
 nothing. `truth.tsv` holds, for each, the file, the frame and its kinds.
 """
 

@@ -1,10 +1,10 @@
 """Measures many streams at once: live ones in real time, and by tracker, interval and networks as fast as they go.
 
-    python tools/benchmarks/streams.py live --streams 1,2,4
-    python tools/benchmarks/streams.py live --streams 8,16 --size 1920x1080 --fps 30 --interval 3      # on a GPU
-    python tools/benchmarks/streams.py experiments VIDEO --models ../shared/models --encode null       # on a GPU
-    python tools/benchmarks/streams.py experiments VIDEO --models ../shared/models --streams 2,4 --size 640x360
-    python tools/benchmarks/streams.py report a.json b.json -o page.html
+    python tools/lab/experiments/streams.py live --streams 1,2,4
+    python tools/lab/experiments/streams.py live --streams 8,16 --size 1920x1080 --fps 30 --interval 3      # on a GPU
+    python tools/lab/experiments/streams.py experiments VIDEO --models ../shared/models --encode null       # on a GPU
+    python tools/lab/experiments/streams.py experiments VIDEO --models ../shared/models --streams 2,4 --size 640x360
+    python tools/lab/experiments/streams.py report a.json b.json -o page.html
 
 `live`: how many streams one machine carries, how late their frames are, what is dropped. Cameras of the tests' RTSP
 server, sixteen in a process on the same machine, send the sample's first two seconds round and round, each from
@@ -30,9 +30,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))  # the tools are programs, not a package
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "report"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests" / "support"))
 
 import stream_experiments
 import stream_report
@@ -46,7 +46,7 @@ from segmentation.frames.latency import BOUNDS, Histogram
 from segmentation.pipeline.stream_status import StreamStatus
 from segmentation.sessions.processes import session
 
-RESULTS = ROOT / "tools" / "results"
+RESULTS = ROOT / "tools" / "lab" / "results"
 WARM_UP = 60  # frames
 SERVED = 16  # cameras of one process: more would wait for each other
 END = 1.0  # seconds before a run's end that the settled figures leave out: processes tell theirs each half second

@@ -1,6 +1,6 @@
 """Labels pictures and frames of clips with what four teachers say, and keeps their masks in a cache.
 
-    python tools/training/label.py --shared ../shared --cache .train/labels
+    python tools/lab/training/label.py --shared ../shared --cache .train/labels
 
 The teachers and how each is run are `people/vote.py` in the shared folder. Every picture is shown to them as it is
 and mirrored. The cache holds one `.npz` a picture: `rgb` (H, W, 3) uint8, at most 512 pixels on the longer side, and

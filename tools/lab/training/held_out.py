@@ -29,7 +29,7 @@ import numpy as np
 from av.video.reformatter import Colorspace
 from numpy.typing import NDArray
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))  # the tools are programs, not a package
 
 import measures
 from label import TEACHERS, cached, pictures

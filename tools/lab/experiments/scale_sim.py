@@ -1,9 +1,10 @@
 """Simulates many GPUs on many videos, with measured rates: what becomes the limit, GPU hours, bytes moved.
 
-    python tools/benchmarks/scale_sim.py
+    python tools/lab/experiments/scale_sim.py
 
-Rates of a GPU are those of the named files in tools/results. The driver's are measured here: the time to open a video
-and to read its packets, to hash a piece, and to rename one and note it in a journal. All else is assumed, see `base`.
+Rates of a GPU are those of the named files in tools/lab/results. The driver's are measured here: the time to open a
+video and to read its packets, to hash a piece, and to rename one and note it in a journal. All else is assumed, see
+`base`.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))  # the tools are programs, not a package
 
 import av
 import cv2
@@ -29,7 +30,7 @@ import numpy as np
 from circumstances import ROOT, circumstances
 from scale_model import Design, Simulation, bounds
 
-RESULTS = ROOT / "tools" / "results"
+RESULTS = ROOT / "tools" / "lab" / "results"
 FPS = 30  # of the videos
 MEDIAN, MEAN, LONGEST = 64.0, 615.0, 12 * 3600.0  # seconds of a video
 BITS = 5e6  # a second of 1080p; outputs are about as large as inputs

@@ -1,8 +1,8 @@
 """Measures what pieces and workers cost on one machine, beside others' ways to spread a video over processes.
 
-    python tools/benchmarks/workers.py VIDEO -o tools/results/workers.json
-    python tools/benchmarks/workers.py VIDEO --device cuda --frames 28800 --size 1920x1080 --cores 0-15   # on two GPUs
-    python tools/benchmarks/workers.py VIDEO --device cuda --frames 28800 --size 1920x1080 --unencoded    # the same
+    python tools/lab/experiments/workers.py VIDEO -o tools/lab/results/workers.json
+    python tools/lab/experiments/workers.py VIDEO --device cuda --frames 28800 --size 1920x1080 --cores 0-15  # on two
+    python tools/lab/experiments/workers.py VIDEO --device cuda --frames 28800 --size 1920x1080 --unencoded   # GPUs
 
 Ours are an ordinary run, one worker, several, and several with one killed; the others are those of `worker_peers.py`
 that are installed. Every run is a command of its own. All take turns, after two of each with a clip of 10 seconds, of
@@ -33,13 +33,14 @@ from typing import Any
 
 import av
 import numpy as np
-from benchmark import spread
-from clips import make_clip
 from numpy.typing import NDArray
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
+from benchmark import spread
 from circumstances import ROOT, circumstances
+from clips import make_clip
 from cpu_time import CpuTime
 
 SAME = 60.0  # dB of PSNR, for pictures that are the same
@@ -180,7 +181,7 @@ def main() -> None:
     parser.add_argument("--compare", type=int, default=1500, help="frames of each output (%(default)s)")
     parser.add_argument("--unencoded", action="store_true", help="encode nothing; on a GPU only")
     parser.add_argument("--ray", action="store_true", help="measure Ray's actors too")
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "workers.json")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "lab" / "results" / "workers.json")
     parser.add_argument("--device", default="cpu", help="(%(default)s)")
     parser.add_argument("--preset", default="superfast", help="of x264 (%(default)s)")
     options = parser.parse_args()

@@ -188,7 +188,7 @@ def train(options: argparse.Namespace) -> None:
     network, about = trained(size, rows, weights, options)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     print(json.dumps(about | {"torch": torch.__version__, "device": device}))
-    target = options.output or HERE.parents[1] / "segmentation" / "models" / f"{options.network}.onnx"
+    target = options.output or HERE.parents[2] / "segmentation" / "models" / f"{options.network}.onnx"
     if options.output:
         torch.save(network.state_dict(), target.with_suffix(".pt"))
     export(network, size, options.network, target)

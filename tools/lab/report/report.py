@@ -1,8 +1,8 @@
-"""Makes one page of what `ladder.py` has measured and tools/results keeps, and what documents show of it.
+"""Makes one page of what `ladder.py` has measured and tools/lab/results keeps, and what documents show of it.
 
-    python tools/report/report.py -o report.html
-    python tools/report/report.py --documents         # the tables in docs/performance.md and docs/scale-out.md
-    python tools/report/report.py --pictures docs     # figures as PNG; needs Chromium
+    python tools/lab/report/report.py -o report.html
+    python tools/lab/report/report.py --documents         # the tables in docs/performance.md and docs/scale-out.md
+    python tools/lab/report/report.py --pictures docs     # figures as PNG; needs Chromium
 
 The page needs neither network nor scripts, and follows the reader's choice of light or dark.
 """
@@ -24,11 +24,11 @@ from ladder_results import Measured, blocks, filled_in, ladder_head, ladder_rows
 from report_figures import Figure, figures, headline
 from worker_results import worker_blocks
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))  # the tools are programs, not a package
 
 from circumstances import ROOT
 
-RESULTS = ROOT / "tools" / "results"
+RESULTS = ROOT / "tools" / "lab" / "results"
 DOCUMENTS = (ROOT / "docs" / "performance.md", ROOT / "docs" / "scale-out.md")
 PICTURES = {  # of which figures
     "ladder": ("ladder",),
@@ -150,7 +150,7 @@ def _photograph(html: str, target: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Makes a page of the figures that are stored in tools/results.")
+    parser = argparse.ArgumentParser(description="Makes a page of the figures that are stored in tools/lab/results.")
     parser.add_argument("-o", "--output", type=Path, help="an .html file")
     parser.add_argument("--documents", action="store_true", help="brings the tables in docs up to date")
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="saves figures as PNG there; needs Chromium")

@@ -1,8 +1,9 @@
-"""Measures networks on held-out pictures whose masks were checked by eye (tools/training/truth.py).
+"""Measures networks on held-out pictures whose masks were checked by eye (tools/lab/training/truth.py).
 
-    python tools/training/evaluate.py --network person=segmentation/models/person.onnx
-    python tools/training/evaluate.py --network old=OLD.onnx --network person=segmentation/models/person.onnx \\
-        --teachers --refine --json tools/results/person-model.json --card segmentation/models/README.md --sheet a.png
+    python tools/lab/training/evaluate.py --network person=segmentation/models/person.onnx
+    python tools/lab/training/evaluate.py --network old=OLD.onnx --network person=segmentation/models/person.onnx \\
+        --teachers --refine --json tools/lab/results/person-model.json --card segmentation/models/README.md \\
+        --sheet a.png
 
 What is measured, and how, is told in `held_out.py`.
 """
@@ -125,7 +126,7 @@ def main() -> None:
         missing = [item for item in items if not cached(options.cache, (item.file, item.frame)).exists()]
         if missing:
             raise SystemExit(
-                f"{len(missing)} pictures are not in {options.cache}: python tools/training/label.py labels them"
+                f"{len(missing)} pictures are not in {options.cache}: python tools/lab/training/label.py labels them"
             )
         networks[Path(PORTRAIT).stem] = Network(options.shared / PORTRAIT)
     candidates = Candidates(networks, options.shared, options.cache, options.refine, options.teachers)

@@ -1,7 +1,7 @@
 """Measures what surrounds NVENC: whole runs with an NVENC that encodes nothing, against NVDEC alone.
 
     make nvenc-standin
-    LD_LIBRARY_PATH=$PWD/build/nvenc NVENC_STANDIN_EMPTY=1 python tools/benchmarks/nvenc_rate.py VIDEO --work DIR
+    LD_LIBRARY_PATH=$PWD/build/nvenc NVENC_STANDIN_EMPTY=1 python tools/lab/experiments/nvenc_rate.py VIDEO --work DIR
 
 The other whole runs drop their frames before any encoder. All take turns, in processes of their own. Prints JSON.
 """
@@ -9,9 +9,12 @@ The other whole runs drop their frames before any encoder. All take turns, in pr
 import argparse
 import json
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))  # the tools are programs, not a package
 
 from clips import make_clip
 from processes import in_process

@@ -19,14 +19,15 @@ from statistics import fmean, median
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "quality"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
 from benchmark import measured
 from clips import make_clip
+from intervals import Areas, agreement, areas
 from secondary_networks import pipelines
 from stream_peers import LOOP, loops, whole_run
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "quality"))  # the tools are programs, not a package
-
-from intervals import Areas, agreement, areas
 
 from segmentation import Report, Segmenter
 from segmentation.gpu.discovery import find_gpu

@@ -1,6 +1,6 @@
 """Measures how many frames of random clips a loader brings: ours, others' on the CPU, and pictures in files.
 
-    python tools/benchmarks/clip_loaders.py ../shared/corpus/05_default_juggle.mp4 ../shared/corpus/04_coffee.mp4
+    python tools/lab/experiments/clip_loaders.py ../shared/corpus/05_default_juggle.mp4 ../shared/corpus/04_coffee.mp4
 
 Clips of 16 frames of 1920x1080 become 224x224 RGB. Loaders take turns; each decodes all clips of the videos once, in
 random order, with a thread for each core. Each picture that they bring is first compared with all frames that FFmpeg
@@ -27,12 +27,13 @@ from typing import Any
 
 import av
 import numpy as np
-from clip_peers import LENGTH, SIDE, Load, Pictures, of_videos, pictures_of, scaled
-from clips import make_clip
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from circumstances import ROOT, circumstances
+from clip_peers import LENGTH, SIDE, Load, Pictures, of_videos, pictures_of, scaled
+from clips import make_clip
 
 from segmentation.clips import ClipDataset, ClipLoader, Output
 from segmentation.system.cores import core_count
@@ -173,7 +174,7 @@ def main() -> None:
     parser.add_argument(
         "--device", default="cpu", help="ours: cpu, cuda or cuda:N (%(default)s); others stay on the CPU"
     )
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "clip-loaders.json")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "lab" / "results" / "clip-loaders.json")
     options = parser.parse_args()
     peers = of_videos()
     about = circumstances(f"benchmarks/{Path(__file__).name}", sys.argv[1:])

@@ -5,5 +5,5 @@ from pathlib import Path
 
 from segmentation.pipeline.plan import IMPLEMENTATIONS
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks"))
 IMPLEMENTATIONS["encode"] |= {"null": "no_encoder:NoEncoder", "x264-segments": "no_encoder:NoSegments"}

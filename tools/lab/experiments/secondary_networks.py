@@ -1,6 +1,7 @@
 """Measures what further networks on people cost beside the first, and how far kept answers are from fresh ones.
 
-    python tools/benchmarks/secondary_networks.py ../shared/corpus/selfie_segmentation_web.mp4 --models ../shared/models
+    python tools/lab/experiments/secondary_networks.py ../shared/corpus/selfie_segmentation_web.mp4 \\
+        --models ../shared/models
 
 Pipelines take turns, after a run that is not measured: people; with ids; with their faces; with what covers the faces.
 Each writes a video with the same effect. Then the faces of each frame are compared with those that the network finds
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))  # the tools are programs, not a package
 
 from circumstances import ROOT, circumstances
 
@@ -106,7 +107,7 @@ def main() -> None:
     parser.add_argument("videos", nargs="+", help="videos of people")
     parser.add_argument("--models", type=Path, required=True, help="folder of the two networks of faces")
     parser.add_argument("--repeats", type=int, default=5, help="measured runs of each pipeline (default: 5)")
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools/results/secondary-networks.json")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools/lab/results/secondary-networks.json")
     options = parser.parse_args()
     head = circumstances("benchmarks/secondary_networks.py", sys.argv[1:])
     then = pipelines(options.models)["people, faces"]["then"]

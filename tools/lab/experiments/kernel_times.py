@@ -1,6 +1,6 @@
 """Times the kernels that work on masks on a GPU: smoothing, refinement, propagation and effects of one batch.
 
-    python tools/benchmarks/kernel_times.py ../shared/clips/person-walking.mp4 -o kernel-times.json
+    python tools/lab/experiments/kernel_times.py ../shared/clips/person-walking.mp4 -o kernel-times.json
 
 Frames are noise of 1920x1080 in the video's format. Masks are soft ellipses, about as large as a person in front of a
 camera, in the size of the built-in network's masks or of a heavy one's.
@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))  # the tools are programs, not a package
 
 from circumstances import ROOT, circumstances
 
@@ -191,7 +191,7 @@ def _copy_us(moved: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("video", help="whose color and rate the frames have")
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "kernel-times.json")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "lab" / "results" / "kernel-times.json")
     options = parser.parse_args()
     import torch  # --help does not need it
 

@@ -1,6 +1,6 @@
 """Measures how many frames of random clips loaders on a GPU bring: ours, DALI's and torchcodec's, beside NVDEC's limit.
 
-    python tools/benchmarks/clip_gpu_peers.py VIDEO... --dali FOLDER --torchcodec FOLDER -o OUT.json
+    python tools/lab/experiments/clip_gpu_peers.py VIDEO... --dali FOLDER --torchcodec FOLDER -o OUT.json
 
 Clips of 16 frames of 1920x1080, H.264 with B-frames, become (N, 16, 3, 224, 224) RGB in half precision. Loaders take
 turns, each in a process of its own, since their FFmpeg libraries clash. After some clips that do not count, as many are
@@ -38,7 +38,8 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))  # the tools are programs, not a package
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 LENGTH, SIDE, BATCH = 16, 224, 4
 THREADS = 14  # of DALI and torchcodec: two for each of an H100's seven decoders

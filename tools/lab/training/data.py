@@ -1,6 +1,6 @@
 """From the teachers' masks to what a network is taught: one file with all pictures and targets.
 
-    python tools/training/data.py --labels .train/labels -o .train/pictures.npz
+    python tools/lab/training/data.py --labels .train/labels -o .train/pictures.npz
 
 A target is 8-bit: 0 to 250 is the probability of a person in 250ths, 255 is doubt, which the loss leaves out.
 """

@@ -1,6 +1,6 @@
 """Trains a built-in network, from the pictures in the shared folder to the ONNX file in the package.
 
-    python tools/training/train.py --seed 1     # labels, packs, trains, writes segmentation/models/person.onnx
+    python tools/lab/training/train.py --seed 1     # labels, packs, trains, writes segmentation/models/person.onnx
 
 What is there already is not made again: the teachers' labels, the packed pictures, the teacher's weights. Needs PyTorch
 and ONNX; only the decoder is trained, which two cores do in an hour.

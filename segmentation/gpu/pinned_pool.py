@@ -15,7 +15,7 @@ from segmentation.system.shared_memory import arrays_in, planes_size
 
 if TYPE_CHECKING:  # both import libraries that machines without a GPU lack
     from segmentation.gpu.context import Gpu
-    from segmentation.gpu.driver import Event
+    from segmentation.gpu.cuda_calls import Event
 
 
 class PinnedPool:

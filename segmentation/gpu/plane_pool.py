@@ -11,7 +11,7 @@ import torch
 
 if TYPE_CHECKING:  # both import libraries that machines without a GPU lack
     from segmentation.gpu.context import Gpu
-    from segmentation.gpu.driver import Event
+    from segmentation.gpu.cuda_calls import Event
 
 
 class DevicePlanes(tuple[torch.Tensor, ...]):

@@ -15,8 +15,8 @@ from barcode import read
 from numbered import all_frames, damage, numbered
 
 from segmentation.clips import Batch, ClipDataset, ClipLoader, Output, Window
+from segmentation.clips import clip_builder as maker_module
 from segmentation.clips import loader as loader_module
-from segmentation.clips import maker as maker_module
 from segmentation.clips.index import VideoIndex
 from segmentation.clips.order import runs
 from segmentation.errors import BackendError, ConfigError, InputError

@@ -85,7 +85,7 @@ class NvdecSessionPool:
             session.close()
 
 
-class Share:
+class SessionQuota:
     """A file's part of NVDEC's engines, which all files in a pool share evenly.
 
     A file's threads decode between `begin` and `end`, and ask after each chunk whether they are one too many. Of all

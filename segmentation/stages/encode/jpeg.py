@@ -27,7 +27,7 @@ from segmentation.stages.frame_kernels import FRAMES
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
-    from segmentation.gpu.driver import Event
+    from segmentation.gpu.cuda_calls import Event
     from segmentation.stages.encode.worker_process import EncoderService
 
 _QUALITY = RateFactor(90, 95)

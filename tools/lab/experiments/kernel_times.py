@@ -129,7 +129,7 @@ def propagation(model: Model, gpu: Gpu) -> dict[str, Any]:
     moved = (COUNT + len(keys)) * (lumas[0].record.numel() + 4 * model.width * model.height)
     return {
         "kernels_us": kernels,
-        "total_us": round(sum(us for name, us in kernels.items() if name != "doubt"), 1),
+        "total_us": round(sum(us for name, us in kernels.items() if name != "measure_doubt"), 1),
         "copy_us": _copy_us(moved),
         "checksum": float(sum(one.mask.double().sum().item() for one in made)),
     }

@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 from segmentation.options.config import Config
 from segmentation.scale import watch
+from segmentation.scale.protocol import Advanced, Done, Ended, Event, Lost, Task, Unable, WorkerPool
 from segmentation.scale.worker import Setup, Shorten, Stop
-from segmentation.scale.workers import Advanced, Done, Ended, Event, Lost, Task, Unable, WorkerPool
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ _STARTS = 3  # in a row without a complete piece, after which a worker is not st
 Handle = TypeVar("Handle")  # of one worker, such as its process
 
 
-class StartedWorkers(WorkerPool, Generic[Handle]):
+class SupervisedPool(WorkerPool, Generic[Handle]):
     """See `WorkerPool`. A worker that dies is started again. So is one that stands still, after it was ended."""
 
     def __init__(self, config: Config) -> None:

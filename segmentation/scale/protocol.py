@@ -8,7 +8,7 @@ from typing import Any
 
 from segmentation.errors import SegmentationError
 from segmentation.scale.plan import VideoPlan
-from segmentation.scale.share import Share
+from segmentation.scale.storage import SharedStorage
 
 Fingerprint = dict[str, str]  # what packets depend on, such as the versions of libraries
 
@@ -88,9 +88,9 @@ class Task:
         return str(self.run["input"])
 
     @property
-    def share(self) -> Share:
+    def share(self) -> SharedStorage:
         """Returns what the driver and the worker share."""
-        return Share(self.source, self.folder if self.run is None else self.run["output"].parent)
+        return SharedStorage(self.source, self.folder if self.run is None else self.run["output"].parent)
 
 
 class WorkerPool(ABC):

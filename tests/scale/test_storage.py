@@ -12,7 +12,7 @@ import pytest
 from pieced import FRAMES, OPTIONS, PIECES, Made, files, long_video, made, workers_of
 
 from segmentation import SegmentationError, Workers
-from segmentation.scale import share
+from segmentation.scale import storage as share
 
 TIMEOUT = 120  # seconds
 
@@ -39,14 +39,14 @@ def expected(two: Workers, source: Path, tmp_path_factory: pytest.TempPathFactor
 def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """An event that is set once a run waits for a share."""
     event = threading.Event()
-    wait = share.Share.wait
+    wait = share.SharedStorage.wait
 
-    def told(self: share.Share, stop: threading.Event) -> None:
+    def told(self: share.SharedStorage, stop: threading.Event) -> None:
         if self.fault():
             event.set()
         wait(self, stop)
 
-    monkeypatch.setattr(share.Share, "wait", told)
+    monkeypatch.setattr(share.SharedStorage, "wait", told)
     return event
 
 

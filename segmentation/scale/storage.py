@@ -17,11 +17,11 @@ PATIENCE = 60.0  # seconds
 _POLL = 0.2  # seconds
 
 
-class ShareLost(SegmentationError):
+class StorageLost(SegmentationError):
     """A file or a folder that was there can't be reached any more, as when a network share is gone."""
 
 
-class Share:
+class SharedStorage:
     """The input of a run, and the folder that it writes to, if there is one. Both are there when the run begins."""
 
     def __init__(self, source: str, folder: str | Path | None = None) -> None:
@@ -30,13 +30,13 @@ class Share:
 
     @contextmanager
     def errors_told_apart(self) -> Iterator[None]:
-        """Raises `ShareLost` in the place of an error that comes while something can't be reached."""
+        """Raises `StorageLost` in the place of an error that comes while something can't be reached."""
         try:
             yield
         except (SegmentationError, OSError) as exc:
             fault = self.fault()
-            if fault and not isinstance(exc, ShareLost):
-                raise ShareLost(fault) from exc
+            if fault and not isinstance(exc, StorageLost):
+                raise StorageLost(fault) from exc
             raise
 
     def fault(self) -> str:
@@ -49,12 +49,12 @@ class Share:
         return ""
 
     def wait(self, stop: threading.Event) -> None:
-        """Waits until all can be reached. Raises `ShareLost` after `PATIENCE` seconds, and when `stop` is set."""
+        """Waits until all can be reached. Raises `StorageLost` after `PATIENCE` seconds, and when `stop` is set."""
         deadline = time.monotonic() + PATIENCE
         while fault := self.fault():
             if time.monotonic() > deadline or stop.wait(_POLL):
                 how = "; stopped" if stop.is_set() else f", for {PATIENCE:g} s"
-                raise ShareLost(f"{fault}{how}; when it is back, the same command goes on")
+                raise StorageLost(f"{fault}{how}; when it is back, the same command goes on")
 
 
 def _reach(path: Path) -> None:

@@ -36,8 +36,8 @@ from segmentation.scale.folder import PieceFolder
 from segmentation.scale.join import Joiner, NoPieces, for_pieces
 from segmentation.scale.local import LocalWorkers
 from segmentation.scale.plan import VideoPlan, plan_video
-from segmentation.scale.share import ShareLost
-from segmentation.scale.workers import Done, Ended, Task, WorkerPool
+from segmentation.scale.protocol import Done, Ended, Task, WorkerPool
+from segmentation.scale.storage import StorageLost
 from segmentation.sessions.workers_status import WorkersStatus
 from segmentation.system.atomic_file import PendingFile
 from segmentation.system.installation import install
@@ -251,7 +251,7 @@ def _patiently(video: Video, stop: threading.Event, attempt: Callable[[], Result
         try:
             with share.errors_told_apart():
                 return attempt()
-        except ShareLost as exc:
+        except StorageLost as exc:
             log.warning("%s; goes on when it is back", exc)
         share.wait(stop)
 

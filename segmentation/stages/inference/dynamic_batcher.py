@@ -11,7 +11,7 @@ from segmentation.gpu.errors import gpu_errors
 
 if TYPE_CHECKING:  # the tests run this class on machines that lack the libraries of `Gpu`
     from segmentation.gpu.context import Gpu
-    from segmentation.gpu.driver import Event
+    from segmentation.gpu.cuda_calls import Event
 
 
 class Request(Protocol):
@@ -27,7 +27,7 @@ class Request(Protocol):
 R = TypeVar("R", bound=Request)
 
 
-class Gatherer(Generic[R]):
+class DynamicBatcher(Generic[R]):
     """Makes batches for a network that takes as long for one picture as for a batch.
 
     While the GPU is busy with the last batch, and while other threads have their turn, pictures of several runs gather.

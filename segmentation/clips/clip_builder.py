@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from segmentation.clips.decode import decoded
 from segmentation.clips.index import VideoIndex
-from segmentation.clips.output import Chain, Draw, Output
+from segmentation.clips.output import Augmentation, Chain, Output
 from segmentation.errors import LacksEngine
 from segmentation.frames import Array
 from segmentation.gpu.discovery import device_index, require_torch, require_video_libraries
@@ -40,7 +40,7 @@ class ClipInProgress(ABC, Generic[FrameT]):
         """Returns the clip, when all of its frames are made."""
 
 
-class Maker(ABC, Generic[FrameT]):
+class ClipBuilder(ABC, Generic[FrameT]):
     """Makes clips in one kind of memory. Any thread may call, but for `handed_over`, within `working`."""
 
     workers: int  # threads that decode at once, unless the loader says so
@@ -57,7 +57,7 @@ class Maker(ABC, Generic[FrameT]):
         """
 
     @abstractmethod
-    def begin(self, index: VideoIndex, draw: Draw, length: int) -> ClipInProgress[FrameT]:
+    def begin(self, index: VideoIndex, draw: Augmentation, length: int) -> ClipInProgress[FrameT]:
         """Begins a clip of `length` frames."""
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Maker(ABC, Generic[FrameT]):
         """Returns the array of `batch`, for use by the calling thread."""
 
 
-class HostMaker(Maker[VideoFrame]):
+class HostClipBuilder(ClipBuilder[VideoFrame]):
     """Makes NumPy arrays: FFmpeg decodes on the CPU, and its filters make the outputs."""
 
     def __init__(self, outputs: Mapping[str, Output]) -> None:
@@ -86,7 +86,7 @@ class HostMaker(Maker[VideoFrame]):
     def frames(self, index: VideoIndex, numbers: Sequence[int]) -> Iterator[tuple[int, VideoFrame]]:
         return decoded(index, numbers)
 
-    def begin(self, index: VideoIndex, draw: Draw, length: int) -> ClipInProgress[VideoFrame]:
+    def begin(self, index: VideoIndex, draw: Augmentation, length: int) -> ClipInProgress[VideoFrame]:
         return _HostClip(self._outputs, index, draw)
 
     def masks(self, masks: NDArray[np.uint8]) -> Array:
@@ -101,7 +101,7 @@ class HostMaker(Maker[VideoFrame]):
 
 
 class _HostClip(ClipInProgress[VideoFrame]):
-    def __init__(self, outputs: Mapping[str, Output], index: VideoIndex, draw: Draw) -> None:
+    def __init__(self, outputs: Mapping[str, Output], index: VideoIndex, draw: Augmentation) -> None:
         self._outputs = outputs
         self._chains = {name: Chain(output, draw, index.size, index.orientation) for name, output in outputs.items()}
         self._frames: dict[str, list[NDArray[np.uint8]]] = {name: [] for name in outputs}
@@ -114,7 +114,7 @@ class _HostClip(ClipInProgress[VideoFrame]):
         return {name: output.numbers(self._frames[name]) for name, output in self._outputs.items()}
 
 
-def maker_on(device: str, videos: Sequence[VideoIndex], outputs: Mapping[str, Output]) -> Maker[Any]:
+def clip_builder_on(device: str, videos: Sequence[VideoIndex], outputs: Mapping[str, Output]) -> ClipBuilder[Any]:
     """Returns what makes clips on "cpu", "cuda" or "cuda:N".
 
     Raises `ConfigError` for other devices, `BackendError` without the GPU or a library of the extra `gpu`, and its
@@ -122,11 +122,11 @@ def maker_on(device: str, videos: Sequence[VideoIndex], outputs: Mapping[str, Ou
     """
     config = Config(device=device)
     if device == "cpu":
-        return HostMaker(outputs)
+        return HostClipBuilder(outputs)
     number = device_index(config)
     require_video_libraries()
     engines = min(_engines(index, number) for index in videos)
-    on_gpu: Callable[..., Maker[Any]] = loaded("segmentation.clips.cuda", "CudaMaker")
+    on_gpu: Callable[..., ClipBuilder[Any]] = loaded("segmentation.clips.cuda", "CudaClipBuilder")
     require_torch()
     return on_gpu(outputs, number, engines)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 
-class Labor:
+class WorkerRates:
     """Frames and seconds at work, by worker, also of pieces that were lost."""
 
     def __init__(self) -> None:

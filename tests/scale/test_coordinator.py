@@ -10,11 +10,11 @@ from marks import first
 from pieced import OPTIONS, PIECES, Made, files, long_video, made
 
 from segmentation import BackendError, Config, ModelError, OutputError, SegmentationError, Workers
-from segmentation.scale import driver
+from segmentation.scale import coordinator as driver
 from segmentation.scale.folder import PieceFolder
+from segmentation.scale.protocol import Done, Ended, Event, Lost, Ready, Task, Unable, WorkerPool
 from segmentation.scale.span import Span
 from segmentation.scale.worker import PieceSession
-from segmentation.scale.workers import Done, Ended, Event, Lost, Ready, Task, Unable, WorkerPool
 
 Change = Callable[[list[Event]], list[Event]]  # of what a worker reports of a task
 

@@ -39,10 +39,11 @@ from segmentation.media.bitstream.start_codes import PacketFilter
 from segmentation.stages.decode.chunks import needs_earlier_frames
 from segmentation.stages.decode.nvdec_log import damage_log
 from segmentation.stages.decode.nvdec_session import NvdecSession, Surface, TimesToCome
-from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, StreamFormat
+from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
+from segmentation.stages.decode.stream_format import StreamFormat
 
 if TYPE_CHECKING:
-    from segmentation.stages.decode.chunks import VideoPacket
+    from segmentation.media.video_packet import VideoPacket
 
     Packets: TypeAlias = Iterator[VideoPacket]
 

@@ -12,9 +12,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.clips.clip_builder import ClipInProgress, Sample, clip_builder_on
+from segmentation.clips.clip_builder import ClipInProgress, Sample
 from segmentation.clips.dataset import ClipDataset
 from segmentation.clips.decode import decoded
+from segmentation.clips.host_clips import clip_builder_on
 from segmentation.clips.order import Shuffle, draw, order
 from segmentation.clips.output import Augmentation, Chain, Output, Window
 from segmentation.errors import ConfigError, InputError

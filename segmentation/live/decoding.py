@@ -14,8 +14,8 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 
 from segmentation.errors import SegmentationError
-from segmentation.frames.live_frames import DevicePicture, LiveFrames
-from segmentation.frames.packet_decoder import DecodedPictures, PacketDecoder, PictureOrder
+from segmentation.frames.live_frames import LiveFrames
+from segmentation.frames.packet_decoder import DecodedPictures, DevicePicture, PacketDecoder, PictureOrder
 from segmentation.media.bitstream.headers import is_idr, sequence_sets
 from segmentation.media.bitstream.losses import A_FRAME_EACH, AwaitedFrames, Undecodable
 from segmentation.media.bitstream.start_codes import PacketFilter

@@ -39,7 +39,7 @@ from segmentation.stages.masks.saved import MaskWriter
 from segmentation.system.atomic_file import PendingFile
 
 if TYPE_CHECKING:
-    from segmentation.stages.encode import VideoPacket
+    from segmentation.media.video_packet import VideoPacket
 
 
 log = logging.getLogger(__name__)

@@ -24,8 +24,7 @@ import torch
 from host_clips import stand_in
 from host_nvdec import Session, Surface
 
-from segmentation.clips import Batch, ClipDataset, ClipLoader, Output
-from segmentation.clips import clip_builder as maker_module
+from segmentation.clips import Batch, ClipDataset, ClipLoader, Output, host_clips
 from segmentation.clips.index import Coding, VideoIndex
 from segmentation.clips.output import Augmentation, Chain
 from segmentation.errors import InputError, LacksEngine
@@ -87,7 +86,7 @@ def check(
     none = np.empty(0, np.int64)
     coding = Coding("hevc", frame.format.name, False, color_of(frame))
     index = VideoIndex("a.mp4", 0, frame.time_base, shown_as, size, none, none, none, none.astype(bool), coding)
-    maker = maker_module.loaded("segmentation.clips.cuda", "CudaClipBuilder")({"a": output}, 0, 1)
+    maker = host_clips.loaded("segmentation.clips.cuda", "CudaClipBuilder")({"a": output}, 0, 1)
     surfaces = [(Surface if side == "host" else DeviceSurface)(one) for one in frames]
     with maker.working():
         clips = [maker.begin(index, draw, 3) for _ in range(2)]

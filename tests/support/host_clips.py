@@ -10,7 +10,7 @@ import pytest
 import torch
 from host_nvdec import ENGINES, NvdecGpu, imported_anew
 
-from segmentation.clips import clip_builder as maker
+from segmentation.clips import host_clips as maker
 from segmentation.errors import LacksEngine
 from segmentation.stages.decode.nvdec_support import NVDEC_CODECS
 

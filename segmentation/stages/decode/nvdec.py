@@ -39,9 +39,10 @@ from segmentation.stages.decode.chunks import (
 )
 from segmentation.stages.decode.nvdec_log import damage_log
 from segmentation.stages.decode.nvdec_session import NvdecSession, Surface, TimesToCome
-from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, SessionQuota, StreamFormat
+from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, SessionQuota
 from segmentation.stages.decode.nvdec_support import nvdec_engines
 from segmentation.stages.decode.pyav import PyAVDecoder
+from segmentation.stages.decode.stream_format import StreamFormat
 from segmentation.stages.decode.surface_unpacker import SurfaceUnpacker
 from segmentation.stages.decode.timestamps import Timeline, missing
 

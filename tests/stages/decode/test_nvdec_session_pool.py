@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, SessionQuota, StreamFormat
+from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, SessionQuota
+from segmentation.stages.decode.stream_format import StreamFormat
 
 LANDSCAPE = StreamFormat(0, "h264", 1920, 1080, "yuv420p", b"\1sets")
 

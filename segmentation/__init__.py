@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from segmentation.options.effect import Effect
     from segmentation.pipeline.report import Report
     from segmentation.pipeline.stream_status import StreamStatus
-    from segmentation.scale.driver import Workers
+    from segmentation.scale.coordinator import Workers
     from segmentation.sessions.frame_iterator import MaskedFrame
     from segmentation.sessions.processes import Processes
     from segmentation.sessions.segment import segment
@@ -90,7 +90,7 @@ _MODULES = {
     "StreamEvent": "sessions.streams",
     "StreamStatus": "pipeline.stream_status",
     "Streams": "sessions.streams",
-    "Workers": "scale.driver",
+    "Workers": "scale.coordinator",
     "WorkersStatus": "sessions.workers_status",
     "segment": "sessions.segment",
 }  # the others are errors

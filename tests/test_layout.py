@@ -12,6 +12,7 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import pytest
 from paths import ROOT
 
 PACKAGE = ROOT / "segmentation"
@@ -57,6 +58,10 @@ CONTRACTS = {
     "encode": ("segmentation.stages.encode", "Encoder"),
 }
 
+# Imports for annotations that close a circle: a live source's description has its ring, whose decoder takes
+# descriptions.
+IN_A_CIRCLE = {("segmentation.frames", "segmentation.frames.live_frames")}
+
 # Features that have implementations of a stage with them.
 FEATURES = {"decode": ("segmentation.live",), "infer": ("segmentation.engines",)}
 
@@ -66,7 +71,7 @@ TOO_MANY_IMPORTS: dict[str, int] = {  # modules beyond that, and how many they h
     "segmentation.cli.main": 26,
     "segmentation.pipeline.plan": 45,
     "segmentation.pipeline.run": 42,
-    "segmentation.scale.driver": 27,
+    "segmentation.scale.coordinator": 27,
 }
 
 LONGEST = 60  # lines of a function
@@ -179,6 +184,18 @@ def stage_of(module: str) -> str | None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports for annotations and those in functions count too. `IN_A_CIRCLE` only shrinks."""
+    graph: dict[str, set[str]] = {name: set() for name in modules()}
+    for one in imports():
+        if (one.source, one.target) not in IN_A_CIRCLE:
+            graph[one.source].add(one.target)
+    _refuse_circles(graph)
+    for source, target in IN_A_CIRCLE:
+        with pytest.raises(AssertionError):
+            _refuse_circles(graph | {source: graph[source] | {target}})
+
+
+def test_no_modules_load_each_other_in_a_circle() -> None:
     """When a module is loaded, so are the packages around it, unless they are being loaded already."""
     graph: dict[str, set[str]] = {name: set() for name in modules()}
     for one in imports():
@@ -187,6 +204,10 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
             around = {".".join(parts[:count]) for count in range(1, len(parts))}
             own = {parent for parent in around if one.source == parent or one.source.startswith(f"{parent}.")}
             graph[one.source] |= {one.target, *(around - own)}
+    _refuse_circles(graph)
+
+
+def _refuse_circles(graph: dict[str, set[str]]) -> None:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as exc:

@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from segmentation.cli.console import Stdout, counted, fail, say
+from segmentation.cli.input_threads import in_threads
 from segmentation.cli.jobs import Job
 from segmentation.cli.progress import BatchProgress
 from segmentation.cli.signals import Received
 from segmentation.cli.standard_streams import STANDARD, lines_out, video_in, video_out
-from segmentation.cli.workers import in_threads
 from segmentation.errors import ConfigError, SegmentationError, reported
 from segmentation.live.address import source_label
 from segmentation.pipeline.report import Report
 from segmentation.sessions.session import Segmenter
 
 if TYPE_CHECKING:
-    from segmentation.scale.driver import Workers
+    from segmentation.scale.coordinator import Workers
 
 log = logging.getLogger(__name__)
 

@@ -27,10 +27,10 @@ from segmentation.cli.console import (
     threads_reported,
 )
 from segmentation.cli.find_inputs import Inputs, Source, find_inputs, paced
+from segmentation.cli.input_threads import stuck
 from segmentation.cli.jobs import Job, jobs_at_a_time, longest_first, make_jobs
 from segmentation.cli.signals import finish_on_signals
 from segmentation.cli.standard_streams import check_stdout
-from segmentation.cli.workers import stuck
 from segmentation.errors import ConfigError, hide_secrets, reported
 from segmentation.live.address import is_live, named
 from segmentation.live.reader import probe_any
@@ -49,7 +49,7 @@ from segmentation.system.atomic_file import discard_all
 from segmentation.tracking.counts import CountSink
 
 if TYPE_CHECKING:
-    from segmentation.scale.driver import Workers
+    from segmentation.scale.coordinator import Workers
 
 
 def command() -> NoReturn:
@@ -143,7 +143,7 @@ def _session(options: argparse.Namespace, config: Config) -> Segmenter | Workers
         return Processes(options.processes, config)
     if not options.workers:
         return Segmenter(config)
-    from segmentation.scale.driver import Workers  # starts without workers need not wait for it
+    from segmentation.scale.coordinator import Workers  # starts without workers need not wait for it
 
     return Workers(options.workers, config, exact=options.exact)
 

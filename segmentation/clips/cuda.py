@@ -3,7 +3,7 @@
 All sessions of NVDEC, the kernels and the memory of clips belong to one stream. Work on it happens in the order in
 which threads queue it. So a surface is read before its session overwrites it, and freed memory is written to again only
 when all earlier work is over. Batches are put together on a second stream, which waits for their own clips and not for
-later ones. The stream of the thread that takes a batch waits for that one, see `CudaMaker.handed_over`.
+later ones. The stream of the thread that takes a batch waits for that one, see `CudaClipBuilder.handed_over`.
 
 Each call of a library that releases the GIL waits for it again, among all the threads that decode. So there are few.
 """
@@ -22,27 +22,28 @@ import torch
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
+from segmentation.clips.clip_builder import REMEDY, ClipBuilder, ClipInProgress, Sample
 from segmentation.clips.decode import decoded, needed, opened
 from segmentation.clips.index import VideoIndex
-from segmentation.clips.maker import REMEDY, ClipInProgress, Maker, Sample
 from segmentation.clips.open_videos import OpenVideos
-from segmentation.clips.output import Draw, Output
+from segmentation.clips.output import Augmentation, Output
 from segmentation.clips.sampling import CLIPS, elements, lengths, levels, places, weights
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, PixelFormat
 from segmentation.frames.orientation import Orientation
 from segmentation.gpu.context import Gpu
-from segmentation.gpu.driver import Event
+from segmentation.gpu.cuda_calls import Event
 from segmentation.gpu.errors import gpu_errors
 from segmentation.gpu.kernels import Kernels
 from segmentation.media.bitstream.start_codes import PacketFilter
 from segmentation.stages.decode.chunks import needs_earlier_frames
 from segmentation.stages.decode.nvdec_log import damage_log
 from segmentation.stages.decode.nvdec_session import NvdecSession, Surface, TimesToCome
-from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, StreamFormat
+from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
+from segmentation.stages.decode.stream_format import StreamFormat
 
 if TYPE_CHECKING:
-    from segmentation.stages.decode.chunks import VideoPacket
+    from segmentation.media.video_packet import VideoPacket
 
     Packets: TypeAlias = Iterator[VideoPacket]
 
@@ -64,7 +65,7 @@ class _Joined(NamedTuple):
     event: torch.cuda.Event
 
 
-class CudaMaker(Maker[Surface]):
+class CudaClipBuilder(ClipBuilder[Surface]):
     """Makes CUDA tensors. Its sessions and their memory are kept for the videos to come, and end with the maker."""
 
     def __init__(self, outputs: Mapping[str, Output], index: int, engines: int) -> None:
@@ -86,7 +87,7 @@ class CudaMaker(Maker[Surface]):
             yield
 
     def frames(self, index: VideoIndex, numbers: Sequence[int]) -> Iterator[tuple[int, Surface]]:
-        """See `Maker.frames`. Where NVDEC finds damage, or a frame is missing, FFmpeg decides what is damaged.
+        """See `ClipBuilder.frames`. Where NVDEC finds damage, or a frame is missing, FFmpeg decides what is damaged.
 
         NVDEC conceals damage, and its library names that in its log alone, which all sessions share.
         """
@@ -99,7 +100,7 @@ class CudaMaker(Maker[Surface]):
         if damage_log().count() > named:
             _refuse_damage(index, numbers)
 
-    def begin(self, index: VideoIndex, draw: Draw, length: int) -> ClipInProgress[Surface]:
+    def begin(self, index: VideoIndex, draw: Augmentation, length: int) -> ClipInProgress[Surface]:
         return _CudaClip(self, index, draw, length)
 
     def masks(self, masks: NDArray[np.uint8]) -> _Made:
@@ -119,7 +120,7 @@ class CudaMaker(Maker[Surface]):
             return _Joined(made, joining.stream.record_event())
 
     def handed_over(self, joined: _Joined) -> torch.Tensor:
-        """See `Maker.handed_over`. The array is for the current stream of the calling thread.
+        """See `ClipBuilder.handed_over`. The array is for the current stream of the calling thread.
 
         That stream waits for it, and its memory is used again only when it is freed and that stream has read it. The
         thread waits where it is far ahead of its stream.
@@ -216,7 +217,7 @@ def _surfaces(
 
 
 class _CudaClip(ClipInProgress[Surface]):
-    def __init__(self, maker: CudaMaker, index: VideoIndex, draw: Draw, length: int) -> None:
+    def __init__(self, maker: CudaClipBuilder, index: VideoIndex, draw: Augmentation, length: int) -> None:
         assert index.coding is not None
         layout = FORMATS[index.coding.pix_fmt.replace("yuvj", "yuv")]
         self._path, (width, height) = index.path, index.stored
@@ -243,10 +244,10 @@ class _Part:
 
     def __init__(
         self,
-        maker: CudaMaker,
+        maker: CudaClipBuilder,
         index: VideoIndex,
         layout: PixelFormat,
-        draw: Draw,
+        draw: Augmentation,
         length: int,
         output: Output,
         numbers: torch.Tensor,

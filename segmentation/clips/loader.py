@@ -12,11 +12,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from segmentation.clips.clip_builder import ClipInProgress, Sample
 from segmentation.clips.dataset import ClipDataset
 from segmentation.clips.decode import decoded
-from segmentation.clips.maker import ClipInProgress, Sample, maker_on
+from segmentation.clips.host_clips import clip_builder_on
 from segmentation.clips.order import Shuffle, draw, order
-from segmentation.clips.output import Chain, Draw, Output, Window
+from segmentation.clips.output import Augmentation, Chain, Output, Window
 from segmentation.errors import ConfigError, InputError
 from segmentation.frames import Array
 
@@ -112,7 +113,7 @@ class ClipLoader:
         if not len(self):
             share = f" for each of {world} ranks" if world > 1 else ""
             raise ConfigError(f"batch_size {batch_size}: an epoch has {len(self._order(0)[0])} clips{share}, no batch")
-        self._maker = maker_on(device, dataset.videos, self._outputs)
+        self._maker = clip_builder_on(device, dataset.videos, self._outputs)
         self._workers = workers or self._maker.workers
         _make_known_to_torch()
 
@@ -263,7 +264,7 @@ class ClipLoader:
         batch.labels = [] if dataset.labels is None else [dataset.labels(*one) for one in about]
         return batch
 
-    def _draw(self, clip: int, epoch: int) -> Draw:
+    def _draw(self, clip: int, epoch: int) -> Augmentation:
         return draw(self._seed, epoch, clip)
 
     def _order(self, epoch: int) -> tuple[list[int], list[tuple[int, ...]]]:

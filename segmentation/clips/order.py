@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from segmentation.clips.dataset import ClipDataset
-from segmentation.clips.output import Draw
+from segmentation.clips.output import Augmentation
 
 Shuffle = Literal["pool", "full"] | bool
 
@@ -74,10 +74,10 @@ def dice(seed: int, purpose: Literal["order", "pool", "draw"], *about: int) -> n
 
 
 @lru_cache(4096)  # a generator takes long to make, and each clip's is asked for again when its batch is put together
-def draw(seed: int, epoch: int, clip: int) -> Draw:
+def draw(seed: int, epoch: int, clip: int) -> Augmentation:
     """Returns what chance decides of a clip in an epoch."""
     across, down, flip = dice(seed, "draw", epoch, clip).random(3).tolist()
-    return Draw(across, down, flip < 0.5)
+    return Augmentation(across, down, flip < 0.5)
 
 
 def _shared(drawn: list[tuple[int, ...]], world: int) -> list[list[tuple[int, ...]]]:

@@ -33,7 +33,7 @@ def upright_filters(orientation: Orientation) -> list[tuple[str, ...]]:
     return _TURNS[orientation.turns] + [("hflip",)] * orientation.mirrored
 
 
-class Draw(NamedTuple):
+class Augmentation(NamedTuple):
     """What chance decides of a clip, the same for all of its outputs and masks."""
 
     across: float  # 0..1: where a random crop lies in the room that it has
@@ -97,7 +97,7 @@ class Output:
         if not all(self.std):
             raise ConfigError(f"std {self.std}: must not hold 0")
 
-    def window(self, size: tuple[int, int], draw: Draw, orientation: Orientation = UPRIGHT) -> Window:
+    def window(self, size: tuple[int, int], draw: Augmentation, orientation: Orientation = UPRIGHT) -> Window:
         """Returns which part is taken of an upright picture of this size (height, width).
 
         As the picture is stored, the part begins at an even row and column: chroma stays in place, and FFmpeg's crop of
@@ -151,7 +151,7 @@ class Chain:
     def __init__(
         self,
         output: Output,
-        draw: Draw,
+        draw: Augmentation,
         size: tuple[int, int],
         orientation: Orientation = UPRIGHT,
         *,

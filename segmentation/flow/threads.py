@@ -29,7 +29,7 @@ _INTERRUPTED = 3.0  # seconds for interrupted threads to remove their files
 _PATIENCE = 1.0  # seconds: a thread that is stuck in a read does not hold up the end for longer
 
 
-class Overlap:
+class StageThreads:
     """Runs the parts of a chain of iterators in threads of their own.
 
     Calling it with an iterable starts a thread, and yields the iterable's items from a bounded queue. An iterable may
@@ -55,7 +55,7 @@ class Overlap:
         self._pool: ThreadPoolExecutor | None = None
         self._calls: WeakSet[Future[Any]] = WeakSet()  # of the pool
 
-    def __enter__(self) -> "Overlap":
+    def __enter__(self) -> "StageThreads":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -165,7 +165,7 @@ class _InMemory(Protocol):
     def memory(self) -> Memory: ...
 
 
-class Turn:
+class GpuTurn:
     """Lets one thread at a time queue the work of a batch on the GPU.
 
     A stage on the GPU has one set of buffers, so the work of two batches must not mix. All runs of a session share it.

@@ -16,7 +16,7 @@ from segmentation.options.config import STAGES
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
-    from segmentation.gpu.driver import Event
+    from segmentation.gpu.cuda_calls import Event
 
 try:
     import nvtx

@@ -23,7 +23,7 @@ from segmentation.system.atomic_file import PendingFile
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
-    from segmentation.gpu.driver import Event
+    from segmentation.gpu.cuda_calls import Event
 
 log = logging.getLogger(__name__)
 

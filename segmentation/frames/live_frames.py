@@ -6,45 +6,21 @@ import threading
 import time
 from collections import Counter, deque
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from segmentation.frames.latency import Histogram, Latencies
+from segmentation.frames.packet_decoder import DevicePicture, PacketDecoder
 
 if TYPE_CHECKING:  # machines without a GPU may lack PyTorch
-    import torch
     from av.video.frame import VideoFrame
 
-    from segmentation.frames import Message
-    from segmentation.frames.event import Event
     from segmentation.frames.live_sound import LiveSound
-    from segmentation.frames.packet_decoder import PacketDecoder
 
 _MEMORY = 512 << 20  # bytes of waiting frames on the host: 5 s of 1080p at 30 frames a second
 _DEVICE_MEMORY = 48 << 20  # the same on a GPU, which many sources share: half a second
 _POLL = 0.05  # seconds between checks whether the run is to end
 _RECENT = 5.0  # seconds whose frames make the rate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DevicePicture:
-    """A decoded picture in a GPU's memory. The other attributes are those of PyAV's frames."""
-
-    planes: tuple[torch.Tensor, ...]  # Y, U and V: (1, h, w)
-    ready: Event  # the planes hold the picture once this CUDA event has passed
-    width: int  # pixels
-    height: int
-    pts: int | None  # ticks of `time_base`
-    duration: int  # ticks, 0 if unknown
-    time_base: Fraction  # seconds
-    messages: tuple[Message, ...] = ()  # see `Frame`
-    is_corrupt: ClassVar[bool] = False  # decoders on a GPU conceal damage
-
-    @property
-    def size(self) -> int:
-        """Returns the bytes of device memory that the picture takes."""
-        return sum(plane.nbytes for plane in self.planes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,40 @@
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # machines without a GPU may lack PyTorch
+    import torch
     from av.packet import Packet
     from av.video.stream import VideoStream
 
-    from segmentation.frames import VideoInfo
-    from segmentation.frames.live_frames import DevicePicture
+    from segmentation.frames import Message, VideoInfo
+    from segmentation.frames.event import Event
 
 
 _ENOUGH = 10  # packets: encoders put three pictures or so between those to which they refer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePicture:
+    """A decoded picture in a GPU's memory. The other attributes are those of PyAV's frames."""
+
+    planes: tuple[torch.Tensor, ...]  # Y, U and V: (1, h, w)
+    ready: Event  # the planes hold the picture once this CUDA event has passed
+    width: int  # pixels
+    height: int
+    pts: int | None  # ticks of `time_base`
+    duration: int  # ticks, 0 if unknown
+    time_base: Fraction  # seconds
+    messages: tuple[Message, ...] = ()  # see `Frame`
+    is_corrupt: ClassVar[bool] = False  # decoders on a GPU conceal damage
+
+    @property
+    def size(self) -> int:
+        """Returns the bytes of device memory that the picture takes."""
+        return sum(plane.nbytes for plane in self.planes)
 
 
 class DecodedPictures(NamedTuple):

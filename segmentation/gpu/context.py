@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from segmentation.frames import PixelFormat
 from segmentation.frames.event import Event
 from segmentation.frames.orientation import UPRIGHT, Orientation
-from segmentation.gpu import driver
+from segmentation.gpu import cuda_calls
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.kernels import Kernels, KernelSource, compiled, signatures
 from segmentation.gpu.pinned_pool import PinnedPool
@@ -70,9 +70,9 @@ class Gpu:
         free: int = torch.cuda.mem_get_info(self.device)[0]
         return free
 
-    def record_event(self, *, timed: bool = False) -> driver.Event:
+    def record_event(self, *, timed: bool = False) -> cuda_calls.Event:
         """Returns an event that passes when all work that is on the stream by now is over."""
-        event = driver.Event(_spare_events(self.index, timed), timed=timed)
+        event = cuda_calls.Event(_spare_events(self.index, timed), timed=timed)
         event.record(self.stream.cuda_stream)
         return event
 
@@ -87,7 +87,7 @@ class Gpu:
 
     def copy_bytes(self, target: int, source: int, size: int) -> None:
         """Queues a copy between two addresses, each in device memory or in page-locked memory of the host."""
-        driver.copy(target, source, size, self.stream.cuda_stream)
+        cuda_calls.copy(target, source, size, self.stream.cuda_stream)
 
     def kernels(self, source: KernelSource, layout: PixelFormat, orientation: Orientation = UPRIGHT) -> Kernels:
         """Returns a program's kernels, for frames of this layout that are stored so."""

@@ -12,7 +12,7 @@ _MEMORY_TYPES = (("torch", "OutOfMemoryError"),)
 _FAULT_TYPES = (
     ("torch", "AcceleratorError"),
     ("cuda.core._utils.cuda_utils", "CUDAError"),
-    ("segmentation.gpu.driver", "DriverError"),
+    ("segmentation.gpu.cuda_calls", "DriverError"),
 )
 # NVDEC, TensorRT, CV-CUDA and nvJPEG raise general types, whose text alone says that the GPU is meant.
 _MEMORY_WORDS = ("out of memory", "out_of_memory")

@@ -16,7 +16,7 @@ from cuda.core.utils import FileStreamProgramCache, make_program_cache_key
 
 from segmentation.frames import PixelFormat
 from segmentation.frames.orientation import UPRIGHT, Orientation
-from segmentation.gpu import driver
+from segmentation.gpu import cuda_calls
 from segmentation.gpu.signatures import Argument, Packer, Signature, signatures_of
 from segmentation.system.cache import engine_folder
 
@@ -88,7 +88,7 @@ class Kernels:
         """
         kernel = self._loaded.get(name) or self._load(name)
         packed = kernel.signature.pack(arguments)
-        driver.launch(kernel.handle, _grid(size), THREADS, packed, kernel.size, self._stream, name)
+        cuda_calls.launch(kernel.handle, _grid(size), THREADS, packed, kernel.size, self._stream, name)
 
     def prepared(self, name: str, size: tuple[int, int, int], *arguments: Argument) -> Callable[..., None]:
         """Returns a function that queues a kernel again and again. Its keywords change arguments, see `Packer`."""
@@ -96,7 +96,7 @@ class Kernels:
         packer, grid = Packer(kernel.signature, arguments), _grid(size)
 
         def queue(**changed: int) -> None:
-            driver.launch(kernel.handle, grid, THREADS, packer(**changed), kernel.size, self._stream, name)
+            cuda_calls.launch(kernel.handle, grid, THREADS, packer(**changed), kernel.size, self._stream, name)
 
         return queue
 

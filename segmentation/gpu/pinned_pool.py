@@ -13,9 +13,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from segmentation.system.shared_memory import arrays_in, planes_size
 
-if TYPE_CHECKING:  # both import libraries that machines without a GPU lack
-    from segmentation.gpu.context import Gpu
-    from segmentation.gpu.driver import Event
+if TYPE_CHECKING:  # it imports libraries that machines without a GPU lack
+    from segmentation.gpu.cuda_calls import Event
+    from segmentation.gpu.stream import GpuStream
 
 
 class PinnedPool:
@@ -28,7 +28,7 @@ class PinnedPool:
     wait for it far longer than a call takes.
     """
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: GpuStream) -> None:
         self._gpu = gpu
         # By size: with the event after which the GPU uses them no longer; the block that came back first is first.
         self._free: dict[int, deque[tuple[torch.Tensor, Event]]] = {}

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-if TYPE_CHECKING:  # both import libraries that machines without a GPU lack
-    from segmentation.gpu.context import Gpu
-    from segmentation.gpu.driver import Event
+if TYPE_CHECKING:  # it imports libraries that machines without a GPU lack
+    from segmentation.gpu.cuda_calls import Event
+    from segmentation.gpu.stream import GpuStream
 
 
 class DevicePlanes(tuple[torch.Tensor, ...]):
@@ -34,7 +34,7 @@ class PlanePool:
     """
 
     def __init__(
-        self, gpu: Gpu, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype, reader: Gpu | None = None
+        self, gpu: GpuStream, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype, reader: GpuStream | None = None
     ) -> None:
         self._gpu, self._shapes, self._dtype, self._reader = gpu, shapes, dtype, reader
         # With the event after which nothing reads the planes; the planes that came back first are first.

@@ -150,7 +150,7 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
         if not doubt:
             return _rows(masks, maps), list
         doubts = self._gpu.empty((count, 2), torch.float32)
-        launch("doubt", (*_BLOCK, count), keys, buffers.warped, buffers.weights, *small, doubts, width, height)
+        launch("measure_doubt", (*_BLOCK, count), keys, buffers.warped, buffers.weights, *small, doubts, width, height)
         later = self._later(doubts)
         return _rows(masks, maps), lambda: [Doubt(*values) for values in later()]
 

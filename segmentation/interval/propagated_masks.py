@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
-from segmentation.flow.threads import Overlap
+from segmentation.flow.threads import StageThreads
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory
 from segmentation.frames.live_frames import LiveFrames
 from segmentation.interval.key_frames import Key, Round, Seen, longest_gap, rounds
@@ -64,7 +64,7 @@ class PropagatedMasks(NetworkMasks):
     def _each_alone(self) -> bool:
         return False
 
-    def masked(self, batches: Iterator[FrameBatch], overlap: Overlap) -> Iterator[MaskedBatch]:
+    def masked(self, batches: Iterator[FrameBatch], overlap: StageThreads) -> Iterator[MaskedBatch]:
         waiting: deque[tuple[FrameBatch, Array | None]] = deque()  # with the network's input, which a pause lacks
         longest = longest_gap(self.interval)
         gap = (lambda: longest) if self.governor is None else self.governor.gap

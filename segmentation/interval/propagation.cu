@@ -220,8 +220,8 @@ extern "C" __global__ void blend(const float *warped, const unsigned char *warpe
 
 // Writes the doubt about each frame (F, 2): the disagreement of its keys' warped masks (2 F, height, width), and the
 // share of places that neither key shows, from their weights (2 F, rows, columns). A block of threads takes a frame.
-extern "C" __global__ void doubt(const long long *keys, const float *warped, const float *weights, int columns,
-                                 int rows, float *found, int width, int height) {
+extern "C" __global__ void measure_doubt(const long long *keys, const float *warped, const float *weights,
+                                         int columns, int rows, float *found, int width, int height) {
     const int begin = threadIdx.y * blockDim.x + threadIdx.x, step = blockDim.x * blockDim.y;
     const int plane = width * height, small = columns * rows;
     const float *first = warped + 2 * (long long)blockIdx.z * plane, *second = first + plane;

@@ -13,7 +13,8 @@ from av.video.frame import VideoFrame
 
 from segmentation.errors import BackendError
 from segmentation.frames import Frame, FrameBatch, Planes, VideoInfo
-from segmentation.frames.live_frames import DevicePicture, LiveFrame
+from segmentation.frames.live_frames import LiveFrame
+from segmentation.frames.packet_decoder import DevicePicture
 from segmentation.live.repeats import Repeats
 from segmentation.options.config import Config
 from segmentation.options.times import exact

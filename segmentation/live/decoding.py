@@ -14,12 +14,11 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 
 from segmentation.errors import SegmentationError
-from segmentation.frames.live_frames import DevicePicture, LiveFrames
-from segmentation.frames.packet_decoder import DecodedPictures, PacketDecoder, PictureOrder
-from segmentation.media.bitstream.awaited_frames import A_FRAME_EACH, AwaitedFrames
+from segmentation.frames.live_frames import LiveFrames
+from segmentation.frames.packet_decoder import DecodedPictures, DevicePicture, PacketDecoder, PictureOrder
 from segmentation.media.bitstream.headers import is_idr, sequence_sets
+from segmentation.media.bitstream.losses import A_FRAME_EACH, AwaitedFrames, Undecodable
 from segmentation.media.bitstream.start_codes import PacketFilter
-from segmentation.media.bitstream.undecodable import Undecodable
 from segmentation.media.input import CONCEALED, as_stated, decoder_options
 from segmentation.system.access import Access
 

@@ -18,8 +18,8 @@ from av.video.frame import VideoFrame
 
 from segmentation.errors import BackendError, InputError, LacksEngine, SegmentationError
 from segmentation.frames import FORMATS, ON_GPU, FrameBatch, Memory, PixelFormat, Planes, VideoInfo
-from segmentation.frames.live_frames import DevicePicture, LiveFrame
-from segmentation.frames.packet_decoder import DecodedPictures, PacketDecoder, PictureOrder
+from segmentation.frames.live_frames import LiveFrame
+from segmentation.frames.packet_decoder import DecodedPictures, DevicePicture, PacketDecoder, PictureOrder
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.errors import gpu_errors
 from segmentation.gpu.transfer import GpuTransfer
@@ -29,14 +29,15 @@ from segmentation.media.bitstream.sei import MessageReader
 from segmentation.options.config import Config
 from segmentation.stages.decode.nvdec_log import damage_log
 from segmentation.stages.decode.nvdec_session import NvdecSession, Presentation, Surface, TimesToCome
-from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, StreamFormat
+from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 from segmentation.stages.decode.nvdec_support import check_exactness, nvdec_engines
+from segmentation.stages.decode.stream_format import StreamFormat
 from segmentation.stages.decode.surface_unpacker import SurfaceUnpacker
 
 if TYPE_CHECKING:
     import torch
 
-    from segmentation.stages.decode.chunks import VideoPacket
+    from segmentation.media.video_packet import VideoPacket
 
 _REMEDY = "decoding begins anew at a keyframe"  # after an error
 _CODECS = ("h264", "hevc")  # in which a packet is a frame, and an IDR picture tells where to change over

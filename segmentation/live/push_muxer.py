@@ -21,7 +21,8 @@ from segmentation.errors import OutputError, one_line
 from segmentation.flow.backoff import Reconnection
 from segmentation.frames.orientation import UPRIGHT
 from segmentation.live.address import look_up
-from segmentation.live.sender import HEADER, Sender
+from segmentation.live.sender import Sender
+from segmentation.live.sender_protocol import HEADER
 from segmentation.media.containers import format_options
 from segmentation.media.muxer import format_holds
 from segmentation.media.output_stream import OutputAddress

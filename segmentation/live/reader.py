@@ -31,8 +31,8 @@ from segmentation.frames.live_sound import LiveSound, SoundPacket
 from segmentation.live.address import connect, fault_of, is_live, is_paced, source_label, split_name
 from segmentation.live.arrival_clock import ArrivalClock
 from segmentation.live.decoding import ConnectionDecoder, Pictures
+from segmentation.media.bitstream.losses import Undecodable
 from segmentation.media.bitstream.sei import light_messages, side_data
-from segmentation.media.bitstream.undecodable import Undecodable
 from segmentation.media.input import (
     color_of,
     display_matrix,
@@ -45,7 +45,7 @@ from segmentation.media.input import (
 from segmentation.media.stream_facts import stream_facts
 from segmentation.system.access import Access, check_size
 from segmentation.system.cores import core_count
-from segmentation.system.heap import share_arenas, trim_heap
+from segmentation.system.heap import limit_malloc_arenas, trim_heap
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class LiveReader:
 
     def _work(self) -> None:
         """Reads one connection after the other, until the pipeline takes no more."""
-        share_arenas(core_count())  # a process with live sources runs for long
+        limit_malloc_arenas(core_count())  # a process with live sources runs for long
         frames, reconnect = self._frames, self._access.reconnect
         attempts = 0  # since the last frame
         try:

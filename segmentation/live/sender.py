@@ -13,9 +13,8 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from fractions import Fraction
 from io import BytesIO
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import av
 from av.audio.codeccontext import AudioCodecContext
@@ -23,27 +22,18 @@ from av.packet import Packet
 from av.stream import Stream
 from av.video.codeccontext import VideoCodecContext
 
+from segmentation.live.sender_protocol import HEADER, WHOLE, Rest
 from segmentation.system.child_process import ChildProcess
 
 if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
-WHOLE = 8.0  # seconds for all that a connection takes to begin, and for a packet
 _HASTE = 2.0  # seconds for that once the run is to end
 _GOODBYE = 4.0  # seconds for a connection's end
 _START = 60.0  # seconds for the start of the process, on a busy machine too
 _POLL = 100  # milliseconds between looks at whether the run is to end
 _MODULE = "segmentation.live.sender_process"
-HEADER = "nut"  # FFmpeg's format in which the process gets the streams' parameters
 _SYNCPOINT = b"NK\xe4\xad\xee\xca\x45\x69"  # with which packets of NUT begin ("startcodes" in its specification)
-
-
-class Rest(NamedTuple):
-    """Parameters of a stream that NUT does not hold. Some muxers state them, and FLV's aborts without the layout."""
-
-    bit_rate: int
-    frame_rate: Fraction | None
-    layout: str | None  # of sound
 
 
 class Sender:

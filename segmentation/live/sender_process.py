@@ -25,7 +25,7 @@ from av.packet import Packet
 from av.stream import Stream
 from av.video.codeccontext import VideoCodecContext
 
-from segmentation.live.sender import HEADER, WHOLE, Rest
+from segmentation.live.sender_protocol import HEADER, WHOLE, Rest
 from segmentation.live.srt import BUFFER, SrtOutput
 from segmentation.system.child_process import ignore_interrupts, picklable
 

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from segmentation.errors import ModelError, did_you_mean, one_line
 from segmentation.frames import VideoInfo
 from segmentation.models.detection import Detection, Place, named_outputs, place_in, task_of
-from segmentation.models.detector import OutputReader, class_count
 from segmentation.models.function import FunctionNetwork
 from segmentation.models.graph.onnx_file import described, find_inputs, find_output, takes_channels_last
 from segmentation.models.graph.onnx_file import open_session as open_file
 from segmentation.models.input_size import DEFAULT, Size, choose_size, nearest_size, shape_shown, sizes_of
 from segmentation.models.metadata import check_input, checked
+from segmentation.models.output_reader import OutputReader, class_count
 from segmentation.models.sidecar import load_plan, sidecar_of
 from segmentation.models.tensor_form import (
     BYTE,

@@ -15,8 +15,8 @@ from segmentation.errors import ConfigError, did_you_mean
 from segmentation.frames.instances import Box
 from segmentation.models.detection import Place, without_masks
 from segmentation.models.detections import Outputs, read
-from segmentation.models.detector import OutputReader
 from segmentation.models.model import Model, load_model, open_session
+from segmentation.models.output_reader import OutputReader
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.model_types import BACKGROUNDS

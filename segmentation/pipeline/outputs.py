@@ -37,7 +37,7 @@ from segmentation.stages.postprocess import Postprocessor
 from segmentation.stages.postprocess.marks import Marks
 
 if TYPE_CHECKING:  # machines without a GPU lack its module's libraries
-    from segmentation.gpu.driver import Event
+    from segmentation.gpu.cuda_calls import Event
 
 OpenOutput = Callable[[Target, VideoInfo, Config, str], Muxer]  # the arguments of `open_output`
 

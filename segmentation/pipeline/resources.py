@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from segmentation.errors import BackendError, RefusesNetwork
-from segmentation.flow.threads import Turn
+from segmentation.flow.threads import GpuTurn
 from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.discovery import device_index
@@ -48,7 +48,7 @@ class Resources:
     """
 
     def __init__(self, config: Config) -> None:
-        self.turn = Turn()
+        self.turn = GpuTurn()
         self.encoders = EncoderService()
         self.streams = StreamBoard()
         self._config = config

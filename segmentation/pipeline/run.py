@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError
-from segmentation.flow.threads import Overlap, opencv_threads, until
+from segmentation.flow.threads import StageThreads, opencv_threads, until
 from segmentation.flow.timing import StageClock
 from segmentation.flow.trace import Trace
 from segmentation.frames import Array, Frame, FrameBatch, MaskedBatch, Memory, VideoInfo
@@ -164,7 +164,7 @@ class Run:
         if info.stream is not None:  # the decoder reads it, and each muxer
             info.stream.expect(1 + len(plan.outputs))
         watch = None if self._trace is None else self._trace.depth
-        self._overlap = self._exits.enter_context(Overlap(watch=watch, prompt=info.live is not None))
+        self._overlap = self._exits.enter_context(StageThreads(watch=watch, prompt=info.live is not None))
         if info.stream is not None:
             self._exits.callback(info.stream.end)  # before the threads are waited for
         if info.live is not None:

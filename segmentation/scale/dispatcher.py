@@ -14,10 +14,10 @@ from typing import Any
 
 from segmentation.errors import BackendError, ConfigError, SegmentationError, reported
 from segmentation.scale.fingerprint import differences
-from segmentation.scale.labor import Labor
+from segmentation.scale.protocol import Advanced, Done, Ended, Event, Lost, Ready, Task, Unable, WorkerPool
 from segmentation.scale.queue import Queue
-from segmentation.scale.share import ShareLost
-from segmentation.scale.workers import Advanced, Done, Ended, Event, Lost, Ready, Task, Unable, WorkerPool
+from segmentation.scale.rates import WorkerRates
+from segmentation.scale.storage import StorageLost
 from segmentation.sessions.workers_status import VideoStatus, WorkersStatus, WorkerStatus
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Video:
     arrived: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)  # Done, Ended, or an exception
     complete: int = 0  # frames of pieces that are complete
     partial: dict[str, int] = field(default_factory=dict)  # frames since, by worker
-    labor: Labor = field(default_factory=Labor)
+    labor: WorkerRates = field(default_factory=WorkerRates)
     redone: int = 0
 
     @property
@@ -64,7 +64,7 @@ class Dispatcher:
         self._videos: dict[str, Video] = {}
         self._idle: set[str] = set()
         self._at: dict[str, str] = {}  # of workers at work: video
-        self._labor = Labor()
+        self._labor = WorkerRates()
         self._done = 0  # pieces
         self._seen = time.monotonic()  # when a worker was there for the last time
         self._reference: dict[str, str] | None = None  # fingerprint of the first worker
@@ -189,7 +189,7 @@ class Dispatcher:
             case Ended(worker, name, error, report):
                 self._end_task(worker)
                 self._idle.add(worker)
-                if isinstance(error, ShareLost) and self._queue.given(worker) == name:
+                if isinstance(error, StorageLost) and self._queue.given(worker) == name:
                     self._videos[name].arrived.put(error)
                     self._drop(self._videos[name])
                 elif error is not None:

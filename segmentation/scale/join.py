@@ -33,13 +33,13 @@ from segmentation.pipeline.verification.verify import OutputVerifier
 from segmentation.scale.fingerprint import differences
 from segmentation.scale.piece_file import PieceFile, PieceIndex
 from segmentation.scale.plan import VideoPlan
-from segmentation.scale.share import Share, ShareLost
+from segmentation.scale.storage import SharedStorage, StorageLost
 from segmentation.stages.encode.segments import JoinedStream
 from segmentation.stages.masks.saved import MaskWriter
 from segmentation.system.atomic_file import PendingFile
 
 if TYPE_CHECKING:
-    from segmentation.stages.encode import VideoPacket
+    from segmentation.media.video_packet import VideoPacket
 
 
 log = logging.getLogger(__name__)
@@ -129,8 +129,10 @@ class Joiner:
             self._end = sum(self._last) * info.time_base
         for output in self._outputs:
             output.muxer.copy_rest(self._end)
-        if any(output.muxer.cut_short for output in self._outputs) and (fault := Share(self._plan.source).fault()):
-            raise ShareLost(fault)
+        if any(output.muxer.cut_short for output in self._outputs) and (
+            fault := SharedStorage(self._plan.source).fault()
+        ):
+            raise StorageLost(fault)
         for output in self._outputs:
             output.muxer.finish(self._end)
         for record in self._records:

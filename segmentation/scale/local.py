@@ -19,9 +19,9 @@ from typing import IO
 from segmentation.errors import BackendError, one_line
 from segmentation.gpu.discovery import visible_gpus
 from segmentation.options.config import Config
-from segmentation.scale.started import CORES, StartedWorkers
+from segmentation.scale.protocol import Done, Event, Task
+from segmentation.scale.supervised import CORES, SupervisedPool
 from segmentation.scale.worker import Place, Setup, Shorten, Sign, Stop
-from segmentation.scale.workers import Done, Event, Task
 from segmentation.system.cores import core_count
 
 _GRACE = 5.0  # seconds for a process to end, or to go on amid a message
@@ -35,7 +35,7 @@ class _Process:
     stderr: IO[bytes]
 
 
-class LocalWorkers(StartedWorkers[_Process]):
+class LocalWorkers(SupervisedPool[_Process]):
     """See `WorkerPool`: processes.
 
     On GPUs, in longer runs, a spare process waits to take the place of one that is lost. It has imported PyTorch and

@@ -21,10 +21,10 @@ import ray.exceptions
 from segmentation.errors import BackendError, OutputError, SegmentationError, one_line
 from segmentation.options.config import Config
 from segmentation.scale.folder import PieceFolder
-from segmentation.scale.share import ShareLost
-from segmentation.scale.started import CORES, StartedWorkers
+from segmentation.scale.protocol import Done, Ended, Event, Task
+from segmentation.scale.storage import StorageLost
+from segmentation.scale.supervised import CORES, SupervisedPool
 from segmentation.scale.worker import Setup, Shorten, Stop, Worker
-from segmentation.scale.workers import Done, Ended, Event, Task
 from segmentation.system.atomic_file import write_atomically
 from segmentation.system.safe_files import SAFE
 
@@ -78,7 +78,7 @@ class _Actor:
 _REMOTE = ray.remote(max_restarts=0, concurrency_groups={"orders": 1, "events": 1})(_Actor)
 
 
-class RayWorkers(StartedWorkers[Any]):
+class RayWorkers(SupervisedPool[Any]):
     """See `WorkerPool`: an actor for each GPU of a cluster, or for a few cores where there is none.
 
     An actor that is made anew waits for room in the cluster, and gets no work before it has answered. From then on each
@@ -176,7 +176,7 @@ class RayWorkers(StartedWorkers[Any]):
             except OSError as exc:
                 gone = not file.parent.is_dir()
                 error = f"{file.parent if gone else file}: cannot be written ({one_line(exc)})"
-                self._unwritten[name] = ShareLost(error) if gone else OutputError(error)
+                self._unwritten[name] = StorageLost(error) if gone else OutputError(error)
                 self.stop(name)
                 return None
         return event

@@ -22,8 +22,8 @@ from segmentation.pipeline.run import Request, Run
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.piece_file import CodedStream, PieceIndex
 from segmentation.scale.piece_sink import PieceMuxer, PieceSink
-from segmentation.scale.share import Share
 from segmentation.scale.span import Span
+from segmentation.scale.storage import SharedStorage
 from segmentation.stages.decode.timestamps import within_limit
 
 
@@ -125,7 +125,7 @@ class SpanRun(Run):
         plan = self._span.plan
         planned = plan.pieces[index.number].frames
         # All packets of planned frames could be read when the plan was made. Others may end early in the file, too.
-        if self._decoder.cut_short and (len(index.frames) < planned or Share(plan.source).fault()):
+        if self._decoder.cut_short and (len(index.frames) < planned or SharedStorage(plan.source).fault()):
             raise InputError(f"{plan.source}: reading ended early at piece {index.number}; run the same command again")
         index.damaged = max(0, planned - len(index.frames)) if planned else self._decoder.damaged
         index.cut_short = self._decoder.cut_short

@@ -24,10 +24,10 @@ from segmentation.pipeline.plan import make_plan
 from segmentation.pipeline.run import Request
 from segmentation.scale.fingerprint import fingerprint
 from segmentation.scale.folder import PieceFolder
-from segmentation.scale.share import Share
+from segmentation.scale.protocol import Advanced, Done, Ended, Event, Ready, Task, Unable
 from segmentation.scale.span import Span
 from segmentation.scale.span_run import SpanRun
-from segmentation.scale.workers import Advanced, Done, Ended, Event, Ready, Task, Unable
+from segmentation.scale.storage import SharedStorage
 from segmentation.sessions.session import Segmenter
 from segmentation.system.child_process import with_traceback
 from segmentation.system.imports import imported
@@ -101,11 +101,11 @@ class PieceSession(Segmenter):
         stop: threading.Event,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Makes the pieces of a span, see `SpanRun.make`. `worker` is the fingerprint. Raises `ShareLost` too."""
+        """Makes the pieces of a span, see `SpanRun.make`. `worker` is the fingerprint. Raises `StorageLost` too."""
         plan = span.plan
         config = replace(plan.config, device=self.config.device)  # that of this process, which may see one GPU alone
         request = Request(plan.source, Path(plan.target), config, stop, progress)
-        with Share(plan.source, folder.path).errors_told_apart():
+        with SharedStorage(plan.source, folder.path).errors_told_apart():
             SpanRun(self._resources, request, span, folder, worker).make()
 
 

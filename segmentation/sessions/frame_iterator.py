@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from segmentation.errors import InputError
-from segmentation.flow.threads import Overlap, opencv_threads
+from segmentation.flow.threads import StageThreads, opencv_threads
 from segmentation.frames import MaskedBatch, Planes, VideoInfo
 from segmentation.frames.byte_source import Input, opened_source
 from segmentation.frames.instances import FrameInstances
@@ -89,7 +89,7 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
         plan = make_plan(config, info, model=model, secondary=secondary)
         plan = with_own_format(plan, config, info)
         pix_fmt = plan.pix_fmt
-        overlap = exits.enter_context(Overlap(prompt=info.live is not None))
+        overlap = exits.enter_context(StageThreads(prompt=info.live is not None))
         if info.stream is not None:
             exits.callback(info.stream.end)  # before the threads are waited for
         if info.live is not None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.errors import ConfigError, InputError
-from segmentation.flow.threads import Overlap, opencv_threads
+from segmentation.flow.threads import StageThreads, opencv_threads
 from segmentation.frames import FULL, Color, Frame, FrameBatch, MaskedBatch, Plane, VideoInfo
 from segmentation.frames.host_array import on_host
 from segmentation.gpu.errors import gpu_errors
@@ -94,7 +94,7 @@ class Pictures:
             return [self._mask(picture, config) for picture in pictures]
         with self._stages(_info(pictures[0]), config)[0] as stages:
             workers = stages.masks.workers
-        with Overlap() as overlap, opencv_threads.one_a_frame(busy=workers > 1):
+        with StageThreads() as overlap, opencv_threads.one_a_frame(busy=workers > 1):
             return list(overlap.map(lambda picture: self._mask(picture, config), pictures, workers))
 
     def apply(self, picture: Rgb, config: Config, effects: Sequence[str]) -> Applied:

@@ -37,13 +37,13 @@ class Stop(NamedTuple):
     number: int
 
 
-class Leave(NamedTuple):
+class Cancel(NamedTuple):
     """To the process: nobody waits for a run any more. One of a file ends without outputs, others as at `Stop`."""
 
     number: int
 
 
-class Look(NamedTuple):
+class ThumbnailRequest(NamedTuple):
     """To the process: `Picture` is wanted within so many seconds."""
 
     number: int
@@ -65,7 +65,7 @@ class Advanced(NamedTuple):
     expected: int
 
 
-class Told(NamedTuple):
+class StatusUpdate(NamedTuple):
     """From the process, now and then: a run's figures."""
 
     number: int

@@ -23,14 +23,14 @@ from segmentation.pipeline.stream_status import StreamMonitor
 from segmentation.sessions.process_protocol import (
     Advanced,
     Begin,
+    Cancel,
     Ended,
-    Leave,
     Logged,
-    Look,
     Picture,
     Start,
+    StatusUpdate,
     Stop,
-    Told,
+    ThumbnailRequest,
 )
 from segmentation.sessions.session import Segmenter
 from segmentation.system.child_process import ignore_interrupts, picklable, with_traceback
@@ -67,7 +67,7 @@ class _Worker:
         with suppress(OSError), self._sending:
             self._link.send(message)
 
-    def take(self, message: Begin | Stop | Leave | Look) -> None:
+    def take(self, message: Begin | Stop | Cancel | ThumbnailRequest) -> None:
         """Does what a message asks for, without waiting for it."""
         match message:
             case Begin():
@@ -79,9 +79,9 @@ class _Worker:
             case Stop(number):
                 if (running := self._stops.get(number)) is not None:  # else the run is over
                     running.set()
-            case Leave(number):
+            case Cancel(number):
                 self._beside(self._leave, [number])
-            case Look():
+            case ThumbnailRequest():
                 self._beside(self._look, message)
 
     def tell(self) -> None:
@@ -89,7 +89,7 @@ class _Worker:
         while True:
             time.sleep(_TOLD)
             for number, monitor in list(self._monitors.items()):
-                self.send(Told(number, monitor.status(), monitor.late))
+                self.send(StatusUpdate(number, monitor.status(), monitor.late))
 
     def close(self) -> None:
         """Ends all runs."""
@@ -133,7 +133,7 @@ class _Worker:
         self._threads.append(thread)
         return thread
 
-    def _look(self, message: Look) -> None:
+    def _look(self, message: ThumbnailRequest) -> None:
         monitor = self._monitors.get(message.number)
         self.send(Picture(message.number, None if monitor is None else monitor.jpeg(message.patience)))
 
@@ -157,7 +157,7 @@ class _Worker:
                 request = Request(begin.source, begin.target, begin.config, stop, advance, monitor)
                 report = self._segmenter.perform(request)
                 if monitor is not None:
-                    self.send(Told(number, monitor.status(), monitor.late))
+                    self.send(StatusUpdate(number, monitor.status(), monitor.late))
                     monitor.finished(report)
                     trim_heap()
             ended = Ended(number, report, None)

@@ -33,21 +33,21 @@ from segmentation.pipeline.stream_status import StreamBoard, StreamMonitor, Stre
 from segmentation.sessions.process_protocol import (
     Advanced,
     Begin,
+    Cancel,
     Ended,
-    Leave,
     Logged,
-    Look,
     Picture,
     Start,
+    StatusUpdate,
     Stop,
-    Told,
+    ThumbnailRequest,
 )
 from segmentation.sessions.session import Segmenter
 from segmentation.system.child_process import LOOK, ChildProcess, SharedProcesses
 
 log = logging.getLogger(__name__)
 
-_Message: TypeAlias = Advanced | Ended | Told | Picture | Logged
+_Message: TypeAlias = Advanced | Ended | StatusUpdate | Picture | Logged
 
 _POLL = 0.05  # seconds between checks whether a run is to end
 _PATIENCE = 15.0  # seconds that a process gets to end its runs and to close its session
@@ -125,7 +125,7 @@ class _Process:
         try:
             return self._run(number, request, self._runs[number])
         finally:
-            self._send(Leave(number))  # which ends what is under way still
+            self._send(Cancel(number))  # which ends what is under way still
             for known in (self._runs, self._monitors, self._pictures):
                 known.pop(number, None)
 
@@ -177,7 +177,7 @@ class _Process:
         with suppress(queue.Empty):  # what came too late for the last look is old
             while True:
                 inbox.get_nowait()
-        self._send(Look(number, patience))
+        self._send(ThumbnailRequest(number, patience))
         try:
             return inbox.get(timeout=patience + _POLL).jpeg
         except queue.Empty:
@@ -204,7 +204,7 @@ class _Process:
             case Advanced(number) | Ended(number):
                 if (run := self._runs.get(number)) is not None:  # else it is over
                     run.put(message)
-            case Told(number, status, late):
+            case StatusUpdate(number, status, late):
                 if (monitor := self._monitors.get(number)) is not None:
                     monitor.told(status, late)
             case Picture(number):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from segmentation.flow.threads import Overlap, Turn
+from segmentation.flow.threads import GpuTurn, StageThreads
 from segmentation.flow.timing import StageClock
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory, Transfer
 from segmentation.models.model import Model
@@ -39,7 +39,7 @@ class MaskSource(ABC):
         self,
         batches: Iterator[FrameBatch],
         finish: Callable[[MaskedBatch], T],
-        overlap: Overlap,
+        overlap: StageThreads,
         steps: Sequence[MaskStep] = (),
     ) -> Iterator[T]:
         """Yields `finish` of each batch with its masks, in order, after all `steps`. Works on threads of `overlap`."""
@@ -49,7 +49,7 @@ class MaskSource(ABC):
         return overlap.map(finish, masked, self.workers)
 
     @abstractmethod
-    def masked(self, batches: Iterator[FrameBatch], overlap: Overlap) -> Iterator[MaskedBatch]:
+    def masked(self, batches: Iterator[FrameBatch], overlap: StageThreads) -> Iterator[MaskedBatch]:
         """Yields each batch with its masks, in order. The masks belong to the caller."""
 
     def check_end(self) -> None:  # noqa: B027  # only a file can hold more masks than the video has frames
@@ -64,7 +64,7 @@ class Parts(TypedDict):
     kept_memory: Memory
     transfer: Transfer
     clock: StageClock
-    turn: Turn
+    turn: GpuTurn
 
 
 @dataclass(kw_only=True)
@@ -77,7 +77,7 @@ class NetworkMasks(MaskSource):
     kept_memory: Memory  # where the stages behind want the frames: the copy that is there already is passed on
     transfer: Transfer
     clock: StageClock
-    turn: Turn
+    turn: GpuTurn
     _counting: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
@@ -92,7 +92,7 @@ class NetworkMasks(MaskSource):
         self,
         batches: Iterator[FrameBatch],
         finish: Callable[[MaskedBatch], T],
-        overlap: Overlap,
+        overlap: StageThreads,
         steps: Sequence[MaskStep] = (),
     ) -> Iterator[T]:
         if self._each_alone and not steps:  # a thread takes a batch all the way
@@ -105,7 +105,7 @@ class NetworkMasks(MaskSource):
         """Whether the masks of a batch need no other batch."""
         return self.smoothing is None
 
-    def masked(self, batches: Iterator[FrameBatch], overlap: Overlap) -> Iterator[MaskedBatch]:
+    def masked(self, batches: Iterator[FrameBatch], overlap: StageThreads) -> Iterator[MaskedBatch]:
         return self._smoothed(
             overlap.map(lambda batch: self._find(batch) if len(batch) else None, batches, self.workers)
         )
@@ -157,7 +157,7 @@ class SavedMasks(MaskSource):
         self._reader, self._clock = reader, clock
         self.workers = 1 if on_gpu else reader.workers
 
-    def masked(self, batches: Iterator[FrameBatch], overlap: Overlap) -> Iterator[MaskedBatch]:
+    def masked(self, batches: Iterator[FrameBatch], overlap: StageThreads) -> Iterator[MaskedBatch]:
         return map(self._read, batches)
 
     def check_end(self) -> None:

@@ -18,7 +18,7 @@ def trim_heap() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def share_arenas(count: int) -> None:
+def limit_malloc_arenas(count: int) -> None:
     """Lets threads that start later share `count` arenas, where the C library is glibc: it makes up to eight a core.
 
     Pages that are free in part are not given back, and each arena keeps some of its own.

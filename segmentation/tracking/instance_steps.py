@@ -37,12 +37,12 @@ def make_instance_steps(
         return ()
     # Most runs do without these, and a start should not wait for them.
     from segmentation.tracking.mask_tracker import Ids
-    from segmentation.tracking.secondary_steps import Within
+    from segmentation.tracking.secondary_steps import SecondaryInference
     from segmentation.tracking.tracking_steps import Keeping, Tracking
 
     ids = Ids()
     steps: list[MaskStep] = [Tracking(config, info, pix_fmt, classes, transfer, ids, trackers, gpu)]
-    steps += [Within(network, info, pix_fmt, config, ids, gpu, on_gpu) for network, on_gpu in secondary]
+    steps += [SecondaryInference(network, info, pix_fmt, config, ids, gpu, on_gpu) for network, on_gpu in secondary]
     if config.keep is not None:
         steps.append(Keeping(Keep.parse(config.keep), info))
     return steps

@@ -41,7 +41,7 @@ _SAME = 0.3  # IoU from which what is found again has the id that it had
 
 
 @dataclass(eq=False, slots=True)
-class _Answer:
+class _CachedResult:
     """What was found within an instance at a time. Boxes are shares of the picture."""
 
     box: Box  # of the instance
@@ -53,14 +53,14 @@ class _Answer:
         return _area(box) <= GROWTH * _area(self.box) and (forever or abs(time - self.time) < FRESH)
 
 
-class _Question(NamedTuple):
+class _CropRequest(NamedTuple):
     place: int  # of the frame in its batch
     instance: Instance
-    answer: _Answer  # to be filled
-    before: _Answer | None  # about the same instance
+    answer: _CachedResult  # to be filled
+    before: _CachedResult | None  # about the same instance
 
 
-class Within:
+class SecondaryInference:
     """Finds instances within the instances of a run, with one network."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Within:
         self._gpu, self._on_gpu, self._ids = gpu, on_gpu, ids
         self._look: _Look | None = None
         self._at_once = AT_ONCE
-        self._known: dict[int, _Answer] = {}  # by the id of the instance that was looked at
+        self._known: dict[int, _CachedResult] = {}  # by the id of the instance that was looked at
 
     def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
         if self._gpu is not None:
@@ -95,9 +95,9 @@ class Within:
 
     def _answers(
         self, batch: FrameBatch, frames: Sequence[FrameInstances], times: Sequence[float]
-    ) -> list[dict[int, _Answer]]:
+    ) -> list[dict[int, _CachedResult]]:
         """Returns what is known of each instance that the network looks at: of each frame, by the instance's number."""
-        answers: list[dict[int, _Answer]] = [{} for _ in frames]
+        answers: list[dict[int, _CachedResult]] = [{} for _ in frames]
         questions = []
         for place, (frame, time) in enumerate(zip(frames, times, strict=True)):
             for number, one in enumerate(frame.instances, 1):
@@ -105,8 +105,8 @@ class Within:
                     continue
                 known = answer = self._known.get(one.id) if one.id else None
                 if answer is None or not answer.holds(one.box, time, forever=self._network.classifies):
-                    answer = _Answer(one.box, time, time)
-                    questions.append(_Question(place, one, answer, known))
+                    answer = _CachedResult(one.box, time, time)
+                    questions.append(_CropRequest(place, one, answer, known))
                     if one.id:
                         self._known[one.id] = answer
                 answer.seen = time
@@ -117,7 +117,7 @@ class Within:
             self._ask(batch, questions[begin : begin + self._at_once])
         return answers
 
-    def _ask(self, batch: FrameBatch, questions: Sequence[_Question]) -> None:
+    def _ask(self, batch: FrameBatch, questions: Sequence[_CropRequest]) -> None:
         """Answers some questions about a batch, with one call of the network."""
         assert self._look is not None
         info, layout, model = self._info, FORMATS[self._pix_fmt], self._network.model
@@ -164,7 +164,7 @@ class Within:
         width, height = shape_shown(self._info, self._info.width, self._info.height)
         return min((box[2] - box[0]) * width, (box[3] - box[1]) * height)
 
-    def _identified(self, found: Sequence[Finding], question: _Question) -> list[tuple[Finding, int]]:
+    def _identified(self, found: Sequence[Finding], question: _CropRequest) -> list[tuple[Finding, int]]:
         """Returns what was found with ids: those that it had when the network looked at the instance before."""
         left = [] if question.before is None else list(question.before.found)
         expected = [_at(question.instance.box, question.before, other) for other, _ in left if question.before]
@@ -180,7 +180,7 @@ class Within:
         return known
 
 
-def _with_children(frame: FrameInstances, answers: Mapping[int, _Answer]) -> FrameInstances:
+def _with_children(frame: FrameInstances, answers: Mapping[int, _CachedResult]) -> FrameInstances:
     """Returns a frame with what was found within its instances."""
     instances = list(frame.instances)
     for number, answer in answers.items():
@@ -212,7 +212,7 @@ def _is_centered(box: Box, outer: Box) -> bool:
     return outer[0] <= x <= outer[2] and outer[1] <= y <= outer[3]
 
 
-def _at(box: Box, answer: _Answer, finding: Finding) -> Box:
+def _at(box: Box, answer: _CachedResult, finding: Finding) -> Box:
     """Returns where a finding of an earlier answer is while the instance's box is `box`."""
     return box if finding.box == answer.box else _moved(finding.box, answer.box, box)
 

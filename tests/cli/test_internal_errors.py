@@ -17,7 +17,7 @@ from rtsp_server import RtspServer
 from videos import Synthetic, times
 
 from segmentation import Processes, Segmenter, Streams
-from segmentation.cli.workers import in_threads
+from segmentation.cli.input_threads import in_threads
 from segmentation.live.decoding import ConnectionDecoder
 from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
 

@@ -15,9 +15,9 @@ from program import TIMEOUT, start
 from videos import Synthetic, times
 
 from segmentation import Config
+from segmentation.cli.input_threads import in_threads
 from segmentation.cli.jobs import jobs_at_a_time
 from segmentation.cli.main import main
-from segmentation.cli.workers import in_threads
 from segmentation.gpu.discovery import find_gpu
 
 Session = type[FakeSegmenter]

@@ -24,10 +24,9 @@ import torch
 from host_clips import stand_in
 from host_nvdec import Session, Surface
 
-from segmentation.clips import Batch, ClipDataset, ClipLoader, Output
-from segmentation.clips import maker as maker_module
+from segmentation.clips import Batch, ClipDataset, ClipLoader, Output, host_clips
 from segmentation.clips.index import Coding, VideoIndex
-from segmentation.clips.output import Chain, Draw
+from segmentation.clips.output import Augmentation, Chain
 from segmentation.errors import InputError, LacksEngine
 from segmentation.frames.orientation import UPRIGHT, Orientation
 from segmentation.media.input import color_of
@@ -77,7 +76,9 @@ class DeviceSurface(Surface):
         return self._there.data_ptr()
 
 
-def check(side: str, frames: list[VideoFrame], output: Output, draw: Draw, shown_as: Orientation = UPRIGHT) -> None:
+def check(
+    side: str, frames: list[VideoFrame], output: Output, draw: Augmentation, shown_as: Orientation = UPRIGHT
+) -> None:
     """Makes a batch of two clips of two frames, and compares the second clip with the CPU's."""
     frame = frames[0]
     size = shown_as.size(frame.height, frame.width)
@@ -85,7 +86,7 @@ def check(side: str, frames: list[VideoFrame], output: Output, draw: Draw, shown
     none = np.empty(0, np.int64)
     coding = Coding("hevc", frame.format.name, False, color_of(frame))
     index = VideoIndex("a.mp4", 0, frame.time_base, shown_as, size, none, none, none, none.astype(bool), coding)
-    maker = maker_module.loaded("segmentation.clips.cuda", "CudaMaker")({"a": output}, 0, 1)
+    maker = host_clips.loaded("segmentation.clips.cuda", "CudaClipBuilder")({"a": output}, 0, 1)
     surfaces = [(Surface if side == "host" else DeviceSurface)(one) for one in frames]
     with maker.working():
         clips = [maker.begin(index, draw, 3) for _ in range(2)]
@@ -121,7 +122,7 @@ def sample() -> list[VideoFrame]:
 @pytest.mark.parametrize("shown", ORIENTATIONS, ids=str)
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_the_kernel_does_as_the_cpu_does(side: str, name: str, shown: Orientation, sample: list[VideoFrame]) -> None:
-    for draw in (Draw(0.31, 0.77, False), Draw(0.9, 0.1, True)):
+    for draw in (Augmentation(0.31, 0.77, False), Augmentation(0.9, 0.1, True)):
         check(side, sample, OUTPUTS[name], draw, shown)
 
 
@@ -129,7 +130,7 @@ def test_the_kernel_does_as_the_cpu_does(side: str, name: str, shown: Orientatio
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_other_layouts(side: str, name: str, pix_fmt: str, sample: list[VideoFrame]) -> None:
     frames = [frame.reformat(format=pix_fmt) for frame in sample]
-    check(side, frames, OUTPUTS[name], Draw(0.4, 0.6, True))
+    check(side, frames, OUTPUTS[name], Augmentation(0.4, 0.6, True))
 
 
 def test_another_size_on_the_way(host: Any, sample: list[VideoFrame]) -> None:
@@ -139,7 +140,7 @@ def test_another_size_on_the_way(host: Any, sample: list[VideoFrame]) -> None:
     index = VideoIndex(
         "a.webm", 0, sample[0].time_base, UPRIGHT, (360, 640), none, none, none, none.astype(bool), coding
     )
-    clip = host.CudaMaker(OUTPUTS, 0, 1).begin(index, Draw(0, 0, False), 2)
+    clip = host.CudaClipBuilder(OUTPUTS, 0, 1).begin(index, Augmentation(0, 0, False), 2)
     with pytest.raises(InputError, match=r'a\.webm: the picture\'s size changes on the way; use device="cpu"'):
         clip.add(surface)
 

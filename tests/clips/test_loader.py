@@ -14,9 +14,8 @@ import pytest
 from barcode import read
 from numbered import all_frames, damage, numbered
 
-from segmentation.clips import Batch, ClipDataset, ClipLoader, Output, Window
+from segmentation.clips import Batch, ClipDataset, ClipLoader, Output, Window, host_clips
 from segmentation.clips import loader as loader_module
-from segmentation.clips import maker as maker_module
 from segmentation.clips.index import VideoIndex
 from segmentation.clips.order import runs
 from segmentation.errors import BackendError, ConfigError, InputError
@@ -113,13 +112,13 @@ def test_clips_behind_one_keyframe_are_decoded_together(tmp_path: Path, monkeypa
         numbered(tmp_path / name, 32, codec, options={"g": "16", "bf": "0", "sc_threshold": "0"})
     dataset = ClipDataset([tmp_path / "a.mp4", tmp_path / "b.avi"], length=LENGTH)
     asked: list[tuple[str, list[int]]] = []
-    inner = maker_module.decoded
+    inner = host_clips.decoded
 
     def watched(index: VideoIndex, numbers: list[int], **options: Any) -> Any:
         asked.append((Path(index.path).name, numbers))
         return inner(index, numbers, **options)
 
-    monkeypatch.setattr(maker_module, "decoded", watched)
+    monkeypatch.setattr(host_clips, "decoded", watched)
     assert sorted(clips(ClipLoader(dataset, 4, outputs=SMALL, shuffle="full", ahead=3))) == list(range(16))
     halves = [("a.mp4", list(range(16))), ("a.mp4", list(range(16, 32)))]
     assert sorted(asked) == [*halves, ("b.avi", list(range(32)))]

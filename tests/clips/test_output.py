@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from paths import ROOT
 
 from segmentation.clips import Output
-from segmentation.clips.output import Chain, Draw
+from segmentation.clips.output import Augmentation, Chain
 from segmentation.errors import ConfigError
 from segmentation.frames.orientation import UPRIGHT, Orientation
 from segmentation.media.input import color_of
 
-CENTER = Draw(0.5, 0.5, False)
+CENTER = Augmentation(0.5, 0.5, False)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def frame() -> object:
     return all_frames(ROOT / "samples" / "astronaut.mp4")[0]
 
 
-def made(frame: object, output: Output, draw: Draw = CENTER, shown: Orientation = UPRIGHT) -> NDArray[np.uint8]:
+def made(frame: object, output: Output, draw: Augmentation = CENTER, shown: Orientation = UPRIGHT) -> NDArray[np.uint8]:
     size = shown.size(frame.height, frame.width)  # type: ignore[attr-defined]
     return Chain(output, draw, size, shown)(frame)  # type: ignore[arg-type]
 
@@ -49,14 +49,14 @@ def test_a_crop_is_a_part_of_the_picture(frame: object) -> None:
     height, width = whole.shape
     output = Output(size=(100, 80), crop="random", scale=height, color="ycbcr")
     for draw, (top, left) in {
-        Draw(0, 0, False): (0, 0),
-        Draw(1, 1, False): (height - 100, width - 80),
-        Draw(0.25, 0.5, False): (round((height - 100) / 2), round((width - 80) / 4)),
+        Augmentation(0, 0, False): (0, 0),
+        Augmentation(1, 1, False): (height - 100, width - 80),
+        Augmentation(0.25, 0.5, False): (round((height - 100) / 2), round((width - 80) / 4)),
     }.items():
         assert alike(made(frame, output, draw)[..., 0], whole[top : top + 100, left : left + 80])
-    mirrored = made(frame, Output(flip=True, color="ycbcr"), Draw(0, 0, True))[..., 0]
+    mirrored = made(frame, Output(flip=True, color="ycbcr"), Augmentation(0, 0, True))[..., 0]
     assert alike(mirrored, whole[:, ::-1])
-    assert alike(made(frame, Output(color="ycbcr"), Draw(0, 0, True))[..., 0], whole)
+    assert alike(made(frame, Output(color="ycbcr"), Augmentation(0, 0, True))[..., 0], whole)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_crops_of_turned_pictures(frame: object, shown: Orientation, scale: int 
     output = Output(size=(90, 64), crop="random", scale=scale, flip=True, dtype="uint8")
     planes = np.asarray(made(frame, Output(color="ycbcr")))
     turned = VideoFrame.from_ndarray(shown.stored(planes).transpose(2, 0, 1).copy(), format="yuv444p")
-    for draw in (Draw(0, 0, False), Draw(1, 0, False), Draw(0.3, 0.8, True)):
+    for draw in (Augmentation(0, 0, False), Augmentation(1, 0, False), Augmentation(0.3, 0.8, True)):
         top, left, height, width, _ = output.window(planes.shape[:2], draw, shown)
         part = planes[top : top + height, left : left + width].transpose(2, 0, 1).copy()
         true = made(VideoFrame.from_ndarray(part, format="yuv444p"), Output(size=(90, 64), flip=True), draw)
@@ -100,7 +100,7 @@ def test_crops_of_ten_bits(frame: object, shown: Orientation) -> None:
     deep = frame.reformat(format="yuv420p10le")  # type: ignore[attr-defined]
     for output in (Output(size=(71, 93), crop="random", scale=140), Output(size=(45, 35), crop="random")):
         for place in range(8):
-            draw = Draw(place / 7, place / 9, False)
+            draw = Augmentation(place / 7, place / 9, False)
             found, true = (made(one, output, draw, shown).astype(int) for one in (deep, frame))
             assert abs(found - true).max() <= 3 and abs(found - true).mean() < 0.6
 
@@ -109,11 +109,11 @@ def test_crops_of_ten_bits(frame: object, shown: Orientation) -> None:
 def test_windows_begin_at_even_places_of_the_stored_picture(shown: Orientation) -> None:
     output, size = Output(size=(71, 93), crop="random", scale=140), (361, 641)
     for place in range(50):
-        window = output.window(size, Draw(place / 49, place / 63, False), shown)
+        window = output.window(size, Augmentation(place / 49, place / 63, False), shown)
         stored = window.stored(size, shown)
         assert stored.top % 2 == stored.left % 2 == 0 and window[2:4] == output.window(size, CENTER)[2:4]
         assert 0 <= window.top <= size[0] - window.height and 0 <= window.left <= size[1] - window.width
-        plain = output.window(size, Draw(place / 49, place / 63, False))
+        plain = output.window(size, Augmentation(place / 49, place / 63, False))
         assert abs(window.top - plain.top) <= 2 and abs(window.left - plain.left) <= 2
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import cv2
 import pytest
 
-from segmentation.flow.threads import Overlap, opencv_threads
+from segmentation.flow.threads import StageThreads, opencv_threads
 
 
 def test_items_arrive_once_and_in_order() -> None:
-    with Overlap() as overlapped:
+    with StageThreads() as overlapped:
         squares = overlapped(i * i for i in overlapped(range(1000)))
         assert list(squares) == [i * i for i in range(1000)]
 
@@ -26,7 +26,7 @@ def test_parts_work_at_the_same_time() -> None:
                 meeting.wait()
             yield item
 
-    with Overlap() as overlapped:
+    with StageThreads() as overlapped:
         first = overlapped(waiting(range(6)))
         assert list(overlapped(i for i in waiting(iter([0, 1, 2, 3, 4, 5])) if next(first) == i)) == [0, 1, 2, 3, 4, 5]
 
@@ -39,7 +39,7 @@ def test_no_more_than_the_queues_hold_are_made_ahead() -> None:
             made.append(i)
             yield i
 
-    with Overlap(depth=2) as overlapped:
+    with StageThreads(depth=2) as overlapped:
         items = overlapped(numbers())
         assert next(items) == 0
         time.sleep(0.3)
@@ -55,7 +55,7 @@ def test_an_error_arrives_after_the_items_before_it(failing: int) -> None:
             yield i
 
     seen = []
-    with pytest.raises(RuntimeError, match="broken"), Overlap() as overlapped:
+    with pytest.raises(RuntimeError, match="broken"), StageThreads() as overlapped:
         for item in overlapped(i for i in overlapped(numbers())):
             seen.append(item)
     assert seen == list(range(failing))
@@ -68,7 +68,7 @@ def test_leaving_ends_the_threads_soon() -> None:
         while True:
             yield 1
 
-    with Overlap() as overlapped:
+    with StageThreads() as overlapped:
         assert next(overlapped(i for i in overlapped(endless()))) == 1
     assert set(threading.enumerate()) == before
 
@@ -80,7 +80,7 @@ def test_a_part_that_is_stuck_does_not_hold_up_the_end() -> None:
         yield 1
         release.wait()
 
-    with Overlap() as overlapped:
+    with StageThreads() as overlapped:
         assert next(overlapped(i for i in overlapped(stuck()))) == 1
     release.set()
 
@@ -97,7 +97,7 @@ def test_calls_that_have_begun_are_over_at_the_end() -> None:
         time.sleep(0.3)
         over.set()
 
-    with pytest.raises(ValueError, match="full"), Overlap() as overlapped:
+    with pytest.raises(ValueError, match="full"), StageThreads() as overlapped:
         list(overlapped.map(call, range(2), 2))
     assert over.is_set()
 
@@ -109,7 +109,7 @@ def test_mapped_items_stay_in_order(workers: int, prompt: bool) -> None:
         time.sleep(0.002 * (i % 3))  # later items are often done first
         return i * i
 
-    with Overlap(prompt=prompt) as overlapped:
+    with StageThreads(prompt=prompt) as overlapped:
         assert list(overlapped.map(square, overlapped(range(50)), workers)) == [i * i for i in range(50)]
 
 
@@ -121,7 +121,7 @@ def test_a_prompt_mapping_does_not_wait_for_the_next_item() -> None:
             assert there.acquire(timeout=240)
             yield i
 
-    with Overlap(prompt=True) as overlapped:
+    with StageThreads(prompt=True) as overlapped:
         squares = overlapped.map(lambda i: i * i, slow(), workers=3)
         for i in range(4):
             there.release()
@@ -140,7 +140,7 @@ def test_a_mapping_uses_its_workers_and_no_more(workers: int, prompt: bool) -> N
         busy.release()
         return i
 
-    with Overlap(prompt=prompt) as overlapped:
+    with StageThreads(prompt=prompt) as overlapped:
         assert list(overlapped.map(meet, range(3 * workers), workers=workers)) == list(range(3 * workers))
 
 
@@ -152,7 +152,7 @@ def test_mappings_share_their_workers() -> None:
         names.add(threading.current_thread().name)
         return i
 
-    with Overlap() as overlapped:
+    with StageThreads() as overlapped:
         assert list(overlapped.map(name, overlapped.map(name, range(30), workers=2), workers=2)) == list(range(30))
     assert len(names) == 2
 
@@ -160,7 +160,7 @@ def test_mappings_share_their_workers() -> None:
 @pytest.mark.parametrize("prompt", [False, True])
 def test_an_error_in_a_mapping_arrives_in_its_place(prompt: bool) -> None:
     seen = []
-    with pytest.raises(ZeroDivisionError), Overlap(prompt=prompt) as overlapped:
+    with pytest.raises(ZeroDivisionError), StageThreads(prompt=prompt) as overlapped:
         for item in overlapped.map(lambda i: 6 // (3 - i), range(10), workers=2):
             seen.append(item)
     assert seen == [2, 3, 6]

@@ -19,7 +19,7 @@ from program import TIMEOUT, cli, start
 from videos import Synthetic, times
 
 from segmentation import OutputError, segment
-from segmentation.flow.threads import Overlap
+from segmentation.flow.threads import StageThreads
 from segmentation.flow.timing import StageClock
 from segmentation.flow.trace import DeviceClock, Trace
 from segmentation.frames import FrameBatch
@@ -117,7 +117,7 @@ def test_queues_are_counted(traced: list[Event]) -> None:
 def test_overlap_can_be_seen(tmp_path: Path) -> None:
     """Two parts that each take 20 ms a batch, tied together as the pipeline does: at most times both are at work."""
     batches = [FrameBatch(frames=(), index=i, number=i) for i in range(12)]
-    with Trace(tmp_path / "a.json", "clip.mp4", False) as trace, Overlap(watch=trace.depth) as overlapped:
+    with Trace(tmp_path / "a.json", "clip.mp4", False) as trace, StageThreads(watch=trace.depth) as overlapped:
         clock = StageClock(None, trace)
 
         def slow() -> Any:

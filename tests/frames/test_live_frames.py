@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from segmentation.frames import live_frames
-from segmentation.frames.live_frames import DevicePicture, LiveFrame, LiveFrames
+from segmentation.frames.live_frames import LiveFrame, LiveFrames
+from segmentation.frames.packet_decoder import DevicePicture
 
 GO_ON = threading.Event()
 

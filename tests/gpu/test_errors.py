@@ -36,7 +36,7 @@ def test_the_type_decides_where_a_library_has_one(fake_torch: ModuleType) -> Non
 
 def test_the_drivers_own_errors_are_known_by_type() -> None:
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
-    from segmentation.gpu.driver import DriverError
+    from segmentation.gpu.cuda_calls import DriverError
 
     assert type(translate_gpu_error(DriverError("no words of it"))) is DeviceError
     memory = translate_gpu_error(DriverError("CUDA_ERROR_OUT_OF_MEMORY where an event is made"))

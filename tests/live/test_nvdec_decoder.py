@@ -26,11 +26,13 @@ from videos import planes as planes_of
 
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FrameBatch, packet_decoder
-from segmentation.frames.live_frames import DevicePicture, LiveFrame, LiveFrames
+from segmentation.frames.live_frames import LiveFrame, LiveFrames
+from segmentation.frames.packet_decoder import DevicePicture
 from segmentation.live import decoding as live_decoding
 from segmentation.live.reader import probe_any
 from segmentation.options.config import Config
-from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, StreamFormat
+from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
+from segmentation.stages.decode.stream_format import StreamFormat
 from segmentation.system.access import Access
 
 BATCH = 4  # frames

@@ -1,6 +1,6 @@
 """The built-in networks on held-out pictures that no network was trained on, against masks that were checked by eye.
 
-`tools/training/held_out.py` has the measures. `evaluate.py` measures all held-out pictures; these are few, to be
+`tools/lab/training/held_out.py` has the measures. `evaluate.py` measures all held-out pictures; these are few, to be
 quick.
 """
 
@@ -13,7 +13,7 @@ from paths import ROOT, SHARED
 
 from segmentation.models.model import BUILT_IN
 
-sys.path.insert(0, str(ROOT / "tools" / "training"))  # the tools are programs, not a package
+sys.path.insert(0, str(ROOT / "tools" / "lab" / "training"))  # the tools are programs, not a package
 
 # Bounds with some room: of `person`, `pytest -s` prints IoU 0.864, boundary F 0.813, called person 0.007 (nobody) and
 # 0.029 (animal); the portrait network that came first had 0.60, 0.57, 0.20 and 0.41.

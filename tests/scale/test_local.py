@@ -11,7 +11,7 @@ from pieced import OPTIONS
 from segmentation import Config
 from segmentation.scale import local
 from segmentation.scale.local import LocalWorkers, _share
-from segmentation.scale.workers import Done, Event, Lost, Ready
+from segmentation.scale.protocol import Done, Event, Lost, Ready
 
 TIMEOUT = 60.0  # seconds: far more than a start takes
 

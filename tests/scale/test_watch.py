@@ -24,7 +24,7 @@ from segmentation import Config, Workers
 from segmentation.pipeline.report import Report
 from segmentation.scale import local, watch
 from segmentation.scale.local import LocalWorkers
-from segmentation.scale.workers import Event, Lost, Ready, Task
+from segmentation.scale.protocol import Event, Lost, Ready, Task
 
 SILENCE = 3.0  # seconds, in the place of a minute and of 15
 RUN = 1.5  # seconds from the first piece on, within which somebody is stopped

@@ -10,7 +10,7 @@ import pytest
 import torch
 from host_nvdec import ENGINES, NvdecGpu, imported_anew
 
-from segmentation.clips import maker
+from segmentation.clips import host_clips as maker
 from segmentation.errors import LacksEngine
 from segmentation.stages.decode.nvdec_support import NVDEC_CODECS
 
@@ -21,14 +21,14 @@ _MODULE = "segmentation.clips.cuda"
 def _module() -> Any:
     cuda = imported_anew("segmentation.gpu.context", "segmentation.stages.decode.nvdec_session", _MODULE)
 
-    class HostCudaMaker(cuda.CudaMaker):  # type: ignore[misc,name-defined]
+    class HostCudaMaker(cuda.CudaClipBuilder):  # type: ignore[misc,name-defined]
         """Hands its clips over without streams."""
 
         def handed_over(self, joined: Any) -> torch.Tensor:
             return joined.array  # type: ignore[no-any-return]
 
     cuda.Gpu = lambda index, priority: NvdecGpu()
-    cuda.CudaMaker = HostCudaMaker
+    cuda.CudaClipBuilder = HostCudaMaker
     return cuda
 
 

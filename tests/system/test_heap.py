@@ -31,9 +31,9 @@ def test_what_was_freed_is_given_back() -> None:
 # Blocks below the threshold again, in threads that live at the same time.
 THREADS = """
 import ctypes, threading
-from segmentation.system.heap import share_arenas
+from segmentation.system.heap import limit_malloc_arenas
 
-share_arenas({count})
+limit_malloc_arenas({count})
 together = threading.Barrier(12)
 
 def work():

@@ -12,7 +12,7 @@ from paths import ROOT
 
 from segmentation.models.model import BUILT_IN
 
-sys.path.insert(0, str(ROOT / "tools" / "training"))  # the tools are programs, not a package
+sys.path.insert(0, str(ROOT / "tools" / "lab" / "training"))  # the tools are programs, not a package
 
 from compact import compact, steps
 

@@ -1,4 +1,4 @@
-"""The measures of tools/training/evaluate.py, on drawn masks whose answers are known."""
+"""The measures of tools/lab/training/evaluate.py, on drawn masks whose answers are known."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ import pytest
 from paths import ROOT
 from unet import SIZES, make_unet
 
-sys.path.insert(0, str(ROOT / "tools" / "training"))  # the tools are programs, not a package
+sys.path.insert(0, str(ROOT / "tools" / "lab" / "training"))  # the tools are programs, not a package
 
 import evaluate
 import evaluation_sheet

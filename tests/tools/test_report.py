@@ -13,7 +13,7 @@ import cv2
 import pytest
 from paths import ROOT
 
-sys.path.insert(0, str(ROOT / "tools" / "report"))  # the tools are programs, not a package
+sys.path.insert(0, str(ROOT / "tools" / "lab" / "report"))  # the tools are programs, not a package
 
 import ladder_results as results
 import report
@@ -56,7 +56,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     target = tmp_path_factory.mktemp("report") / "report.html"
-    run_tool("tools/report/report.py", "-o", target)
+    run_tool("tools/lab/report/report.py", "-o", target)
     return target.read_text(encoding="utf-8")
 
 
@@ -85,7 +85,7 @@ def test_tables_in_the_documents_are_current() -> None:
     marked = []
     for document in report.DOCUMENTS:
         text = document.read_text(encoding="utf-8")
-        assert report.current(document) == text, f"tools/report/report.py --documents brings {document} up to date"
+        assert report.current(document) == text, f"tools/lab/report/report.py --documents brings {document} up to date"
         marked += re.findall("<!-- /([a-z-]+) -->", text)
     assert {"models-cpu", "ladder-cpu", "busy-cpu", "lengths-cpu", "compared-cpu", "workers"} <= set(marked)
 
@@ -154,7 +154,7 @@ def test_page_fits_a_phone(page: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
 def test_pictures_show_what_they_are_of(tmp_path: Path) -> None:
-    made = run_tool("tools/report/report.py", "--pictures", tmp_path).split()
+    made = run_tool("tools/lab/report/report.py", "--pictures", tmp_path).split()
     assert any(Path(path).name == "cpu-ladder.png" for path in made)
     for path in made:
         picture = cv2.imread(path)

@@ -9,8 +9,9 @@ import pytest
 from paths import ROOT, SAMPLE
 from program import run_tool
 
-sys.path.insert(0, str(ROOT / "tools" / "report"))  # the tools are programs, not a package
+sys.path.insert(0, str(ROOT / "tools" / "lab" / "report"))  # the tools are programs, not a package
 sys.path.insert(0, str(ROOT / "tools" / "benchmarks"))
+sys.path.insert(0, str(ROOT / "tools" / "lab" / "experiments"))
 
 import stream_report
 from stream_experiments import rates_together
@@ -26,7 +27,7 @@ def result(date: str, gpu: str | None, *fps: float, video: str = "a.mp4") -> dic
     errors = {str(i): {"iou": 1 - i / 100, "worst": 1 - i / 10, "f": 1 - i / 50} for i in range(len(fps))}
     of = {"video": video, "size": "1920x1080", "model": "person"}
     hardware = {"cpu": "A CPU", "cores": 8}
-    head = {"date": date, "command": f"python tools/benchmarks/streams.py {date}", "hardware": hardware}
+    head = {"date": date, "command": f"python tools/lab/experiments/streams.py {date}", "hardware": hardware}
     return head | {"gpu": gpu, "of": of, "errors": errors, "rows": rows}
 
 
@@ -77,7 +78,7 @@ def test_rates_are_those_while_all_streams_are_under_way() -> None:
 def test_a_small_grid_is_measured_and_shown(tmp_path: Path) -> None:
     made, page = tmp_path / "a.json", tmp_path / "page.html"
     small = ["--streams", "2", "--intervals", "3", "--trackers", "none", "--size", "320x180", "--frames", "24"]
-    program = "tools/benchmarks/streams.py"
+    program = "tools/lab/experiments/streams.py"
     printed = run_tool(program, "experiments", SAMPLE, *small, "--seconds", "0.5", "--peers", "-o", made)
     found = json.loads(made.read_text())
     assert [row["peer"] for row in found["peers"]] == ["a process for each", "a loop of OpenCV's in a thread for each"]

@@ -15,7 +15,7 @@ import pytest
 from figures import drawn
 from paths import ROOT
 
-sys.path.insert(0, str(ROOT / "tools" / "training"))  # the tools are programs, not a package
+sys.path.insert(0, str(ROOT / "tools" / "lab" / "training"))  # the tools are programs, not a package
 
 import data
 import label
@@ -26,7 +26,7 @@ from segmentation.options.config import Config
 
 @pytest.fixture(scope="module")
 def train() -> Iterator[ModuleType]:
-    """tools/training/trainer.py, and what it imports of the others; pictures are kept at a quarter of the size."""
+    """tools/lab/training/trainer.py, and what it imports of the others; pictures are kept at a quarter of the size."""
     pytest.importorskip("torch", reason="PyTorch, with which networks are trained, is not installed")
     import augment
     import trainer as train

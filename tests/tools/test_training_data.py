@@ -13,7 +13,7 @@ import pytest
 from figures import drawn
 from paths import ROOT
 
-sys.path.insert(0, str(ROOT / "tools" / "training"))  # the tools are programs, not a package
+sys.path.insert(0, str(ROOT / "tools" / "lab" / "training"))  # the tools are programs, not a package
 
 import data
 import label

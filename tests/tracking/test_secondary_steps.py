@@ -30,7 +30,7 @@ from segmentation.pipeline.planned_steps import planned_steps
 from segmentation.pipeline.resources import Resources
 from segmentation.stages.preprocess.crops import AT_ONCE
 from segmentation.tracking.choice import selection
-from segmentation.tracking.secondary_steps import FORGET, FRESH, GROWTH, LEAST, Within
+from segmentation.tracking.secondary_steps import FORGET, FRESH, GROWTH, LEAST, SecondaryInference
 
 COLOR = Color(matrix=6, range=FULL)
 PERSON: Box = (0.25, 0.25, 0.75, 0.75)
@@ -76,12 +76,12 @@ def masked(frames: Sequence[FrameInstances], first: int = 0, color: tuple[int, i
     return MaskedBatch(frames=replace(batch, frames=timed), masks=masks, instances=tuple(frames))
 
 
-def step(network: SecondaryNetwork, ids: Iterator[int] | None = None) -> Within:
+def step(network: SecondaryNetwork, ids: Iterator[int] | None = None) -> SecondaryInference:
     info = make_info(96, 64, COLOR)
-    return Within(network, info, "yuv420p", Config(), ids or count(100))
+    return SecondaryInference(network, info, "yuv420p", Config(), ids or count(100))
 
 
-def found(within: Within, *batches: MaskedBatch) -> list[FrameInstances]:
+def found(within: SecondaryInference, *batches: MaskedBatch) -> list[FrameInstances]:
     frames: list[FrameInstances] = []
     for batch in within(iter(batches)):
         assert batch.instances is not None
@@ -132,7 +132,7 @@ def test_on_a_gpu_the_same_is_found(
         theirs = found(step(network), batch)
         ((_, runs_there),) = Resources(Config()).with_crop_networks([network], "cuda" if with_network else "host")
         assert (runs_there is not None) == with_network
-        ours = found(Within(network, info, "yuv420p", Config(), count(100), device, runs_there), on_gpu)
+        ours = found(SecondaryInference(network, info, "yuv420p", Config(), count(100), device, runs_there), on_gpu)
         assert network.crops == [AT_ONCE, 2] * 2
         for one, other in zip(ours, theirs, strict=True):
             assert [thing.label for thing in one.instances] == [thing.label for thing in other.instances]

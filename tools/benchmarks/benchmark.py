@@ -199,7 +199,7 @@ def main() -> None:
     add("--effect", default="blur:25")
     add("--repeats", type=int, default=3)
     add("--work", type=Path, metavar="DIR", help="keeps the clips there (default: a temporary folder)")
-    add("-o", "--output", type=Path, help="default: tools/results/cpu-DATE.json")
+    add("-o", "--output", type=Path, help="default: tools/lab/results/cpu-DATE.json")
     options = parser.parse_args()
     models = options.model or ["person"]
     results = circumstances("benchmarks/benchmark.py", sys.argv[1:])
@@ -213,7 +213,7 @@ def main() -> None:
         results["stages"] = [limits(clips[options.frames[0]], model, *how) for model in models]
         runs = [in_process(run_pipeline, clips[n], models[0], options.effect) for n in options.lengths]
         results["memory"] = [{"model": Path(models[0]).name, **summary([run])} for run in runs]
-    output = options.output or ROOT / "tools" / "results" / f"cpu-{results['date'][:10]}.json"
+    output = options.output or ROOT / "tools" / "lab" / "results" / f"cpu-{results['date'][:10]}.json"
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     print("\n".join(table(results)))

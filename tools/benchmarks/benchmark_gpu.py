@@ -122,7 +122,7 @@ def parser() -> argparse.ArgumentParser:
     add("--minutes", type=float, default=6, help="no round begins that would end later (default: 6)")
     add("--work", type=Path, metavar="DIR", help="keeps clips and models there (default: a temporary folder)")
     add("--revision", help="git's, where this is no checkout")
-    add("-o", "--output", type=Path, help="default: tools/results/gpu-DATE.json")
+    add("-o", "--output", type=Path, help="default: tools/lab/results/gpu-DATE.json")
     return parser
 
 
@@ -208,7 +208,7 @@ def main() -> None:
         "source": source, "width": options.size[0], "height": options.size[1], "rate": RATE, "codec": "h264",
         "b_frames": 3, "closed_gops": options.gops, "encoded_once": ENCODED, "frames": options.frames,
     }  # fmt: skip
-    output = options.output or ROOT / "tools" / "results" / f"gpu-{results['date'][:10]}.json"
+    output = options.output or ROOT / "tools" / "lab" / "results" / f"gpu-{results['date'][:10]}.json"
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.work or Path(temporary)

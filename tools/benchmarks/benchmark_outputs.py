@@ -72,11 +72,11 @@ def main() -> None:
     parser.add_argument("video")
     parser.add_argument("--frames", type=int, default=600)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("-o", "--output", type=Path, help="default: tools/results/outputs-DATE.json")
+    parser.add_argument("-o", "--output", type=Path, help="default: tools/lab/results/outputs-DATE.json")
     options = parser.parse_args()
     results = circumstances("benchmarks/benchmark_outputs.py", sys.argv[1:])
     results["runs"] = measure(options.video, options.frames, options.repeats)
-    output = options.output or ROOT / "tools" / "results" / f"outputs-{results['date'][:10]}.json"
+    output = options.output or ROOT / "tools" / "lab" / "results" / f"outputs-{results['date'][:10]}.json"
     output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     print("\n".join(table(results["runs"])))
 

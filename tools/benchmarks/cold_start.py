@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("video", type=Path)
     parser.add_argument("--start", type=given, action="append", metavar="TREE,MODEL", help="as often as needed")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "cold-start.json")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "lab" / "results" / "cold-start.json")
     options = parser.parse_args()
     starts = options.start or [(ROOT, "person")]
     seconds: dict[str, list[float]] = {}

@@ -146,7 +146,7 @@ def parser() -> argparse.ArgumentParser:
     add("--work", type=Path, metavar="DIR", help="keeps clips there (default: a temporary folder)")
     add("--resume", action="store_true", help="go on with what is in the output already")
     add("--revision", help="git's, where this is no checkout")
-    add("-o", "--output", type=Path, help="default: tools/results/ladder-gpu-DATE.json, or -cpu-")
+    add("-o", "--output", type=Path, help="default: tools/lab/results/ladder-gpu-DATE.json, or -cpu-")
     return parser
 
 
@@ -177,7 +177,7 @@ def main() -> None:
     head["clip"] = {"source": re.sub(".*/", "", options.video), "rate": RATE, "gop": GOP, "encoded_once": ENCODED}
     head["plans"], head["preset"] = plans, options.preset
     kind = "gpu" if machine.gpu else "cpu"
-    output = options.output or ROOT / "tools" / "results" / f"ladder-{kind}-{head['date'][:10]}.json"
+    output = options.output or ROOT / "tools" / "lab" / "results" / f"ladder-{kind}-{head['date'][:10]}.json"
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = (options.work or Path(temporary)).absolute()

@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--preset", default="superfast")
     parser.add_argument("--encode", help="as the program takes it; null: nothing is encoded, on a GPU")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "many-inputs.json")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "lab" / "results" / "many-inputs.json")
     options = parser.parse_args()
     options.way = options.way or ["--jobs 1", "--jobs 2"]
     results = circumstances("benchmarks/many_inputs.py", sys.argv[1:])

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from av.packet import Packet
 
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
-from segmentation.gpu.driver import Event
+from segmentation.gpu.cuda_calls import Event
 from segmentation.gpu.transfer import GpuTransfer
 from segmentation.media.cuts import Cuts, Cutter
 from segmentation.media.muxer import Muxer

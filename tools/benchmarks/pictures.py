@@ -86,7 +86,7 @@ def measure(repeats: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures a picture through a warm session on the CPU.")
     parser.add_argument("--repeats", type=int, default=40)
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "pictures.json")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "lab" / "results" / "pictures.json")
     options = parser.parse_args()
     results = circumstances("benchmarks/pictures.py", sys.argv[1:]) | {"warm_up": WARM_UP, "repeats": options.repeats}
     results["sizes"] = measure(options.repeats)

@@ -49,7 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("videos", nargs="+")
     parser.add_argument("--frames", type=int, default=48)
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "clip-formats.json")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "lab" / "results" / "clip-formats.json")
     options = parser.parse_args()
     found: dict[str, dict[str, Cost]] = {}
     for video in options.videos:

@@ -3,7 +3,7 @@
     python tools/quality/compare_fp16.py person person-hq ../shared/models/prisma-portrait.onnx \\
         --frames samples/astronaut.mp4
 
-Writes tools/results/engines.json and prints the rows of the table. Masks are those of the graph with every value
+Writes tools/lab/results/engines.json and prints the rows of the table. Masks are those of the graph with every value
 rounded as FP16 holds it (see segmentation/models/graph/fp16.py), against the FP32 graph, in ONNX Runtime. What stays
 in FP32 is chosen on the picture in the package alone; the videos' frames then test the choice. Engines are built for
 the GPU at hand, or by TensorRT-RTX for all that it serves where there is none.
@@ -37,7 +37,7 @@ from segmentation.models.sample_picture import picture_inputs
 from segmentation.models.sidecar import load_plan
 from segmentation.stages.inference.sample_inputs import frame_inputs
 
-RESULTS = Path(__file__).parents[1] / "results" / "engines.json"
+RESULTS = Path(__file__).parents[1] / "lab" / "results" / "engines.json"
 
 
 def measure(name: str, videos: list[Path]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Measures the trackers on clips of people on crossing paths, whose ids are known; see `crossings.py`.
 
-    python tools/quality/ids.py --json tools/results/ids.json
+    python tools/quality/ids.py --json tools/lab/results/ids.json
 
 Needs `pip install trackeval`, the judge: HOTA, IDF1 and id switches on the IoU of masks. Retention is the share of
 people seen in two successive frames whose id is the same in both. Masks come from the clips' truth or from a
@@ -33,7 +33,7 @@ from contact_sheet import pictures
 from crossings import write
 from numpy.typing import NDArray
 
-from segmentation.flow.threads import Overlap
+from segmentation.flow.threads import StageThreads
 from segmentation.frames import HostTransfer, MaskedBatch, VideoInfo
 from segmentation.frames.instances import FrameInstances
 from segmentation.media.input import probe, working_format
@@ -82,7 +82,7 @@ def found(path: Path, config: Config) -> tuple[VideoInfo, Sequence[str], list[Ma
     model, pix_fmt = resources.model(info), working_format(info.pix_fmt, ("yuv420p",))
     with ExitStack() as exits:
         exits.callback(resources.close)
-        overlap = exits.enter_context(Overlap())
+        overlap = exits.enter_context(StageThreads())
         stages = exits.enter_context(
             MaskStages(resources, make_plan(config, info, model=model), model, info, pix_fmt, config)
         )

@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=Path("../shared"), help="folder with clips/ and corpus/")
     parser.add_argument("--model", default="person")
     parser.add_argument("--frames", type=int, default=240, help="of each clip, at most (default: 240)")
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "intervals.json")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "lab" / "results" / "intervals.json")
     options = parser.parse_args()
     results = circumstances("quality/intervals.py", sys.argv[1:])
     with tempfile.TemporaryDirectory() as scratch, Segmenter(model=options.model) as segmenter:

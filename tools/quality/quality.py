@@ -267,7 +267,7 @@ def measure(shared: Path) -> Figures:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures masks and blur in motion; writes JSON and prints a table.")
     parser.add_argument("--shared", type=Path, default=Path("../shared"), help="folder with clips/, corpus/, models/")
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "quality.json")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "lab" / "results" / "quality.json")
     options = parser.parse_args()
     results = circumstances("quality/quality.py", sys.argv[1:]) | {"causal": CAUSAL} | measure(options.shared)
     options.output.parent.mkdir(parents=True, exist_ok=True)

@@ -78,7 +78,7 @@ def measure(background: Path, move: synthetic.Move, path: Path) -> dict[str, dic
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures what is left of the old background at the subject's edge.")
     parser.add_argument("--shared", type=Path, default=Path("../shared"), help="folder with corpus/")
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "results" / "spill.json")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "lab" / "results" / "spill.json")
     options = parser.parse_args()
     found = {}
     for name, (background, move, _) in quality.SYNTHETIC.items():

@@ -1,4 +1,4 @@
-"""When, how, on what and with what a tool measured: the head of every JSON in tools/results."""
+"""When, how, on what and with what a tool measured: the head of every JSON in tools/lab/results."""
 
 import os
 import re

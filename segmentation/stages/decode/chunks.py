@@ -12,10 +12,9 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import av.error
-from av.packet import Packet
 from av.video.stream import VideoStream
 
 from segmentation.errors import InputError, one_line
@@ -35,7 +34,7 @@ from segmentation.media.input import open_input
 from segmentation.media.source_packets import SourcePackets, leads_there
 
 if TYPE_CHECKING:
-    VideoPacket: TypeAlias = Packet[VideoStream]
+    from segmentation.media.video_packet import VideoPacket
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ import PyNvVideoCodec as nvc
 
 from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, Memory, Message, VideoInfo
 from segmentation.gpu.context import Gpu, torch_dtype
-from segmentation.gpu.driver import Event
+from segmentation.gpu.cuda_calls import Event
 from segmentation.gpu.plane_pool import DevicePlanes
 from segmentation.media.bitstream.sei import MessageReader
 from segmentation.media.source_packets import SourcePackets
@@ -39,9 +39,10 @@ from segmentation.stages.decode.chunks import (
 )
 from segmentation.stages.decode.nvdec_log import damage_log
 from segmentation.stages.decode.nvdec_session import NvdecSession, Surface, TimesToCome
-from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, Share, StreamFormat
+from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, SessionQuota
 from segmentation.stages.decode.nvdec_support import nvdec_engines
 from segmentation.stages.decode.pyav import PyAVDecoder
+from segmentation.stages.decode.stream_format import StreamFormat
 from segmentation.stages.decode.surface_unpacker import SurfaceUnpacker
 from segmentation.stages.decode.timestamps import Timeline, missing
 
@@ -99,7 +100,7 @@ class NvdecDecoder(Decoder):
         self._unpack = SurfaceUnpacker(self._gpu, info, self._layout)
         shapes = [(self._batch_size, *shape) for shape in self._layout.shapes(info.width, info.height)]
         self._planes = self._gpu.plane_pool(shapes, torch_dtype(self._layout), reader=gpu)
-        self._share = Share(self._pool, self._decoders)
+        self._share = SessionQuota(self._pool, self._decoders)
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:

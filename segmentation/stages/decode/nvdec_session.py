@@ -12,13 +12,13 @@ from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.context import Gpu
 from segmentation.gpu.errors import translate_gpu_error
 from segmentation.stages.decode.chunks import is_hidden
-from segmentation.stages.decode.nvdec_session_pool import StreamFormat
 from segmentation.stages.decode.nvdec_support import NVDEC_CODECS
+from segmentation.stages.decode.stream_format import StreamFormat
 
 if TYPE_CHECKING:
     from segmentation.frames import Message
     from segmentation.media.bitstream.sei import MessageReader
-    from segmentation.stages.decode.chunks import VideoPacket
+    from segmentation.media.video_packet import VideoPacket
 
 _IN_ORDER = ("vp8", "vp9")  # codecs whose frames are shown as they are decoded
 

@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
+
+from segmentation.stages.decode.stream_format import StreamFormat
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
     from segmentation.stages.decode.nvdec_session import NvdecSession
 
-# How long a session holds frames back. "native": a frame and four surfaces more than the stream needs, so that its
-# engine has pictures queued. "low": those frames alone before which others may be shown, as far as the stream tells.
-# "zero": none, so that frames come as they are decoded, all with the timestamp 0. Each packet must be one whole frame
-# for the last two.
-Latency = Literal["native", "low", "zero"]
 _MOST_IDLE = 14  # two files' sessions, so that portrait and landscape clips may alternate; seven for 4K take gigabytes
-
-
-class StreamFormat(NamedTuple):
-    """Properties that two streams must share for one NVDEC session to decode both.
-
-    A session keeps the number of surfaces that its first stream needs. Another stream of the same size may refer to
-    more frames, and would come out damaged. So the extradata, which hold the parameter sets, must be the same too.
-    """
-
-    device: int
-    codec: str  # FFmpeg's name of the decoder
-    width: int  # pixels
-    height: int
-    pix_fmt: str
-    extradata: bytes | None  # None: the container has none, and the codec needs none
-    latency: Latency = "native"  # of the session, which can't change it
 
 
 class NvdecSessionPool:
@@ -85,7 +66,7 @@ class NvdecSessionPool:
             session.close()
 
 
-class Share:
+class SessionQuota:
     """A file's part of NVDEC's engines, which all files in a pool share evenly.
 
     A file's threads decode between `begin` and `end`, and ask after each chunk whether they are one too many. Of all

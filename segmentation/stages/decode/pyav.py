@@ -18,7 +18,7 @@ from av.video.stream import VideoStream
 
 from segmentation.errors import one_line
 from segmentation.frames import FORMATS, FULL, UNSPECIFIED, Frame, FrameBatch, Memory, Plane, VideoInfo
-from segmentation.media.bitstream.awaited_frames import A_FRAME_EACH, AwaitedFrames
+from segmentation.media.bitstream.losses import A_FRAME_EACH, AwaitedFrames
 from segmentation.media.bitstream.sei import MessageReader
 from segmentation.media.bitstream.whole_packets import whole_packets
 from segmentation.media.encryption import refuse_encrypted

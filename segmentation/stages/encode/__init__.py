@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from segmentation.stages import Stage
 
 if TYPE_CHECKING:  # the encoders' own process imports this package, and needs none of these
-    from av.packet import Packet
-    from av.video.stream import VideoStream
-
     from segmentation.frames import FrameBatch, VideoInfo
     from segmentation.gpu.context import Gpu
     from segmentation.media.muxer import Muxer
+    from segmentation.media.video_packet import VideoPacket
     from segmentation.options.config import Config
     from segmentation.stages.encode.worker_process import EncoderService
     from segmentation.system.shared_memory import BlockPool
-
-VideoPacket: TypeAlias = "Packet[VideoStream]"  # generic for type checkers only
 
 
 class Encoder(Stage):

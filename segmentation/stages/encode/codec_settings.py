@@ -49,7 +49,7 @@ class Codec:
 _ALL = tuple(FORMATS)
 # Adaptive quantization gives bits to smooth areas, and macroblock trees to static ones: here the blurred background.
 # Without the first people look better at the same size, and without the second encoding is faster. Superfast has no
-# macroblock trees. tools/results/rates.json has the figures.
+# macroblock trees. tools/lab/results/rates.json has the figures.
 _X264 = "aq-mode=0:bframes=2:b-adapt=0:b-pyramid=none"
 _X264_LOW_DELAY = "aq-mode=0"  # these parameters win over a tune, and B-frames wait for the frame after them
 CODECS = {

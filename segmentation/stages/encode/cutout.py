@@ -21,9 +21,10 @@ from segmentation.frames.orientation import UPRIGHT
 from segmentation.media.containers import CUTOUTS
 from segmentation.media.muxer import Muxer
 from segmentation.media.planes import EXACT, plane_view
+from segmentation.media.video_packet import VideoPacket
 from segmentation.options.config import Config
 from segmentation.options.rate_factor import RateFactor
-from segmentation.stages.encode import Encoder, VideoPacket
+from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.codec_settings import described_options
 from segmentation.stages.encode.pyav import describe_stream
 

@@ -18,16 +18,17 @@ from segmentation.errors import BackendError, OutputError, one_line
 from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, VideoInfo
 from segmentation.gpu.errors import translate_gpu_error
 from segmentation.media.muxer import Muxer
+from segmentation.media.video_packet import VideoPacket
 from segmentation.options.config import Config
 from segmentation.options.devices import allows_cuda
 from segmentation.options.rate_factor import RateFactor
-from segmentation.stages.encode import Encoder, VideoPacket
+from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.pyav import describe_stream
 from segmentation.stages.frame_kernels import FRAMES
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
-    from segmentation.gpu.driver import Event
+    from segmentation.gpu.cuda_calls import Event
     from segmentation.stages.encode.worker_process import EncoderService
 
 _QUALITY = RateFactor(90, 95)

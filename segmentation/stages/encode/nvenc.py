@@ -23,8 +23,9 @@ from av.video.frame import CudaContext, PictureType, VideoFrame
 from segmentation.errors import DeviceError, OutputError, one_line
 from segmentation.frames import Frame, FrameBatch, Memory, VideoInfo
 from segmentation.media.muxer import Muxer
+from segmentation.media.video_packet import VideoPacket
 from segmentation.options.config import Config
-from segmentation.stages.encode import Encoder, VideoPacket
+from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.codec_settings import LiveKeyframes, described_options
 from segmentation.stages.encode.nvenc_support import FULL, extras, nvenc_engine, options
 from segmentation.stages.encode.nvenc_surfaces import SurfaceLayout

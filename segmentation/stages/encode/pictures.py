@@ -26,8 +26,9 @@ from segmentation.media.pictures.gif import LEAST, TICK
 from segmentation.media.pictures.picture_sequence import PictureSequence
 from segmentation.media.pictures.still import QUALITY, encode_still
 from segmentation.media.planes import rgb_of
+from segmentation.media.video_packet import VideoPacket
 from segmentation.options.config import Config
-from segmentation.stages.encode import Encoder, VideoPacket
+from segmentation.stages.encode import Encoder
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu

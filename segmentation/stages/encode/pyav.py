@@ -14,8 +14,9 @@ from av.video.frame import VideoFrame
 from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, FrameBatch, Memory, VideoInfo
 from segmentation.media.muxer import Muxer
+from segmentation.media.video_packet import VideoPacket
 from segmentation.options.config import Config
-from segmentation.stages.encode import Encoder, VideoPacket
+from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.codec_settings import (
     CODECS,
     CodecSettings,

@@ -26,7 +26,7 @@ from av.video.codeccontext import VideoCodecContext
 from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, Plane
 from segmentation.media.cuts import Cutter
-from segmentation.stages.encode import VideoPacket
+from segmentation.media.video_packet import VideoPacket
 from segmentation.stages.encode.worker_protocol import (
     EncodedSegment,
     EncoderSetup,

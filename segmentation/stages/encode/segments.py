@@ -19,9 +19,9 @@ from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.media.cuts import Cuts, Cutter
 from segmentation.media.muxer import Muxer
+from segmentation.media.video_packet import VideoPacket
 from segmentation.options.config import Config
 from segmentation.stages.decode.timestamps import expected
-from segmentation.stages.encode import VideoPacket
 from segmentation.stages.encode.pyav import PyAVEncoder
 from segmentation.stages.encode.worker_process import EncoderLease, EncoderService
 from segmentation.stages.encode.worker_protocol import (

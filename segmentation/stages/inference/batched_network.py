@@ -11,7 +11,7 @@ import torch
 from segmentation.frames import Array
 from segmentation.gpu.errors import gpu_errors
 from segmentation.stages.inference import Inference, InferenceResult
-from segmentation.stages.inference.gathering import Gatherer
+from segmentation.stages.inference.dynamic_batcher import DynamicBatcher
 from segmentation.stages.inference.shared_network import Call, SharedNetwork
 
 if TYPE_CHECKING:  # the tests run this class on machines that lack the libraries of `Gpu`
@@ -29,13 +29,13 @@ class _Frames:
 
 
 class BatchedNetwork(SharedNetwork):
-    """Calls an `Inference` with whole batches alone, so that it works in the same way on each; see `Gatherer`."""
+    """Calls an `Inference` with whole batches alone, so that it works in the same way on each; see `DynamicBatcher`."""
 
     def __init__(self, infer: Inference, size: int, turn: AbstractContextManager[object], gpu: Gpu) -> None:
         """`size` of a batch, in frames. `turn` is held while work is queued on the stream of `gpu`."""
         super().__init__(infer)
         self._gpu = gpu
-        self._gather: Gatherer[_Frames] = Gatherer(size, turn, gpu)
+        self._gather: DynamicBatcher[_Frames] = DynamicBatcher(size, turn, gpu)
         self._batch: torch.Tensor | None = None  # (size, 3, H, W)
 
     def for_run(self) -> SharedNetwork:

@@ -17,12 +17,12 @@ from segmentation.gpu.errors import gpu_errors
 from segmentation.models.detections import Floats, Outputs
 from segmentation.models.model import Model
 from segmentation.stages.inference.compiler.cuda_graph import GraphedNetwork, Loaded, preload
-from segmentation.stages.inference.gathering import Gatherer
+from segmentation.stages.inference.dynamic_batcher import DynamicBatcher
 from segmentation.stages.inference.instances.fp32 import check_fixed, load_fp32
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu  # imports libraries that loading a network does not need
-    from segmentation.gpu.driver import Event
+    from segmentation.gpu.cuda_calls import Event
 
 # Queues what writes the pictures of some crops, (n, 3, H, W) float32.
 Write: TypeAlias = Callable[[torch.Tensor], None]
@@ -60,7 +60,7 @@ class CropNetwork:
         preloaded = preload(lambda: _loaded(model, count, gpu.device), gpu.device)
         with turn:
             self._network = GraphedNetwork(preloaded, gpu, model.name)
-        self._gather: Gatherer[_Crops] = Gatherer(count, turn, gpu)
+        self._gather: DynamicBatcher[_Crops] = DynamicBatcher(count, turn, gpu)
 
     @staticmethod
     def describe(model: Model) -> str:

@@ -64,7 +64,9 @@ class CudaSmoothing(smoothing.SmoothingBackend[smoothing.CudaHistory]):
             given = tensor.float()
         given_size = (tensor.shape[3], tensor.shape[2])
         records = (buffers.records, self._held, width, height)
-        self._kernels("keep", (*buffers.blocks, count), masks, given, *given_size, self._shares, *records, self._next)
+        self._kernels(
+            "resize_mask", (*buffers.blocks, count), masks, given, *given_size, self._shares, *records, self._next
+        )
         self._next += count
         return range(self._next - count, self._next)
 
@@ -140,10 +142,10 @@ class CudaRefiner:
         launch("guide", (*stored, count), batch.planes[0], *self._stored, *tables, b.guides, *stored)
         launch("shrink", (width, height, count), b.guides, *size, masks, b.lumas, b.doubts, width, height)
         boxes = (width, -(-height // BOX_ROWS), count)
-        launch("fit", boxes, masks, b.lumas, width, height, b.doubts, b.lines, b.shares)
-        launch("gather", boxes, b.lines, width, height, b.gathered)
+        launch("fit_guide", boxes, masks, b.lumas, width, height, b.doubts, b.lines, b.shares)
+        launch("gather_lines", boxes, b.lines, width, height, b.gathered)
         lines = (size[0], -(-size[1] // ROWS), count)
-        launch("draw", lines, masks, b.gathered, width, height, b.shares, b.guides, b.refined, *size)
+        launch("draw_edge", lines, masks, b.gathered, width, height, b.shares, b.guides, b.refined, *size)
         return b.refined
 
     def _make_buffers(

@@ -24,9 +24,9 @@ struct Records {
 // Writes the records of the frames from number `first` on, from their masks and the network's input (N, 3,
 // input_height, input_width). A block of threads makes as many blocks of a mask, and a thread columns of several, so that
 // neighbouring threads read and write neighbouring pixels.
-extern "C" __global__ void keep(const float *masks, const float *input, int input_width, int input_height,
-                                const float *weights, float *records, int held, int width, int height,
-                                int first) {
+extern "C" __global__ void resize_mask(const float *masks, const float *input, int input_width, int input_height,
+                                       const float *weights, float *records, int held, int width, int height,
+                                       int first) {
     constexpr int SIDE = BLOCK / 2;  // of a block's luma
     __shared__ float parts[THREADS_Y][BLOCK * THREADS_X];
     const int begin = blockIdx.x * THREADS_X, row = blockIdx.y * THREADS_Y + threadIdx.y;
@@ -192,8 +192,8 @@ extern "C" __global__ void shrink(const float *guides, int guide_width, int guid
 
 // Writes the line that is fitted around each place as three layers (u, u a, u b), `lines` (3, N, height, width). From
 // the doubt in each mask, writes how far the mask is refined, `shares` (N).
-extern "C" __global__ void fit(const float *masks, const float *lumas, int width, int height, const float *doubts,
-                               float *lines, float *shares) {
+extern "C" __global__ void fit_guide(const float *masks, const float *lumas, int width, int height,
+                                     const float *doubts, float *lines, float *shares) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, top = BOX_ROWS * (blockIdx.y * blockDim.y + threadIdx.y);
     const long long skip = (long long)blockIdx.z * width * height, layer = (long long)gridDim.z * width * height;
     if (blockIdx.x == 0 && blockIdx.y == 0) {
@@ -222,7 +222,7 @@ extern "C" __global__ void fit(const float *masks, const float *lumas, int width
 
 // Writes the line that is read at each place, the weighted mean of the lines around it: slopes and offsets, `gathered`
 // (2, N, height, width).
-extern "C" __global__ void gather(const float *lines, int width, int height, float *gathered) {
+extern "C" __global__ void gather_lines(const float *lines, int width, int height, float *gathered) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, top = BOX_ROWS * (blockIdx.y * blockDim.y + threadIdx.y);
     const long long skip = (long long)blockIdx.z * width * height, layer = (long long)gridDim.z * width * height;
     float sums[BOX_ROWS][3];  // of the weights, and of the weighted slopes and offsets
@@ -238,8 +238,9 @@ extern "C" __global__ void gather(const float *lines, int width, int height, flo
 }
 
 // Writes the refined masks, at the guide's size, from the lines. A thread makes ROWS pixels below each other.
-extern "C" __global__ void draw(const float *masks, const float *gathered, int width, int height, const float *shares,
-                                const float *guides, float *target, int guide_width, int guide_height) {
+extern "C" __global__ void draw_edge(const float *masks, const float *gathered, int width, int height,
+                                     const float *shares, const float *guides, float *target, int guide_width,
+                                     int guide_height) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, top = ROWS * (blockIdx.y * blockDim.y + threadIdx.y);
     if (x >= guide_width) return;
     const long long skip = (long long)blockIdx.z * width * height, layer = (long long)gridDim.z * width * height;

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, Share, StreamFormat
+from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, SessionQuota
+from segmentation.stages.decode.stream_format import StreamFormat
 
 LANDSCAPE = StreamFormat(0, "h264", 1920, 1080, "yuv420p", b"\1sets")
 
@@ -84,7 +85,7 @@ def test_files_share_the_engines() -> None:
     sizes = []
     shares = []
     for _ in range(9):
-        shares.append(Share(pool, 7))
+        shares.append(SessionQuota(pool, 7))
         sizes.append(shares[0].size)
     assert sizes == [7, 4, 3, 2, 2, 2, 1, 1, 1]
     for share in shares[:6]:
@@ -95,11 +96,11 @@ def test_files_share_the_engines() -> None:
 
 def test_a_file_has_no_more_threads_than_its_share() -> None:
     pool = NvdecSessionPool()
-    ours, theirs = Share(pool, 2), Share(pool, 2)
+    ours, theirs = SessionQuota(pool, 2), SessionQuota(pool, 2)
     assert ours.begin() and not ours.begin() and not ours.end_surplus()
     theirs.leave()
     assert ours.begin() and not ours.begin()
-    Share(pool, 2)
+    SessionQuota(pool, 2)
     assert ours.end_surplus() and not ours.end_surplus()
     ours.end()
     assert ours.begin()
@@ -107,23 +108,23 @@ def test_a_file_has_no_more_threads_than_its_share() -> None:
 
 def test_all_files_have_no_more_threads_than_engines_but_one_each() -> None:
     pool = NvdecSessionPool()
-    first = Share(pool, 4)
+    first = SessionQuota(pool, 4)
     assert [first.begin() for _ in range(4)] == [True] * 4
-    second = Share(pool, 4)
+    second = SessionQuota(pool, 4)
     assert second.begin() and not second.begin()
     first.end()
     assert not second.begin()
     first.end()
     assert second.begin() and not second.begin()
-    third = Share(pool, 4)
+    third = SessionQuota(pool, 4)
     assert third.begin() and not third.begin()
 
 
 def test_of_threads_that_ask_at_once_only_the_surplus_ends() -> None:
     pool = NvdecSessionPool()
-    share = Share(pool, 7)
+    share = SessionQuota(pool, 7)
     assert [share.begin() for _ in range(7)] == [True] * 7
-    others = [Share(pool, 7) for _ in range(6)]
+    others = [SessionQuota(pool, 7) for _ in range(6)]
     with ThreadPoolExecutor(7) as threads:
         assert sum(threads.map(lambda _: share.end_surplus(), range(7))) == 6
     for other in others:
@@ -133,6 +134,6 @@ def test_of_threads_that_ask_at_once_only_the_surplus_ends() -> None:
 
 def test_a_file_that_has_left_begins_no_threads() -> None:
     pool = NvdecSessionPool()
-    share = Share(pool, 1)
+    share = SessionQuota(pool, 1)
     share.leave()
     assert not share.begin() and pool.files == 0

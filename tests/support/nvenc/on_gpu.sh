@@ -17,6 +17,6 @@ status=0
     --deselect tests/stages/encode/test_nvenc.py::test_a_gpu_without_nvenc_is_named || status=1
 "$python" -m pytest -p no:cacheprovider -q -rs tests/stages/encode/test_nvenc_standin.py tests/pipeline/test_nvenc_runs.py || status=1
 if [ -n "$video" ]; then
-    NVENC_STANDIN_EMPTY=1 "$python" tools/benchmarks/nvenc_rate.py "$video" --work "$work" || status=1
+    NVENC_STANDIN_EMPTY=1 "$python" tools/lab/experiments/nvenc_rate.py "$video" --work "$work" || status=1
 fi
 exit $status

@@ -1,0 +1,128 @@
+"""What the driver asks of workers, wherever they are, and what they report."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from segmentation.errors import SegmentationError
+from segmentation.scale.plan import VideoPlan
+from segmentation.scale.storage import SharedStorage
+
+Fingerprint = dict[str, str]  # what packets depend on, such as the versions of libraries
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A worker has its network, and waits for work."""
+
+    worker: str
+    fingerprint: Fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class Unable:
+    """A worker can't serve at all, as without its network. It is gone."""
+
+    worker: str
+    error: SegmentationError
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """A worker has made so many more frames."""
+
+    worker: str
+    video: str
+    frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The file of a piece is complete and in its folder."""
+
+    worker: str
+    video: str
+    piece: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A worker has ended its span, and waits for work. With `error` it failed at a piece. `report` is that of a run."""
+
+    worker: str
+    video: str
+    error: SegmentationError | None = None
+    report: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A worker is gone."""
+
+    worker: str
+    reason: str
+
+
+Event = Ready | Unable | Advanced | Done | Ended | Lost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Work for one worker: pieces of a plan, or with `run` a whole run, whose arguments these are."""
+
+    video: str
+    plan: VideoPlan | None = None
+    folder: str = ""
+    begin: int = 0
+    end: int = 1
+    run: dict[str, Any] | None = None
+
+    @property
+    def source(self) -> str:
+        """Returns the input."""
+        if self.plan is not None:
+            return self.plan.source
+        assert self.run is not None
+        return str(self.run["input"])
+
+    @property
+    def share(self) -> SharedStorage:
+        """Returns what the driver and the worker share."""
+        return SharedStorage(self.source, self.folder if self.run is None else self.run["output"].parent)
+
+
+class WorkerPool(ABC):
+    """Workers as the driver sees them. `stop` may be called on any thread, the rest on the driver's."""
+
+    names: tuple[str, ...]  # of the workers that it has when all is well
+
+    @property
+    @abstractmethod
+    def left(self) -> int:
+        """Workers that are there, or are being started."""
+
+    @abstractmethod
+    def events(self, timeout: float) -> list[Event]:
+        """Returns what has happened, after at most `timeout` seconds. Lost workers are started again."""
+
+    @abstractmethod
+    def start(self, worker: str, task: Task) -> None:
+        """Gives work to a worker that is ready."""
+
+    @abstractmethod
+    def shorten(self, worker: str, end: int) -> None:
+        """Takes the pieces from `end` on from a worker."""
+
+    @abstractmethod
+    def stop(self, worker: str) -> None:
+        """Ends a worker's task. The worker reports `Ended`."""
+
+    @abstractmethod
+    def dismiss(self, worker: str) -> None:
+        """Ends a worker for good, without a report."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends all workers."""

@@ -1,0 +1,88 @@
+"""Dynamic batching: what several runs bring at the same time goes through a network on a GPU together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from segmentation.gpu.errors import gpu_errors
+
+if TYPE_CHECKING:  # the tests run this class on machines that lack the libraries of `Gpu`
+    from segmentation.gpu.context import Gpu
+    from segmentation.gpu.cuda_calls import Event
+
+
+class Request(Protocol):
+    """Pictures of one run that wait for the network."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def result(self) -> object | None: ...  # once the batch with them is queued
+
+
+R = TypeVar("R", bound=Request)
+
+
+class DynamicBatcher(Generic[R]):
+    """Makes batches for a network that takes as long for one picture as for a batch.
+
+    While the GPU is busy with the last batch, and while other threads have their turn, pictures of several runs gather.
+    The thread that comes next takes those of all runs along, in one batch. A picture that is alone waits for nothing,
+    and a full batch neither.
+    """
+
+    def __init__(self, size: int, turn: AbstractContextManager[object], gpu: Gpu) -> None:
+        """`size` of a batch, in pictures. `turn` is held while one is queued on the stream of `gpu`."""
+        self.size = size
+        self._turn, self._gpu = turn, gpu
+        self._last: Event | None = None  # passes when the GPU has done the last batch
+        self._waiting: list[R] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, request: R, work: Callable[[list[R]], None]) -> None:
+        """Returns when the request has its result. At most `size` pictures may be in it.
+
+        `work` queues a batch and sets the result of each request; what it raises is raised here. It is the same for all
+        calls. To keep it would be a cycle of references, and a network's memory would come back late.
+        """
+        assert 0 < request.count <= self.size
+        with self._lock:
+            self._waiting.append(request)
+            full = sum(other.count for other in self._waiting) >= self.size
+        try:
+            if self._last is not None and not full:
+                with gpu_errors():
+                    self._last.synchronize()
+            with self._turn:
+                if request.result is None:
+                    self._answer(self._taken(request), work)
+        finally:
+            with self._lock, suppress(ValueError):
+                self._waiting.remove(request)  # it failed
+
+    def _taken(self, request: R) -> list[R]:
+        """Returns a request and those that fit beside it, which no longer wait."""
+        taken, room = [request], self.size - request.count
+        with self._lock:
+            self._waiting.remove(request)
+            for other in tuple(self._waiting):
+                if other.count <= room:
+                    self._waiting.remove(other)
+                    taken.append(other)
+                    room -= other.count
+        return taken
+
+    def _answer(self, requests: list[R], work: Callable[[list[R]], None]) -> None:
+        """Queues one batch. If that fails, it fails for the first request, and the others go on waiting."""
+        try:
+            work(requests)
+            with gpu_errors():
+                self._last = self._gpu.record_event()
+        except BaseException:
+            with self._lock:
+                self._waiting += requests[1:]
+            raise

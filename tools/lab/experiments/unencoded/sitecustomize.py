@@ -1,0 +1,9 @@
+"""Makes every process that has this folder on its PYTHONPATH encode nothing, workers too: see `no_encoder.py`."""
+
+import sys
+from pathlib import Path
+
+from segmentation.pipeline.plan import IMPLEMENTATIONS
+
+sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks"))
+IMPLEMENTATIONS["encode"] |= {"null": "no_encoder:NoEncoder", "x264-segments": "no_encoder:NoSegments"}

@@ -3,10 +3,10 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
-from segmentation.doctor.finding import Finding, refused
+from segmentation.doctor.finding import Finding, Request, refused
 from segmentation.errors import one_line
 from segmentation.system.imports import loaded
 
@@ -19,16 +19,6 @@ CHECKS = {
     "NVENC": "segmentation.doctor.nvenc:check",
     "engine": "segmentation.doctor.engine:check",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """The arguments of a check."""
-
-    device: str | None = None  # as `Config.device`
-    folder: str  # with the clip, and for files
-    stage: str = ""  # that is not the CPU's own
-    implementation: str = ""  # of that stage
 
 
 Check = Callable[[Request], Iterator[Finding]]

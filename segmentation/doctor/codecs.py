@@ -6,8 +6,7 @@ from pathlib import Path
 import av
 import av.error
 
-from segmentation.doctor.check import Request
-from segmentation.doctor.finding import FAILED, OK, Finding
+from segmentation.doctor.finding import FAILED, OK, Finding, Request
 from segmentation.doctor.pictures import luma, lumas, moving, psnr, write
 from segmentation.errors import one_line
 from segmentation.options.config import Config

@@ -4,8 +4,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from segmentation.doctor.check import Request
-from segmentation.doctor.finding import ABSENT, OK, Finding
+from segmentation.doctor.finding import ABSENT, OK, Finding, Request
 from segmentation.engines.build import obtain
 from segmentation.engines.spec import EngineOptions, EngineSpec
 from segmentation.engines.variant import Variant, installed

@@ -9,8 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from segmentation.doctor.check import Request
-from segmentation.doctor.finding import FAILED, OK, REPORT, Finding
+from segmentation.doctor.finding import FAILED, OK, REPORT, Finding, Request
 from segmentation.system.child_process import child_environment
 
 _LONGEST = 1200  # seconds of a check: an engine takes minutes to build

@@ -20,6 +20,16 @@ _LIBRARY = re.compile(r"lib[\w+-]+\.(?:so|dylib|dll)[\d.]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The arguments of a check."""
+
+    device: str | None = None  # as `Config.device`
+    folder: str  # with the clip, and for files
+    stage: str = ""  # that is not the CPU's own
+    implementation: str = ""  # of that stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One line of the table. The names of the fields are the JSON's keys."""
 

@@ -3,8 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from segmentation.doctor.check import Request
-from segmentation.doctor.finding import ABSENT, FAILED, OK, Finding
+from segmentation.doctor.finding import ABSENT, FAILED, OK, Finding, Request
 from segmentation.errors import one_line
 from segmentation.gpu.discovery import find_gpu, installed_version
 from segmentation.system.imports import imported

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from segmentation.doctor.check import Request
-from segmentation.doctor.finding import ABSENT, FAILED, OK, Finding, refused
+from segmentation.doctor.finding import ABSENT, FAILED, OK, Finding, Request, refused
 from segmentation.errors import BackendError
 from segmentation.gpu.discovery import (
     device_index,

@@ -8,8 +8,7 @@ import av.error
 from av.codec.hwaccel import HWAccel
 from av.video.frame import VideoFrame
 
-from segmentation.doctor.check import Request
-from segmentation.doctor.finding import ABSENT, FAILED, OK, REPORT, Finding, refused
+from segmentation.doctor.finding import ABSENT, FAILED, OK, REPORT, Finding, Request, refused
 from segmentation.doctor.pictures import RATE, luma, lumas, moving, psnr, write
 from segmentation.errors import LacksEngine, one_line
 from segmentation.gpu.discovery import device_index, enter_context

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.doctor.check import Request
-from segmentation.doctor.finding import ABSENT, FAILED, OK, REPORT, Finding, refused
+from segmentation.doctor.finding import ABSENT, FAILED, OK, REPORT, Finding, Request, refused
 from segmentation.doctor.pictures import lumas, moving, psnr, steady, times, write
 from segmentation.engines.variant import installed
 from segmentation.errors import BackendError, NotProven, SegmentationError

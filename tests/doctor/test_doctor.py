@@ -12,7 +12,7 @@ import standin
 from paths import ROOT
 from program import cli
 
-from segmentation.doctor.finding import ABSENT, FAILED, OK, Finding, anonymous, failed, refused, report
+from segmentation.doctor.finding import ABSENT, FAILED, OK, Finding, Request, anonymous, failed, refused, report
 
 CODECS = ("libx264", "libx265", "libsvtav1", "ffv1")
 Findings = dict[str, dict[str, Any]]
@@ -134,8 +134,7 @@ def test_nvenc_encodes_and_its_default_qualities_are_measured(tmp_path: Path) ->
 
 def test_a_stage_with_another_result_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from segmentation.doctor import stages
-    from segmentation.doctor.check import Request
-    from segmentation.pipeline.plan import IMPLEMENTATIONS
+        from segmentation.pipeline.plan import IMPLEMENTATIONS
     from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
 
     class Blind(OpenCVPostprocessor):

@@ -134,7 +134,7 @@ def test_nvenc_encodes_and_its_default_qualities_are_measured(tmp_path: Path) ->
 
 def test_a_stage_with_another_result_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from segmentation.doctor import stages
-        from segmentation.pipeline.plan import IMPLEMENTATIONS
+    from segmentation.pipeline.plan import IMPLEMENTATIONS
     from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
 
     class Blind(OpenCVPostprocessor):

@@ -88,15 +88,18 @@ class _Outlook:
 class Clock(Generic[PacketT]):
     """Gives the packets of a file, in the file's order, times on one clock: that of the file's beginning."""
 
-    def __init__(self, bases: Mapping[int, Fraction], steady: Iterable[int], *, steps: bool = True) -> None:
+    def __init__(
+        self, bases: Mapping[int, Fraction], steady: Iterable[int], *, steps: bool = True, wraps: Fraction | None = None
+    ) -> None:
         """`bases` are the seconds a tick by stream, `steady` the streams of pictures and sound.
 
-        Without `steps` only outliers get other times.
+        Without `steps` only outliers get other times. The container's counter begins anew after `wraps` seconds.
         """
         self._unit = math.lcm(*(base.denominator for base in bases.values()))  # units of the clock in a second
         self._scales = {stream: int(base * self._unit) for stream, base in bases.items()}  # units a tick
         self._tracks = {stream: _Track() for stream in steady}
         self._steps = steps
+        self._wraps = None if wraps is None else int(wraps * self._unit)
         self._offsets = [0]  # the newest last
         self._ahead: deque[PacketT] = deque()
         self._rest: Iterator[PacketT] = iter(())
@@ -110,7 +113,7 @@ class Clock(Generic[PacketT]):
 
     def __call__(self, packets: Iterable[PacketT]) -> Iterator[PacketT]:
         """Yields the packets, their times changed in place. Reads ahead only where a time is not the expected one."""
-        self._rest = iter(packets)
+        self._rest = iter(packets) if self._wraps is None else self._unwrapped(packets, self._wraps)
         while (packet := self._packet(0)) is not None:
             self._ahead.popleft()
             track = self._tracks.get(packet.stream_index)
@@ -120,6 +123,21 @@ class Clock(Generic[PacketT]):
                 if track is None and self._set_back(packet):
                     continue
                 self._place_sparse(packet, track)
+            yield packet
+
+    def _unwrapped(self, packets: Iterable[PacketT], around: int) -> Iterator[PacketT]:
+        """Yields the packets with the times nearest to the one before, of those that the counter may mean."""
+        last: int | None = None
+        for packet in packets:
+            scale = self._scales.get(packet.stream_index)
+            if scale is not None and (packet.dts is not None or packet.pts is not None):
+                near = self._raw(packet) if last is None else last
+                if packet.dts is not None:
+                    packet.dts += round(Fraction(near - packet.dts * scale, around)) * (around // scale)
+                    near = packet.dts * scale
+                if packet.pts is not None:
+                    packet.pts += round(Fraction(near - packet.pts * scale, around)) * (around // scale)
+                last = self._raw(packet)
             yield packet
 
     def _packet(self, number: int) -> PacketT | None:

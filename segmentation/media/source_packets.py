@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_MPEG_WRAPS = Fraction(1 << 33, 90_000)  # seconds: 33 bits at 90 kHz, ISO/IEC 13818-1, 2.4.3.7
 _MOST_REORDERED = 17  # packets: a picture waits for 16 at most (H.264, A.3.1), and a flush ends the stream
 
 
@@ -48,7 +49,8 @@ class SourcePackets:
             self._read = ()  # all
         steady = [s.index for s in self._read or container.streams if s.index in bases and _goes_on(s)]
         if steady and "mp4" not in form.name:  # whose tables have no room for wrong times
-            self._clock = Clock(bases, steady, steps=may_step(form))
+            wraps = _MPEG_WRAPS if form.name in ("mpegts", "mpeg") else None
+            self._clock = Clock(bases, steady, steps=may_step(form), wraps=wraps)
 
     def __iter__(self) -> Iterator[Packet[Stream]]:
         if self._clock is None:

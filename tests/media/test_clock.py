@@ -321,3 +321,20 @@ def test_time_bases_may_differ() -> None:
     }
     assert len(moved_by[VIDEO]) == len(moved_by[SOUND]) == 2
     assert abs(max(moved_by[VIDEO]) - max(moved_by[SOUND])) <= Fraction(1, 48_000)
+
+
+def test_a_counter_that_wraps_right_behind_a_seam_is_followed() -> None:
+    """FFmpeg unwraps no counter that it has not seen near its end at the file's beginning."""
+    wrapping = [
+        replace(packet, dts=packet.dts % WRAP, pts=packet.pts % WRAP)
+        for packet in moved(recording(6, part=2), WRAP - 90_000)
+    ]
+    parts = recording(6), moved(recording(6, part=1), 1000 * 90_000), wrapping
+    clock: Clock[Packet] = Clock(
+        dict.fromkeys((VIDEO, SOUND, SUBTITLES), BASE), (VIDEO, SOUND), wraps=Fraction(WRAP, 90_000)
+    )
+    found = list(clock([replace(packet) for packet in joined(*parts)]))
+    for stream, length in ((VIDEO, FRAME), (SOUND, SOUND_FRAME)):
+        times = [packet.dts for packet in of(found, stream)]
+        assert max(abs(b - a - length) for a, b in pairwise(times)) <= FRAME
+    assert len(clock.steps) == 2 and not clock.retimed

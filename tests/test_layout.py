@@ -15,8 +15,15 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
+from segmentation.pipeline.implementations import IMPLEMENTATIONS
+
 PACKAGE = ROOT / "segmentation"
 TESTS = ROOT / "tests"
+STARTERS = {
+    *("Thread", "Timer", "ThreadPoolExecutor", "ProcessPoolExecutor", "InterpreterPoolExecutor", "start_new_thread"),
+    *("ThreadingHTTPServer", "ThreadingTCPServer", "ThreadingMixIn", "Process", "Pool", "ThreadPool", "Popen", "fork"),
+    *("posix_spawn", "ChildProcess", "LinkedProcess"),
+}
 
 # A folder imports those in later rows and itself, for annotations too; folders of one row don't import each other. ""
 # is the package's own `__init__`, which hands out the public names; "base" are the other modules beside it.
@@ -68,9 +75,7 @@ FEATURES = {"decode": ("segmentation.live",), "infer": ("segmentation.engines",)
 MOST_FILES = 20  # in a folder, kernels and data too
 MOST_IMPORTS = 25  # of this package's modules by one of them
 TOO_MANY_IMPORTS: dict[str, int] = {  # modules beyond that, and how many they have: only to shrink
-    "segmentation.cli.main": 26,
-    "segmentation.pipeline.plan": 45,
-    "segmentation.pipeline.run": 42,
+    "segmentation.pipeline.run": 36,
     "segmentation.scale.coordinator": 27,
 }
 
@@ -215,14 +220,9 @@ def _refuse_circles(graph: dict[str, set[str]]) -> None:
 
 
 def test_each_implementation_fulfils_its_stages_contract() -> None:
-    table = next(
-        ast.literal_eval(node.value)
-        for node in modules()["segmentation.pipeline.plan"].body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "IMPLEMENTATIONS"
-    )
-    assert table.keys() == CONTRACTS.keys()
-    for stage, implementations in table.items():
-        for place in implementations.values():
+    assert IMPLEMENTATIONS.keys() == CONTRACTS.keys()
+    for stage, implementations in IMPLEMENTATIONS.items():
+        for place in (one.place for one in implementations.values()):
             module, _, name = place.partition(":")
             folders = (CONTRACTS[stage][0], *FEATURES.get(stage, ()))
             assert module.startswith(tuple(f"{folder}." for folder in folders)), (
@@ -292,3 +292,21 @@ def test_types_are_known() -> None:
         for module, tree in modules().items()
     }
     assert sum(count.values()) <= MOST_ANY, sorted(count.items(), key=lambda item: -item[1])[:20]
+
+
+def test_the_page_on_concurrency_names_all_modules_that_start_threads_or_processes() -> None:
+    page = (ROOT / "docs" / "concurrency.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| [")]
+    named = {path for row in rows for path in re.findall(r"\]\(\.\./(segmentation/[^)]+\.py)\)", row)}
+    found = {
+        str(path.relative_to(ROOT))
+        for path in PACKAGE.rglob("*.py")
+        if any(starts(node) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    }
+    assert found == named | {"segmentation/system/child_process.py", "segmentation/system/linked_process.py"}
+
+
+def starts(node: ast.AST) -> bool:
+    """Returns whether code makes a thread, a pool or a process, or a class of such."""
+    used = [node.func] if isinstance(node, ast.Call) else node.bases if isinstance(node, ast.ClassDef) else []
+    return any(ast.unparse(one).rpartition(".")[2] in STARTERS for one in used)

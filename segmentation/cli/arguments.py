@@ -14,7 +14,7 @@ from segmentation.options.effect import CHOICES
 from segmentation.options.keywords import Format, Interval, OnLoss, Options, Quality, ResultsFormat, Track
 from segmentation.options.model_types import SEGMENTATION, TASKS, TYPES
 from segmentation.options.times import seconds
-from segmentation.pipeline.plan import IMPLEMENTATIONS
+from segmentation.pipeline.implementations import IMPLEMENTATIONS
 from segmentation.system.access import MAX_DELAY, MAX_PIXELS, STALL
 
 _EXAMPLES = (

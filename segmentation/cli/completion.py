@@ -9,7 +9,7 @@ from segmentation.errors import BackendError
 from segmentation.options.config import PRESETS, STAGES
 from segmentation.options.devices import PROCESSORS
 from segmentation.options.effect import KINDS
-from segmentation.pipeline.plan import IMPLEMENTATIONS
+from segmentation.pipeline.implementations import IMPLEMENTATIONS
 from segmentation.system.installation import install
 
 SHELLS = ("bash", "zsh", "fish")

@@ -34,19 +34,15 @@ from segmentation.cli.standard_streams import check_stdout
 from segmentation.errors import ConfigError, hide_secrets, reported
 from segmentation.live.address import is_live, named
 from segmentation.live.reader import probe_any
-from segmentation.models.model import load_model
-from segmentation.models.secondary import SecondaryNetwork, check_labels
 from segmentation.options.access import access_of
 from segmentation.options.config import Config
-from segmentation.options.then import networks_on
 from segmentation.pipeline.machine import machine
+from segmentation.pipeline.opened_run import choose
 from segmentation.pipeline.output_paths import NAME, check_live
-from segmentation.pipeline.plan import make_plan
+from segmentation.pipeline.resources import Resources
 from segmentation.sessions.session import Segmenter
 from segmentation.sessions.status_server import Control, StatusServer
-from segmentation.stages.masks.saved import about_masks
 from segmentation.system.atomic_file import discard_all
-from segmentation.tracking.counts import CountSink
 
 if TYPE_CHECKING:
     from segmentation.scale.coordinator import Workers
@@ -202,11 +198,5 @@ def _plan(config: Config, options: argparse.Namespace) -> str:
         info = probe_any(job.source, access_of(config))
         if info.live is not None:
             info.live.close()
-    model = load_model(config, info) if config.masks is None else None
-    labels = model.kept if model is not None else about_masks(str(config.masks)).classes[:1]
-    secondary = tuple(map(SecondaryNetwork, networks_on(config.then, labels)))
-    check_labels(config, labels, secondary)
-    if info is not None:
-        CountSink(info, config)  # refuses places outside of the picture
-    plan = make_plan(config, info, model=model, secondary=secondary)
+    plan = choose(Resources(config), config, info).plan
     return json.dumps(plan.names()) if options.json else "\n".join([*machine(config), str(plan)])

@@ -18,14 +18,14 @@ from segmentation.models.comparison import compare
 from segmentation.options.config import STAGES, Config
 from segmentation.options.devices import PROCESSORS, processor
 from segmentation.options.keywords import Codec, Quality
-from segmentation.pipeline.plan import BASELINE
+from segmentation.pipeline.implementations import candidates
 from segmentation.pipeline.report import Report
 from segmentation.sessions.segment import segment
 from segmentation.system.installation import install
 
 _COUNT, _SIZE = 48, (640, 360)
 _CLIP, _OUTPUT, _MASKS, _TIMES = "clip.mp4", "cpu.mkv", "cpu-masks.mkv", "cpu.json"
-_CPU = {stage: names[-1] for stage, names in BASELINE.items()}
+_CPU = {stage: candidates(stage, "baseline")[-1] for stage in STAGES}
 _LEAST_IOU = 0.98  # of masks, after smoothing
 _LEAST_LOSSLESS, _LEAST_LOSSY = 35, 30  # dB of the luma to the CPU's picture
 _LOSSY: dict[str, tuple[Codec, Quality]] = {

@@ -1,4 +1,4 @@
-"""Makes a lost connection again, on a thread of its own."""
+"""Attempts at something that fails for a while: the pauses between them, and lost connections, made again."""
 
 from __future__ import annotations
 
@@ -17,17 +17,37 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+class Backoff:
+    """Waits before each attempt. Each pause is twice the one before, up to the longest."""
+
+    def __init__(self, pauses: tuple[float, float], stop: threading.Event) -> None:
+        """`pauses` in seconds, the first and the longest. Setting `stop` ends a pause."""
+        self._first, self._longest = pauses
+        self._stop = stop
+        self.restart()
+
+    def restart(self) -> None:
+        """Lets the next pause be the first again."""
+        self._next = min(self._first, self._longest)
+
+    def wait(self) -> bool:
+        """Waits for the next pause. Returns false once `stop` is set, after which no attempt is wanted."""
+        pause, self._next = self._next, min(2 * self._next, self._longest)
+        return not self._stop.wait(pause)
+
+
 class Reconnection(Generic[T]):
-    """Tries until a connection is made. Each pause before an attempt is twice the one before, up to the longest."""
+    """Tries until a connection is made, with a pause before each attempt, see `Backoff`."""
 
     def __init__(self, connect: Callable[[], T], pauses: tuple[float, float]) -> None:
         """`pauses` in seconds, the first and the longest.
 
         `connect` raises `OSError`, `ValueError` or an error of FFmpeg's where there is nothing to connect to.
         """
-        self._connect, self._pauses = connect, pauses
+        self._connect = connect
         self._made: list[T] = []  # one, once it is made
         self._closed = threading.Event()
+        self._backoff = Backoff(pauses, self._closed)
         self._thread = threading.Thread(target=self._work, name="segmentation-reconnection", daemon=True)
         self._thread.start()
 
@@ -49,8 +69,7 @@ class Reconnection(Generic[T]):
             self._dispose(made)
 
     def _work(self) -> None:
-        pause, longest = self._pauses
-        while not self._closed.wait(pause):
+        while self._backoff.wait():
             try:
                 self._made.append(self._connect())
                 if self._closed.is_set():
@@ -58,4 +77,3 @@ class Reconnection(Generic[T]):
                 return
             except (av.error.FFmpegError, OSError, ValueError) as exc:
                 log.info("can't be connected to again (%s)", one_line(exc))
-                pause = min(2 * pause, longest)

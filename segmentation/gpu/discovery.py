@@ -123,6 +123,14 @@ def enter_context(index: int) -> None:
         cuda.cuCtxSetCurrent(context)
 
 
+def pin_by_threads() -> None:
+    """Lets PyTorch pin memory on several threads; it reads that when it is imported.
+
+    By default one thread pins it, a second for each few gigabytes.
+    """
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "pinned_use_cuda_host_register:True,pinned_num_register_threads:8")
+
+
 def require_torch() -> None:
     """Raises `BackendError` if PyTorch can't use the GPU that the driver shows."""
     import torch

@@ -24,6 +24,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from segmentation.errors import InputError
+from segmentation.flow.backoff import Backoff
 from segmentation.frames import VideoInfo
 from segmentation.frames.byte_source import ByteSource
 from segmentation.frames.live_frames import LiveFrame, LiveFrames
@@ -110,8 +111,8 @@ class LiveReader:
     def _work(self) -> None:
         """Reads one connection after the other, until the pipeline takes no more."""
         limit_malloc_arenas(core_count())  # a process with live sources runs for long
-        frames, reconnect = self._frames, self._access.reconnect
-        attempts = 0  # since the last frame
+        frames, pauses = self._frames, self._access.reconnect
+        backoff = Backoff(pauses or (0.0, 0.0), frames.closed)
         try:
             while True:
                 fault = self._connection()
@@ -124,15 +125,15 @@ class LiveReader:
                 if not fault:
                     frames.complete = True
                     return
-                if reconnect is None:
+                if pauses is None:
                     log.warning("%s: %s; the run ends (--reconnect never)", self._name, fault)
                     return
-                attempts = 0 if frames.up else attempts + 1
-                frames.up = False
-                first, longest = reconnect
-                level = logging.INFO if attempts else logging.WARNING  # one line for each loss
+                level = logging.WARNING if frames.up else logging.INFO  # one line for each loss
                 log.log(level, "%s: %s; trying to reconnect", self._name, fault)
-                if frames.closed.wait(min(longest, first * 2.0 ** min(attempts, 30))):
+                if frames.up:
+                    backoff.restart()
+                frames.up = False
+                if not backoff.wait():
                     return
         except Exception as exc:  # a bug, which the run raises
             frames.failure = exc

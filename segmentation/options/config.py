@@ -280,7 +280,7 @@ class Config:
     first NVIDIA GPU if there is one, else the CPU."""
 
     decode: str | None = None
-    """Name of the decoder in `pipeline.plan.IMPLEMENTATIONS`. Default: by `mode`."""
+    """Name of the decoder in `pipeline.implementations`. Default: by `mode`."""
 
     preprocess: str | None = None
     """Name of the preprocessor, as for `decode`. Default: by `mode`."""

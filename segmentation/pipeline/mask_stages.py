@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from segmentation.errors import ConfigError, RefusesNetwork
-from segmentation.flow.timing import StageClock
 from segmentation.frames import FORMATS, HostTransfer, MaskedBatch, Transfer, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.interval.propagated_masks import network_masks
@@ -15,6 +14,7 @@ from segmentation.models.model import Model
 from segmentation.options.config import Config
 from segmentation.pipeline.compositor import make_refiner
 from segmentation.pipeline.model_loader import ModelPreloader
+from segmentation.pipeline.opened_run import OpenedRun
 from segmentation.pipeline.plan import Plan, with_next_network
 from segmentation.pipeline.resources import Resources
 from segmentation.stages.inference.shared_network import SharedNetwork
@@ -25,23 +25,15 @@ if TYPE_CHECKING:
 
 
 class MaskStages:
-    """Preprocess, inference, smoothing and refinement of one input. `plan` may be another than the one given."""
+    """Preprocess, inference, smoothing and refinement of one input. `plan` may be another than that of the input."""
 
-    def __init__(
-        self, resources: Resources, plan: Plan, model: Model, info: VideoInfo, pix_fmt: str, config: Config
-    ) -> None:
-        """The session's network is loaded for `config.batch_size`. Raises `ModelError` or `BackendError`."""
-        assert plan.preprocess is not None
-        self.gpu = resources.gpu if plan.on_gpu else None
-        if self.gpu is not None:
-            self.gpu.enter()  # another thread may have made it
-        batch_size = resources.batch_size(config, model, on_gpu=plan.on_gpu, live=info.live is not None)
-        if config.batch_size != batch_size:  # the options are checked again, which takes longer than the comparison
-            config = replace(config, batch_size=batch_size)
-        self.config = config
+    def __init__(self, resources: Resources, opened: OpenedRun, pix_fmt: str) -> None:
+        """The session's network is loaded for the batch size. Raises `ModelError` or `BackendError`."""
+        plan, model, info, config = opened.plan, opened.choices.model, opened.info, opened.config
+        assert plan.preprocess is not None and model is not None, "these are without saved masks"
+        self.gpu, self.config, self.clock = opened.gpu, config, opened.clock
         self.turn = resources.turn
         with gpu_errors(), ExitStack() as building:
-            self.clock = StageClock(self.gpu)
             self.transfer = make_transfer(self.gpu, info, pix_fmt, config)
             preprocess = plan.preprocess.implementation(info, pix_fmt, model, config, self.gpu)
             building.callback(preprocess.close)

@@ -1,13 +1,11 @@
 """Chooses the implementation of each stage, and the pixel format between them. The only switch of its kind.
 
-An implementation is a class named in `IMPLEMENTATIONS`. Its module, with its heavy imports, is loaded only when the
-class is a candidate. `describe(config, info)` of the class raises `BackendError` where it can't run.
+Candidates come from `IMPLEMENTATIONS`. `describe(config, info)` of a class raises `BackendError` where it can't run.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -34,9 +32,10 @@ from segmentation.media.input import working_format
 from segmentation.media.output_stream import OutputStream, Target, as_target
 from segmentation.models.model import ENGINE, Model
 from segmentation.models.secondary import SecondaryNetwork
-from segmentation.options.config import STAGES, UNCOMPRESSED, Config
-from segmentation.options.devices import PROCESSORS, allows_cuda, processor
+from segmentation.options.config import UNCOMPRESSED, Config
+from segmentation.options.devices import allows_cuda, processor
 from segmentation.options.effect import Effect
+from segmentation.pipeline.implementations import IMPLEMENTATIONS, candidates
 from segmentation.pipeline.planned_steps import PlannedStep, planned_steps
 from segmentation.stages import Stage
 from segmentation.stages.decode import Decoder
@@ -49,93 +48,6 @@ from segmentation.stages.preprocess import Preprocessor
 from segmentation.system.imports import loaded
 
 log = logging.getLogger(__name__)
-
-# PyTorch pins memory on one thread by default, a second for each few gigabytes. It reads this when it is imported.
-os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "pinned_use_cuda_host_register:True,pinned_num_register_threads:8")
-
-IMPLEMENTATIONS = {
-    "decode": {
-        "pyav": "segmentation.stages.decode.pyav:PyAVDecoder",
-        "nvdec": "segmentation.stages.decode.nvdec:NvdecDecoder",
-        "live": "segmentation.live.decoder:LiveDecoder",
-        "live-nvdec": "segmentation.live.nvdec_decoder:LiveNvdecDecoder",
-    },
-    "preprocess": {
-        "opencv": "segmentation.stages.preprocess.opencv:OpenCVPreprocessor",
-        "cuda": "segmentation.stages.preprocess.cuda:CudaPreprocessor",
-    },
-    "infer": {
-        "onnxruntime": "segmentation.stages.inference.onnxruntime:OnnxRuntimeInference",
-        "torch": "segmentation.stages.inference.torch:TorchInference",
-        "torch-fp16": "segmentation.stages.inference.torch_fp16:TorchFp16Inference",
-        "tensorrt": "segmentation.engines.inference:TensorRTInference",
-        "function": "segmentation.stages.inference.function:FunctionInference",
-        "instances": "segmentation.stages.inference.instances.onnx_instances:InstanceInference",
-        "torch-instances": "segmentation.stages.inference.instances.torch_instances:TorchInstanceInference",
-        "onnxruntime-cuda": "segmentation.stages.inference.processors:CudaInference",
-        "openvino": "segmentation.stages.inference.openvino:OpenVinoInference",
-        "coreml": "segmentation.stages.inference.processors:CoreMlInference",
-        "directml": "segmentation.stages.inference.processors:DirectMlInference",
-        "migraphx": "segmentation.stages.inference.processors:MigraphxInference",
-        "rocm": "segmentation.stages.inference.processors:RocmInference",
-    },
-    "postprocess": {
-        "opencv": "segmentation.stages.postprocess.opencv:OpenCVPostprocessor",
-        "cvcuda": "segmentation.stages.postprocess.cvcuda:CvCudaPostprocessor",
-    },
-    "encode": {
-        "x264": "segmentation.stages.encode.pyav:PyAVEncoder",
-        "x264-segments": "segmentation.stages.encode.segments:SegmentEncoder",
-        "nvenc": "segmentation.stages.encode.nvenc:NvencEncoder",
-        "jpeg": "segmentation.stages.encode.jpeg:JpegEncoder",
-        "pictures": "segmentation.stages.encode.pictures:PicturesEncoder",
-        "cutout": "segmentation.stages.encode.cutout:CutoutEncoder",
-    },
-}
-# Candidates by stage: the first that can run is chosen.
-BASELINE = {
-    "decode": ("pyav",),
-    "preprocess": ("opencv",),
-    "infer": ("torch", "onnxruntime"),  # PyTorch where it finds a CUDA device, see its `describe`
-    "postprocess": ("opencv",),
-    "encode": ("x264",),
-}
-OPTIMIZED = {
-    "decode": ("nvdec",),
-    "preprocess": ("cuda",),
-    "infer": ("tensorrt", "torch-fp16"),
-    "postprocess": ("cvcuda",),
-    "encode": ("nvenc",),
-}
-# Run any network on pictures in host memory.
-_PROCESSORS = ("onnxruntime-cuda", *PROCESSORS)
-_WITH_STATES = ("onnxruntime", *_PROCESSORS)  # run networks that carry states from frame to frame
-# Instead of those that infer, for networks that find single things.
-_INSTANCES = {
-    "baseline": ("instances",),
-    "optimized": ("torch-instances",),
-    "auto": ("torch-instances", "onnxruntime-cuda", "instances"),
-}
-AUTO = {stage: (*OPTIMIZED[stage], *BASELINE[stage]) for stage in STAGES}
-AUTO["infer"] = (*OPTIMIZED["infer"], "onnxruntime-cuda", *BASELINE["infer"])
-# Chosen where the GPU lacks an engine: its NVDEC has no decoder for the codec, or it has no NVENC.
-SUBSTITUTES = {"decode": "pyav", "encode": "x264-segments"}
-# In place of those that read files, for live sources.
-_LIVE = {"pyav": "live", "nvdec": "live-nvdec"}
-# Chosen where the constructor finds out that the network can't run, or is not to.
-_NEXT = {
-    "tensorrt": "torch-fp16",
-    "torch-fp16": "onnxruntime",
-    "torch": "onnxruntime",
-    "torch-instances": "instances",
-    **dict.fromkeys(_PROCESSORS, "onnxruntime"),
-}
-_TABLES = {"baseline": BASELINE, "optimized": OPTIMIZED, "auto": AUTO}
-# Their modules can't be imported without a GPU, or fail with an unclear error: the GPU is looked for first.
-_ON_GPU = frozenset(
-    {"nvdec", "live-nvdec", "cuda", "cvcuda", "torch-fp16", "torch-instances", "tensorrt", "nvenc", "jpeg"}
-)
-
 
 S = TypeVar("S", bound=Stage)
 
@@ -249,18 +161,17 @@ def make_plan(
     if an output can't be what it is asked to be.
     """
     mode = _mode(config)
-    table = _TABLES[mode]
     saved = config.masks is not None
     with ThreadPoolExecutor(1) as pool:
         if mode != "baseline":  # while libraries are imported
             pool.submit(_enter_context, config)
-        encode = pool.submit(_choose, "encode", table["encode"], config, info) if config.video else None
-        infer = None if saved else _choose("infer", table["infer"], config, info, model)
+        encode = pool.submit(_choose, "encode", candidates("encode", mode), config, info) if config.video else None
+        infer = None if saved else _choose("infer", candidates("infer", mode), config, info, model)
         if infer is not None and begin is not None:
             begin(infer.implementation)
-        decode = _choose("decode", table["decode"], config, info)
-        preprocess = None if saved else _choose("preprocess", table["preprocess"], config, info, model)
-        postprocess = _choose("postprocess", table["postprocess"], config, info) if config.video else None
+        decode = _choose("decode", candidates("decode", mode), config, info)
+        preprocess = None if saved else _choose("preprocess", candidates("preprocess", mode), config, info, model)
+        postprocess = _choose("postprocess", candidates("postprocess", mode), config, info) if config.video else None
         plan = Plan(
             decode=decode,
             preprocess=preprocess,
@@ -278,7 +189,7 @@ def make_plan(
         plan = _with_outputs(plan, config, info, target)
     for stage, choice in plan.choices.items():
         if choice is not None and choice.instead_of and mode != "baseline" and not choice.on_gpu:
-            where = "" if choice.name in _PROCESSORS else " on the CPU"
+            where = "" if IMPLEMENTATIONS[stage][choice.name].processor else " on the CPU"
             log.warning("%s: %s%s (%s)", stage, choice.name, where, choice.instead_of)
     if config.compile and infer is not None and infer.name != "torch-fp16":
         log.warning("infer: --compile is for torch-fp16 only, %s runs as it is", infer.name)
@@ -294,7 +205,7 @@ def with_stage(plan: Plan, stage: str, name: str, config: Config, info: VideoInf
 
 def with_host_decoder(plan: Plan, config: Config, info: VideoInfo) -> Plan:
     """The plan with a decoder that converts to the pixel format of the outputs."""
-    return with_stage(plan, "decode", "pyav" if info.live is None else _LIVE["pyav"], config, info)
+    return with_stage(plan, "decode", "pyav" if info.live is None else "live", config, info)
 
 
 def with_own_format(plan: Plan, config: Config, info: VideoInfo) -> Plan:
@@ -310,7 +221,7 @@ def with_next_network(plan: Plan, exc: RefusesNetwork, config: Config, info: Vid
         raise exc
     assert plan.infer is not None
     refusing = plan.infer.name
-    plan = with_stage(plan, "infer", _NEXT[refusing], config, info, model)
+    plan = with_stage(plan, "infer", IMPLEMENTATIONS["infer"][refusing].fallback, config, info, model)
     assert plan.infer is not None
     where = "" if plan.infer.on_gpu else " on the CPU"
     log.warning("infer: %s%s (%s: %s)", plan.infer.name, where, refusing, exc)
@@ -338,7 +249,7 @@ def plan_outputs(config: Config, info: VideoInfo, target: Target) -> tuple[tuple
 
     Raises as `make_plan`.
     """
-    return _plan_outputs(_choose("encode", _TABLES[_mode(config)]["encode"], config, info), config, info, target)
+    return _plan_outputs(_choose("encode", candidates("encode", _mode(config)), config, info), config, info, target)
 
 
 def _plan_outputs(
@@ -354,7 +265,7 @@ def _plan_outputs(
         elif _is_cutout(effect) == _is_cutout(config.effect):
             encode = chosen
         else:
-            encode = _choose("encode", _TABLES[_mode(own)]["encode"], own, info)
+            encode = _choose("encode", candidates("encode", _mode(own)), own, info)
         outputs.append(OutputPlan(path=own_target, option=option, config=own, encode=encode))
     outputs = [_streaming(output, info) for output in outputs]
     return tuple(outputs), _pixel_format(outputs, info)
@@ -442,26 +353,26 @@ def _mode(config: Config) -> str:
 
 
 def _choose(
-    stage: str, candidates: tuple[str, ...], config: Config, info: VideoInfo | None, model: Model | None = None
+    stage: str, names: tuple[str, ...], config: Config, info: VideoInfo | None, model: Model | None = None
 ) -> Choice[Any]:
     wanted: str | None = getattr(config, stage)
-    if stage == "encode" and candidates != ("pictures",) and Effect.parse(config.effect).kind == "cutout":
+    if stage == "encode" and names != ("pictures",) and Effect.parse(config.effect).kind == "cutout":
         wanted = "cutout"  # the one that encodes alpha
     known = IMPLEMENTATIONS[stage]
     if wanted is not None and wanted not in known:
         raise ConfigError(f"--{stage} {wanted}: choose from {', '.join(known)}{did_you_mean(wanted, known)}")
-    candidates = (wanted,) if wanted is not None else candidates
+    names = (wanted,) if wanted is not None else names
     if stage == "infer":
-        candidates = _infer_candidates(candidates, config, model)
+        names = _infer_candidates(names, config, model)
     elif stage == "decode" and info is not None and info.live is not None:
-        if wanted in _LIVE:
-            raise ConfigError(f"--decode {wanted}: reads files; use --decode {_LIVE[wanted]} for a live source")
-        candidates = tuple(_LIVE.get(name, name) for name in candidates)
+        if wanted is not None and known[wanted].live:
+            raise ConfigError(f"--decode {wanted}: reads files; use --decode {known[wanted].live} for a live source")
+        names = tuple(known[name].live or name for name in names)
     refusals: list[str] = []
-    while candidates:
-        name, *rest = candidates
+    while names:
+        name, *rest = names
         try:
-            if stage == "infer" and model is not None and model.form.recurrent and name not in _WITH_STATES:
+            if stage == "infer" and model is not None and model.form.recurrent and not known[name].runs_states:
                 raise BackendError(f"{model.name} carries states from frame to frame, which it can't")
             implementation, reason = _candidate(stage, name, config, info)
             if model is not None and issubclass(implementation, Inference):
@@ -471,22 +382,23 @@ def _choose(
             return Choice(name, implementation, reason, "; ".join(refusals))
         except LacksEngine as exc:
             refusals.append(str(exc))
-            if wanted is None and stage in SUBSTITUTES:
-                rest = [_LIVE[SUBSTITUTES[stage]] if name in _LIVE.values() else SUBSTITUTES[stage], *rest]
+            if wanted is None and known[name].substitute:
+                rest = [known[name].substitute, *rest]
         except BackendError as exc:
             refusals.append(f"{name}: {exc}")
             if isinstance(exc, NotProven) and asked_for(config):
                 rest = []
-        candidates = tuple(rest)
+        names = tuple(rest)
         log.info("%s: %s", stage, refusals[-1])
     asked = "--optimized: " if config.mode == "optimized" else ""
     raise BackendError(f"{asked}{stage} can't be served here: {'; '.join(refusals)}")
 
 
-def _infer_candidates(candidates: tuple[str, ...], config: Config, model: Model | None) -> tuple[str, ...]:
+def _infer_candidates(names: tuple[str, ...], config: Config, model: Model | None) -> tuple[str, ...]:
     """The implementations that may run a model. Raises `ConfigError` where the one that is asked for can't."""
     asked = config.infer or processor(config.device)
     option = f"--infer {asked}" if config.infer else f"--device {config.device}"
+    known = IMPLEMENTATIONS["infer"]
     if callable(config.model):
         if asked not in (None, "function"):
             raise ConfigError(f"{option}: can't run the {config.model_name}; leave it out")
@@ -496,18 +408,19 @@ def _infer_candidates(candidates: tuple[str, ...], config: Config, model: Model 
             raise ConfigError(f"{option}: can't run the engine {config.model}; use --infer tensorrt or the ONNX")
         return ("tensorrt",)
     if model is not None and model.detection is not None:
-        if asked not in (None, "onnxruntime", *_INSTANCES["auto"], *_PROCESSORS):
+        if asked not in (None, "onnxruntime") and not (known[asked].instance_modes or known[asked].processor):
             raise ConfigError(f"{option}: can't run {model.name}, which finds single things; leave it out")
-        candidates = _INSTANCES[_mode(config)]
+        names = candidates("infer", _mode(config), instances=True)
         asked = "instances" if asked == "onnxruntime" else asked
     elif model is not None and asked in ("instances", "torch-instances"):
         raise ConfigError(f"{option}: can't run {model.name}, which finds no single things; leave it out")
-    return candidates if asked is None else (asked,)
+    return names if asked is None else (asked,)
 
 
 def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) -> tuple[type[Stage], str]:
     """An implementation and what it runs on. Raises `BackendError` if it can't run here."""
-    if name in _ON_GPU:
+    one = IMPLEMENTATIONS[stage][name]
+    if one.on_gpu:
         device_index(config)
     if name == "nvdec" and info is not None and info.stream is not None:
         raise LacksEngine(f"NVDEC's demuxers read files, and {info.path} is none")
@@ -517,8 +430,8 @@ def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) ->
         nvenc_engine(config)
     if name == "tensorrt":
         choose(find_gpu(device_index(config)), installed())
-    module, _, attribute = IMPLEMENTATIONS[stage][name].partition(":")
-    implementation: type[Stage] = loaded(module, attribute, name if name == "openvino" else "gpu")
-    if name in _ON_GPU:
+    module, _, attribute = one.place.partition(":")
+    implementation: type[Stage] = loaded(module, attribute, one.extra)
+    if one.on_gpu:
         require_torch()
     return implementation, implementation.describe(config, info)

@@ -14,7 +14,7 @@ from segmentation.errors import BackendError, RefusesNetwork
 from segmentation.flow.threads import GpuTurn
 from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
-from segmentation.gpu.discovery import device_index
+from segmentation.gpu.discovery import device_index, pin_by_threads
 from segmentation.gpu.errors import gpu_errors
 from segmentation.models.model import Model, load_model
 from segmentation.models.secondary import SecondaryNetwork
@@ -48,6 +48,7 @@ class Resources:
     """
 
     def __init__(self, config: Config) -> None:
+        pin_by_threads()
         self.turn = GpuTurn()
         self.encoders = EncoderService()
         self.streams = StreamBoard()
@@ -98,12 +99,12 @@ class Resources:
                 self._trackers = TrackerProcesses()
             return self._trackers if on_gpu else None
 
-    def model(self, info: VideoInfo) -> Model:
-        """The model that `config` names, at the size that suits the video. Raises `ModelError`."""
+    def model(self, info: VideoInfo | None) -> Model:
+        """The model that `config` names, at the size that suits the video, if one is given. Raises `ModelError`."""
         with self._lock:
             if self._model is None:
                 self._model = load_model(self._config, info)
-            return self._model.for_video(info)
+            return self._model if info is None else self._model.for_video(info)
 
     def secondary_networks(self, labels: Sequence[str]) -> tuple[SecondaryNetwork, ...]:
         """The networks of `--then`, on what is found of `labels`. Raises `ModelError` or `ConfigError`."""

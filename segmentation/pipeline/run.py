@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError
-from segmentation.flow.threads import StageThreads, opencv_threads, until
-from segmentation.flow.timing import StageClock
+from segmentation.flow.threads import opencv_threads, until
 from segmentation.flow.trace import Trace
-from segmentation.frames import Array, Frame, FrameBatch, MaskedBatch, Memory, VideoInfo
+from segmentation.frames import Array, Frame, FrameBatch, MaskedBatch, Memory
 from segmentation.frames.byte_source import ByteSource, source_name
 from segmentation.frames.instances import FrameInstances
 from segmentation.frames.sinks import FinishedBatch, Sink
@@ -28,33 +27,28 @@ from segmentation.gpu.errors import gpu_errors
 from segmentation.interval.propagated_masks import network_masks
 from segmentation.live.address import source_label
 from segmentation.live.card import with_card
-from segmentation.live.reader import probe_any
 from segmentation.media.output_clock import DefaultClock
 from segmentation.media.output_stream import Target
-from segmentation.models.model import Model
-from segmentation.models.secondary import check_labels
-from segmentation.options.access import access_of
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
-from segmentation.options.times import exact
 from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.fail_closed import FailClosed
 from segmentation.pipeline.found import FoundSink
 from segmentation.pipeline.mask_stages import load_network, make_transfer
+from segmentation.pipeline.opened_run import OpenedRun, open_run
 from segmentation.pipeline.outputs import EncodingBatch, Outputs
-from segmentation.pipeline.plan import make_plan
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.result_files.results import Results
 from segmentation.pipeline.stream_status import StreamMonitor
 from segmentation.pipeline.time_report import retimed_packets, warn_of_times
 from segmentation.pipeline.verification.thumbnails import thumbnails
+from segmentation.pipeline.verification.verify import Verified
 from segmentation.stages.decode.timestamps import expected, within_limit
 from segmentation.stages.mask_source import MaskSource, SavedMasks
 from segmentation.stages.masks.quantize import quantize
-from segmentation.stages.masks.saved import MaskReader, MaskWriter
+from segmentation.stages.masks.saved import MaskWriter
 from segmentation.stages.postprocess import Postprocessor
-from segmentation.tracking.counts import CountSink
 from segmentation.tracking.instance_steps import make_instance_steps
 
 if TYPE_CHECKING:
@@ -79,29 +73,84 @@ class Request:
     monitor: StreamMonitor | None = None  # of a live source
 
 
-class Run:
-    """Takes one input through all stages, once."""
+def segment_once(resources: Resources, request: Request, trace: Trace | None) -> Report:
+    """Takes one input through all stages, once. Raises as `segment` does."""
+    begin = time.perf_counter()
+    with ExitStack() as exits:
+        run = Run(resources, request, opened_for(resources, request, exits, trace), exits, trace)
+        end = run.drive()
+    verified = run.check(end)
+    return run.report(verified, time.perf_counter() - begin)
 
-    def __init__(self, resources: Resources, request: Request, trace: Trace | None) -> None:
-        self._resources, self._request, self._trace = resources, request, trace
-        self._config = request.config
+
+def opened_for(resources: Resources, request: Request, exits: ExitStack, trace: Trace | None = None) -> OpenedRun:
+    """Returns the input of a run. Raises as `segment` does."""
+    return open_run(
+        resources,
+        request.source,
+        request.config,
+        exits,
+        target=request.target,
+        stop=request.stop,
+        monitor=request.monitor,
+        trace=trace,
+        preload=True,
+    )
+
+
+class Run:
+    """The stages of one input, with its outputs."""
+
+    def __init__(
+        self, resources: Resources, request: Request, opened: OpenedRun, exits: ExitStack, trace: Trace | None
+    ) -> None:
+        """Opens the outputs, and builds sinks and stages, which `exits` closes.
+
+        A file's decoding begins at once, while the network is still being loaded.
+        """
+        self._resources, self._request, self._opened, self._trace = resources, request, opened, trace
+        self._info, self._config, self._gpu, self._clock = opened.info, opened.config, opened.gpu, opened.clock
+        self._model, self._classes = opened.choices.model, opened.choices.classes
         self._source = source_label(source_name(request.source))
         self._frames = 0  # written
         self._last: Frame | None = None
         self._fault: DeviceError | None = None  # of the GPU, after the first frames were written
+        self._plan = plan = opened.plan
+        for line in str(plan).splitlines():
+            log.info("plan: %s", line)
+        info, config, gpu, pix_fmt, kept = self._info, self._config, self._gpu, plan.pix_fmt, opened.choices.kept
+        self._outputs = exits.enter_context(self._make_outputs())
+        self._overlap = opened.overlap(exits, trace)
+        self._found = FoundSink(self._source, self._classes, config)
+        self._records = self._make_records(kept, exits)
+        with gpu_errors():
+            sessions = resources.nvdec_sessions if plan.decode.on_gpu else None
+            self._decoder = plan.decode.implementation(info, pix_fmt, self._stretch, gpu, sessions=sessions)
+            exits.callback(self._decoder.close)
+            batches = until(request.stop, self._clock.steps("decode", self._wanted()))
+            # A live source has a thread of its own, and its frames wait where those that are late can be dropped.
+            self._decoded = self._overlap(batches, "decoded") if info.live is None else batches
+            self._outputs.build(resources, exits, opened.end, kept)
+            self._transfer = make_transfer(gpu, info, pix_fmt, config)
+            self._compositor = self._make_compositor()
+            self._masks = self._mask_source(exits)
+            self._cover = FailClosed(config, self._transfer, self._masks.memory, gpu)
+            self._quantize = _quantizer(self._masks.memory, config, gpu) if config.save_masks is not None else None
+        exits.enter_context(opencv_threads.one_a_frame(busy=gpu is not None or self._masks.workers > 1))
 
-    def __call__(self) -> Report:
-        """Runs. Raises as `segment` does."""
-        begin = time.perf_counter()
-        with ExitStack() as self._exits:
-            self._open()
-            self._build()
-            self._write(self._drive())
-            end = self._finish()
-        verified = self._outputs.check(end, self._decoder.damaged, stopped=self._request.stop.is_set())
-        seconds = time.perf_counter() - begin
+    def drive(self) -> Fraction | None:
+        """Takes all frames through the stages, and completes the files. Returns where the outputs end, in seconds."""
+        self._write(self._batches())
+        return self._finish()
+
+    def check(self, end: Fraction | None) -> list[Verified]:
+        """Verifies the outputs for which that was asked, once they are closed. Raises `OutputError`."""
+        return self._outputs.check(end, self._decoder.damaged, stopped=self._request.stop.is_set())
+
+    def report(self, verified: Sequence[Verified], seconds: float) -> Report:
+        """Returns the report of a run that took so many seconds."""
         videos = [str(output.muxer.target) for output in self._outputs]
-        live = self._info.live
+        live, counts = self._info.live, self._opened.choices.counts
         return Report(
             input=self._source,
             output=videos[0] if videos else None,
@@ -119,7 +168,7 @@ class Run:
             repeated=0 if live is None else live.repeated,
             unsent=self._unsent,
             latency={} if live is None else live.latencies.summary(),
-            counts={} if self._counts is None else self._counts.total,
+            counts={} if counts is None else counts.total,
             complete=self._complete,
             seconds=round(seconds, 3),
             fps=round(self._frames / seconds, 2),
@@ -127,68 +176,6 @@ class Run:
             stages={stage: round(spent, 3) for stage, spent in self._clock.totals().items()},
             verified=verified[0] if verified else None,
         )
-
-    def _open(self) -> None:
-        """Opens the input, chooses the stages, and opens the outputs."""
-        resources, config = self._resources, self._config
-        self._info = info = probe_any(self._request.source, access_of(config, self._request.stop))
-        if info.live is not None:
-            self._exits.callback(info.live.close)
-        if self._request.monitor is not None:
-            self._request.monitor.opened(info, video=config.video)
-        self._end = end_of(info, config)
-        self._saved = MaskReader(info, config) if config.masks is not None else None
-        self._model: Model | None = resources.model(info) if self._saved is None else None
-        self._preloader = resources.preloader(self._model, config, live=info.live is not None)
-        begin = self._preloader.begin if self._preloader is not None else None
-        self._kept = self._model.kept if self._model is not None else ()
-        self._classes = self._saved.about.classes if self._saved is not None else self._kept
-        labels = self._kept or self._classes[:1]  # saved masks do not tell classes apart
-        self._secondary = resources.secondary_networks(labels)
-        check_labels(config, labels, self._secondary)
-        self._counts = CountSink(info, config) if config.count else None
-        self._plan = plan = make_plan(
-            config, info, self._request.target, model=self._model, secondary=self._secondary, begin=begin
-        )
-        resources.begin_kernels(plan, info, config)
-        for line in str(plan).splitlines():
-            log.info("plan: %s", line)
-        self._gpu = resources.gpu if plan.on_gpu else None
-        if self._gpu is not None:
-            self._gpu.enter()  # another thread's run may have made it
-        batch_size = resources.batch_size(config, self._model, on_gpu=plan.on_gpu, live=info.live is not None)
-        self._config = replace(config, batch_size=batch_size)
-        self._plan = plan = plan.with_batch_size(batch_size)
-        self._clock = StageClock(self._gpu, self._trace)
-        self._outputs = self._exits.enter_context(self._make_outputs())
-        if info.stream is not None:  # the decoder reads it, and each muxer
-            info.stream.expect(1 + len(plan.outputs))
-        watch = None if self._trace is None else self._trace.depth
-        self._overlap = self._exits.enter_context(StageThreads(watch=watch, prompt=info.live is not None))
-        if info.stream is not None:
-            self._exits.callback(info.stream.end)  # before the threads are waited for
-        if info.live is not None:
-            self._exits.callback(info.live.close)  # likewise
-
-    def _build(self) -> None:
-        """Builds sinks and stages. A file's decoding begins at once, while the network is still being loaded."""
-        config, info, plan, exits = self._config, self._info, self._plan, self._exits
-        resources, pix_fmt, gpu = self._resources, self._plan.pix_fmt, self._gpu
-        self._records = self._make_records(self._kept)
-        with gpu_errors():
-            sessions = resources.nvdec_sessions if plan.decode.on_gpu else None
-            self._decoder = plan.decode.implementation(info, pix_fmt, self._stretch, gpu, sessions=sessions)
-            exits.callback(self._decoder.close)
-            batches = until(self._request.stop, self._clock.steps("decode", self._wanted()))
-            # A live source has a thread of its own, and its frames wait where those that are late can be dropped.
-            self._decoded = self._overlap(batches, "decoded") if info.live is None else batches
-            self._outputs.build(resources, exits, self._end, self._kept)
-            self._transfer = make_transfer(gpu, info, pix_fmt, config)
-            self._compositor = self._make_compositor()
-            self._masks = self._mask_source()
-            self._cover = FailClosed(config, self._transfer, self._masks.memory, gpu)
-            self._quantize = _quantizer(self._masks.memory, config, gpu) if config.save_masks is not None else None
-        exits.enter_context(opencv_threads.one_a_frame(busy=gpu is not None or self._masks.workers > 1))
 
     def _make_outputs(self) -> Outputs:
         """Returns the video outputs, to be opened."""
@@ -202,14 +189,13 @@ class Run:
         memory = self._plan.mask_memory
         return Compositor(made_by, memory, self._info, self._plan.pix_fmt, self._config, self._gpu, self._transfer)
 
-    def _make_records(self, kept: tuple[str, ...]) -> list[Sink]:
+    def _make_records(self, kept: tuple[str, ...], exits: ExitStack) -> list[Sink]:
         """Opens the sinks besides the videos; `kept` are the network's classes."""
-        info, config, exits = self._info, self._config, self._exits
-        self._found = FoundSink(self._source, self._classes, config)
-        records: list[Sink] = [self._found] if self._counts is None else [self._found, self._counts]
+        info, config, counts = self._info, self._config, self._opened.choices.counts
+        records: list[Sink] = [self._found] if counts is None else [self._found, counts]
         if config.results is not None:
             clock = self._outputs.main or DefaultClock(info, config)
-            results = Results(clock.seconds, info, self._classes, config, self._counts)
+            results = Results(clock.seconds, info, self._classes, config, counts)
             records.append(exits.enter_context(results))
         if config.save_masks is not None:
             assert self._model is not None, "Config refuses save_masks with masks"
@@ -225,15 +211,16 @@ class Run:
         """The batches that the network is to see."""
         return within_limit(self._info, self._decoder)
 
-    def _mask_source(self) -> MaskSource:
+    def _mask_source(self, exits: ExitStack) -> MaskSource:
         """Saved masks, or the network, which is loaded last: it is being loaded on another thread meanwhile."""
-        if self._saved is not None:
-            return SavedMasks(self._saved, self._clock, on_gpu=self._compositor.memory == "cuda")
+        if self._opened.saved is not None:
+            return SavedMasks(self._opened.saved, self._clock, on_gpu=self._compositor.memory == "cuda")
         resources, config, gpu, model = self._resources, self._config, self._gpu, self._model
         assert model is not None and self._plan.preprocess is not None
         preprocess = self._plan.preprocess.implementation(self._info, self._plan.pix_fmt, model, config, gpu)
-        self._exits.callback(preprocess.close)
-        self._plan, infer = load_network(resources, self._plan, model, self._info, config, gpu, self._preloader)
+        exits.callback(preprocess.close)
+        preloader = self._opened.choices.preloader
+        self._plan, infer = load_network(resources, self._plan, model, self._info, config, gpu, preloader)
         return network_masks(
             model,
             config,
@@ -247,7 +234,7 @@ class Run:
             turn=resources.turn,
         )
 
-    def _drive(self) -> Iterator[FinishedBatch]:
+    def _batches(self) -> Iterator[FinishedBatch]:
         """Starts the chain of stages, each in threads of its own; yields the batches behind the last encoder."""
         batches: Iterator[EncodingBatch] = self._overlap(self._processed(), "processed")
         for number, output in enumerate(self._outputs, 1):
@@ -273,7 +260,7 @@ class Run:
             self._plan.pix_fmt,
             self._classes,
             self._transfer,
-            self._resources.with_crop_networks(self._secondary, self._plan.frame_memory),
+            self._resources.with_crop_networks(self._opened.choices.secondary, self._plan.frame_memory),
             trackers,
             self._gpu,
         )
@@ -382,7 +369,7 @@ class Run:
         stopped = fault is not None or self._request.stop.is_set() or self._frames == config.max_frames
         if not stopped and config.duration is None:
             self._masks.check_end()
-        end = (self._last.pts + self._last.duration) * info.time_base if stopped else self._end
+        end = (self._last.pts + self._last.duration) * info.time_base if stopped else self._opened.end
         fragment = fault is not None or self._stopped_early
         if fault is None:
             self._outputs.finish(end, fragment=fragment)
@@ -461,13 +448,6 @@ class Run:
         info = self._info
         again = info.live is None and (info.stream is None or info.stream.seekable)
         return again and self._config.batch_size != 1 and (self._model is None or self._model.batch_on_gpu is None)
-
-
-def end_of(info: VideoInfo, config: Config) -> Fraction | None:
-    """Returns where the wanted stretch ends, in seconds on the source's clock; `None` for the source's end."""
-    if config.duration is None:
-        return None
-    return info.start + exact(config.start) + exact(config.duration)
 
 
 def _quantizer(memory: Memory, config: Config, gpu: Gpu | None) -> Callable[[Array], tuple[Array, Array]]:

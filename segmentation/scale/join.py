@@ -23,11 +23,12 @@ from segmentation.options.access import access_of
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.pipeline.found import nothing_found
+from segmentation.pipeline.opened_run import end_of
 from segmentation.pipeline.outputs import open_output
 from segmentation.pipeline.plan import OutputPlan, plan_outputs
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.result_files.results import Results
-from segmentation.pipeline.run import TOLERATED, end_of
+from segmentation.pipeline.run import TOLERATED
 from segmentation.pipeline.time_report import retimed_packets, warn_of_times
 from segmentation.pipeline.verification.verify import OutputVerifier
 from segmentation.scale.fingerprint import differences

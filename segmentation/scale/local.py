@@ -5,16 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from multiprocessing import Pipe
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
-from typing import IO
 
 from segmentation.errors import BackendError, one_line
 from segmentation.gpu.discovery import visible_gpus
@@ -23,19 +18,13 @@ from segmentation.scale.protocol import Done, Event, Task
 from segmentation.scale.supervised import CORES, SupervisedPool
 from segmentation.scale.worker import Place, Setup, Shorten, Sign, Stop
 from segmentation.system.cores import core_count
+from segmentation.system.linked_process import LinkedProcess
 
 _GRACE = 5.0  # seconds for a process to end, or to go on amid a message
 _LONG = 10.0  # seconds after the first piece: in shorter runs a spare process costs more than it can save
 
 
-@dataclass(slots=True)
-class _Process:
-    popen: subprocess.Popen[bytes]
-    connection: Connection
-    stderr: IO[bytes]
-
-
-class LocalWorkers(SupervisedPool[_Process]):
+class LocalWorkers(SupervisedPool[LinkedProcess]):
     """See `WorkerPool`: processes.
 
     On GPUs, in longer runs, a spare process waits to take the place of one that is lost. It has imported PyTorch and
@@ -49,12 +38,12 @@ class LocalWorkers(SupervisedPool[_Process]):
         """
         super().__init__(config)
         self._gpus = visible_gpus(config)
-        self._spare: _Process | None = None
+        self._spare: LinkedProcess | None = None
         self._first: float | None = None  # when a piece was done, on the monotonic clock
         self._begin_all(number or len(self._gpus) or max(1, core_count() // CORES), gpus=bool(self._gpus))
 
     def _receive(self, timeout: float) -> list[Event]:
-        by_connection = {process.connection: name for name, process in self._handles.items()}
+        by_connection = {process.link: name for name, process in self._handles.items()}
         found: list[Event] = []
         for connection in wait(list(by_connection), timeout):
             assert isinstance(connection, Connection)
@@ -82,7 +71,7 @@ class LocalWorkers(SupervisedPool[_Process]):
         with suppress(BackendError):  # a worker that is lost will do without
             self._spare = _started({}, "in-advance")
 
-    def _launch(self, name: str, setup: Setup) -> _Process:
+    def _launch(self, name: str, setup: Setup) -> LinkedProcess:
         number = self.names.index(name)
         gpu = {"CUDA_VISIBLE_DEVICES": self._gpus[number % len(self._gpus)]} if self._gpus else {}
         cores = _share(number, len(self.names)) if hasattr(os, "sched_setaffinity") else None
@@ -96,10 +85,10 @@ class LocalWorkers(SupervisedPool[_Process]):
         self._watch.start(name)
         return process
 
-    def _taken_spare(self) -> _Process | None:
+    def _taken_spare(self) -> LinkedProcess | None:
         """Returns the spare process, which is none any more; `None` if there is none that lives."""
         process, self._spare = self._spare, None
-        if process is not None and process.popen.poll() is not None:
+        if process is not None and not process.is_alive():
             self._end(process)
             return None
         return process
@@ -110,42 +99,26 @@ class LocalWorkers(SupervisedPool[_Process]):
         if spare is not None:
             self._end(spare)
 
-    def _send(self, handle: _Process, message: Setup | Task | Shorten | Stop) -> None:
+    def _send(self, handle: LinkedProcess, message: Setup | Task | Shorten | Stop) -> None:
         try:
-            handle.connection.send(message)
+            handle.link.send(message)
         except OSError:  # it is gone, as `events` will say, or stands still with a part of the message
-            handle.popen.kill()
+            handle.kill()
 
-    def _end(self, handle: _Process) -> None:
-        handle.connection.close()
-        handle.popen.kill()
-        with suppress(subprocess.TimeoutExpired):  # a driver of the system that hangs may keep it
-            handle.popen.wait(_GRACE)
-        handle.stderr.close()
+    def _end(self, handle: LinkedProcess) -> None:
+        handle.link.close()
+        handle.kill()
+        handle.close(0)
 
 
-def _started(environment: dict[str, str], *arguments: str) -> _Process:
+def _started(environment: dict[str, str], *arguments: str) -> LinkedProcess:
     """Starts a process with these variables besides. Raises `BackendError`."""
-    ours, theirs = Pipe()
-    _limit_waits(ours)
-    stderr = tempfile.TemporaryFile()  # noqa: SIM115
-    # -P as for the encoders' process: no module of the current folder is imported.
-    command = [sys.executable, "-P", "-m", "segmentation.scale.worker", str(theirs.fileno()), *arguments]
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     try:
-        with theirs:
-            popen = subprocess.Popen(
-                command,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=stderr,
-                stderr=stderr,
-                process_group=0,
-                env={**os.environ, "PYTHONPATH": path, **environment},
-            )
+        process = LinkedProcess("segmentation.scale.worker", arguments=arguments, environment=environment, quiet=True)
     except OSError as exc:
         raise BackendError(f"workers: no process can be started ({one_line(exc)})") from exc
-    return _Process(popen, ours, stderr)
+    _limit_waits(process.link)
+    return process
 
 
 def _limit_waits(connection: Connection) -> None:
@@ -157,18 +130,10 @@ def _limit_waits(connection: Connection) -> None:
         same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
 
-def _last_words(process: _Process) -> str:
+def _last_words(process: LinkedProcess) -> str:
     """Returns how a process has ended, with the last line that it has written."""
-    with suppress(subprocess.TimeoutExpired):
-        process.popen.wait(_GRACE)
-    process.stderr.seek(0)
-    lines = process.stderr.read().decode(errors="replace").split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    code = process.popen.poll()
-    if code is None:
-        return "stands still amid a message"
-    how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-    return f"{how}{f' ({one_line(last)})' if last else ''}"
+    death = process.describe_death(_GRACE)
+    return "stands still amid a message" if process.is_alive() else death
 
 
 def _share(place: int, workers: int) -> set[int]:

@@ -16,9 +16,10 @@ from segmentation.media.muxer import Muxer
 from segmentation.media.output_stream import Target
 from segmentation.options.config import Config
 from segmentation.options.times import exact
+from segmentation.pipeline.opened_run import OpenedRun
 from segmentation.pipeline.outputs import EncodingBatch, Outputs
 from segmentation.pipeline.resources import Resources
-from segmentation.pipeline.run import Request, Run
+from segmentation.pipeline.run import Request, Run, opened_for
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.piece_file import CodedStream, PieceIndex
 from segmentation.scale.piece_sink import PieceMuxer, PieceSink
@@ -27,38 +28,47 @@ from segmentation.scale.storage import SharedStorage
 from segmentation.stages.decode.timestamps import within_limit
 
 
+def make_span(resources: Resources, request: Request, span: Span, folder: PieceFolder, worker: dict[str, str]) -> None:
+    """Makes the pieces of a span, once. `worker` is the fingerprint of this process.
+
+    Raises as `segment` does. The files of complete pieces stay.
+    """
+    with ExitStack() as exits:
+        opened = opened_for(resources, request, exits)
+        if span.plan.pieces[0].cuts is not None:  # the plan has found no step
+            opened = replace(opened, info=replace(opened.info, may_step=False))
+        SpanRun(resources, request, opened, exits, span, folder, worker).make()
+
+
 class SpanRun(Run):
-    """Makes the pieces of a span, once."""
+    """The stages of a span."""
 
     def __init__(
-        self, resources: Resources, request: Request, span: Span, folder: PieceFolder, worker: dict[str, str]
+        self,
+        resources: Resources,
+        request: Request,
+        opened: OpenedRun,
+        exits: ExitStack,
+        span: Span,
+        folder: PieceFolder,
+        worker: dict[str, str],
     ) -> None:
-        """`worker` is the fingerprint of this process."""
-        super().__init__(resources, request, None)
+        """`exits` empties the run in the end."""
+        exits.callback(vars(self).clear)  # outputs and sink refer to it, and would keep its frames until a collection
         self._span, self._folder, self._worker = span, folder, worker
         self._numbers = count()  # of the outputs
         self._spent: dict[str, float] = {}  # seconds by stage, up to the last complete piece
         self._inferred = 0  # likewise
+        super().__init__(resources, request, opened, exits, None)
 
     def make(self) -> None:
-        """Runs. Raises as `segment` does. The files of complete pieces stay."""
-        try:
-            with ExitStack() as self._exits:
-                self._open()
-                self._build()
-                self._write(self._drive())
-                if self._fault is not None:
-                    raise self._fault
-                if not self._request.stop.is_set():
-                    self._outputs.finish(None)
-                    self._pieces.finish(None)
-        finally:
-            vars(self).clear()  # outputs and sink refer to the run, and would keep its frames until Python tidies up
-
-    def _open(self) -> None:
-        super()._open()
-        if self._span.plan.pieces[0].cuts is not None:  # the plan has found no step
-            self._info = replace(self._info, may_step=False)
+        """Makes all pieces."""
+        self._write(self._batches())
+        if self._fault is not None:
+            raise self._fault
+        if not self._request.stop.is_set():
+            self._outputs.finish(None)
+            self._pieces.finish(None)
 
     @property
     def _stretch(self) -> Config:
@@ -96,7 +106,7 @@ class SpanRun(Run):
     def _take(self, output: int, packets: object) -> None:
         self._pieces.add(output, packets)  # type: ignore[arg-type]
 
-    def _make_records(self, kept: tuple[str, ...]) -> list[Sink]:
+    def _make_records(self, kept: tuple[str, ...], exits: ExitStack) -> list[Sink]:
         def new(number: int) -> PieceIndex:
             return PieceIndex(
                 work=self._span.plan.digest,
@@ -110,7 +120,7 @@ class SpanRun(Run):
             )
 
         self._pieces = PieceSink(self._span, self._folder, self._info, self._config, new, self._measure)
-        self._exits.callback(self._pieces.discard)
+        exits.callback(self._pieces.discard)
         return [self._pieces]
 
     def _processed(self) -> Iterator[EncodingBatch]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from segmentation.errors import SegmentationError, reported
+from segmentation.gpu.discovery import pin_by_threads
 from segmentation.models.model import load_model
 from segmentation.options.config import Config
 from segmentation.pipeline.plan import make_plan
@@ -26,7 +27,7 @@ from segmentation.scale.fingerprint import fingerprint
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.protocol import Advanced, Done, Ended, Event, Ready, Task, Unable
 from segmentation.scale.span import Span
-from segmentation.scale.span_run import SpanRun
+from segmentation.scale.span_run import make_span
 from segmentation.scale.storage import SharedStorage
 from segmentation.sessions.session import Segmenter
 from segmentation.system.child_process import with_traceback
@@ -101,12 +102,12 @@ class PieceSession(Segmenter):
         stop: threading.Event,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Makes the pieces of a span, see `SpanRun.make`. `worker` is the fingerprint. Raises `StorageLost` too."""
+        """Makes the pieces of a span, see `make_span`. `worker` is the fingerprint. Raises `StorageLost` too."""
         plan = span.plan
         config = replace(plan.config, device=self.config.device)  # that of this process, which may see one GPU alone
         request = Request(plan.source, Path(plan.target), config, stop, progress)
         with SharedStorage(plan.source, folder.path).errors_told_apart():
-            SpanRun(self._resources, request, span, folder, worker).make()
+            make_span(self._resources, request, span, folder, worker)
 
 
 class Worker:
@@ -195,6 +196,7 @@ class _Counter:
 def main(connection: Connection, *, in_advance: bool = False) -> None:
     """Serves until the other end is closed. `in_advance`: imports `EARLY` before it is told where to work."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles it, and then ends this process in order
+    pin_by_threads()
     for library in EARLY if in_advance else ():
         with suppress(Exception):  # a run says what is the matter
             imported(library)

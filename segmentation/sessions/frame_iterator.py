@@ -11,18 +11,16 @@ from fractions import Fraction
 from functools import cached_property
 
 from segmentation.errors import InputError
-from segmentation.flow.threads import StageThreads, opencv_threads
+from segmentation.flow.threads import opencv_threads
 from segmentation.frames import MaskedBatch, Planes, VideoInfo
 from segmentation.frames.byte_source import Input, opened_source
 from segmentation.frames.instances import FrameInstances
 from segmentation.gpu.errors import gpu_errors
-from segmentation.live.reader import probe_any
 from segmentation.media.planes import rgb_of
-from segmentation.options.access import access_of
 from segmentation.options.config import Config
 from segmentation.pipeline.mask_stages import MaskStages
+from segmentation.pipeline.opened_run import open_run
 from segmentation.pipeline.output_paths import check_live
-from segmentation.pipeline.plan import make_plan, with_own_format
 from segmentation.pipeline.resources import Resources
 from segmentation.sessions.pictures import Mask, Rgb, enlarged
 from segmentation.stages.decode.timestamps import within_limit
@@ -79,22 +77,10 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
     with ExitStack() as exits:
         source = exits.enter_context(opened_source(given, threading.Event()))
         check_live(source, config)
-        info = probe_any(source, access_of(config))
-        if info.live is not None:
-            exits.callback(info.live.close)
-        if info.stream is not None:
-            info.stream.expect(1)
-        model = resources.model(info)
-        secondary = resources.secondary_networks(model.kept)
-        plan = make_plan(config, info, model=model, secondary=secondary)
-        plan = with_own_format(plan, config, info)
-        pix_fmt = plan.pix_fmt
-        overlap = exits.enter_context(StageThreads(prompt=info.live is not None))
-        if info.stream is not None:
-            exits.callback(info.stream.end)  # before the threads are waited for
-        if info.live is not None:
-            exits.callback(info.live.close)  # likewise
-        stages = exits.enter_context(MaskStages(resources, plan, model, info, pix_fmt, config))
+        opened = open_run(resources, source, config, exits)
+        info, plan, pix_fmt, choices = opened.info, opened.plan, opened.plan.pix_fmt, opened.choices
+        overlap = opened.overlap(exits)
+        stages = exits.enter_context(MaskStages(resources, opened, pix_fmt))
         exits.enter_context(opencv_threads.one_a_frame(busy=stages.masks.workers > 1))
         with gpu_errors():
             sessions = resources.nvdec_sessions if plan.decode.on_gpu else None
@@ -103,9 +89,9 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
             decoded = stages.clock.steps("decode", within_limit(info, decoder))
             decoded = overlap(decoded, "decoded") if info.live is None else decoded
         trackers = resources.trackers(on_gpu=plan.on_gpu)
-        networks = resources.with_crop_networks(secondary, stages.masks.memory)
+        networks = resources.with_crop_networks(choices.secondary, stages.masks.memory)
         steps = make_instance_steps(
-            stages.config, info, pix_fmt, model.kept, stages.transfer, networks, trackers, stages.gpu
+            stages.config, info, pix_fmt, choices.kept, stages.transfer, networks, trackers, stages.gpu
         )
         for batch in overlap(stages.masks.finished(decoded, stages.on_host, overlap, steps), "masked"):
             if info.live is not None:

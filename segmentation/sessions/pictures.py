@@ -26,7 +26,8 @@ from segmentation.options.effect import Effect, effect_on
 from segmentation.options.keywords import PictureOptions
 from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.mask_stages import MaskStages, without_outputs
-from segmentation.pipeline.plan import Plan, make_plan
+from segmentation.pipeline.opened_run import Choices, choose, on_machine
+from segmentation.pipeline.plan import Plan
 from segmentation.pipeline.resources import Resources
 from segmentation.stages.masks.refinement import LONGER_SIDE
 from segmentation.stages.postprocess import Postprocessor
@@ -63,7 +64,7 @@ class Pictures:
 
     def __init__(self, resources: Resources, config: Config) -> None:
         self._resources, self._of_session = resources, config
-        self._plan: Plan | None = None
+        self._choices: Choices | None = None
         self._lock = threading.Lock()
 
     def config(self, **options: Unpack[PictureOptions]) -> Config:
@@ -141,14 +142,15 @@ class Pictures:
         return enlarged(masked.masks[0], (picture.shape[1], picture.shape[0]))
 
     def _stages(self, info: VideoInfo, config: Config) -> tuple[MaskStages, Model]:
-        """Returns the stages for a picture. The plan is made for the first picture."""
+        """Returns the stages for a picture. They are chosen for the first picture."""
         model = self._resources.model(info)
         with self._lock:
-            if self._plan is None:
-                plan = make_plan(replace(config, effect="blur"), model=model)
-                self._plan = replace(plan, steps=())  # they are of videos
-            stages = MaskStages(self._resources, self._plan, model, info, _PIX_FMT, config)
-            self._plan = stages.plan
+            if self._choices is None:
+                chosen = choose(self._resources, replace(config, effect="blur", then=()), None)
+                self._choices = replace(chosen, plan=replace(chosen.plan, steps=()))  # they are of videos
+            choices = replace(self._choices, model=model)
+            stages = MaskStages(self._resources, on_machine(self._resources, choices, config, info), _PIX_FMT)
+            self._choices = replace(choices, plan=stages.plan)
         return stages, model
 
 

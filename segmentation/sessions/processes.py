@@ -1,4 +1,4 @@
-"""Runs in several processes, each with a session: Python's lock and a GPU's context would be the limit of many.
+"""Runs in several processes, each with a session: the GIL and a GPU's context would be the limit of many.
 
 A live frame goes through the stages alone, so that many streams ask for the lock a few thousand times a second. Many
 files at once wait for the lock, and for that of the context, which each call of the driver takes.
@@ -15,7 +15,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
-from multiprocessing import Pipe
 from pathlib import Path
 from typing import TypeAlias, Unpack
 
@@ -43,7 +42,8 @@ from segmentation.sessions.process_protocol import (
     ThumbnailRequest,
 )
 from segmentation.sessions.session import Segmenter
-from segmentation.system.child_process import LOOK, ChildProcess, SharedProcesses
+from segmentation.system.child_process import SharedProcesses
+from segmentation.system.linked_process import LinkedProcess
 
 log = logging.getLogger(__name__)
 
@@ -102,13 +102,9 @@ class _Process:
         self._sending = threading.Lock()
         self._dead = False
         self.shared = False  # whether it has made several runs at a time
-        self._link, others = Pipe()
         try:
-            with others:
-                module = "segmentation.sessions.process_worker"
-                self._process = ChildProcess(module, others.fileno(), environment=environment)
+            self._process = LinkedProcess("segmentation.sessions.process_worker", environment=environment)
         except OSError as exc:
-            self._link.close()
             raise SegmentationError(f"processes: none can be started ({one_line(exc)})") from exc
         self._send(Start(config, logging.getLogger().level))
         self._reader = threading.Thread(target=self._read, name="segmentation-streams", daemon=True)
@@ -165,11 +161,11 @@ class _Process:
         """Waits until the process has ended."""
         self._process.close(_PATIENCE)
         self._reader.join()
-        self._link.close()
+        self._process.link.close()
 
     def _send(self, message: object) -> None:
         with suppress(OSError), self._sending:  # a process that is gone is told of by `_read`
-            self._link.send(message)
+            self._process.link.send(message)
 
     def _picture(self, number: int, patience: float) -> bytes | None:
         """Returns a small picture of a run's output, if one comes in time."""
@@ -187,19 +183,12 @@ class _Process:
         """Hands out what the process sends, until it is gone."""
         try:
             with suppress(EOFError, OSError):
-                while True:
-                    self._take(self._process.watched(self._receive))
+                while True:  # runs may send nothing for long, but the process wakes up twice a second
+                    self._take(self._process.receive())
         finally:  # a message that can't be read, too, is the end of all runs there
             self._dead = True
 
-    def _receive(self) -> _Message:
-        """Returns a message. Runs send none for as long as they please, but the process wakes up twice a second."""
-        if not self._link.poll(LOOK):
-            raise TimeoutError
-        message: _Message = self._link.recv()
-        return message
-
-    def _take(self, message: _Message) -> None:
+    def _take(self, message: object) -> None:
         match message:
             case Advanced(number) | Ended(number):
                 if (run := self._runs.get(number)) is not None:  # else it is over

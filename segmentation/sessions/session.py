@@ -31,7 +31,7 @@ from segmentation.pipeline.output_paths import (
 )
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.resources import Resources
-from segmentation.pipeline.run import Progress, Request, Run
+from segmentation.pipeline.run import Progress, Request, segment_once
 from segmentation.pipeline.stream_status import StreamBoard
 from segmentation.sessions.frame_iterator import MaskedFrame, masked_frames
 from segmentation.sessions.pick import with_picked
@@ -122,7 +122,7 @@ class Segmenter:
         while True:
             try:
                 with tracing(config, source_label(source_name(source))) as trace:
-                    return Run(self._resources, request, trace)()
+                    return segment_once(self._resources, request, trace)
             except BaseException as exc:
                 forget(exc)
                 once = isinstance(source, ByteSource) and not source.seekable

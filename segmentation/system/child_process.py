@@ -1,21 +1,23 @@
-"""Processes of the program's own that work beside it, with a Python lock of their own: started, watched and ended."""
+"""Processes of the program's own that work beside it, with a GIL of their own: started, watched and ended."""
 
 import os
 import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Generic, Protocol, TypeVar
 
-from segmentation.errors import InternalError, SegmentationError
+from segmentation.errors import InternalError, SegmentationError, one_line
 
 _PATIENCE = 1.0  # seconds that a process gets to end by itself
+_KILLED = 5.0  # seconds that one that is killed is waited for
 LOOK = 1.0  # seconds after which `attempt` of `ChildProcess.watched` has to return
 STILL = 60  # times that a process may be waited for so long, and use no CPU time
 _OF_PROCESS = 2  # CPUCLOCK_SCHED of Linux: the time of all threads
@@ -27,16 +29,27 @@ T = TypeVar("T")
 class ChildProcess:
     """A process that runs a module of this package. It ends by itself when the other end of its link is closed."""
 
-    def __init__(self, module: str, *descriptors: int, environment: Mapping[str, str] | None = None) -> None:
-        """Starts `python -m module DESCRIPTOR...`, which inherits the descriptors and has these variables besides.
+    def __init__(
+        self,
+        module: str,
+        *descriptors: int,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        quiet: bool = False,
+    ) -> None:
+        """Starts `python -m module DESCRIPTOR... ARGUMENT...`, which inherits the descriptors.
 
-        Raises `OSError`.
+        `environment` has variables besides those of this process. With `quiet`, nothing that it writes is shown, and
+        the last line is a part of `describe_death`. Raises `OSError`.
         """
+        self._written = tempfile.TemporaryFile() if quiet else None  # noqa: SIM115  # `close` closes it
         # In a group of its own it does not get the signals that a terminal sends to all in the foreground.
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, *map(str, descriptors)],
+            [sys.executable, "-P", "-m", module, *map(str, descriptors), *arguments],
             pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
+            stdout=self._written,
+            stderr=self._written,
             process_group=0,
             env=child_environment() | dict(environment or {}),
         )
@@ -73,18 +86,37 @@ class ChildProcess:
         except OSError:  # it has ended, or this is not Linux
             return None
 
+    def kill(self) -> None:
+        """Ends the process at once, without waiting for it."""
+        self._process.kill()
+
     def close(self, patience: float = _PATIENCE) -> None:
         """Waits until the process is gone, and kills it after so many seconds. The link to it was closed before."""
         try:
             self._process.wait(patience)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            with suppress(subprocess.TimeoutExpired):  # a driver of the system that hangs may keep it
+                self._process.wait(_KILLED)
+        if self._written is not None:
+            self._written.close()
 
-    def describe_death(self) -> str:
-        """Says how the process ended, as the end of a sentence."""
+    def describe_death(self, patience: float = _PATIENCE) -> str:
+        """Says how the process ended, as the end of a sentence. It gets so many seconds to end."""
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_PATIENCE)
+            self._process.wait(patience)
+        return self._how() + self._last_words()
+
+    def _last_words(self) -> str:
+        """Returns the last line that the process has written, in parentheses; "" for none."""
+        if self._written is None:
+            return ""
+        self._written.seek(0)
+        lines = self._written.read().decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f" ({one_line(last)})" if last else ""
+
+    def _how(self) -> str:
         status = self._process.returncode
         if self._stood_still:
             return f"stood still for {STILL * LOOK:g} s and was ended"

@@ -134,7 +134,7 @@ def test_nvenc_encodes_and_its_default_qualities_are_measured(tmp_path: Path) ->
 
 def test_a_stage_with_another_result_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from segmentation.doctor import stages
-    from segmentation.pipeline.plan import IMPLEMENTATIONS
+    from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
     from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
 
     class Blind(OpenCVPostprocessor):
@@ -145,7 +145,7 @@ def test_a_stage_with_another_result_fails(tmp_path: Path, monkeypatch: pytest.M
             return super().__call__(batch)
 
     monkeypatch.setattr(stages, "blind", Blind, raising=False)
-    monkeypatch.setitem(IMPLEMENTATIONS["postprocess"], "blind", "segmentation.doctor.stages:blind")
+    monkeypatch.setitem(IMPLEMENTATIONS["postprocess"], "blind", Implementation("segmentation.doctor.stages:blind"))
     request = Request(folder=str(tmp_path), device="cpu")
     assert [finding.outcome for finding in stages.make_clip(request)] == [OK]
     right, wrong = (

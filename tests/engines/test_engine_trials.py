@@ -15,6 +15,7 @@ from segmentation import BackendError, Config, Segmenter, segment
 from segmentation.errors import NotProven, UnknownOperator
 from segmentation.models.model import Model, load_model
 from segmentation.pipeline import plan as plans
+from segmentation.pipeline.implementations import IMPLEMENTATIONS
 from segmentation.pipeline.plan import make_plan
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
@@ -238,9 +239,10 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, implementation in (("tensorrt", RefusesEngine), ("torch-fp16", RefusesOperator)):
         monkeypatch.setattr(implementation, "calls", 0)
         place = f"{__name__}:{implementation.__name__}"
-        monkeypatch.setitem(plans.IMPLEMENTATIONS["infer"], name, place)
-        monkeypatch.setitem(plans.BASELINE, "infer", ("tensorrt",))
-    monkeypatch.setattr(plans, "_ON_GPU", frozenset())
+        one = replace(IMPLEMENTATIONS["infer"][name], place=place, on_gpu=False)
+        monkeypatch.setitem(IMPLEMENTATIONS["infer"], name, one)
+    tensorrt = replace(IMPLEMENTATIONS["infer"]["tensorrt"], modes=("baseline",))
+    monkeypatch.setitem(IMPLEMENTATIONS["infer"], "tensorrt", tensorrt)
     monkeypatch.setattr(plans, "choose", lambda *_: None)
     monkeypatch.setattr(plans, "device_index", lambda _: 0)
 

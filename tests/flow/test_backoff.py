@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from segmentation.flow.backoff import Reconnection
+from segmentation.flow.backoff import Backoff, Reconnection
 
 
 def until(condition: threading.Event) -> None:
@@ -78,3 +78,30 @@ def test_closing_ends_the_attempts(pause: float) -> None:
         until(tried)
     again.close(lambda made: None)
     assert not again._thread.is_alive()
+
+
+class Unhurried(threading.Event):
+    """Notes the pauses and does not make them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.pauses.append(timeout)
+        return self.is_set()
+
+
+def test_each_pause_is_twice_the_one_before_up_to_the_longest() -> None:
+    stop = Unhurried()
+    backoff = Backoff((0.5, 3.0), stop)
+    assert all(backoff.wait() for _ in range(5))
+    backoff.restart()
+    assert backoff.wait()
+    assert stop.pauses == [0.5, 1.0, 2.0, 3.0, 3.0, 0.5]
+
+
+def test_no_attempt_is_wanted_after_stop() -> None:
+    stop = threading.Event()
+    stop.set()
+    assert not Backoff((60.0, 60.0), stop).wait()

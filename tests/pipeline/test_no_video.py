@@ -6,6 +6,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from rtsp_server import RtspServer
 from videos import Synthetic, times
 
 from segmentation import BackendError, Config, ConfigError, Report, Segmenter, Streams, Workers, segment
-from segmentation.pipeline.plan import IMPLEMENTATIONS
+from segmentation.pipeline.implementations import IMPLEMENTATIONS
 
 COUNT = "zone:1,1,40,1,40,40,1,40"
 UNEVEN = (0, 1, 4, 5, 11, 12, 20, 21, 22, 40)  # ticks
@@ -106,8 +107,8 @@ def test_the_last_stages_are_neither_chosen_nor_run(
     segmenter: Segmenter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for stage in ("postprocess", "encode"):
-        for name in IMPLEMENTATIONS[stage]:
-            monkeypatch.setitem(IMPLEMENTATIONS[stage], name, "missing:Module")
+        for name, one in IMPLEMENTATIONS[stage].items():
+            monkeypatch.setitem(IMPLEMENTATIONS[stage], name, replace(one, place="missing:Module"))
     clip = CLIPS["a.mp4"].write(tmp_path / "a.mp4")
     report = segmenter.run(clip, video=False, results=tmp_path / "a.jsonl")
     assert report.output is None and report.also == () and report.complete

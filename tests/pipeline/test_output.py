@@ -29,7 +29,7 @@ from segmentation.flow import trace
 from segmentation.frames import VideoInfo
 from segmentation.media import muxer
 from segmentation.media.pictures import picture_sequence
-from segmentation.pipeline.plan import IMPLEMENTATIONS
+from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
 from segmentation.pipeline.result_files import results
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.encode.pyav import PyAVEncoder
@@ -320,7 +320,7 @@ def test_an_error_in_a_stage_surfaces_once_and_leaves_nothing(
     stage: str, people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     globals()["BrokenStage"] = broken(STAGES[stage])
-    monkeypatch.setitem(IMPLEMENTATIONS[stage], "broken", f"{__name__}:BrokenStage")
+    monkeypatch.setitem(IMPLEMENTATIONS[stage], "broken", Implementation(f"{__name__}:BrokenStage"))
     with pytest.raises(Broken, match="on purpose"):
         segment(people, tmp_path / "out.mp4", **{"infer": "onnxruntime", stage: "broken"})
     assert not names(tmp_path)

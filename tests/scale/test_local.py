@@ -34,14 +34,14 @@ def until_ready(workers: LocalWorkers, name: str) -> list[Event]:
 
 
 def test_a_spare_process_takes_the_place_of_a_worker_that_is_killed(workers: LocalWorkers) -> None:
-    lost = workers._handles["worker 2"].popen
+    lost = workers._handles["worker 2"]
     workers._start_spare()
     assert workers._spare is not None
-    spare = workers._spare.popen
+    spare = workers._spare
     os.kill(lost.pid, signal.SIGKILL)
     events = until_ready(workers, "worker 2")
-    assert Lost("worker 2", "was ended by signal 9") in events
-    assert workers._handles["worker 2"].popen is spare and workers._spare is None
+    assert Lost("worker 2", "was ended by signal 9 (Killed), as happens where memory is full") in events
+    assert workers._handles["worker 2"] is spare and workers._spare is None
     assert os.sched_getaffinity(spare.pid) == _share(1, 2), "the cores of the place"
 
 
@@ -64,17 +64,17 @@ def test_a_spare_begins_in_runs_on_gpus_that_are_not_over_soon(
 def test_a_spare_that_has_died_is_not_needed(workers: LocalWorkers) -> None:
     workers._start_spare()
     assert workers._spare is not None
-    spare = workers._spare.popen
+    spare = workers._spare
     spare.kill()
-    spare.wait()
-    os.kill(workers._handles["worker 1"].popen.pid, signal.SIGKILL)
+    spare.describe_death()
+    os.kill(workers._handles["worker 1"].pid, signal.SIGKILL)
     until_ready(workers, "worker 1")
-    assert workers._handles["worker 1"].popen is not spare
+    assert workers._handles["worker 1"] is not spare
 
 
 def test_a_spare_ends_with_the_workers(workers: LocalWorkers) -> None:
     workers._start_spare()
     assert workers._spare is not None
-    spare = workers._spare.popen
+    spare = workers._spare
     workers.close()
-    assert spare.poll() is not None
+    assert not spare.is_alive()

@@ -208,7 +208,7 @@ class One(LocalWorkers):
 
     @property
     def process(self) -> int:
-        return self._handles["worker 1"].popen.pid
+        return self._handles["worker 1"].pid
 
     def next(self, kind: type[Event]) -> Event:
         """Returns the next event of a kind."""
@@ -263,7 +263,7 @@ def test_a_long_message_to_a_worker_that_stands_still_does_not_keep_the_driver(m
             threads.submit(pool.start, "worker 1", long).result(TIMEOUT)
         finally:
             os.kill(stopped, signal.SIGKILL)
-        assert pool.next(Lost) == Lost("worker 1", "was ended by signal 9")
+        assert pool.next(Lost) == Lost("worker 1", "was ended by signal 9 (Killed), as happens where memory is full")
         assert stopped != pool.process
 
 
@@ -273,9 +273,9 @@ def test_half_a_message_of_a_worker_does_not_keep_the_driver(monkeypatch: pytest
         pool.next(Ready)
         os.kill(pool.process, signal.SIGSTOP)
         handle = pool._handles["worker 1"]
-        handle.connection.close()
-        handle.connection, theirs = Pipe()
-        local._limit_waits(handle.connection)
+        handle.link.close()
+        handle.link, theirs = Pipe()
+        local._limit_waits(handle.link)
         os.write(theirs.fileno(), b"\0\0\0\x64half")  # of 100 bytes
         try:
             lost = threads.submit(pool.next, Lost).result(TIMEOUT)

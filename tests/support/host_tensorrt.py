@@ -5,6 +5,7 @@ Needs PyTorch. The engine's session is a stand-in: its plan is the ONNX graph, w
 
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +24,7 @@ from segmentation.models.graph.onnx_graph import run, session_of
 from segmentation.models.model import Model
 from segmentation.models.sidecar import Sidecar
 from segmentation.pipeline import plan
+from segmentation.pipeline.implementations import IMPLEMENTATIONS
 from segmentation.stages.inference import InferenceResult
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
@@ -109,5 +111,6 @@ def machine(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
         "require_torch": lambda: None,
     }.items():
         monkeypatch.setattr(plan, name, value)
-    monkeypatch.setitem(plan.IMPLEMENTATIONS["infer"], "tensorrt", "host_tensorrt:HostTensorRT")
-    monkeypatch.setitem(plan.IMPLEMENTATIONS["infer"], "torch-fp16", "host_tensorrt:HostTorchFp16")
+    for name, place in (("tensorrt", "HostTensorRT"), ("torch-fp16", "HostTorchFp16")):
+        one = replace(IMPLEMENTATIONS["infer"][name], place=f"host_tensorrt:{place}")
+        monkeypatch.setitem(IMPLEMENTATIONS["infer"], name, one)

@@ -13,16 +13,18 @@ from program import run_tool
 
 from segmentation import Config
 from segmentation.options.config import STAGES
-from segmentation.pipeline.plan import BASELINE, OPTIMIZED, SUBSTITUTES
+from segmentation.pipeline.implementations import candidates
 
 sys.path[:0] = [str(ROOT / "tools" / folder) for folder in ("benchmarks", "support")]  # programs, not a package
 
+BASELINE = {stage: candidates(stage, "baseline") for stage in STAGES}
+OPTIMIZED = {stage: candidates(stage, "optimized") for stage in STAGES}
 ON_CPU = {stage: names[-1] for stage, names in BASELINE.items()}
 PLANS = {  # what `ladder_runs.plans` says on an H200, and on a machine without a GPU
     True: {
         "gpu": True,
         "baseline": {stage: names[0] for stage, names in BASELINE.items()},
-        "best": {stage: names[-1] for stage, names in OPTIMIZED.items()} | {"encode": SUBSTITUTES["encode"]},
+        "best": {stage: names[-1] for stage, names in OPTIMIZED.items()} | {"encode": "x264-segments"},
     },
     False: {"gpu": False, "baseline": ON_CPU, "best": ON_CPU},
 }  # fmt: skip

@@ -27,7 +27,7 @@ from segmentation import Config, segment
 from segmentation.frames import Frame, FrameBatch
 from segmentation.media.input import probe
 from segmentation.media.muxer import Muxer
-from segmentation.pipeline.plan import IMPLEMENTATIONS
+from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
 from segmentation.pipeline.run import Progress
 from segmentation.stages.encode.segments import SegmentEncoder
 from segmentation.stages.inference import GPU_BATCH
@@ -44,7 +44,7 @@ KINDS: dict[str, dict[str, Any]] = {  # options of the pipeline
 }
 # The container of each kind's output. MP4's index goes to the front in the end, which would copy gigabytes of JPEG.
 _SUFFIXES = {"jpeg": ".mkv"}
-IMPLEMENTATIONS["encode"]["null"] = f"{NoEncoder.__module__}:{NoEncoder.__name__}"
+IMPLEMENTATIONS["encode"]["null"] = Implementation(f"{NoEncoder.__module__}:{NoEncoder.__name__}")
 
 
 class GpuMemory:

@@ -28,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the 
 from circumstances import ROOT, circumstances
 
 from segmentation.cli.main import main as segmentation
-from segmentation.pipeline.plan import IMPLEMENTATIONS
+from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
 
-IMPLEMENTATIONS["encode"]["null"] = "no_encoder:NoEncoder"  # on a GPU only
+IMPLEMENTATIONS["encode"]["null"] = Implementation("no_encoder:NoEncoder")  # on a GPU only
 ENCODED = 1200  # frames that are encoded for a clip; longer ones repeat them
 
 

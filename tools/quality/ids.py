@@ -39,7 +39,7 @@ from segmentation.frames.instances import FrameInstances
 from segmentation.media.input import probe, working_format
 from segmentation.options.config import Config
 from segmentation.pipeline.mask_stages import MaskStages
-from segmentation.pipeline.plan import make_plan
+from segmentation.pipeline.opened_run import choose, on_machine
 from segmentation.pipeline.resources import Resources
 from segmentation.tracking.mask_tracker import Ids
 from segmentation.tracking.tracking_steps import Tracking
@@ -83,9 +83,8 @@ def found(path: Path, config: Config) -> tuple[VideoInfo, Sequence[str], list[Ma
     with ExitStack() as exits:
         exits.callback(resources.close)
         overlap = exits.enter_context(StageThreads())
-        stages = exits.enter_context(
-            MaskStages(resources, make_plan(config, info, model=model), model, info, pix_fmt, config)
-        )
+        opened = on_machine(resources, choose(resources, config, info), config, info)
+        stages = exits.enter_context(MaskStages(resources, opened, pix_fmt))
         decoder = stages.plan.decode.implementation(info, pix_fmt, stages.config, None)
         exits.callback(decoder.close)
         begin = time.process_time()

@@ -17,8 +17,9 @@ from segmentation.frames import FORMATS, Planes, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.media.input import probe, working_format
 from segmentation.options.access import access_of
+from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
 from segmentation.pipeline.mask_stages import make_transfer
-from segmentation.pipeline.plan import IMPLEMENTATIONS, Plan, make_plan, with_stage
+from segmentation.pipeline.plan import Plan, make_plan, with_stage
 from segmentation.pipeline.resources import Resources
 from segmentation.sessions.frame_iterator import masked_frames
 from segmentation.stages.decode.timestamps import Timeline
@@ -66,7 +67,7 @@ class Side:
         decoder = None
         if name not in ("cpu", "gpu"):
             decoder = name
-            IMPLEMENTATIONS["decode"][name] = NAMED.get(name, name)
+            IMPLEMENTATIONS["decode"][name] = Implementation(NAMED.get(name, name))
         self._cpu = Config(device="cpu", mode="baseline", decode="pyav", infer="onnxruntime")
         self._config = Config(mode="optimized") if name == "gpu" else replace(self._cpu, decode=decoder or "pyav")
         self._resources = Resources(self._config)

@@ -12,6 +12,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import quote, unquote, urlsplit
 
 from segmentation.errors import ConfigError, hide_secrets, one_line
+from segmentation.flow.backoff import Backoff
 from segmentation.frames.live_frames import LiveFrames
 from segmentation.media.timed_response import TimedResponse
 
@@ -150,14 +151,13 @@ class PostedLines:
 
     def _post(self, data: bytes) -> None:
         """Posts lines until the receiver has taken them, or none is to be posted any more. Raises `OSError`."""
-        pause, longest = self._pauses or (0.0, 0.0)
+        backoff = Backoff(self._pauses or (0.0, 0.0), self._abandoned)
         while not self._abandoned.is_set():
             try:
                 self._receiver.post(data)
             except (OSError, HTTPException) as exc:
                 self._judge(exc)
-                self._abandoned.wait(pause)
-                pause = min(2 * pause, longest)
+                backoff.wait()
                 continue
             if self._lost is not None:
                 log.info("%s: takes results again", self._name)

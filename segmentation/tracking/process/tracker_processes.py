@@ -1,4 +1,4 @@
-"""Trackers in processes of their own: with many runs at once on a GPU, one Python lock would be the limit of them all.
+"""Trackers in processes of their own: with many runs at once on a GPU, one GIL would be the limit of them all.
 
 Following takes a few hundred short steps a frame, and each waits for the lock among the threads that feed the GPU.
 """
@@ -9,15 +9,15 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
-from multiprocessing import Pipe
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.errors import SegmentationError, one_line
 from segmentation.frames.instances import FrameInstances
-from segmentation.system.child_process import LOOK, ChildProcess, SharedProcesses
+from segmentation.system.child_process import SharedProcesses
 from segmentation.system.cores import core_count
+from segmentation.system.linked_process import LinkedProcess
 from segmentation.system.shared_memory import BlockPool, SharedPlanes
 from segmentation.tracking.appearance import Samples
 from segmentation.tracking.mask_tracker import Ids, MaskTracking
@@ -34,10 +34,7 @@ class _TrackerProcess:
         self._lock = threading.Lock()
         try:
             self._blocks = BlockPool()
-            self._link, others = Pipe()
-            with others:
-                module = "segmentation.tracking.process.tracker_worker"
-                self._process = ChildProcess(module, others.fileno(), self._blocks.fd)
+            self._process = LinkedProcess("segmentation.tracking.process.tracker_worker", self._blocks.fd)
         except OSError as exc:
             raise SegmentationError(f"track: no process can be started for it ({one_line(exc)})") from exc
 
@@ -58,8 +55,8 @@ class _TrackerProcess:
         """Returns the reply. Raises `SegmentationError` when the process has died."""
         try:
             with self._lock:
-                self._link.send(request)
-                reply = self._process.watched(self._receive)
+                self._process.link.send(request)
+                reply = self._process.receive()
         except (EOFError, OSError) as exc:
             death = self._process.describe_death()
             raise SegmentationError(f"track: the process that follows instances {death}; start again") from exc
@@ -68,19 +65,14 @@ class _TrackerProcess:
         assert isinstance(reply, Reply)
         return reply
 
-    def _receive(self) -> object:
-        if not self._link.poll(LOOK):
-            raise TimeoutError
-        return self._link.recv()
-
     def forget(self, run: int) -> None:
         """Frees what the process knows of a run."""
         with suppress(OSError), self._lock:  # it is dead
-            self._link.send(Forget(run))
+            self._process.link.send(Forget(run))
 
     def end(self) -> None:
         """Makes the process end."""
-        self._link.close()
+        self._process.link.close()
 
     def close(self) -> None:
         """Waits until the process has ended, and frees the memory that nobody refers to."""

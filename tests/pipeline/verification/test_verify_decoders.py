@@ -12,7 +12,7 @@ from paths import SAMPLE
 
 from segmentation import OutputError, segment
 from segmentation.frames import Frame, FrameBatch
-from segmentation.pipeline import plan
+from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
 from segmentation.pipeline.verification.thumbnails import thumbnails
 
 
@@ -20,8 +20,8 @@ from segmentation.pipeline.verification.thumbnails import thumbnails
 def wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Enters the wrong decoders into the plan's table, as implementations of their own."""
     names = [name for name, kind in vars(wrong_decoders).items() if isinstance(kind, type)]
-    table = plan.IMPLEMENTATIONS["decode"] | {name: f"wrong_decoders:{name}" for name in names}
-    monkeypatch.setitem(plan.IMPLEMENTATIONS, "decode", table)
+    table = IMPLEMENTATIONS["decode"] | {name: Implementation(f"wrong_decoders:{name}") for name in names}
+    monkeypatch.setitem(IMPLEMENTATIONS, "decode", table)
 
 
 def run(source: Path, tmp_path: Path, decoder: str, **options: Any) -> Any:

@@ -17,7 +17,7 @@ from videos import packets, pictures, same_packets, same_times, times, video_inf
 
 from segmentation import Config, OutputError, segment
 from segmentation.frames import Frame, VideoInfo
-from segmentation.pipeline.plan import IMPLEMENTATIONS
+from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
 from segmentation.stages.encode import codec_settings
 from segmentation.stages.encode.pyav import PyAVEncoder
 from segmentation.stages.encode.segments import Layout, SegmentEncoder
@@ -173,7 +173,9 @@ def test_codecs_that_fill_the_cores_themselves_are_not_cut(codec: Literal["av1",
 
 
 def test_in_the_pipeline_with_sound(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(IMPLEMENTATIONS["encode"], "cut", "segmentation.stages.encode.segments:SegmentEncoder")
+    monkeypatch.setitem(
+        IMPLEMENTATIONS["encode"], "cut", Implementation("segmentation.stages.encode.segments:SegmentEncoder")
+    )
     source, target = people, tmp_path / "out.mp4"
     report = segment(source, target, max_frames=50, encode="cut")
     assert report.frames == 50 and report.plan["encode"] == "cut"

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from segmentation.models.comparison import MIN_IOU, compare
 from segmentation.models.model import Model, load_model
 from segmentation.models.sample_picture import PICTURE, picture_inputs
 from segmentation.options.devices import PROCESSORS
-from segmentation.pipeline.plan import IMPLEMENTATIONS, make_plan
+from segmentation.pipeline.implementations import IMPLEMENTATIONS
+from segmentation.pipeline.plan import make_plan
 from segmentation.stages.inference.instances.onnx_instances import InstanceInference
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.stages.inference.processors import ProcessorInference, Provider, ProviderInference, Session
@@ -136,7 +138,7 @@ def test_openvino_on_a_processor_that_is_not_here(openvino: Any) -> None:
 
 
 def test_a_provider_of_onnx_runtime_runs_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(HERE, "coreml", f"{__name__}:CpuProvider")
+    monkeypatch.setitem(HERE, "coreml", replace(HERE["coreml"], place=f"{__name__}:CpuProvider"))
     by_name = segment(SAMPLE, tmp_path / "a.mkv", device="coreml", max_frames=5, codec="ffv1")
     usual = segment(SAMPLE, tmp_path / "b.mkv", device="cpu", max_frames=5, codec="ffv1")
     assert by_name.plan["infer"] == "coreml" and usual.plan["infer"] == "onnxruntime"
@@ -157,7 +159,7 @@ def test_the_cpu_takes_over_from_a_processor_that_fails(
 ) -> None:
     there = [*ort.get_available_providers(), Absent.provider.name]
     monkeypatch.setattr(ort, "get_available_providers", lambda: there)
-    monkeypatch.setitem(HERE, "rocm", f"{__name__}:{kind}")
+    monkeypatch.setitem(HERE, "rocm", replace(HERE["rocm"], place=f"{__name__}:{kind}"))
     with caplog.at_level(logging.WARNING):
         made = segment(SAMPLE, tmp_path / "o.mp4", device="rocm", max_frames=3)
     assert made.plan["infer"] == "onnxruntime" and made.frames == 3

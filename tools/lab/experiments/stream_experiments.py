@@ -31,10 +31,10 @@ from stream_peers import LOOP, loops, whole_run
 
 from segmentation import Report, Segmenter
 from segmentation.gpu.discovery import find_gpu
-from segmentation.pipeline.plan import IMPLEMENTATIONS
+from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
 from segmentation.sessions.processes import session as in_processes
 
-IMPLEMENTATIONS["encode"]["null"] = "no_encoder:NoEncoder"  # on a GPU only
+IMPLEMENTATIONS["encode"]["null"] = Implementation("no_encoder:NoEncoder")  # on a GPU only
 ONE, THREE = "people", "people, faces, covers"  # pipelines of `secondary_networks.py`
 TRACKERS = ("none", "fast", "balanced", "accurate")
 RATE = GOP = 30  # frames of the clip in a second, and from keyframe to keyframe

@@ -3,7 +3,10 @@
 import sys
 from pathlib import Path
 
-from segmentation.pipeline.plan import IMPLEMENTATIONS
+from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks"))
-IMPLEMENTATIONS["encode"] |= {"null": "no_encoder:NoEncoder", "x264-segments": "no_encoder:NoSegments"}
+IMPLEMENTATIONS["encode"] |= {
+    "null": Implementation("no_encoder:NoEncoder"),
+    "x264-segments": Implementation("no_encoder:NoSegments"),
+}

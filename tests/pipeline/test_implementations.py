@@ -1,0 +1,44 @@
+"""The records of implementations, by which the plan chooses."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from segmentation.pipeline.implementations import IMPLEMENTATIONS, candidates
+
+
+@pytest.mark.parametrize(
+    ("mode", "instances", "names"),
+    [
+        ("baseline", False, ("torch", "onnxruntime")),
+        ("optimized", False, ("tensorrt", "torch-fp16")),
+        ("auto", False, ("tensorrt", "torch-fp16", "onnxruntime-cuda", "torch", "onnxruntime")),
+        ("baseline", True, ("instances",)),
+        ("optimized", True, ("torch-instances",)),
+        ("auto", True, ("torch-instances", "onnxruntime-cuda", "instances")),
+    ],
+)
+def test_the_best_that_can_infer_is_tried_first(mode: str, instances: bool, names: tuple[str, ...]) -> None:
+    assert candidates("infer", mode, instances=instances) == names
+
+
+@pytest.mark.parametrize("stage", IMPLEMENTATIONS)
+def test_a_record_names_others_of_its_stage(stage: str) -> None:
+    known = IMPLEMENTATIONS[stage]
+    for one in known.values():
+        assert {one.live, one.substitute, one.fallback} - {""} <= known.keys()
+
+
+def test_the_environment_stays_as_it_is_until_a_session_begins() -> None:
+    name = "PYTORCH_CUDA_ALLOC_CONF"
+    program = f"""
+import os
+from segmentation.sessions.session import Segmenter
+assert {name!r} not in os.environ
+Segmenter().close()
+assert "pinned_num_register_threads" in os.environ[{name!r}]
+"""
+    environment = {key: value for key, value in os.environ.items() if key != name}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)

@@ -1,4 +1,4 @@
-"""Runs in several processes, each with a session: Python's lock and a GPU's context would be the limit of many.
+"""Runs in several processes, each with a session: the GIL and a GPU's context would be the limit of many.
 
 A live frame goes through the stages alone, so that many streams ask for the lock a few thousand times a second. Many
 files at once wait for the lock, and for that of the context, which each call of the driver takes.
@@ -54,7 +54,7 @@ _PATIENCE = 15.0  # seconds that a process gets to end its runs and to close its
 
 
 class _RemoteMonitor(StreamMonitor):
-    """Tells of a run in another process what that process has told last."""
+    """Holds the figures of a run in another process that this process has sent last."""
 
     def __init__(self, source: str) -> None:
         super().__init__(source)

@@ -1,4 +1,4 @@
-"""Processes of the program's own that work beside it, with a Python lock of their own: started, watched and ended."""
+"""Processes of the program's own that work beside it, with a GIL of their own: started, watched and ended."""
 
 import os
 import pickle

@@ -26,7 +26,7 @@ _ALIGNED = 64  # bytes: planes begin at multiples of it
 
 
 def advise(address: int, size: int, advice: int) -> None:
-    """Calls madvise(2). Other threads run meanwhile: `mmap.madvise` keeps Python's lock. Raises `OSError`."""
+    """Calls madvise(2). Other threads run meanwhile: `mmap.madvise` keeps the GIL. Raises `OSError`."""
     if _madvise(address, size, advice):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

@@ -62,7 +62,7 @@ class PacketFilter:
 def _write_start_codes(packet: Packet[VideoStream]) -> bool:
     """Replaces the lengths of NAL units by start codes, in place; returns `False`, all being as before, if they differ.
 
-    FFmpeg's filter gives Python's lock up several times for each packet, and waits for it as often.
+    FFmpeg's filter gives the GIL up several times for each packet, and waits for it as often.
     """
     data = memoryview(packet)
     at, places = 0, []

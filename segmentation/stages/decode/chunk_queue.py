@@ -51,7 +51,7 @@ class ChunkQueue(Generic[BatchT]):
                 self._measure()
                 self._new.append(chunk)
                 self._order.append(chunk)
-                self._chunks.notify()  # waking all would make each wait for Python's lock in vain
+                self._chunks.notify()  # waking all would make each wait for the GIL in vain
             self._taken.wait_for(lambda: len(self._new) < _AHEAD or self.closed.is_set())
 
     def _measure(self) -> None:

@@ -1,4 +1,4 @@
-"""Trackers in processes of their own: with many runs at once on a GPU, one Python lock would be the limit of them all.
+"""Trackers in processes of their own: with many runs at once on a GPU, one GIL would be the limit of them all.
 
 Following takes a few hundred short steps a frame, and each waits for the lock among the threads that feed the GPU.
 """
@@ -74,7 +74,7 @@ class _TrackerProcess:
         return self._link.recv()
 
     def forget(self, run: int) -> None:
-        """Frees what the process knows of a run."""
+        """Frees what the process holds of a run."""
         with suppress(OSError), self._lock:  # it is dead
             self._link.send(Forget(run))
 

@@ -2,13 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint format clean nvenc-standin
+.PHONY: demo test check lint format clean nvenc-standin
 
 demo: .venv/base
 	$(BIN)/python -m segmentation samples/astronaut.mp4 -o samples/astronaut.segmented.mp4 -y
 
 test: .venv/test
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+# While working: lint, types, and the tests that start no program.
+check: lint
+	$(BIN)/python -m pytest -n auto --dist worksteal --no-programs
 
 lint: .venv/test
 	$(BIN)/ruff check .

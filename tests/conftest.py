@@ -8,10 +8,21 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT, SAMPLE, SHARED
+from programs import starts_programs
 from rtsp_server import RtspServer
 from videos import repeated
 
 import segmentation  # noqa: F401 - before any test imports onnxruntime: switches its telemetry off
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--no-programs", action="store_true", help="leave out modules whose tests start programs")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves out modules that start programs, where that is asked for; `None` leaves the choice to pytest."""
+    left_out = config.getoption("--no-programs") and collection_path.name.startswith("test_")
+    return True if left_out and starts_programs(collection_path) else None
 
 
 def pytest_configure() -> None:

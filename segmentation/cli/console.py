@@ -90,7 +90,7 @@ class _Main(Protocol):
 
 
 def checks_stdout(main: _Main) -> _Main:
-    """Wraps a command, so that its exit code tells whether all that it has printed could be written.
+    """Wraps a command, so that its exit code shows whether all that it has printed could be written.
 
     Python would find out at the process's end, and print a traceback.
     """

@@ -133,7 +133,7 @@ def _targets(
 
 
 def _identity(path: str | Path) -> tuple[int, int] | None:
-    """Returns what tells a file from all others whatever its name, None if there is no such file."""
+    """Returns the identity of a file, whatever its name; None if there is no such file."""
     try:
         about = os.stat(path)
     except (OSError, ValueError):

@@ -68,7 +68,7 @@ class VideoIndex:
 
     @property
     def timed(self) -> bool:
-        """Whether the packets' times tell which frames they hold."""
+        """Whether the packets' times show which frames they hold."""
         return len(self.keys) > 0
 
     @property

@@ -271,7 +271,7 @@ class ClipLoader:
         return order(self.dataset, self._shuffle, self._window, self._seed, epoch, self._rank, self._world)
 
     def _identity(self) -> dict[str, Any]:
-        """What decides which clips a batch holds."""
+        """Returns all that decides which clips a batch holds."""
         return {
             "fingerprint": self.dataset.fingerprint,
             "seed": self._seed,

@@ -34,7 +34,7 @@ def upright_filters(orientation: Orientation) -> list[tuple[str, ...]]:
 
 
 class Augmentation(NamedTuple):
-    """What chance decides of a clip, the same for all of its outputs and masks."""
+    """Random choices for a clip, the same for all of its outputs and masks."""
 
     across: float  # 0..1: where a random crop lies in the room that it has
     down: float

@@ -1,4 +1,4 @@
-"""What the kernel of sample.cu needs to make a clip's frames as the CPU path does: places, weights and numbers."""
+"""Computes the arguments of sample.cu's kernel: places, weights and numbers, as the CPU path has them."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def _frames_of(target: Path, comment: str) -> int | None:
 
 
 class _Watch:
-    """Follows the frames of one source: tells of progress, and ends the work if it is to stop."""
+    """Follows the frames of one source: reports progress, and ends the work if it is to stop."""
 
     def __init__(
         self, info: VideoInfo, recipe: Recipe, advance: Callable[[int, int], None], stop: threading.Event | None

@@ -28,7 +28,7 @@ Pictures: TypeAlias = NDArray[np.floating]  # (N, 3, H, W), inputs of the networ
 
 
 class Measured(NamedTuple):
-    """What a network did with the pictures of a trial."""
+    """A network's masks and times on the pictures of a trial."""
 
     masks: NDArray[np.float32]  # (N, h, w)
     milliseconds: float  # for a batch

@@ -1,4 +1,4 @@
-"""What travels through the pipeline: frames in YUV with their timestamps, and their masks.
+"""Values that travel through the pipeline: frames in YUV with their timestamps, and their masks.
 
 Frames stay YUV from the decoder to the encoder: three planes, Y (H, W) and U, V (h, w), where (h, w) is (H, W) divided
 by the chroma subsampling and rounded up; uint8 for 8 bits, uint16 (low bits used) for 10. On the CPU each frame has its
@@ -181,7 +181,7 @@ class VideoInfo:
 
     @property
     def source(self) -> str | ByteSource:
-        """What `open_input` takes."""
+        """The argument of `open_input`."""
         return self.stream or self.path
 
     @property

@@ -47,7 +47,7 @@ class LiveFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveCounts:
-    """What has become of the frames by now: `received` is always the sum of `shown`, `waiting` and `dropped`."""
+    """Counts of the frames by now: `received` is always the sum of `shown`, `waiting` and `dropped`."""
 
     up: bool  # whether the source is connected and sends
     received: int

@@ -24,7 +24,7 @@ class PinnedPool:
     Memory is given out again when no array refers to it, and what was queued by then is over. Blocks have sizes that
     are powers of 2, so that frames of several sizes share them. Any thread may take arrays, and drop them.
 
-    PyTorch has such memory too. It releases the GIL in each call, and many threads that compete for the lock then
+    PyTorch has such memory too. It releases the GIL in each call, and many threads that compete for the GIL then
     wait for it far longer than a call takes.
     """
 

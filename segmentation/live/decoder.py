@@ -136,7 +136,7 @@ class LiveDecoder(PyAVDecoder):
         return None if end is None else begin + float(end * self.info.time_base) + _GRACE
 
     def _place(self, shown: float, begin: float) -> int:
-        """Returns the pts of the next frame, so far behind the last one that Matroska tells them apart."""
+        """Returns the pts of the next frame, so far behind the last one that they differ in Matroska."""
         pts = self._timeline.place(max(round(exact(shown - begin) / self.info.time_base), self._soonest))
         self._soonest = pts + round(_STEP / self.info.time_base)
         return pts

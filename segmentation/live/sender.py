@@ -71,7 +71,7 @@ class Sender:
         self._ask("mux", packet.stream_index, times, packet.is_keyframe, bytes(packet))
 
     def close(self) -> None:
-        """Ends the connection, which the server is told, and the process."""
+        """Ends the connection with a message to the server, and the process."""
         self._end(_GOODBYE)
 
     def kill(self) -> None:

@@ -2,7 +2,7 @@
 
 Recordings that are joined byte by byte begin their clock again, broadcasts wrap it, and senders restart. FFmpeg's own
 program moves the streams one by one where it sees that. Here a step moves all of them by the same time, so that sound
-stays with its picture, and packets ahead tell a step from an outlier.
+stays with its picture, and packets ahead distinguish a step from an outlier.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class _Nowhere(io.BytesIO):
 def open_for_writing(address: str, name: str, options: dict[str, str]) -> OutputContainer:
     """Opens the file at `address` in the format that FFmpeg takes for the suffix of `name`, which is not opened.
 
-    Raises `ValueError` where FFmpeg knows no such format, and `OSError`.
+    Raises `ValueError` where FFmpeg has no such format, and `OSError`.
     """
     with av.open(_Nowhere(name), "w") as trial:
         form = trial.format.name

@@ -31,5 +31,5 @@ class Cutter:
 
     @property
     def full(self) -> bool:
-        """Returns whether the next frame is sure to begin a segment. Times tell only when that frame is there."""
+        """Returns whether the next frame is sure to begin a segment. Times show that only when the frame is there."""
         return self._cuts.times is None and self._count % self._cuts.frames == 0

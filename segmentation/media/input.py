@@ -362,7 +362,7 @@ def _left_out(facts: StreamFacts, stream: VideoStream, path: str) -> tuple[str, 
 
 
 def _end(container: InputContainer, stream: VideoStream, length: Fraction | None) -> Fraction | None:
-    """Returns when the last frame ends by the container, in seconds on its clock; `None` if it does not tell.
+    """Returns when the last frame ends by the container, in seconds on its clock; `None` if it does not say.
 
     In Matroska, FFmpeg states the length from zero on, and mkvmerge from the first frame on: the earlier end is taken.
     """
@@ -421,7 +421,7 @@ def first_packet_and_frame(
 
 
 def too_large(access: Access) -> str:
-    """Returns the words for pictures of a size that FFmpeg did not take, and does not tell."""
+    """Returns the words for pictures of a size that FFmpeg refused without stating it."""
     return f"too large: of pixels, more than {access.max_pixels} are refused"
 
 

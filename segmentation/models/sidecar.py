@@ -1,7 +1,7 @@
 """The JSON beside an engine: a description of the plan, its origin and the meaning of its numbers.
 
 A plan is executable code: deserializing a plan runs it. So a plan is returned only if the SHA-256 in its sidecar is its
-own. Without that, a plan that this program neither built nor was told to trust would be loaded.
+own. Without that, a plan that this program neither built nor was given as trusted would be loaded.
 """
 
 import hashlib

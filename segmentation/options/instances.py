@@ -16,7 +16,7 @@ Point = tuple[float, float]  # x, y in pixels of the upright picture
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Who is kept: some ids, or the one whom a criterion chooses."""
+    """The instances to keep: some ids, or the one that a criterion chooses."""
 
     ids: frozenset[int] = frozenset()
     criterion: str = ""

@@ -7,7 +7,7 @@ from segmentation.options.keywords import Quality
 
 @dataclass(frozen=True, slots=True)
 class RateFactor:
-    """What an encoder takes by default and for `quality="high"`: constant rate factors, for mjpeg JPEG's quality."""
+    """An encoder's quality by default and for `quality="high"`: constant rate factors, for mjpeg JPEG's quality."""
 
     default: int  # makes files about as large as their inputs, see tools/quality/rates.py
     high: int  # keeps 45 dB of the people in real clips

@@ -1,4 +1,4 @@
-"""Puts the effect on the whole picture where there is no mask for it: nothing is shown for want of one."""
+"""Puts the effect on the whole picture where there is no mask for it: a missing mask shows nothing."""
 
 from __future__ import annotations
 

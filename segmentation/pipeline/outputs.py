@@ -169,8 +169,8 @@ class Outputs:
     def build(self, resources: Resources, exits: ExitStack, end: Fraction | None, classes: tuple[str, ...]) -> None:
         """Builds the stages of each output; `exits` closes them.
 
-        Other streams are copied up to `end`, in seconds on the source's clock. `classes` are those that a class map
-        tells apart.
+        Other streams are copied up to `end`, in seconds on the source's clock. `classes` are those of a class
+        map.
         """
         info, plan = self._info, self._plan
         gpu = resources.gpu if plan.on_gpu else None

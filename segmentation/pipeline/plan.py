@@ -274,7 +274,7 @@ def _plan_outputs(
 def _streaming(output: OutputPlan, info: VideoInfo) -> OutputPlan:
     """The output with an encoder whose packets follow the frames closely, where it or the source is a stream.
 
-    Encoders of segments put out nothing for seconds, and encoders on a GPU don't know uncompressed video.
+    Encoders of segments put out nothing for seconds, and encoders on a GPU have no uncompressed video.
     """
     target, wanted = output.path, output.config.encode
     segments = info.live is not None and output.encode.name == "x264-segments"

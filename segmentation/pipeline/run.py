@@ -311,7 +311,7 @@ class Run:
 
     @property
     def _is_looked_at(self) -> bool:
-        """Whether somebody wants a small picture of the first output."""
+        """Whether a small picture of the first output is asked for."""
         monitor = self._request.monitor
         return self._config.video and monitor is not None and monitor.wants_picture
 

@@ -1,4 +1,4 @@
-"""What the live runs of a session tell while they are under way: figures and small pictures."""
+"""Reports the live runs of a session while they are under way: figures and small pictures."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class StreamStatus:
 
 
 class StreamMonitor:
-    """Tells of one run. The run's threads report to it, and others ask."""
+    """Holds the figures of one run. The run's threads write them, and others read."""
 
     def __init__(self, source: str) -> None:
         self.name = source_label(source)

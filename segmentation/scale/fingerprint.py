@@ -1,4 +1,4 @@
-"""What the packets of a worker depend on besides the input and the options."""
+"""Lists all that a worker's packets depend on besides the input and the options."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class CodedStream:
 
 @dataclass(slots=True, kw_only=True)
 class PieceIndex:
-    """What a piece holds. Lists have an item for each frame, or none where that was not asked for."""
+    """The contents of a piece. Lists have an item for each frame, or none where that was not asked for."""
 
     work: str  # the digest of the plan
     number: int

@@ -91,7 +91,7 @@ class VideoPlan:
 
     @property
     def digest(self) -> str:
-        """Returns what tells this plan from all others."""
+        """Returns a digest that no other plan has."""
         return hashlib.sha256(self.as_json().encode()).hexdigest()
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What the driver asks of workers, wherever they are, and what they report."""
+"""Requests of the coordinator to workers, wherever they are, and their reports."""
 
 from __future__ import annotations
 

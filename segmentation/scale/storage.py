@@ -1,4 +1,4 @@
-"""Network shares that vanish: how such an error is told from others, and how long a share's return is awaited."""
+"""Network shares that vanish: recognizes such an error, and waits for a share's return."""
 
 from __future__ import annotations
 

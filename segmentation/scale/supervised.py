@@ -1,4 +1,4 @@
-"""What workers that the driver starts have in common, be they processes or actors."""
+"""Starts workers and starts them again when they are lost, be they processes or actors."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ EARLY = ("torch", "cuda.core", "PyNvVideoCodec")  # libraries that take long to 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The GPU and the cores of a worker. A process that was started in advance is told them later."""
+    """The GPU and the cores of a worker. A process that was started in advance gets them later."""
 
     environment: dict[str, str]  # variables, such as CUDA_VISIBLE_DEVICES
     cores: set[int] | None  # none where the system has no such choice
@@ -194,7 +194,7 @@ class _Counter:
 
 
 def main(connection: Connection, *, in_advance: bool = False) -> None:
-    """Serves until the other end is closed. `in_advance`: imports `EARLY` before it is told where to work."""
+    """Serves until the other end is closed. `in_advance`: imports `EARLY` before it gets its place."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles it, and then ends this process in order
     pin_by_threads()
     for library in EARLY if in_advance else ():

@@ -170,7 +170,7 @@ class _Worker:
 
 
 def main(link: Connection) -> None:
-    """Works until it is told to end, or the other end of the connection is closed."""
+    """Works until it is to end, or the other end of the connection is closed."""
     ignore_interrupts()
     with suppress(EOFError, OSError):
         worker = _Worker(link, link.recv())

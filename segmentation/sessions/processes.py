@@ -54,7 +54,7 @@ _PATIENCE = 15.0  # seconds that a process gets to end its runs and to close its
 
 
 class _RemoteMonitor(StreamMonitor):
-    """Tells of a run in another process what that process has told last."""
+    """Holds the figures of a run in another process that this process has sent last."""
 
     def __init__(self, source: str) -> None:
         super().__init__(source)

@@ -178,7 +178,7 @@ class Segmenter:
 
     @property
     def streams(self) -> StreamBoard:
-        """Tells of the runs of live sources, see `Streams.status`."""
+        """Reports the runs of live sources, see `Streams.status`."""
         return self._resources.streams
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What a request with the token may do. Both raise `SegmentationError`."""
+    """Actions of a request with the token. Both raise `SegmentationError`."""
 
     add: Callable[[str, str], None]  # name and address
     remove: Callable[[str], None]  # name
@@ -79,7 +79,7 @@ class StatusServer:
         control: Control | None = None,
         workers: Callable[[], WorkersStatus] | None = None,
     ) -> None:
-        """Binds the address. `workers` tells of workers, in the place of streams. Raises `ConfigError`."""
+        """Binds the address. `workers` reports workers, in the place of streams. Raises `ConfigError`."""
         host, port = _split(address)
         self._board, self._control, self._workers = board, control, workers
         self._token = os.environ.get(TOKEN, "")

@@ -1,4 +1,4 @@
-"""What several workers tell while they are at work."""
+"""Reports several workers while they are at work."""
 
 from __future__ import annotations
 

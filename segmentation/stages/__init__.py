@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # the encoders' own process imports this package, and needs n
 
 
 class Stage(ABC):
-    """What all stages share. Every constructor takes the run's `Gpu` as `gpu`, `None` on a run without a GPU."""
+    """The base of all stages. Every constructor takes the run's `Gpu` as `gpu`, `None` on a run without a GPU."""
 
     memory: ClassVar[Memory]  # where it takes its input from: NumPy arrays on the "host", or tensors on "cuda"
 

@@ -57,7 +57,7 @@ class MaskSource(ABC):
 
 
 class Parts(TypedDict):
-    """What `NetworkMasks` is made of, but for its smoothing."""
+    """The arguments of `NetworkMasks`, but for its smoothing."""
 
     preprocess: Preprocessor
     infer: SharedNetwork
@@ -139,7 +139,7 @@ class NetworkMasks(MaskSource):
         return self.infer(tensor, count, partial(self.clock.stage, "infer", batch))
 
     def prepared(self, batch: FrameBatch) -> tuple[FrameBatch, Array]:
-        """Returns the batch where the stages behind want it, and the network's input, until the next call."""
+        """Returns the batch where the stages behind take it, and the network's input, until the next call."""
         frames = self.transfer.frames(batch, self.preprocess.memory)
         with self.turn.of(self.infer), self.turn.of(self.preprocess):
             made = self.clock.stage("preprocess", batch, self.preprocess, frames)

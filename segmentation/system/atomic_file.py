@@ -92,7 +92,7 @@ class PendingFile:
     def create(self) -> None:
         """Makes the temporary file, and removes those that killed processes have left. Raises `OSError`.
 
-        The file is locked while this process lives, so that others can tell it from one that was left.
+        The file is locked while this process lives, so that others can distinguish it from one that was left.
         """
         with suppress(OSError):  # a link that leads nowhere
             self._replaced = self.place.stat()

@@ -1,4 +1,4 @@
-"""Imports of libraries by threads that may want the same one at once."""
+"""Imports of libraries by threads that may need the same one at once."""
 
 import threading
 from importlib import import_module

@@ -98,7 +98,7 @@ def remove_folder(folder: Path, own: re.Pattern[str]) -> None:
 def is_own(path: Path) -> bool:
     """Returns whether a file or folder is this user's. Raises `OSError`.
 
-    Some file systems state another owner for all that this user makes, so a new file tells.
+    Some file systems state another owner for all that this user makes, so a new file shows it.
     """
     owner = path.lstat().st_uid
     if owner == os.geteuid():

@@ -1,1 +1,1 @@
-"""Who is who: the instances in a run's masks, and their ids over time."""
+"""Tracking: the instances in a run's masks, and their ids over time."""

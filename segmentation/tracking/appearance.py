@@ -1,4 +1,4 @@
-"""What things look like: histograms of their colors."""
+"""The appearance of instances: histograms of their colors."""
 
 from __future__ import annotations
 

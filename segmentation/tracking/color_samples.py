@@ -1,4 +1,4 @@
-"""Makes small pictures of frames, as large as their masks: what tells people apart by their colors."""
+"""Makes small pictures of frames, as large as their masks: people differ by their colors."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _SAME = 0.3  # IoU from which what is found again has the id that it had
 
 @dataclass(eq=False, slots=True)
 class _CachedResult:
-    """What was found within an instance at a time. Boxes are shares of the picture."""
+    """The findings within an instance at a time. Boxes are shares of the picture."""
 
     box: Box  # of the instance
     time: float

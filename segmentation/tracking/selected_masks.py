@@ -22,7 +22,7 @@ def with_selected_masks(
 ) -> MaskedBatch:
     """Returns the batch with the masks for an effect: what it leaves as it is, and for `SHOWING` what is shown.
 
-    Without `keeping` and without a label that is the batch itself. So it is where nobody knows what a frame shows:
+    Without `keeping` and without a label that is the batch itself. So it is where instances are not found:
     there `fail_closed.py` has put the effect everywhere.
     """
     if batch.instances is None or batch.frames.repeated or not (keeping or effect.label):

@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 from paths import ROOT, SAMPLE
 from program import run_tool
+from videos import packets
+
+from segmentation import segment
 
 # The tools are programs, not a package.
 sys.path[:0] = [str(ROOT / "tools" / folder) for folder in ("benchmarks", "quality", "samples")]
@@ -64,6 +67,14 @@ def test_sample_program_runs(tmp_path: Path) -> None:
     target = tmp_path / "out.mp4"
     assert "150 frames" in run_tool("samples/segment.py", SAMPLE, target)
     assert len(decoded(target)) == 150
+
+
+def test_the_minimal_pipeline_makes_the_packets_of_a_run_without_smoothing(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours.mp4", tmp_path / "theirs.mp4"
+    assert run_tool("samples/minimal.py", SAMPLE, ours).endswith("150 frames\n")
+    segment(SAMPLE, theirs, smooth=0, encode="x264", device="cpu")
+    for kind in ("video", "audio"):
+        assert packets(ours, kind) == packets(theirs, kind)
 
 
 @pytest.mark.slow

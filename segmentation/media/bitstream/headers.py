@@ -1,4 +1,4 @@
-"""Reads from a stream's first bytes, with start codes, what tells decoders apart, before a frame is decoded."""
+"""Reads a stream's first bytes, with start codes, for what only some decoders can do, before a frame is decoded."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -52,7 +52,7 @@ def begins_inside(codec: str, data: bytes) -> bool:
 def pictures(codec: str, data: bytes) -> "set[Shown]":
     """Returns the pictures that a packet's headers state. None for a packet without such headers.
 
-    For AV1 and MPEG-4 the headers themselves tell one picture from another; all its sides are 0.
+    For AV1 and MPEG-4 the headers themselves separate pictures; all its sides are 0.
     """
     match codec:
         case "h264":
@@ -140,7 +140,7 @@ class Shown(NamedTuple):
 
 
 class _ParameterSet(NamedTuple):
-    """What H.264's sequence parameter sets tell, clause 7.3.2.1.1."""
+    """Fields of H.264's sequence parameter sets, clause 7.3.2.1.1."""
 
     picture: Shown
     frame_mbs_only: bool

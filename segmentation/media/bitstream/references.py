@@ -10,7 +10,7 @@ _HEVC_UNREFERENCED = range(0, 16, 2)  # sub-layer non-reference pictures
 
 
 class Reference(NamedTuple):
-    """What a picture is to others."""
+    """A picture's role in the decoding of others."""
 
     referred: bool  # whether pictures of its temporal layer or of lower ones may refer to it
     layer: int  # TemporalId, H.265 clause 7.4.2.2: pictures of higher layers may refer to it in any case

@@ -177,7 +177,7 @@ class PostedLines:
 
 
 class _RefusedError(OSError):
-    """The receiver wants something else, which another attempt would not change."""
+    """The receiver refuses a request, which another attempt would not change."""
 
 
 class _Receiver:

@@ -1,4 +1,4 @@
-"""Reduces decoded frames to a few numbers each, by which `verify` knows them again."""
+"""Reduces decoded frames to a few numbers each, by which `verify` recognizes them."""
 
 from __future__ import annotations
 

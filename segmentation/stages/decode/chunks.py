@@ -110,7 +110,7 @@ def chunks(
     Yields a chunk with its first packet, and fills the chunk while the caller asks for the next one.
 
     Time steps back at the seam of joined recordings, or between entries of an edit list. There a chunk ends whatever
-    its length, and neither of the two chunks has a limit at the seam, because pts don't tell their frames apart. From
+    its length, and neither of the two chunks has a limit at the seam, because their frames' pts overlap. From
     the first packet without a pts on, seams are the only cuts.
     """
     chunk: Chunk[BatchT] | None = None
@@ -224,7 +224,7 @@ def needs_earlier_frames(codec: str, packet: VideoPacket) -> bool:
 def _check_headers(info: VideoInfo, data: bytes, first: set[Shown]) -> None:
     """Raises `StreamChanges` for a packet with other pictures than the `first` ones, which it adds, or with fields.
 
-    NVDEC's library does not always tell: a session brings smaller pictures to the size of its first one.
+    NVDEC's library does not always fail: a session brings smaller pictures to the size of its first one.
     """
     if not info.interlaced and may_interlace(info.codec, data):
         raise StreamChanges(

@@ -131,7 +131,7 @@ class NvdecDecoder(Decoder):
             self._pool.close()
 
     def _counted(self) -> Iterator[FrameBatch]:
-        """Yields the batches, and counts damaged frames: NVDEC's library tells that there are some, FFmpeg how many."""
+        """Yields the batches, and counts damaged frames: NVDEC's library shows that there are some, FFmpeg how many."""
         yield from self._in_time()
         if damage_log().count() > self._damage_named:  # in this input, or in others at the same time
             log.info("%s: NVDEC found damage; FFmpeg counts it", self.info.path)
@@ -260,7 +260,7 @@ class NvdecDecoder(Decoder):
         return surplus
 
     def _follows(self, chunk: Chunk[_DecodedBatch], before: _ChunkInProgress) -> bool:
-        """Returns whether timestamps tell a chunk's frames from those of another chunk that the session still holds."""
+        """Returns whether timestamps separate a chunk's frames from those of another that the session still holds."""
         if not begins_anew(self.info.codec, chunk):
             return False
         first = chunk.first  # final, because all of the chunk's packets are there

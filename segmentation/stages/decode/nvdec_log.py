@@ -1,7 +1,7 @@
-"""Whether NVDEC's library tells of damaged pictures.
+"""Finds out whether NVDEC's library reports damaged pictures.
 
-PyNvVideoCodec names each damaged picture on C's standard output, and tells in no other way. So that leads into a pipe
-here, in which its lines are counted. All else that C code prints goes where it went before.
+PyNvVideoCodec names each damaged picture on C's standard output, and reports it in no other way. So that leads into a
+pipe here, in which its lines are counted. All else that C code prints goes where it went before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The frames of a video, and the keyframes at which their decoding begins, as its packets tell them."""
+"""The frames of a video, and the keyframes at which their decoding begins, by its packets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BY_PACKETS = ("h264", "hevc", "vp8", "vp9", "libdav1d", "mjpeg", "png", "ffv1",
 
 
 class PacketTimes(NamedTuple):
-    """What is known of each frame, in presentation order: arrays (frames,), times in ticks of `VideoInfo.time_base`."""
+    """Properties of each frame, in presentation order: arrays (frames,), times in ticks of `VideoInfo.time_base`."""
 
     pts: NDArray[np.int64]  # rising
     keys: NDArray[np.int64]  # pts of the keyframe at which the frame's decoding begins
@@ -33,7 +33,7 @@ class _Packet(NamedTuple):
 
 
 def by_packets(info: VideoInfo) -> PacketTimes | None:
-    """Returns the times as the packets tell them; `None` if they don't tell for certain. Raises `InputError`."""
+    """Returns the times by the packets; `None` if these are not certain. Raises `InputError`."""
     if info.codec not in _BY_PACKETS or info.decoding_times or info.packed or info.gradual or info.layered:
         return None
     faults: list[None] = []

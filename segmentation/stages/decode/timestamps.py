@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Timeline:
-    """Gives frames, in presentation order, strictly rising pts, and tells which frames are in the wanted stretch.
+    """Gives frames, in presentation order, strictly rising pts, and finds those in the wanted stretch.
 
     `first` and `end` are pts in `info.time_base`. Frames that begin at `first` or later and before `end` are wanted.
     """
@@ -104,7 +104,7 @@ def within_limit(info: VideoInfo, batches: Iterable[FrameBatch]) -> Iterator[Fra
 
 
 def expected(info: VideoInfo, config: Config) -> int:
-    """Returns how many frames will come, by the container and the options; 0 if neither tells."""
+    """Returns how many frames will come, by the container and the options; 0 if neither says."""
     wanted = None if config.duration is None else round(config.duration * info.rate)
     there = max(0, info.frames - round(config.start * info.rate))
     return min((n for n in (there, config.max_frames, wanted) if n), default=0)

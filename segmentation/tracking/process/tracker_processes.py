@@ -66,7 +66,7 @@ class _TrackerProcess:
         return reply
 
     def forget(self, run: int) -> None:
-        """Frees what the process knows of a run."""
+        """Frees what the process holds of a run."""
         with suppress(OSError), self._lock:  # it is dead
             self._process.link.send(Forget(run))
 

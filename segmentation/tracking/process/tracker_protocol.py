@@ -32,7 +32,7 @@ class Forget(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What a request found. The label maps lie in the memory."""
+    """The result of a request. The label maps lie in the memory."""
 
     instances: tuple[tuple[Instance, ...], ...]  # of each frame
     unknown: tuple[bool, ...]  # likewise

@@ -101,12 +101,12 @@ class GraphedNetwork(Generic[T]):
 
     @property
     def input(self) -> torch.Tensor:
-        """What `run` reads, (N, 3, H, W)."""
+        """The tensor that `run` reads, (N, 3, H, W)."""
         return self._network.input
 
     @property
     def result(self) -> T:
-        """What the last run has returned."""
+        """The result of the last run."""
         result: T = self._result
         return result
 

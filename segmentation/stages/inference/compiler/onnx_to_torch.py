@@ -38,7 +38,7 @@ def cached_network(
     """Returns the network that `build` makes, for inputs of the shape, type and device of `example`.
 
     The network is recorded into a file of the cache folder, whose name begins with `name`. Later calls load the file,
-    without importing onnx2torch and the libraries that it needs. `origin` tells all that `build` depends on. A recorded
+    without importing onnx2torch and the libraries that it needs. `origin` names all that `build` depends on. A recorded
     network returns the first `outputs` of its outputs alone, see `record`.
     """
     versions = _FORMAT, torch.__version__, installed_version("onnx2torch")

@@ -29,7 +29,7 @@ _NOWHERE = np.uint64(0)  # an address
 
 
 class Found(NamedTuple):
-    """What was found in a batch. Maps are as large as the picture is in the network's input."""
+    """The instances of a batch. Maps are as large as the picture is in the network's input."""
 
     things: Tensor  # (N, MOST, 8) float32: box in pixels of the maps, score, class; score 0 for none
     masks: Tensor  # (N, h, w) float32: the union of the things' masks, 0..1

@@ -5,10 +5,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from documents import DOCUMENTS
 from paths import ROOT
-
-FOLDERS = ("", "docs", "samples", "segmentation/models", "tools/lab")
-DOCUMENTS = sorted(path for folder in FOLDERS for path in (ROOT / folder).glob("*.md"))
 
 
 @cache

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from documents import DOCUMENTS
-from paths import ROOT
 
 
 @cache

@@ -5,10 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from paths import ROOT
-
-FOLDERS = ("", "docs", "samples", "segmentation/models", "tools/lab")
-DOCUMENTS = sorted(path for folder in FOLDERS for path in (ROOT / folder).glob("*.md"))
+from documents import DOCUMENTS
 
 
 @cache

@@ -159,4 +159,4 @@ def test_pictures_show_what_they_are_of(tmp_path: Path) -> None:
     for path in made:
         picture = cv2.imread(path)
         assert picture.shape[1] > 1200 and 200 < picture.shape[0] < 3000 and picture.std() > 10
-        assert (ROOT / "docs" / Path(path).name).exists()
+        assert (ROOT / "tools" / "lab" / Path(path).name).exists()

@@ -1,7 +1,7 @@
 """Encoding on all cores by cutting the video into closed segments: for machines whose GPU has no encoder.
 
 One encoder with many threads leaves cores idle, since rows and frames wait for each other. Encoders of different
-segments share no data, so each has a core to itself. docs/experiments.md has figures.
+segments share no data, so each has a core to itself. tools/lab/experiments.md has figures.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Simulates many GPUs on many videos.")
     parser.add_argument("--pieces", type=int, default=30_000, help="simulated at most, of each case")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS / "scale-sim.json")
-    parser.add_argument("--picture", type=Path, default=ROOT / "docs" / "scale-limits.png")
+    parser.add_argument("--picture", type=Path, default=ROOT / "tools" / "lab" / "scale-limits.png")
     options = parser.parse_args()
     results = circumstances("benchmarks/scale_sim.py", sys.argv[1:])
     driver = of_a_driver()

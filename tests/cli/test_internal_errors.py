@@ -125,7 +125,7 @@ def test_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check(cli(tmp_path / "in", "-o", tmp_path / "out", "--json"), tmp_path / "in", ".png")
 
 
-@pytest.mark.parametrize("place", [STAGES[0], "media.live_decoding:ConnectionDecoder.__call__"])
+@pytest.mark.parametrize("place", [STAGES[0], "live.decoding:ConnectionDecoder.__call__"])
 def test_cameras(place: str, camera: RtspServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(place, tmp_path / "site", monkeypatch)
     sources = [f"{name}={camera.url()}" for name in ("hall", bugs.NAME)]

@@ -243,7 +243,7 @@ def test_a_program_ends_in_peace_while_a_camera_is_silent(camera: RtspServer, tm
 
     threading.Thread(target=silence, daemon=True).start()
     command = [sys.executable, "-X", "faulthandler", "-c", ENDS, camera.url(), str(tmp_path / "out.mkv")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=ENVIRONMENT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=ENVIRONMENT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 

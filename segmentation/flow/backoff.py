@@ -43,6 +43,8 @@ class Reconnection(Generic[T]):
         """`pauses` in seconds, the first and the longest.
 
         `connect` raises `OSError`, `ValueError` or an error of FFmpeg's where there is nothing to connect to.
+
+        Raises `RuntimeError` where no thread can be started.
         """
         self._connect = connect
         self._made: list[T] = []  # one, once it is made

@@ -124,7 +124,10 @@ class PushMuxer(StreamMuxer):
             raise error
         log.log(logging.INFO if self._shaky else logging.WARNING, "%s; trying to reconnect", error)
         self._shaky = True
-        self._again = Reconnection(self._connect, pauses)
+        try:
+            self._again = Reconnection(self._connect, pauses)
+        except RuntimeError as exc:  # no thread can be started
+            raise OutputError(f"{error}; can't reconnect ({one_line(exc)})") from exc
 
     def _leave_out(self, *, is_video: bool) -> None:
         if self._info.live is not None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import os
 import queue
 import socket
 import ssl
+import stat
 import string
 import threading
 import time
@@ -39,6 +41,9 @@ _POLL = 0.1  # seconds between looks at `Access.stop`
 _CHUNK, _AHEAD = 1 << 16, 32  # bytes of a read, and reads ahead
 _NEAR = 1 << 20  # bytes that are read over rather than asked for anew
 _MOST_REDIRECTS = 8
+_MOST_FILES = 256  # that are opened before the first packet: a playlist may name itself
+_PLAYLIST = b"#EXTM3U"  # its beginning (RFC 8216, 4.3.1.1)
+_LONGEST_PLAYLIST = 1 << 22  # bytes, of which FFmpeg makes some 500 times as much: 10 kB for each variant
 _LEAST = 1 << 16  # bytes that have to come while a reader waits for `STALL` seconds: about 1 kB a second
 
 
@@ -60,6 +65,8 @@ class Files:
         """`name` is the input's: an address, or the absolute path of a file."""
         self._name, self._access = name, access
         self._failed = threading.Event()
+        self._opened = self._listed = 0  # files, and bytes of playlists
+        self.complete = False  # the container is open, and may read as many files as it has segments
         self.beginning = b""  # of the input, if it is an address
 
     def __call__(self, url: str, flags: int, options: dict[str, str]) -> HttpFile | BinaryIO:
@@ -74,8 +81,12 @@ class Files:
     def _open(self, url: str) -> HttpFile | BinaryIO:
         if url != self._name and not self._access.playlists:
             raise DownloadError("names another file, which is refused")
+        self._opened += 1
+        self._listed *= not self.complete  # a live playlist comes again and again
+        if self._opened > _MOST_FILES and not self.complete:
+            raise DownloadError(f"is a playlist that leads to more than {_MOST_FILES} files before the first frame")
         if url.startswith(("http://", "https://")):
-            file = HttpFile(url, self._access, named=url == self._name, failed=self._failed)
+            file = HttpFile(url, self._access, named=url == self._name, failed=self._failed, read=self._count)
             if url == self._name:
                 self.beginning = file.beginning
             return file
@@ -84,21 +95,46 @@ class Files:
         if self._name.startswith(("http://", "https://")):
             raise DownloadError("is a playlist that names something other than http(s) addresses, which is refused")
         try:
-            return open(url.removeprefix("file:"), "rb")
+            return open(url.removeprefix("file:"), "rb", opener=_open_regular)
         except OSError as exc:
             raise DownloadError(f"names {url}, which cannot be opened ({one_line(exc)})") from exc
+
+    def _count(self, file: HttpFile, size: int) -> None:
+        """Notes bytes that are read. Raises `DownloadError` where playlists are too long, together before a frame."""
+        self._listed += size * file.beginning.startswith(_PLAYLIST)
+        if self._listed > _LONGEST_PLAYLIST:
+            raise DownloadError(f"is a playlist of more than {_LONGEST_PLAYLIST >> 20} MiB")
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """Opens a file for `open`. Raises `OSError` for a pipe or device, which may never come to an end."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "no regular file")
 
 
 class HttpFile:
     """An address as a file that can be read, and sought where the server sends parts. Raises `DownloadError`."""
 
-    def __init__(self, address: str, access: Access, *, named: bool, failed: threading.Event | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        access: Access,
+        *,
+        named: bool,
+        failed: threading.Event | None = None,
+        read: Callable[[HttpFile, int], None] = lambda file, size: None,
+    ) -> None:
         """`named`: the user wrote this very address, so that it may be a private one.
 
-        `failed` is set by the first error. Afterwards the file seems to have ended.
+        `failed` is set by the first error. Afterwards the file seems to have ended. `read` is called with the number
+        of bytes of each read, and may raise `DownloadError`.
         """
         self._ask = partial(_Download, address, access, named)
         self._failed = failed or threading.Event()
+        self._note = read
         self._position = 0
         self._begin(0)
         self._length, self._parts = self._download.length, self._download.parts
@@ -148,6 +184,7 @@ class HttpFile:
         first = self._position - self._at
         data = self._chunk[first : first + size]
         self._position += len(data)
+        self._note(self, len(data))
         return data
 
     def close(self) -> None:

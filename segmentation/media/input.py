@@ -112,6 +112,8 @@ def open_input(
         container: InputContainer = av.open(
             name, "r", timeout=limits, options=analysis, container_options=options, io_open=files, **OPEN_OPTIONS
         )
+        if files is not None:
+            files.complete = True
         if not url and is_tiled(container):
             container.close()
             return open_heif(path, access.max_pixels)

@@ -60,7 +60,7 @@ def asked(shell: str, folder: Path, typed: str) -> list[str]:
         env={"PATH": f"{scripts}:/usr/bin:/bin", "HOME": str(scripts)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 0 and done.stderr == ""
     return [line.partition("\t")[0] for line in done.stdout.splitlines()]
@@ -90,7 +90,7 @@ def test_zsh_reads_the_script(folder: Path) -> None:
         pytest.skip("zsh is not installed")
     read = 'autoload -Uz compinit; compinit -D -u; eval "$(cat $1)"; print ${(j: :)_comps[segmentation]}'
     done = subprocess.run(
-        ["zsh", "-f", "-c", read, "zsh", folder.parent / "bin" / "zsh"], capture_output=True, text=True, timeout=60
+        ["zsh", "-f", "-c", read, "zsh", folder.parent / "bin" / "zsh"], capture_output=True, text=True, timeout=240
     )
     assert (done.stdout.strip(), done.stderr) == ("_shtab_segmentation", "")
 

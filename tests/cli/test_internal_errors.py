@@ -121,11 +121,11 @@ def test_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in").mkdir()
     for name in ("a", bugs.NAME, "z"):
         Synthetic(codec="png", pts=range(1), pix_fmt="rgb24", format="image2").write(tmp_path / "in" / f"{name}.png")
-    plant("pipeline.picture_run:PictureRun._tell", tmp_path / "site", monkeypatch)
+    plant("sessions.picture_run:PictureRun._tell", tmp_path / "site", monkeypatch)
     check(cli(tmp_path / "in", "-o", tmp_path / "out", "--json"), tmp_path / "in", ".png")
 
 
-@pytest.mark.parametrize("place", [STAGES[0], "media.live_decoding:ConnectionDecoder.__call__"])
+@pytest.mark.parametrize("place", [STAGES[0], "live.decoding:ConnectionDecoder.__call__"])
 def test_cameras(place: str, camera: RtspServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(place, tmp_path / "site", monkeypatch)
     sources = [f"{name}={camera.url()}" for name in ("hall", bugs.NAME)]

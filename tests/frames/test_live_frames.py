@@ -27,8 +27,8 @@ def all_is_counted(ring: LiveFrames) -> Iterator[None]:
 
 
 @pytest.fixture
-def ring() -> LiveFrames:
-    return LiveFrames(max_delay=10.0)
+def ring(request: pytest.FixtureRequest) -> LiveFrames:
+    return LiveFrames(max_delay=getattr(request, "param", 10.0))
 
 
 def frame(number: int, age: float = 0.0) -> LiveFrame:
@@ -61,12 +61,16 @@ def test_late_frames_are_dropped(ring: LiveFrames) -> None:
     assert shown(ring.take(9, GO_ON, None)) == [2, 3] and ring.dropped == {"late": 2}
 
 
-def test_frames_wait_in_the_ring_while_the_stages_are_too_slow(ring: LiveFrames) -> None:
+@pytest.mark.parametrize("ring", [1000.0], indirect=True)
+def test_frames_wait_in_the_ring_while_the_stages_are_too_slow(
+    ring: LiveFrames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = time.monotonic
     for number in range(4):
-        ring.put(frame(number, age=8.0))
+        ring.put(frame(number, age=500.0))
     ring.put(frame(4))
     assert shown(ring.take(3, GO_ON, None, held=2)) == [0, 1, 2]
-    time.sleep(2.2)  # now they are late, and so is the next one
+    monkeypatch.setattr(live_frames.time, "monotonic", lambda: clock() + 700)  # seconds: now number 3 is late
     ring.end()
     begin = time.monotonic()
     assert ring.take(1, GO_ON, begin + 0.1, held=2) == [] and ring.dropped == {"late": 1}

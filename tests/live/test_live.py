@@ -21,6 +21,7 @@ import av
 import barcode
 import numpy as np
 import pytest
+from hostile_server import KINDS, HostileServer
 from marks import first
 from numpy.typing import NDArray
 from paths import SAMPLE
@@ -33,7 +34,7 @@ from segmentation.cli.console import ConsoleHandler
 from segmentation.errors import LacksEngine
 from segmentation.frames.live_frames import LiveFrames
 from segmentation.gpu.discovery import GpuInfo
-from segmentation.live.reader import probe_any
+from segmentation.live.reader import LiveReader, probe_any
 from segmentation.pipeline import plan
 from segmentation.pipeline.stream_status import StreamStatus
 from segmentation.system.access import Access
@@ -242,7 +243,7 @@ def test_a_program_ends_in_peace_while_a_camera_is_silent(camera: RtspServer, tm
 
     threading.Thread(target=silence, daemon=True).start()
     command = [sys.executable, "-X", "faulthandler", "-c", ENDS, camera.url(), str(tmp_path / "out.mkv")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=ENVIRONMENT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=ENVIRONMENT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
@@ -391,6 +392,14 @@ def test_a_source_that_cant_be_opened_is_one_line(
     with pytest.raises(InputError) as caught:
         segmenter.run(address.format(port=_free_port()), tmp_path / "out.mp4", stall=0.5)
     assert str(caught.value).endswith(f": {fault}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scheme", ["rtsp", "rtmp"])
+def test_a_server_that_lets_nobody_get_anywhere_is_one_line(scheme: str, kind: str) -> None:
+    faults = r"silent for 0\.5 s \(--stall\)|sends nothing that FFmpeg can read|Connection reset by peer|Broken pipe"
+    with HostileServer(scheme, kind) as server, pytest.raises(InputError, match=faults):
+        LiveReader(server.url, Access(stall=0.5)).describe()
 
 
 @pytest.mark.parametrize("auth", ["Basic", "Digest"])

@@ -177,7 +177,7 @@ def test_the_result_is_sent_to_an_address(scheme: str, segmenter: Segmenter) -> 
         while not has_port(port):
             assert receiver.poll() is None
             time.sleep(0.01)
-        threading.Thread(target=lambda: (receiver.wait(60), stop.set())).start()
+        threading.Thread(target=lambda: (receiver.wait(240), stop.set())).start()
         with suppress(OutputError):  # the receiver closes the connection when it has enough
             segmenter.run(camera.url(), url, stop=stop, max_delay=10.0)
         assert receiver.stdout is not None
@@ -296,6 +296,29 @@ def test_without_reconnecting_a_lost_output_ends_the_run(scheme: str, segmenter:
         reading.start()
         with pytest.raises(OutputError, match=r"can't be sent to|cannot be written"):
             segmenter.run(camera.url(), url, max_delay=10.0, reconnect="never")
+        reading.join()
+
+
+def test_a_lost_output_without_a_thread_to_reconnect_ends_the_run(
+    segmenter: Segmenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = threading.Thread.start
+
+    def start(self: threading.Thread) -> None:
+        if self.name == "segmentation-reconnection":
+            raise RuntimeError("can't start new thread")
+        begin(self)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    url = f"rtmp://127.0.0.1:{port}/live/cam"
+    with RtspServer() as camera, _receiver(url) as receiver:
+        _listens(receiver, port)
+        reading = threading.Thread(target=_received, args=(receiver,))
+        reading.start()
+        with pytest.raises(OutputError, match=r"can't reconnect \(can't start new thread\)$"):
+            segmenter.run(camera.url(), url, max_delay=10.0, reconnect="0.1..0.2")
         reading.join()
 
 

@@ -232,7 +232,7 @@ def test_sound_is_sent_to_an_address(scheme: str, codec: str, segmenter: Segment
         while not has_port(received):
             assert receiver.poll() is None
             time.sleep(0.01)
-        threading.Thread(target=lambda: (receiver.wait(60), stop.set())).start()
+        threading.Thread(target=lambda: (receiver.wait(240), stop.set())).start()
         with suppress(OutputError):  # the receiver closes the connection when it has enough
             segmenter.run(source, url, stop=stop, **OPTIONS)
         assert receiver.stdout is not None

@@ -135,6 +135,16 @@ def test_single_bytes_are_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         probe(server.url)
 
 
+@pytest.mark.parametrize(
+    ("part", "stall", "said"),
+    [("http", download.STALL, "got more than 100 headers"), ("trailer", 0.5, r"no data from \S+ for 0\.5 s|timed out")],
+)
+def test_headers_without_end_are_no_answer(part: str, stall: float, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "STALL", stall)
+    with HostileServer(part, "endless") as server, pytest.raises(InputError, match=said):
+        probe(server.url)
+
+
 def test_a_connection_that_breaks_off_is_an_error(server: Server) -> None:
     file = opened(f"{server.address}/short/100000/data")
     with pytest.raises(DownloadError, match="broke off 5020000 bytes before the end"):

@@ -1,16 +1,19 @@
 """Inputs: what is read of them, and which are refused before any work."""
 
+import os
 import shutil
 from fractions import Fraction
 from pathlib import Path
 
 import av
 import pytest
+from hostile_server import HostileServer
 from paths import SAMPLE
 from server import serving
 from videos import Synthetic
 
 from segmentation import Config, InputError
+from segmentation.media import download
 from segmentation.media.input import open_input, probe
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.system.access import Access
@@ -114,6 +117,43 @@ def test_a_playlist_leads_to_public_addresses_alone(tmp_path: Path) -> None:
             assert probe(name, Access(playlists=True, private=True)).width == 64
             assert other.asked
             other.asked.clear()
+
+
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("names", [["a"], [f"b{number}" for number in range(300)]], ids=["itself", "many"])
+def test_a_playlist_leads_to_so_many_files(names: list[str], remote: bool, tmp_path: Path) -> None:
+    playlists(tmp_path, **dict.fromkeys(names, "other.ts"))
+    entries = "".join(f"#EXT-X-STREAM-INF:BANDWIDTH=1000\n{name}.m3u8\n" for name in names)
+    (tmp_path / "a.m3u8").write_text(f"#EXTM3U\n{entries}")
+    with serving(tmp_path) as server:
+        source = f"{server.address}/a.m3u8" if remote else str(tmp_path / "a.m3u8")
+        with pytest.raises(InputError, match="leads to more than 256 files before the first frame"):
+            probe(source, Access(playlists=True))
+        assert len(server.asked) <= 256
+
+
+def test_a_playlist_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "_LONGEST_PLAYLIST", 1 << 20)
+    refused = pytest.raises(InputError, match="is a playlist of more than 1 MiB")
+    with HostileServer("hls", "endless") as server, refused:
+        probe(server.url, Access(playlists=True))
+
+
+def test_a_playlist_names_no_pipe(tmp_path: Path) -> None:
+    """Opening one would wait for its writer."""
+    playlists(tmp_path, a="pipe.ts")
+    os.mkfifo(tmp_path / "pipe.ts")
+    with pytest.raises(InputError, match=r"names .*pipe\.ts, which cannot be opened \(no regular file\)"):
+        probe(str(tmp_path / "a.m3u8"), Access(playlists=True))
+
+
+@pytest.mark.parametrize("size", ["4611686018427387904", "1" + 30 * "0"])
+def test_a_size_that_lies_is_one_error(size: str, tmp_path: Path) -> None:
+    (tmp_path / "a.mp4").write_bytes(SAMPLE.read_bytes())
+    with serving(tmp_path) as server:
+        server.claimed = size
+        with pytest.raises(InputError, match=r"broke off \d+ bytes before the end"):
+            probe(f"{server.address}/a.mp4")
 
 
 def test_large_frames_and_long_inputs_are_refused(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def test_streams_show_no_picture_of_what_an_effect_would_hide(
         streams.add("hall", camera.url(), max_delay=10.0)
         assert next(streams.events()).kind == "started"
         with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(f"{url}streams/hall.jpg", timeout=30)
+            urllib.request.urlopen(f"{url}streams/hall.jpg", timeout=240)
         streams.remove("hall")
     report = streams.report["hall"]
     assert report.output is None and accounted(report) and report.frames > 0

@@ -16,7 +16,7 @@ from rtsp_server import PASSWORD, USER, RtspServer
 from segmentation import Streams, StreamStatus
 from segmentation.pipeline.stream_status import StreamBoard
 
-TIMEOUT = 30
+TIMEOUT = 240.0  # seconds: far more than anything here takes
 
 
 def keep(batch: NDArray[np.float32]) -> NDArray[np.float32]:

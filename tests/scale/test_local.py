@@ -13,7 +13,7 @@ from segmentation.scale import local
 from segmentation.scale.local import LocalWorkers, _share
 from segmentation.scale.protocol import Done, Event, Lost, Ready
 
-TIMEOUT = 60.0  # seconds: far more than a start takes
+TIMEOUT = 240.0  # seconds: far more than anything here takes
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pieced import FRAMES, OPTIONS, PIECES, Made, files, long_video, made, worke
 from segmentation import SegmentationError, Workers
 from segmentation.scale import storage as share
 
-TIMEOUT = 120  # seconds
+TIMEOUT = 240.0  # seconds: far more than anything here takes
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from segmentation.scale.protocol import Event, Lost, Ready, Task
 
 SILENCE = 3.0  # seconds, in the place of a minute and of 15
 RUN = 1.5  # seconds from the first piece on, within which somebody is stopped
-TIMEOUT = 60.0  # seconds: far more than anything here takes
+TIMEOUT = 240.0  # seconds: far more than anything here takes
 SILENT = f"has given no sign of life for {SILENCE:g} s"
 
 

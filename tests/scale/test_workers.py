@@ -202,7 +202,7 @@ def test_a_full_disk_is_one_error(source: Path, tmp_path: Path) -> None:
     if shutil.which("unshare") is None or subprocess.run([*full, "true"], capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
     command = [*full, sys.executable, "-m", "segmentation", source, "-o", tmp_path / "out.mp4", *WORK]
-    result = subprocess.run([*command, "--workers", "local:2"], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    result = subprocess.run([*command, "--workers", "local:2"], capture_output=True, text=True, cwd=ROOT, timeout=240)
     check_one_error(result, "No space left on device")  # of a worker, or of the joiner
 
 

@@ -27,7 +27,7 @@ from segmentation.pipeline.stream_status import StreamBoard, StreamMonitor
 from segmentation.sessions import bounded_server, status_server
 from segmentation.sessions.status_server import TOKEN, StatusServer, metrics
 
-TIMEOUT = 30
+TIMEOUT = 240.0  # seconds: far more than anything here takes
 
 
 def keep(batch: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -1,6 +1,7 @@
 """Bugs in the real program: a method of one of its stages that fails for inputs of a certain name."""
 
 import os
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ def plant(place: str, folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str 
     """Lets `MODULE:CLASS.METHOD` of the package fail in all processes that the program is started in from now on."""
     module, _, attribute = place.partition(":")
     kind, _, method = attribute.partition(".")
+    assert hasattr(getattr(import_module(f"segmentation.{module}"), kind), method)
     code = _SITE.format(name=NAME, module=f"segmentation.{module}", kind=kind, method=method, fault=fault)
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(code)

@@ -12,6 +12,8 @@ _ENDLESS = {  # the beginning of an answer, and what follows it without end
     # The handshake's zeros, and acknowledgements (RTMP 1.0 of Adobe, 5.4.3).
     "rtmp": (b"\x03" + bytes(3072), bytes.fromhex("020000000000040300000000" + "00000000") * 100),
     "http": (b"HTTP/1.1 200 OK\r\n", b"X-Y: z\r\n"),
+    "hls": (b"HTTP/1.1 200 OK\r\n\r\n#EXTM3U\n#EXT-X-TARGETDURATION:1\n", b"#EXTINF:1.0,\n0.ts\n" * 1000),
+    "trailer": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n", b"X-Y: z\r\n" * 1000),
 }
 
 
@@ -19,14 +21,18 @@ class HostileServer:
     """Takes connections while the context lasts. `clients` are those that there were."""
 
     def __init__(self, scheme: str, kind: str, pause: float = 0.05) -> None:
-        """`kind` is one of `KINDS`. A server that drips pauses for so many seconds before each byte."""
+        """`scheme` is one of `_ENDLESS`, and `kind` one of `KINDS`.
+
+        A server that drips pauses for so many seconds before each byte.
+        """
         self._beginning, self._more = _ENDLESS[scheme]
         self._scheme, self._kind, self._pause = scheme, kind, pause
         self._ended = threading.Event()
         self.met = threading.Event()  # somebody has sent something
         self.clients: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}/live/cam"
+        protocol, name = (scheme, "cam") if scheme in ("rtsp", "rtmp") else ("http", "cam.m3u8")
+        self.url = f"{protocol}://127.0.0.1:{self._listener.getsockname()[1]}/live/{name}"
 
     def __enter__(self) -> "HostileServer":
         threading.Thread(target=self._serve, daemon=True).start()

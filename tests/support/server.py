@@ -23,6 +23,7 @@ class Server(ThreadingHTTPServer):
         self.folder = folder
         self.ended = Event()
         self.asked: list[tuple[str, dict[str, str]]] = []  # paths and headers
+        self.claimed = ""  # as the size of each file, instead of its own
 
     @property
     def address(self) -> str:
@@ -75,7 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(206 if parts else 200)
         if parts:
             self.send_header("Content-Range", f"bytes {first}-{len(data) - 1}/{len(data)}")
-        self.send_header("Content-Length", str(len(data) - first))
+        self.send_header("Content-Length", self.server.claimed or str(len(data) - first))
         self.end_headers()
         self.wfile.write(data[first:] if count is None else data[first:count])
         while stall and not self.server.ended.is_set():

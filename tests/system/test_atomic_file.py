@@ -123,7 +123,7 @@ def test_a_pipe_named_like_a_temporary_file_is_not_waited_for(tmp_path: Path) ->
     pipe = tmp_path / ".a.0123abcd.part.mp4"
     os.mkfifo(pipe)
     command = [sys.executable, "-c", WRITER, tmp_path / "a.mp4"]
-    subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, check=True, timeout=100)
+    subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, check=True, timeout=240)
     assert pipe.is_fifo()
 
 

@@ -146,7 +146,7 @@ def test_page_fits_a_phone(page: str, tmp_path: Path) -> None:
     )
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--dump-dom"]
     command = ["chromium", *options, f"file://{tmp_path}/phone.html"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     (width,) = re.findall(r"<title>(\d+)</title>", done.stdout)
     assert int(width) <= 390
 

@@ -368,7 +368,7 @@ def _choose(
         if wanted is not None and known[wanted].live:
             raise ConfigError(f"--decode {wanted}: reads files; use --decode {known[wanted].live} for a live source")
         names = tuple(known[name].live or name for name in names)
-    refusals: list[str] = []
+    refusals: list[tuple[str, str]] = []  # (implementation or "", reason)
     while names:
         name, *rest = names
         try:
@@ -379,19 +379,27 @@ def _choose(
                 given = replace(config, batch_size=model.batch_on_gpu or config.batch_size or GPU_BATCH)
                 found_out = implementation.known(model, replace(given, batch_size=keys_at_once(given, model)))
                 reason = ", ".join(filter(None, (reason, found_out)))
-            return Choice(name, implementation, reason, "; ".join(refusals))
+            return Choice(name, implementation, reason, _said_once(refusals))
         except LacksEngine as exc:
-            refusals.append(str(exc))
+            refusals.append(("", str(exc)))
             if wanted is None and known[name].substitute:
                 rest = [known[name].substitute, *rest]
         except BackendError as exc:
-            refusals.append(f"{name}: {exc}")
+            refusals.append((name, str(exc)))
             if isinstance(exc, NotProven) and asked_for(config):
                 rest = []
         names = tuple(rest)
-        log.info("%s: %s", stage, refusals[-1])
+        log.info("%s: %s", stage, _said_once(refusals[-1:]))
     asked = "--optimized: " if config.mode == "optimized" else ""
-    raise BackendError(f"{asked}{stage} can't be served here: {'; '.join(refusals)}")
+    raise BackendError(f"{asked}{stage} can't be served here: {_said_once(refusals)}")
+
+
+def _said_once(refusals: Sequence[tuple[str, str]]) -> str:
+    """Returns the reasons, each behind the implementations that gave it."""
+    names: dict[str, list[str]] = {}
+    for name, reason in refusals:
+        names.setdefault(reason, []).append(name)
+    return "; ".join(": ".join(filter(None, (", ".join(by), reason))) for reason, by in names.items())
 
 
 def _infer_candidates(names: tuple[str, ...], config: Config, model: Model | None) -> tuple[str, ...]:

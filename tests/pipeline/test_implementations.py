@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
+from segmentation import BackendError, Config
+from segmentation.gpu.discovery import find_gpu
 from segmentation.pipeline.implementations import IMPLEMENTATIONS, candidates
+from segmentation.pipeline.plan import make_plan
 
 
 @pytest.mark.parametrize(
@@ -42,3 +45,11 @@ assert "pinned_num_register_threads" in os.environ[{name!r}]
 """
     environment = {key: value for key, value in os.environ.items() if key != name}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+
+
+@pytest.mark.skipif(find_gpu() is not None, reason="there is a GPU")
+def test_a_reason_of_several_is_said_once() -> None:
+    with pytest.raises(BackendError) as caught:
+        make_plan(Config(mode="optimized"))
+    assert str(caught.value).startswith("--optimized: infer can't be served here: tensorrt, torch-fp16: there is no ")
+    assert str(caught.value).count("NVIDIA driver") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -112,10 +113,12 @@ class LocalWorkers(SupervisedPool[LinkedProcess]):
 
 
 def _started(environment: dict[str, str], *arguments: str) -> LinkedProcess:
-    """Starts a process with these variables besides. Raises `BackendError`."""
+    """Starts a process with these variables besides. Raises `BackendError`, or `OSError` where descriptors run out."""
     try:
         process = LinkedProcess("segmentation.scale.worker", arguments=arguments, environment=environment, quiet=True)
     except OSError as exc:
+        if exc.errno in (errno.EMFILE, errno.ENFILE):
+            raise
         raise BackendError(f"workers: no process can be started ({one_line(exc)})") from exc
     _limit_waits(process.link)
     return process

@@ -20,7 +20,7 @@ def engine_folder() -> Path:
     """Returns `SEGMENTATION_ENGINES`, else `engines/` of a checkout, else a folder in the user's cache."""
     if chosen := os.environ.get("SEGMENTATION_ENGINES"):
         return Path(chosen)
-    checkout = Path(__file__).parent.parent / "engines"
+    checkout = Path(__file__).parents[2] / "engines"
     if (checkout / "README.md").is_file() and os.access(checkout, os.W_OK):
         return checkout
     return platformdirs.user_cache_path("video-segmentation") / "engines"

@@ -5,7 +5,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -42,7 +41,8 @@ class ChildProcess:
         `environment` has variables besides those of this process. With `quiet`, nothing that it writes is shown, and
         the last line is a part of `describe_death`. Raises `OSError`.
         """
-        self._written = tempfile.TemporaryFile() if quiet else None  # noqa: SIM115  # `close` closes it
+        # `close` closes it. A file in a folder would hide that descriptors are used up behind another error.
+        self._written = os.fdopen(os.memfd_create("output"), "w+b") if quiet else None
         # In a group of its own it does not get the signals that a terminal sends to all in the foreground.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, *map(str, descriptors), *arguments],

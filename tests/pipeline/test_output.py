@@ -321,10 +321,11 @@ def test_an_error_in_a_stage_surfaces_once_and_leaves_nothing(
 ) -> None:
     globals()["BrokenStage"] = broken(STAGES[stage])
     monkeypatch.setitem(IMPLEMENTATIONS[stage], "broken", Implementation(f"{__name__}:BrokenStage"))
+    before = set(threading.enumerate())
     with pytest.raises(Broken, match="on purpose"):
         segment(people, tmp_path / "out.mp4", **{"infer": "onnxruntime", stage: "broken"})
     assert not names(tmp_path)
-    assert not [t for t in threading.enumerate() if t is not threading.main_thread() and t.is_alive() and not t.daemon]
+    assert not [thread for thread in set(threading.enumerate()) - before if thread.is_alive() and not thread.daemon]
 
 
 def test_several_inputs_one_of_them_broken(clip: Path, tmp_path: Path) -> None:

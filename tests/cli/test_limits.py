@@ -103,6 +103,7 @@ def test_a_network_that_loops_runs_out_of_time(loop: Path, tmp_path: Path) -> No
     assert done.stderr == f"segmentation: error: {SAMPLE}: was ended after 2 s (--timeout); nothing was written\n"
 
 
+@pytest.mark.slow
 def test_an_input_that_takes_long_leaves_time_for_the_next(server: Server, tmp_path: Path) -> None:
     stalled, other = f"{server.address}/stall/1000/a.mp4", SAMPLE
     done = cli(stalled, other, "-o", tmp_path / "out", "--effect", "mask", "--max-frames", 3, "--timeout", "30")

@@ -54,6 +54,7 @@ def test_the_cpus_side_works_and_the_file_names_nobody(tmp_path: Path) -> None:
         assert name not in text or name == "/", name
 
 
+@pytest.mark.slow
 def test_openvino_runs_where_it_is_installed() -> None:
     pytest.importorskip("openvino")
     found = examined("--device", "openvino")["infer openvino"]
@@ -79,6 +80,7 @@ def test_the_program_itself_names_the_doctor(broken: Any) -> None:
     assert "its own library is missing" in done.stderr and "segmentation doctor" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_library_that_crashes_costs_one_finding(broken: Any) -> None:
     broken("lap", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
     found = examined("--device", "cpu", code=3)
@@ -104,6 +106,7 @@ def test_what_cannot_be_done_is_said_before_any_check(
     assert (tmp_path / "there.json").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_asked_for_has_to_be_there() -> None:
     if standin.has_driver():
         pytest.skip("there is a driver")

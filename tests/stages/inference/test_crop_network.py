@@ -98,7 +98,7 @@ def test_outputs_are_those_of_onnx_runtime(
         for one, other in zip(found, theirs, strict=True):
             assert [array.shape for array in one] == [array.shape for array in other]
             for array, wanted in zip(one, other, strict=True):
-                assert array == pytest.approx(wanted, rel=1e-3, abs=1e-3 * max(1.0, np.abs(wanted).max()))
+                assert array == pytest.approx(wanted, rel=1e-3, abs=1e-3 * max(1.0, float(np.abs(wanted).max())))
     assert "captured" not in caplog.text, "without a graph it is several times slower"
 
 

@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from segmentation import Config  # noqa: E402
 from segmentation.frames import FORMATS  # noqa: E402
+from segmentation.frames.orientation import UPRIGHT  # noqa: E402
 from segmentation.models.graph.fp16_cache import fp16_graph  # noqa: E402
 from segmentation.models.model import load_model  # noqa: E402
 from segmentation.models.sample_picture import picture_inputs  # noqa: E402
@@ -138,7 +139,7 @@ def recorded(steps: list[str], path: Path, device: str) -> Any:
 @pytest.fixture
 def on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand-ins for cuDNN's two functions, which know no CPU, and our kernel compiled for the host."""
-    kernels: Any = HostKernels(DEPTHWISE, FORMATS["yuv420p"], 0)
+    kernels: Any = HostKernels(DEPTHWISE, FORMATS["yuv420p"], UPRIGHT)
     monkeypatch.setattr(conv_fusion, "depthwise", lambda *how: launched(kernels, *how))
     monkeypatch.setattr(conv_fusion, "_OURS", (*conv_fusion._OURS, conv_fusion.depthwise))
     monkeypatch.setattr(torch, "cudnn_convolution_relu", lambda x, w, *how: torch.conv2d(x, w, *how).relu())

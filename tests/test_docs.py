@@ -32,7 +32,7 @@ def test_names_are_in_the_files_that_they_lead_to(path: Path) -> None:
     for name, link in re.findall(r"\[`([\w./]+)`\]\(([^)#\s]+\.(?:py|cu))\)", path.read_text(encoding="utf-8")):
         target = path.parent / link
         if name.endswith(target.suffix):
-            assert target.as_posix().endswith(name), link
+            assert target.resolve().as_posix().endswith(name), link
         else:
             last = name.split(".")[-1]
             assert re.search(rf"\b{last}\b", target.read_text(encoding="utf-8")), f"{link} has no {last}"

@@ -1,7 +1,7 @@
 """Makes one page of what `ladder.py` has measured and tools/lab/results keeps, and what documents show of it.
 
     python tools/lab/report/report.py -o report.html
-    python tools/lab/report/report.py --documents         # the tables in performance.md and docs/scale-out.md
+    python tools/lab/report/report.py --documents         # the tables in performance.md and scale-out.md
     python tools/lab/report/report.py --pictures tools/lab    # figures as PNG; needs Chromium
 
 The page needs neither network nor scripts, and follows the reader's choice of light or dark.
@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))  # the 
 from circumstances import ROOT
 
 RESULTS = ROOT / "tools" / "lab" / "results"
-DOCUMENTS = (ROOT / "tools" / "lab" / "performance.md", ROOT / "docs" / "scale-out.md")
+DOCUMENTS = (ROOT / "tools" / "lab" / "performance.md", ROOT / "tools" / "lab" / "scale-out.md")
 PICTURES = {  # of which figures
     "ladder": ("ladder",),
     "lengths": ("time", "memory"),

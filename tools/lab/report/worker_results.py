@@ -17,7 +17,7 @@ def worker_blocks(folder: Path) -> dict[str, str]:
     about = (
         f"{machine['cores']} cores of {machine['cpu']}, {kinds['ordinary']['frames']:,} frames of {measured['size']}, "
         f"{turns} after a warm-up, load average {measured['load_average'][1]:g} "
-        f"([workers.json](../tools/lab/results/workers.json), {measured['date'][:10]}, {measured['versions']['git']}):"
+        f"([workers.json](results/workers.json), {measured['date'][:10]}, {measured['versions']['git']}):"
     )
     return {"workers": f"{about}\n\n{markdown(_HEAD, [_row(name, kind) for name, kind in kinds.items()])}"}
 

@@ -92,6 +92,8 @@ class LacksEngine(BackendError):
 class NotProven(RefusesNetwork, BackendError):
     """The trial of an engine on this machine speaks against it."""
 
+    failed = False  # the engine can't be run or is wrong; else it is slow, or was not tried
+
 
 class DeviceError(SegmentationError):
     """The GPU failed while it worked."""

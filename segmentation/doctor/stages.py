@@ -64,7 +64,7 @@ def check(request: Request) -> Iterator[Finding]:
     try:
         yield _compared(name, request)
     except NotProven as exc:  # the verdict on an engine: slower than its rival is no fault
-        yield refused(name, exc, FAILED if "failed" in str(exc) else ABSENT)
+        yield refused(name, exc, FAILED if exc.failed else ABSENT)
     except BackendError as exc:
         reason = str(exc).removeprefix(f"{request.stage} can't be served here: ").removeprefix(f"{chosen}: ")
         if chosen == "tensorrt":  # a reason for each variant, with its remedy

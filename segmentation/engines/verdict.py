@@ -102,7 +102,9 @@ class VerdictFile:
     def refusal(self, verdict: Verdict) -> NotProven:
         """Returns the error that says why the engine does not serve, and how it gets another trial."""
         again = f"; delete {self.path} to try it again" if self.path.exists() else ""
-        return NotProven(f"engine {verdict}{again}")
+        error = NotProven(f"engine {verdict}{again}")
+        error.failed = verdict.outcome in (FAILED, BEGUN)  # begun: its process died
+        return error
 
     def _about(self) -> dict[str, object]:
         """Returns all that a verdict depends on. A damaged engine counts as none: it is built again."""

@@ -14,7 +14,7 @@ from engines import ADA, place, spec_of
 from segmentation.engines import verdict as verdicts
 from segmentation.engines.spec import EngineSpec
 from segmentation.engines.variant import Variant
-from segmentation.engines.verdict import DECLINED, FAILED, PROVEN, Verdict, VerdictFile, forget
+from segmentation.engines.verdict import BEGUN, DECLINED, FAILED, PROVEN, Verdict, VerdictFile, forget
 from segmentation.gpu.discovery import GpuInfo
 
 pytestmark = pytest.mark.usefixtures("folder")  # engines of these tests go there, and not among the user's
@@ -52,6 +52,11 @@ def test_verdicts_in_words(file: VerdictFile) -> None:
     assert refusal == f"engine declined on 2026-11-24: it is slow; delete {file.path} to try it again"
     file.path.unlink()
     assert str(file.refusal(declined)) == "engine declined on 2026-11-24: it is slow"
+
+
+@pytest.mark.parametrize(("outcome", "failed"), [(FAILED, True), (BEGUN, True), (DECLINED, False)])
+def test_a_refusal_says_whether_the_engine_failed(file: VerdictFile, outcome: str, failed: bool) -> None:
+    assert file.refusal(Verdict(outcome=outcome, reason="the trial has failed to be kind")).failed is failed
 
 
 def test_it_holds_for_one_engine_one_gpu_and_one_batch_size(file: VerdictFile, spec: EngineSpec) -> None:

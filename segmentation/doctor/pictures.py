@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 from av.codec.hwaccel import HWAccel
 from av.video.frame import VideoFrame
+from av.video.reformatter import ColorRange
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
@@ -68,6 +69,20 @@ def lumas(path: Path) -> list[Luma]:
     """Returns the luma of all frames of a file. Raises `FFmpegError`."""
     with av.open(str(path)) as container:
         return [luma(frame) for frame in container.decode(video=0)]
+
+
+def limited_lumas(path: Path) -> list[Luma]:
+    """Returns the luma of all frames of a video in limited range, 16 to 235: JPEG is in full range.
+
+    Raises `FFmpegError`.
+    """
+    with av.open(str(path)) as container:
+        frames = [(luma(frame), frame.color_range) for frame in container.decode(video=0)]
+    return [_limited(picture) if color_range == ColorRange.JPEG else picture for picture, color_range in frames]
+
+
+def _limited(picture: Luma) -> Luma:
+    return np.round(16 + picture * np.float32(219 / 255)).astype(np.uint8)
 
 
 def times(path: Path) -> list[Fraction]:

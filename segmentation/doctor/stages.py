@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.doctor.finding import ABSENT, FAILED, OK, REPORT, Finding, Request, refused
-from segmentation.doctor.pictures import lumas, moving, psnr, steady, times, write
+from segmentation.doctor.pictures import limited_lumas, lumas, moving, psnr, steady, times, write
 from segmentation.engines.variant import installed
 from segmentation.errors import BackendError, NotProven, SegmentationError
 from segmentation.models.comparison import compare
@@ -99,7 +99,7 @@ def _compared(name: str, request: Request) -> Finding:
     folder, config = Path(request.folder), _config(request)
     output = folder / "output.mkv"
     report = segment(str(folder / _CLIP), output, config)
-    found, expected = lumas(output), lumas(folder / _OUTPUT)
+    found, expected = limited_lumas(output), limited_lumas(folder / _OUTPUT)
     if len(found) != _COUNT or not steady(times(folder / _CLIP), times(output)):
         detail = f"{len(found)} of {_COUNT} frames, or at other times"
         return Finding(name=name, outcome=FAILED, detail=detail, mend=REPORT)

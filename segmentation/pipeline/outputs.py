@@ -67,7 +67,7 @@ class EncodingBatch:
     """A batch on its way through the encoders."""
 
     finished: FinishedBatch
-    copied: Event | None = None  # its arrays are on the host once this CUDA event has passed
+    copied: Event | None = None  # its arrays are on the host once this CUDA event has passed; none if an encoder waits
     frames: deque[FrameBatch] = field(default_factory=deque)  # of the outputs that have not encoded it yet, in order
 
 

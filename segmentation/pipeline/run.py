@@ -243,9 +243,10 @@ class Run:
         return map(self._copied, batches)
 
     def _copied(self, batch: EncodingBatch) -> FinishedBatch:
-        """Returns a batch whose arrays are on the host. Encoders of videos have waited for the GPU before.
+        """Returns a batch whose arrays are on the host.
 
-        Without a video nothing else waits, so that no more batches are queued on the GPU than the queues before hold.
+        Where no encoder on the host waits for the GPU, this does, so that no more batches are queued there than the
+        queues before hold.
         """
         if batch.copied is not None:
             self._clock.call("wait", batch.finished.frames, batch.copied.synchronize)
@@ -307,6 +308,8 @@ class Run:
                 self._show(looked_at)
             # The frames are in memory of their own. Page-locked memory takes time, which other runs need not wait for.
             frames = [output.for_encoder(made, transfer) for made, output in zip(composed, self._outputs, strict=True)]
+            if any(made.memory == "host" and made.ready is not None for made in frames):
+                copied = None  # frames are copied after the arrays, and the encoder waits for them
         return EncodingBatch(finished=finished, copied=copied, frames=deque(frames))
 
     @property

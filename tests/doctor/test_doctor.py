@@ -13,6 +13,7 @@ from paths import ROOT
 from program import cli
 
 from segmentation.doctor.finding import ABSENT, FAILED, OK, Finding, Request, anonymous, failed, refused, report
+from segmentation.doctor.pictures import limited_lumas, luma, lumas, moving, psnr, write
 
 CODECS = ("libx264", "libx265", "libsvtav1", "ffv1")
 Findings = dict[str, dict[str, Any]]
@@ -178,9 +179,17 @@ def test_reports_have_no_paths_and_no_names(monkeypatch: pytest.MonkeyPatch) -> 
     assert failed([finding]) and content["outcome"] == FAILED
 
 
+def test_full_range_is_compared_as_limited(tmp_path: Path) -> None:
+    frames = list(moving(3, (320, 180)))
+    path = tmp_path / "full.mkv"
+    write(path, [frame.reformat(format="yuvj420p") for frame in frames], "mjpeg", {"qscale": "2"})
+    expected = [luma(frame) for frame in frames]
+    assert psnr(expected, limited_lumas(path)) > 35 > psnr(expected, lumas(path))
+
+
 @pytest.mark.gpu
 def test_each_stage_runs_on_the_gpu() -> None:
     done = cli("doctor", "--json", "--device", "cuda", timeout=900)
     found = {one["name"]: one for one in json.loads(done.stdout)["findings"]}
-    stages = ("decode nvdec", "preprocess cuda", "infer torch-fp16", "postprocess cvcuda", "run auto")
+    stages = ("decode nvdec", "preprocess cuda", "infer torch-fp16", "postprocess cvcuda", "encode jpeg", "run auto")
     assert {name: found[name]["detail"] for name in stages if found[name]["outcome"] != OK} == {}

@@ -26,7 +26,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_configure() -> None:
-    """Lets the tests interrupt themselves, and what they start: shells let background jobs ignore SIGINT."""
+    """Lets the tests interrupt themselves, and what they start: shells let background jobs ignore SIGINT.
+
+    The programs that tests start keep their compiled modules: without, each start takes half a second longer.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

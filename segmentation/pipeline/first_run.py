@@ -22,5 +22,5 @@ def begin_kernels(plan: Plan, info: VideoInfo, config: Config, index: int) -> No
     programs = [Program(arch, FRAMES, FORMATS[plan.pix_fmt], shown) for shown in {UPRIGHT, info.orientation}]
     others: list[KernelSource] = [MASKS]
     others += [PROPAGATION] if config.interval else []
-    others += {"torch-fp16": [DEPTHWISE], "torch-instances": [INSTANCES]}.get(infer, [])
+    others += {"torch-fp16": [*DEPTHWISE.values()], "torch-instances": [INSTANCES]}.get(infer, [])
     begin_compiling([*programs, *(Program(arch, source, FORMATS["yuv420p"]) for source in others)])

@@ -13,7 +13,7 @@ from segmentation.clips.sampling import CLIPS
 from segmentation.gpu.kernels import COMPILER, KernelSource, Program, begin_compiling, compiled, signatures
 from segmentation.interval.kernels import PROPAGATION
 from segmentation.stages.frame_kernels import FRAMES
-from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, FORMS, INSTANCES
+from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, INSTANCES
 from segmentation.stages.masks.mask_kernels import MASKS
 
 NAMES = {
@@ -38,10 +38,14 @@ NAMES = {
     ),
     PROPAGATION: ("downsample", "halve", "differ", "search", "match", "weigh_keys", "warp", "blend", "measure_doubt"),
     CLIPS: ("clip_sample",),
-    DEPTHWISE: tuple(f"depthwise_{side}_{stride}_{dilation}" for side, stride, dilation in sorted(FORMS)),
+    **dict.fromkeys(DEPTHWISE.values(), ("depthwise",)),
     INSTANCES: ("suppress", "draw_boxes", "draw_layers", "draw_prototypes"),
 }
-IDS = ["frames", "masks", "propagation", "clips", "depthwise", "instances"]
+IDS = [
+    *("frames", "masks", "propagation", "clips"),
+    *("depthwise-{}-{}-{}".format(*form) for form in DEPTHWISE),
+    "instances",
+]
 
 
 # The oldest, one of the middle and the newest; the others if they are asked for.

@@ -35,7 +35,7 @@ def test_the_programs_of_a_run(interval: int, monkeypatch: pytest.MonkeyPatch) -
     assert {program.orientation.turns for program in frames} == {0, video_info(rotation=90).orientation.turns}
     assert {program.layout for program in frames} == {FORMATS["yuv444p"]}
     others = {program.source for program in begun} - {FRAMES}
-    assert others == {MASKS, DEPTHWISE} | ({PROPAGATION} if interval else set())
+    assert others == {MASKS, *DEPTHWISE.values()} | ({PROPAGATION} if interval else set())
 
 
 @pytest.mark.gpu
@@ -49,5 +49,5 @@ def test_a_first_run_says_what_it_prepares_and_a_second_one_has_it(folder: Path,
         said.append([line.partition(MARK)[2] for line in stderr.splitlines() if MARK in line])
     kernels = [line for line in said[0] if line.startswith("kernels")]
     assert kernels == [f"kernels {number} of {len(kernels)}" for number in range(1, len(kernels) + 1)]
-    assert len(kernels) == 3 and said[1] == []
-    assert len([path for path in (folder / "kernels").rglob("*") if path.is_file() and path.stat().st_size > 9999]) == 3
+    assert len(kernels) == 7 and said[1] == []
+    assert len([path for path in (folder / "kernels").rglob("*") if path.is_file() and path.stat().st_size > 9999]) == 7

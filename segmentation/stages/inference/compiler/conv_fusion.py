@@ -27,7 +27,7 @@ from segmentation.stages.inference.compiler.fx_nodes import (
     convolution,
     is_product,
 )
-from segmentation.stages.inference.compiler.network_kernels import EIGHT, FORMS
+from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, EIGHT
 from segmentation.stages.inference.compiler.pointwise import pointwise, pointwise_into
 
 
@@ -197,7 +197,7 @@ def _is_depthwise(how: Convolution, weight: torch.Tensor) -> bool:
         and count % EIGHT == 0
         and not isinstance(how.padding, str)
         and all(pair[0] == pair[-1] for pair in ((height, width), how.stride, how.padding, how.dilation))
-        and (height, how.stride[0], how.dilation[0]) in FORMS
+        and (height, how.stride[0], how.dilation[0]) in DEPTHWISE
     )
 
 

@@ -1,6 +1,6 @@
 // Convolutions of each channel by itself, with bias and bounds, in FP16 and channels-last order: x is (N, height, width,
 // channels), at most `limit`, `taps` are (side, side, channels), `out` is (N, rows, columns, channels). Channels are a
-// multiple of EIGHT. network_kernels.py has the constants.
+// multiple of EIGHT. network_kernels.py has the constants: each SIDE, STRIDE and DILATION is a program of its own.
 // cuDNN takes 0.2 s to choose a kernel for each shape of these, and is three times slower than memory allows.
 
 using half = unsigned short;  // the bits: without headers, the compiler knows no FP16
@@ -39,9 +39,9 @@ __device__ void write(const float from[EIGHT], half *to, float least, float most
 }
 
 // A thread makes `WIDE` places of one row in eight channels. Neighbouring threads have neighbouring channels.
-template <int SIDE, int STRIDE, int DILATION>
-__device__ void depthwise(const half *x, const half *taps, const half *bias, half *out, int channels, int width,
-                          int height, int columns, int rows, int padding, float least, float most, float limit) {
+extern "C" __global__ void depthwise(const half *x, const half *taps, const half *bias, half *out, int channels,
+                                     int width, int height, int columns, int rows, int padding, float least,
+                                     float most, float limit) {
     int index = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     int eights = channels / EIGHT, channel = index % eights * EIGHT, first = index / eights * WIDE;
     if (first >= columns || row >= rows)
@@ -81,34 +81,4 @@ __device__ void depthwise(const half *x, const half *taps, const half *bias, hal
     for (int i = 0; i < WIDE; i++)
         if (first + i < columns)
             write(sums[i], to + (long long)i * channels, least, most);
-}
-
-extern "C" __global__ void depthwise_3_1_1(const half *x, const half *taps, const half *bias, half *out, int channels,
-                                           int width, int height, int columns, int rows, int padding, float least,
-                                           float most, float limit) {
-    depthwise<3, 1, 1>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most, limit);
-}
-
-extern "C" __global__ void depthwise_3_2_1(const half *x, const half *taps, const half *bias, half *out, int channels,
-                                           int width, int height, int columns, int rows, int padding, float least,
-                                           float most, float limit) {
-    depthwise<3, 2, 1>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most, limit);
-}
-
-extern "C" __global__ void depthwise_3_1_2(const half *x, const half *taps, const half *bias, half *out, int channels,
-                                           int width, int height, int columns, int rows, int padding, float least,
-                                           float most, float limit) {
-    depthwise<3, 1, 2>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most, limit);
-}
-
-extern "C" __global__ void depthwise_5_1_1(const half *x, const half *taps, const half *bias, half *out, int channels,
-                                           int width, int height, int columns, int rows, int padding, float least,
-                                           float most, float limit) {
-    depthwise<5, 1, 1>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most, limit);
-}
-
-extern "C" __global__ void depthwise_5_2_1(const half *x, const half *taps, const half *bias, half *out, int channels,
-                                           int width, int height, int columns, int rows, int padding, float least,
-                                           float most, float limit) {
-    depthwise<5, 2, 1>(x, taps, bias, out, channels, width, height, columns, rows, padding, least, most, limit);
 }

@@ -9,9 +9,8 @@ import torch
 
 from segmentation.gpu.kernels import Kernels
 from segmentation.stages.inference.compiler.cuda_graph import kernels_on
-from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, EIGHT, WIDE
+from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, EIGHT, WIDE, Form
 
-Form = tuple[int, int, int]  # side, stride and dilation
 Bounds = tuple[float, float]  # least and most
 UNBOUNDED = -math.inf, math.inf
 
@@ -33,9 +32,9 @@ def depthwise(
     """Returns the convolution of x (N, C, H, W), float16, brought within `bounds`, channels last.
 
     Values of x above `limit` count as `limit`. `taps` are those of `taps_of`, `bias` is (C,), both float16. C is a
-    multiple of `EIGHT`, `form` one of `FORMS`. Sums are in FP32.
+    multiple of `EIGHT`, `form` a key of `DEPTHWISE`. Sums are in FP32.
     """
-    return launched(kernels_on(x.device, DEPTHWISE), x, taps, bias, form, padding, bounds, limit)
+    return launched(kernels_on(x.device, DEPTHWISE[form]), x, taps, bias, form, padding, bounds, limit)
 
 
 def launched(
@@ -56,14 +55,5 @@ def launched(
     out = torch.empty((count, rows, columns, channels), dtype=x.dtype, device=x.device)
     size = (channels // EIGHT * -(-columns // WIDE), rows, count)
     shape = channels, width, height, columns, rows, padding
-    kernels(
-        f"depthwise_{side}_{stride}_{dilation}",
-        size,
-        given,
-        taps,
-        bias,
-        out,
-        *shape,
-        *map(np.float32, (*bounds, limit)),
-    )
+    kernels("depthwise", size, given, taps, bias, out, *shape, *map(np.float32, (*bounds, limit)))
     return out.permute(0, 3, 1, 2)

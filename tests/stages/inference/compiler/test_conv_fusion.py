@@ -28,7 +28,7 @@ from segmentation.stages.inference.compiler import conv_fusion  # noqa: E402
 from segmentation.stages.inference.compiler.conv_fusion import convolution_relu, fuse, result_shape  # noqa: E402
 from segmentation.stages.inference.compiler.depthwise import launched  # noqa: E402
 from segmentation.stages.inference.compiler.fx_nodes import CLIPS, CONVOLUTION, SUM  # noqa: E402
-from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE  # noqa: E402
+from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, Form  # noqa: E402
 from segmentation.stages.inference.compiler.onnx_to_torch import convert  # noqa: E402
 from segmentation.stages.inference.compiler.pointwise import pointwise, pointwise_into  # noqa: E402
 from segmentation.stages.inference.compiler.recorded import record  # noqa: E402
@@ -139,8 +139,12 @@ def recorded(steps: list[str], path: Path, device: str) -> Any:
 @pytest.fixture
 def on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand-ins for cuDNN's two functions, which know no CPU, and our kernel compiled for the host."""
-    kernels: Any = HostKernels(DEPTHWISE, FORMATS["yuv420p"], UPRIGHT)
-    monkeypatch.setattr(conv_fusion, "depthwise", lambda *how: launched(kernels, *how))
+
+    def on_host(x: Any, taps: Any, bias: Any, form: Form, *how: Any) -> Any:
+        kernels: Any = HostKernels(DEPTHWISE[form], FORMATS["yuv420p"], UPRIGHT)
+        return launched(kernels, x, taps, bias, form, *how)
+
+    monkeypatch.setattr(conv_fusion, "depthwise", on_host)
     monkeypatch.setattr(conv_fusion, "_OURS", (*conv_fusion._OURS, conv_fusion.depthwise))
     monkeypatch.setattr(torch, "cudnn_convolution_relu", lambda x, w, *how: torch.conv2d(x, w, *how).relu())
     monkeypatch.setattr(

@@ -12,8 +12,8 @@ from host_kernels import HostKernels  # noqa: E402
 
 from segmentation.frames import FORMATS  # noqa: E402
 from segmentation.frames.orientation import UPRIGHT  # noqa: E402
-from segmentation.stages.inference.compiler.depthwise import UNBOUNDED, Bounds, Form, depthwise, launched, taps_of  # noqa: E402
-from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE  # noqa: E402
+from segmentation.stages.inference.compiler.depthwise import UNBOUNDED, Bounds, depthwise, launched, taps_of  # noqa: E402
+from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, Form  # noqa: E402
 
 CASES = [  # (C, H, W), (side, stride, dilation), padding
     ((8, 5, 7), (3, 1, 1), 1),
@@ -50,7 +50,7 @@ def expected(x: Any, weight: Any, bias: Any, form: Form, padding: int, bounds: B
 @pytest.mark.parametrize("shape, form, padding", CASES)
 def test_on_the_host(shape: Any, form: Form, padding: int, bounds: Bounds) -> None:
     x, weight, bias = given(shape, form[0], "cpu")
-    kernels: Any = HostKernels(DEPTHWISE, FORMATS["yuv420p"], UPRIGHT)
+    kernels: Any = HostKernels(DEPTHWISE[form], FORMATS["yuv420p"], UPRIGHT)
     found = launched(kernels, x, taps_of(weight), bias, form, padding, bounds)
     assert found.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(found, expected(x, weight, bias, form, padding, bounds), rtol=1e-3, atol=1e-4)
@@ -59,14 +59,14 @@ def test_on_the_host(shape: Any, form: Form, padding: int, bounds: Bounds) -> No
 @pytest.mark.parametrize("shape, form, padding", CASES[:4])
 def test_what_is_read_is_clipped(shape: Any, form: Form, padding: int) -> None:
     x, weight, bias = given(shape, form[0], "cpu")
-    kernels: Any = HostKernels(DEPTHWISE, FORMATS["yuv420p"], UPRIGHT)
+    kernels: Any = HostKernels(DEPTHWISE[form], FORMATS["yuv420p"], UPRIGHT)
     found = launched(kernels, x, taps_of(weight), bias, form, padding, UNBOUNDED, 0.25)
     torch.testing.assert_close(found, expected(x, weight, bias, form, padding, UNBOUNDED, 0.25), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.0, -2.5, 65504.0, 70000.0, float("inf"), 6e-8, 3.1e-5, 0.1, 1 / 3])
 def test_numbers_of_the_host_are_rounded_as_pytorch_rounds(value: float) -> None:
-    kernels: Any = HostKernels(DEPTHWISE, FORMATS["yuv420p"], UPRIGHT)
+    kernels: Any = HostKernels(DEPTHWISE[3, 1, 1], FORMATS["yuv420p"], UPRIGHT)
     x, weight = torch.zeros((1, 8, 1, 1)).half(), torch.zeros((8, 1, 3, 3)).half()
     bias = torch.full((8,), value).half()
     found = launched(kernels, x, taps_of(weight), bias, (3, 1, 1), 1, UNBOUNDED)

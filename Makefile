@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check lint format clean nvenc-standin
+.PHONY: demo test check lint format docs clean nvenc-standin
 
 demo: .venv/base
 	$(BIN)/python -m segmentation samples/astronaut.mp4 -o samples/astronaut.segmented.mp4 -y
@@ -23,6 +23,10 @@ format: .venv/test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The manual as a site, in build/site. `.venv/bin/python tools/docs/build_docs.py --serve` shows it.
+docs: .venv/docs
+	$(BIN)/python tools/docs/build_docs.py
+
 # For tests of NVENC without NVENC, see tests/support/nvenc/nvenc.c.
 nvenc-standin:
 	$(MAKE) -C tests/support/nvenc OUT=$(CURDIR)/build/nvenc
@@ -39,4 +43,8 @@ clean:
 
 .venv/test: .venv/base
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test]'
+	touch $@
+
+.venv/docs: .venv/base
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
 	touch $@

@@ -50,8 +50,9 @@ def options_from(options: argparse.Namespace) -> Options:
 
 # What most people come for; `--help` names these, and where the rest is.
 _EVERYDAY = (
-    "-o -y -r -q -v --json --plan --skip-existing --jobs --workers --effect --also --invert --feather --classes "
-    "--start --duration --strict --keep --pick --count --results --no-video --quality --codec --verify --model --device"
+    "-o -y -r -q -v --json --plan --skip-existing --jobs --workers --effect --also --anonymize --invert --feather "
+    "--classes --start --duration --strict --keep --pick --count --results --no-video --quality --codec --verify "
+    "--model --device"
 ).split()
 
 
@@ -133,6 +134,9 @@ def _add_effect(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("effect").add_argument
     add("--effect", help=f"{CHOICES}; sizes in pixels of a 1080-line picture (default: blur:25)")
     add("--also", action="append", metavar="EFFECT:FILE", help="another output of the same run, such as mask:mask.mkv")
+    add("--anonymize", metavar="faces|people|plates=FILE", help="cover these, by default in black (default: none)")
+    add("--keep-metadata", action="store_true", help="with --anonymize: keep titles, places, subtitles and the like")
+    add("--mute", action="store_true", help="leave out the sound")
     add("--invert", action="store_true", help="apply the effect to the people, keep the rest")
     add("--threshold", type=float, metavar="T", help="value of the mask where the edge lies, 0 to 1 (default: 0.5)")
     add(

@@ -45,6 +45,7 @@ _LATENESS = Fraction(1)  # seconds by which MPEG-TS has sound behind the video t
 _USUAL = Fraction(2)  # seconds at which clocks may begin without a word: MPEG-TS leaves its first packets time
 _TOGETHER = ("matroska", "webm")  # formats that take packets of sound with equal dts
 _LONGEST_MP4 = (1 << 31) - 1  # ticks from one packet to the next, in FFmpeg's movenc.c
+_NAMELESS = {"language", "handler_name", "vendor_id", "timecode"}  # tags that say nothing of what is shown
 _OWN_TAGS = {"encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
 _OTHERS = {".mkv": "matroska", ".mov": "mov", ".avi": "avi"}  # formats to propose for streams that have to be left out
 _MP4 = ("mp4", "mov")  # FFmpeg's muxers
@@ -78,6 +79,8 @@ class Muxer:
         self.shift = beginning(info, config)  # seconds on the source's clock that become 0 in the output
         # Seconds on the source's clock before which packets are left out, where a stretch is asked for.
         self.start = info.start + exact(config.start) if config.start else None
+        # Whatever names people or places may be in other streams and in tags.
+        self._discreet, self._mute = config.anonymize is not None and not config.keep_metadata, config.mute
         self._says_beginning = option == "-o" and not config.start  # once for all outputs
         self._source: InputContainer | None = None
         self._others: dict[int, Stream] = {}
@@ -178,7 +181,7 @@ class Muxer:
             text = "%s: its HDR10 metadata (mastering display, light levels) is left out, since %s is written without"
             log.warning(text, self._info.path, self.codec)
         if self._info.live is not None:  # cameras refuse a second connection
-            if self._info.live.sound is not None:
+            if self._info.live.sound is not None and not self._mute:
                 self._add_sound(self._info.live.sound)
             return
         source = self._source = open_input(self._info.source, self._info.access)
@@ -187,8 +190,11 @@ class Muxer:
             log.warning(text, self._info.path, float(self.shift))
         for stream in source.streams:
             self._add_copy(stream, source)
-        self._copy_tags(source)
-        self.container.set_chapters(_chapters(source, self.shift, end))
+        if self._discreet:
+            self._leave_out_names(source)
+        else:
+            self._copy_tags(source)
+            self.container.set_chapters(_chapters(source, self.shift, end))
         streams = [s for s in source.streams if s.index in self._others and s.type != "attachment"]
         if not streams:
             self._close_source()
@@ -199,6 +205,14 @@ class Muxer:
             self._copy = SourceCopy(source, streams, self._info, start=self.start, end=end, together=together)
             self._packets = iter(self._copy)
             self._next = next(self._packets, None)
+
+    def _leave_out_names(self, source: InputContainer) -> None:
+        """Says which chapters and tags the output lacks, since they may name people and places."""
+        tags = dict.fromkeys(name for one in (source, *source.streams) for name in _tags(one.metadata))
+        chapters = [f"{len(source.chapters())} chapters"] if source.chapters() else []
+        if what := [*chapters, *(name for name in tags if name.lower() not in _NAMELESS)]:
+            text = "%s: left out, since they may name people: %s (--keep-metadata)"
+            log.warning(text, self._info.path, ", ".join(what))
 
     def _copy_tags(self, source: InputContainer) -> None:
         """Takes over the metadata of all the file; in MP4 and MOV as QuickTime keys where the usual tags hold less."""
@@ -228,8 +242,12 @@ class Muxer:
         which = (self._info.path, stream.index, _kind(stream))
         if stream.index == self._info.stream_index:
             video = self.container.streams.video[0]
-            video.metadata.update(_tags(stream.metadata))
+            video.metadata.update(self._tags_of(stream))
             video.disposition = stream.disposition
+        elif stream.type == "audio" and self._mute:
+            log.warning(left_out + "--mute", *which)
+        elif stream.type not in ("video", "audio") and self._discreet:
+            log.warning(left_out + "it may name people (--keep-metadata)", *which)
         elif stream.type == "video":
             log.warning(left_out + "one video goes out", *which)  # a copy would show the parts that the effect hides
         elif _is_chapters(stream, source) or self._is_timecode(stream):
@@ -241,12 +259,17 @@ class Muxer:
             log.warning(left_out + "%s files can't hold it%s", *which, self.target.suffix, advice)
         else:
             copy = self.container.add_stream_from_template(stream)
-            copy.metadata.update(_tags(stream.metadata))
+            copy.metadata.update(self._tags_of(stream))
             copy.disposition = stream.disposition
             if isinstance(copy, AudioStream):
                 name_channels(copy)  # AVI does not name them
             self._others[stream.index] = copy
             self.copied[stream.index] = copy.index
+
+    def _tags_of(self, stream: Stream) -> dict[str, str]:
+        """Returns the tags that the stream's counterpart gets."""
+        tags = _tags(stream.metadata)
+        return {name: tags[name] for name in tags if name.lower() in _NAMELESS} if self._discreet else tags
 
     def write(self, packets: Sequence[Packet[VideoStream]]) -> None:
         """Muxes video packets, and before each video packet the other streams' packets with earlier dts."""

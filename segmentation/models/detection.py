@@ -24,6 +24,8 @@ OUTPUTS: dict[str, tuple[str, ...]] = {
     "yolov5": (),
     "classifier": (),
 }
+# Further looks at a picture, whose boxes join those of the picture: the mirrored one, and one of half its size.
+PASSES = ("mirrored", "half")
 _NEEDED = {"yolo-seg": 2}  # outputs of the tasks without settled names; 1 for the others
 _LETTERBOX_STRIDES = (8, 16, 32)  # of YOLO's grids
 
@@ -40,6 +42,7 @@ class Detection:
     nms: float | None = (
         None  # IoU of two boxes of a class, above which the lower score goes; `None`: the network did it
     )
+    passes: tuple[str, ...] = ()  # of `PASSES`, for networks of boxes
 
 
 def without_masks(detection: Detection) -> Detection:

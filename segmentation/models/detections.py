@@ -72,6 +72,17 @@ def read(outputs: Outputs, form: Detection, size: Size, keep: Collection[int]) -
     return Detections(boxes=boxes, scores=scores[chosen], classes=classes[chosen], masks=masks)
 
 
+def merged(parts: Sequence[Detections], limit: float | None) -> Detections:
+    """Returns the boxes of several looks at one picture, after non-maximum suppression over all of them."""
+    boxes, scores, classes = (np.concatenate([getattr(part, name) for part in parts]) for name in _OF_BOXES)
+    chosen = _suppressed(boxes, scores, classes, limit)
+    chosen = chosen[np.argsort(-scores[chosen], kind="stable")][:MOST]
+    return Detections(boxes=boxes[chosen], scores=scores[chosen], classes=classes[chosen], masks=None)
+
+
+_OF_BOXES = ("boxes", "scores", "classes")
+
+
 def _rf_detr(outputs: Outputs, size: Size) -> Candidates:
     """roboflow/rf-detr, models/lwdetr.py, PostProcess: a query and a class are one proposal; scores are sigmoids."""
     boxes, labels, *masks = outputs

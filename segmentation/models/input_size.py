@@ -3,7 +3,7 @@
 import logging
 import reprlib
 from collections.abc import Sequence
-from math import log
+from math import ceil, log
 from pathlib import Path
 from typing import TypeGuard
 
@@ -16,6 +16,8 @@ Size = tuple[int, int]  # height, width in pixels
 LEAST, MOST = 8, 8192  # pixels of a side
 MOST_SIZES = 64
 DEFAULT: Size = (512, 512)
+VIDEO = "video"  # in place of sizes: the video's own
+_GRAIN, _LONGEST = 64, 1920  # pixels: sides are multiples, and larger videos are seen smaller
 
 
 def sizes_of(value: object, path: Path) -> list[Size]:
@@ -44,6 +46,14 @@ def nearest_size(sizes: Sequence[Size], info: VideoInfo | None) -> Size:
         return sizes[0]
     width, height = shape_shown(info, info.width, info.height)
     return min(sizes, key=lambda size: abs(log(size[1] / size[0]) - log(width / height)))
+
+
+def own_size(info: VideoInfo) -> Size:
+    """Returns the size that holds the video as players show it, at most `_LONGEST` a side."""
+    width, height = shape_shown(info, info.width, info.height)
+    scale = min(1.0, _LONGEST / max(width, height))
+    high, wide = (ceil(round(side * scale) / _GRAIN) * _GRAIN for side in (height, width))
+    return high, wide
 
 
 def shape_shown(info: VideoInfo, width: int, height: int) -> tuple[float, float]:

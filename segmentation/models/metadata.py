@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from segmentation.errors import ConfigError, ModelError, one_line
+from segmentation.models.detection import PASSES
 from segmentation.options.config import Config
 from segmentation.options.keywords import Options
 from segmentation.options.model_types import Meaning
@@ -15,7 +16,7 @@ from segmentation.options.model_types import Meaning
 KEYS = (
     *("labels", "mean", "std", "channel_order", "activation", "task"),  # options of the same names check these
     *("input_size", "model_output", "model_inputs"),
-    *("fit", "boxes", "score_threshold", "nms"),
+    *("fit", "boxes", "score_threshold", "nms", "passes"),
 )
 _CHOICES = {
     "fit": ("squash", "letterbox"),
@@ -52,6 +53,8 @@ def checked(stated: Mapping[str, object], path: Path) -> Meaning:
     for key, choices in _CHOICES.items():
         if meaning.get(key, choices[0]) not in choices:
             raise ModelError(f"{path}: its {key} is {reprlib.repr(meaning[key])}; choose from {', '.join(choices)}")
+    if "passes" in meaning:
+        meaning["passes"] = _passes(meaning["passes"], path)
     for key in ("score_threshold", "nms"):
         if key in meaning:
             meaning[key] = _share(key, meaning[key], path)
@@ -87,6 +90,13 @@ def _as_option(key: str, value: object, path: Path) -> object:
     if key == "labels" and any(len(label) > _LONGEST_LABEL for label in cast(tuple[str, ...], accepted)):
         raise ModelError(f"{path}: has a label of more than {_LONGEST_LABEL} characters")
     return accepted
+
+
+def _passes(value: object, path: Path) -> tuple[str, ...]:
+    """Returns the names of further looks at a picture. Raises `ModelError`."""
+    if not isinstance(value, list | tuple) or len(set(map(str, value))) != len(value) or not set(value) <= {*PASSES}:
+        raise ModelError(f"{path}: its passes are {reprlib.repr(value)}; a list of {', '.join(PASSES)} is needed")
+    return tuple(value)
 
 
 def _share(key: str, value: object, path: Path) -> float | None:

@@ -4,8 +4,8 @@ A model is an ONNX file that takes a picture and returns scores or class numbers
 meaning (labels, normalization, channel order, activation) comes from options, else the ONNX's `metadata_props`, else a
 `.json` beside the file, else the network's type (`model_types.py`), else `_DEFAULTS`. All of these have the same keys:
 `labels`, `mean`, `std`, `channel_order`, `activation`, `input_size`, `model_output`, `model_inputs`, and those of
-networks that find single things: `task`, `fit`, `boxes`, `score_threshold`, `nms`. In `metadata_props` the values are
-JSON. A TensorRT engine is a model too, described by its sidecar.
+networks that find single things: `task`, `fit`, `boxes`, `score_threshold`, `nms`, `passes`. In `metadata_props` the
+values are JSON. A TensorRT engine is a model too, described by its sidecar.
 """
 
 import logging
@@ -25,7 +25,16 @@ from segmentation.models.detection import Detection, Place, named_outputs, place
 from segmentation.models.function import FunctionNetwork
 from segmentation.models.graph.onnx_file import described, find_inputs, find_output, takes_channels_last
 from segmentation.models.graph.onnx_file import open_session as open_file
-from segmentation.models.input_size import DEFAULT, Size, choose_size, nearest_size, shape_shown, sizes_of
+from segmentation.models.input_size import (
+    DEFAULT,
+    VIDEO,
+    Size,
+    choose_size,
+    nearest_size,
+    own_size,
+    shape_shown,
+    sizes_of,
+)
 from segmentation.models.metadata import check_input, checked
 from segmentation.models.output_reader import OutputReader, class_count
 from segmentation.models.sidecar import load_plan, sidecar_of
@@ -47,13 +56,14 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 ENGINE = ".engine"  # the suffix of TensorRT engines
-BUILT_IN = {name: Path(__file__).parent / f"{name}.onnx" for name in ("person", "person-hq")}
+BUILT_IN = {name: Path(__file__).parent / f"{name}.onnx" for name in ("person", "person-hq", "face")}
 _DEFAULTS: Meaning = {
     "mean": (0.0, 0.0, 0.0),  # values 0..1, not normalized further
     "std": (1.0, 1.0, 1.0),
     "channel_order": "rgb",
     "input_size": DEFAULT,  # for models whose own size is dynamic
 }
+_BOXES_ALONE = ("yunet", "yolo", "yolov5")  # in pixels of the input
 # Labels by number of channels: one is the person, two are background and person, 21 are Pascal VOC's.
 _LABELS = {1: ("person",), 2: ("background", "person"), 21: VOC}
 
@@ -78,6 +88,7 @@ class Model:
     keep: tuple[int, ...]  # output channels whose classes are kept
     form: Form = Form()  # of the file's tensors  # noqa: RUF009
     sizes: tuple[Size, ...] = ()  # (height, width) at which the network may be run, where there are several
+    sized_as_video: bool = False  # whether it is run at the video's own size
     function: FunctionNetwork | None = field(default=None, compare=False)  # that is called in place of a file
     detection: Detection | None = None  # of a network that finds single things, or says what a picture shows
     picture: Place | None = None  # where the input shows the video; `None`: all over
@@ -87,6 +98,9 @@ class Model:
         model = self
         if self.sizes:
             height, width = nearest_size(self.sizes, info)
+            model = replace(self, height=height, width=width)
+        elif self.sized_as_video:
+            height, width = own_size(info)
             model = replace(self, height=height, width=width)
         if model.detection is not None and model.detection.fit == "letterbox":
             model = replace(model, picture=model.place_of(*shape_shown(info, info.width, info.height)))
@@ -141,6 +155,9 @@ def load_model(config: Config, info: VideoInfo | None = None) -> Model:
     _assume(meaning, form, config, path)
     batch, height, width = _dimensions(source, form)
     check_input(source.name, {"batch": batch, "height": height, "width": width}, path)
+    follows = meaning["input_size"] == VIDEO and height is width is None
+    if meaning["input_size"] == VIDEO:
+        meaning["input_size"] = DEFAULT if info is None else own_size(info)
     sizes = tuple((height or h, width or w) for h, w in sizes_of(meaning["input_size"], path))
     height, width = choose_size(sizes, path, config.input_size, info)
     given: _Input = {
@@ -150,6 +167,7 @@ def load_model(config: Config, info: VideoInfo | None = None) -> Model:
         "height": height,
         "width": width,
         "sizes": sizes if len(set(sizes)) > 1 else (),
+        "sized_as_video": follows,
     }
     return (_read_detector if detects else _read_scores)(meaning, session, given, form, config, path)
 
@@ -163,6 +181,7 @@ class _Input(TypedDict):
     height: int
     width: int
     sizes: tuple[Size, ...]
+    sized_as_video: bool
 
 
 def _read_scores(
@@ -200,12 +219,14 @@ def _read_detector(
     if form.recurrent:
         raise ModelError(f"{path}: carries states from frame to frame, which networks of single things can't here")
     task = str(meaning["task"])
-    words = ("fit", "boxes", "score_threshold", "nms")
+    words = ("fit", "boxes", "score_threshold", "nms", "passes")
     detection = Detection(
         task=task,
         outputs=named_outputs(task, session.get_outputs(), path),
         **{word: meaning[word] for word in words if word in meaning},  # type: ignore[arg-type]
     )
+    if detection.passes and (task not in _BOXES_ALONE or given["height"] % 2 or given["width"] % 2):
+        raise ModelError(f"{path}: passes are for networks of boxes ({', '.join(_BOXES_ALONE)}) with even sides")
     reader = OutputReader(session, given["input_name"], detection.outputs, form, given["batch"])
     shape = (1, 3, given["height"], given["width"])
     outputs = _tried(lambda pictures: next(reader(pictures)), shape, given["dtype"], path)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TextIO, get_args
 
 from segmentation.errors import ConfigError, did_you_mean
+from segmentation.options.anonymize import COVERS, Anonymize
 from segmentation.options.devices import DEVICES, is_device
 from segmentation.options.effect import Effect, number
 from segmentation.options.instances import Keep, Pick, Place
@@ -31,6 +32,7 @@ from segmentation.system.access import MAX_DELAY, MAX_PIXELS, STALL
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
 DEFAULT_SMOOTH = 0.5
 LONGEST_INTERVAL = 30  # frames that wait in memory, and masks are poor long before
+SURE_COVER = 0.3  # the highest threshold of masks of people that are to be covered: rather too much than too little
 _FARTHEST = 1e6  # of means and deviations: beyond, pictures would overflow float16 or float32
 _LONGEST_WAIT = 86_400  # seconds: a day
 _LONGEST = 1_000_000_000  # seconds, 30 years: times beyond overflow the clocks of containers
@@ -71,6 +73,16 @@ class Config:
 
     invert: bool = False
     """Apply the effect to the kept classes and keep the rest. Default: False."""
+
+    anonymize: str | None = None
+    """Cover `faces`, `people`, or `plates=FILE.onnx`, found by that network, with the effect: black unless `effect` is
+    a color, an image or a video. What names people stays out of the output, see `keep_metadata`. Default: None."""
+
+    keep_metadata: bool = False
+    """With `anonymize`: keep titles, places, chapters, subtitles, cover pictures and data. Default: False."""
+
+    mute: bool = False
+    """Leave out the sound: voices are recognized too. Default: False."""
 
     threshold: float = 0.5
     """Value of the mask where the edge lies, between 0 and 1, both excluded. Lower keeps more. Default: 0.5."""
@@ -305,6 +317,7 @@ class Config:
         for name, kind in _TYPES.items():  # before anybody can see the frozen object
             object.__setattr__(self, name, fitted(name, getattr(self, name), kind))
         self._check_video()  # first, since the others complete options
+        self._apply_anonymize()
         self._check_effects()
         _choice("mode", self.mode, get_args(Mode))
         _choice("codec", self.codec, (None, *CODECS))
@@ -346,7 +359,7 @@ class Config:
     @property
     def smoothing_strength(self) -> float:
         """Returns `smooth`, or its default: saved masks were smoothed when they were found, and smoothing waits."""
-        by_default = 0.0 if self.masks is not None or self.low_delay else DEFAULT_SMOOTH
+        by_default = 0.0 if self.masks is not None or self.low_delay or self._covers_boxes else DEFAULT_SMOOTH
         return by_default if self.smooth is None else self.smooth
 
     @property
@@ -367,7 +380,15 @@ class Config:
     def tracker(self) -> Track | None:
         """Returns `track`, or its default: ids are found where an option needs them."""
         labels = any(Effect.parse(effect).label for effect in (self.effect, *(effect for effect, _ in self.also)))
-        needed = self.then or self.keep or self.pick or self.count or labels or self.results_format != "lines"
+        needed = (
+            self._covers_boxes
+            or self.then
+            or self.keep
+            or self.pick
+            or self.count
+            or labels
+            or self.results_format != "lines"
+        )
         return "balanced" if self.track is None and needed else self.track
 
     def misfit(self, codec: str) -> str | None:
@@ -385,8 +406,35 @@ class Config:
         return None
 
     @property
+    def _covers_boxes(self) -> bool:
+        return self.anonymize is not None and self.anonymize != "people"
+
+    @property
     def _cutout(self) -> bool:
         return Effect.parse(self.effect).kind == "cutout"
+
+    def _apply_anonymize(self) -> None:
+        """Sets the options that `anonymize` stands for. Refuses those that would show what it covers."""
+        if self.anonymize is None:
+            if self.keep_metadata:
+                raise ConfigError("keep metadata: all of it is kept anyway; it is an option of --anonymize")
+            return
+        wanted = Anonymize.parse(self.anonymize)
+        for name in ("also", "keep", "pick", "then", "interval", "masks", "feather"):
+            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                raise ConfigError(f"anonymize: leave out --{name}, which may show what is to be covered")
+        if self.model not in ("person", wanted.model):
+            raise ConfigError(f"anonymize {self.anonymize}: names its network itself; leave out --model")
+        effect = "color:#000000" if self.effect == "blur" else self.effect
+        if Effect.parse(effect).kind not in COVERS or Effect.parse(effect).label:
+            raise ConfigError(
+                f"anonymize: of {effect} something may be computed back; choose color, image:FILE or video:FILE"
+            )
+        chosen = {"model": wanted.model, "effect": effect, "invert": True, "refine": False}
+        if not self._covers_boxes:
+            chosen["threshold"] = min(self.threshold, SURE_COVER)
+        for name, value in chosen.items():
+            object.__setattr__(self, name, value)
 
     def _check_effects(self) -> None:
         for effect, _ in self.also:

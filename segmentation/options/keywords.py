@@ -61,6 +61,8 @@ class RunOptions(PictureOptions, total=False):
     """The options that may differ from file to file: the keywords of `Segmenter.run()`."""
 
     also: Sequence[tuple[str, str | Path]]
+    keep_metadata: bool
+    mute: bool
     smooth: float | None
     interval: Interval
     track: Track | None
@@ -100,6 +102,7 @@ class RunOptions(PictureOptions, total=False):
 class Options(RunOptions, total=False):
     """All options: the keywords of `segment()` and of `Segmenter()`."""
 
+    anonymize: str | None
     model: str | Path | Network
     classes: tuple[str, ...] | None
     mean: tuple[float, ...] | None

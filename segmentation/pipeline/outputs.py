@@ -185,7 +185,8 @@ class Outputs:
             encoder = output.plan.encode.implementation
             output.encoder = encoder(muxer, info, plan.pix_fmt, config, gpu, service=resources.encoders)
             exits.callback(output.encoder.close)
-            output.messages = MessageWriter(muxer.codec, info)
+            discreet = config.anonymize is not None and not config.keep_metadata
+            output.messages = MessageWriter(muxer.codec, info, takes=not discreet)
             if plan.on_gpu:
                 output.encoder.prefault()
             muxer.copy_streams(end=end)

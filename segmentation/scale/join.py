@@ -285,7 +285,7 @@ class NoPieces(ConfigError):
 
 def for_pieces(config: Config, info: VideoInfo, target: Path) -> Config:
     """Returns the options with the encoder of pieces. Raises `NoPieces`, `ConfigError` and `OutputError`."""
-    if config.tracker is not None:
+    if config.tracker is not None or config.anonymize is not None:
         raise NoPieces("ids go on from frame to frame")
     pictures = any(of_pictures(path) for path in (target, *(Path(path) for _, path in config.also)))
     if pictures or config.encode not in (None, _ENCODER) or Effect.parse(config.effect).kind == "cutout":

@@ -33,6 +33,7 @@ from segmentation.stages.masks.refinement import LONGER_SIDE
 from segmentation.stages.postprocess import Postprocessor
 from segmentation.stages.preprocess.opencv import shrink
 from segmentation.system.access import MAX_PIXELS, check_size
+from segmentation.tracking.cover import cover_alone
 
 if TYPE_CHECKING:
     import torch
@@ -119,6 +120,8 @@ class Pictures:
 
             def finish(masked: MaskedBatch) -> tuple[list[FrameBatch], MaskedBatch]:
                 with gpu_errors(), stages.turn.of(compositor):
+                    if config.anonymize is not None:
+                        masked = cover_alone(masked, stages.transfer)
                     moved = masked.to(compositor.memory, stages.transfer)
                     made, shown = stages.clock.stage("postprocess", moved.frames, compositor, moved)
                     on_host = shown.to("host", stages.transfer)

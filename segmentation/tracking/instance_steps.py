@@ -33,8 +33,13 @@ def make_instance_steps(
     them, before refinement, and may lie on `gpu`: `transfer.rows` brings them to the host. With `trackers` who is
     in the masks is found in other processes. `secondary` are the networks of `--then`, with those that run on `gpu`.
     """
+    covers: list[MaskStep] = []
+    if config.anonymize is not None:
+        from segmentation.tracking.cover import CoverBoxes, CoverMasks
+
+        covers = [(CoverMasks if config.tracker is None else CoverBoxes)(info, transfer)]
     if config.tracker is None:
-        return ()
+        return covers
     # Most runs do without these, and a start should not wait for them.
     from segmentation.tracking.mask_tracker import Ids
     from segmentation.tracking.secondary_steps import SecondaryInference
@@ -45,4 +50,4 @@ def make_instance_steps(
     steps += [SecondaryInference(network, info, pix_fmt, config, ids, gpu, on_gpu) for network, on_gpu in secondary]
     if config.keep is not None:
         steps.append(Keeping(Keep.parse(config.keep), info))
-    return steps
+    return steps + covers

@@ -122,9 +122,12 @@ class MessageReader:
 class MessageWriter:
     """Puts the messages of frames into their packets, and those of all the video into each keyframe."""
 
-    def __init__(self, codec: str, info: VideoInfo) -> None:
-        """`codec` is that of the output. One without messages is said, once for each kind."""
-        self._path, self._codec = info.path, codec
+    def __init__(self, codec: str, info: VideoInfo, *, takes: bool = True) -> None:
+        """`codec` is that of the output. One without messages is said, once for each kind.
+
+        Messages of frames are left out, with a line, unless `takes` is set.
+        """
+        self._path, self._codec, self._takes = info.path, codec, takes
         self._light = info.light if codec in CARRIERS else ()
         self._pending: dict[int, tuple[Message, ...]] = {}  # by pts
         self._said: set[str] = set()
@@ -132,7 +135,7 @@ class MessageWriter:
     def take(self, frames: Iterable[Frame]) -> None:
         """Takes the messages of frames that are about to be encoded."""
         for frame in frames:
-            if frame.messages and self._codec in CARRIERS:
+            if frame.messages and self._codec in CARRIERS and self._takes:
                 self._pending[frame.pts] = frame.messages
             for message in frame.messages:
                 self._say(_name(message))
@@ -154,10 +157,14 @@ class MessageWriter:
         return made
 
     def _say(self, what: str) -> None:
-        if self._codec not in CARRIERS and what not in self._said:
-            self._said.add(what)
+        if what in self._said or (self._takes and self._codec in CARRIERS):
+            return
+        self._said.add(what)
+        if self._takes:
             text = "%s: its %s are left out, since %s has no place for them; --codec h264 and hevc keep them"
             log.warning(text, self._path, what, self._codec)
+        else:
+            log.warning("%s: its %s are left out, since they may name people (--keep-metadata)", self._path, what)
 
 
 def sei_unit(codec: str, messages: Sequence[Message]) -> bytes:

@@ -27,10 +27,11 @@ class Fp32Network:
     net: GraphModule
     at_once: int  # pictures of one run of the network; N is a multiple
 
-    def outputs(self) -> list[torch.Tensor]:
-        """Returns the outputs that are read, (N, ...) each, in their order."""
+    def outputs(self, pictures: torch.Tensor | None = None) -> list[torch.Tensor]:
+        """Returns the outputs that are read, (N, ...) each, in their order: of `input`, or of other pictures."""
+        given = self.input if pictures is None else pictures
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # TF32 has 10 bits of each factor
-            parts = [_listed(self.net(part)) for part in self.input.split(self.at_once)]
+            parts = [_listed(self.net(part)) for part in given.split(self.at_once)]
         return [torch.cat(output) if len(output) > 1 else output[0] for output in zip(*parts, strict=True)]
 
 

@@ -49,13 +49,14 @@ class InstanceReader:
         self._kept[list(model.keep)] = True
         self._kept, self._numbers = self._kept.to(device), torch.from_numpy(kept_numbers(model)).to(device)
 
-    def __call__(self, kernels: Kernels, outputs: Sequence[Tensor]) -> Found:
+    def __call__(self, kernels: Kernels, looks: Sequence[Sequence[Tensor]]) -> Found:
         """Queues all work on the stream of `kernels`, PyTorch's current one.
 
-        `outputs` are (N, ...), in the order of `Detection.outputs`. Raises `RefusesNetwork` where masks have another
+        `looks` are the outputs (N, ...) in the order of `Detection.outputs`, for the pictures as they are and for each
+        of `Detection.passes`. Raises `RefusesNetwork` where masks have another
         number of prototypes than the kernel takes.
         """
-        found = best(outputs, self._form, self._size, self._kept)
+        found = best(looks, self._form, self._size, self._kept)
         place, count = self._place, len(found.boxes)
         shape = count, place.height, place.width
         masks = found.boxes.new_empty(shape)

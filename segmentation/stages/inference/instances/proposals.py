@@ -6,7 +6,7 @@ The layouts are those of `models/detections.py`, which names the formulas' sourc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -42,9 +42,14 @@ class Best(NamedTuple):
     coefficients: Tensor | None  # (N, K, C)
 
 
-def best(outputs: Outputs, form: Detection, size: Size, kept: Tensor) -> Best:
-    """Returns the best proposals above the threshold, at most `MOST_COMPARED`, of the classes kept, (labels,) bool."""
-    found = READERS[form.task]([output.float() for output in outputs], size)
+def best(looks: Sequence[Outputs], form: Detection, size: Size, kept: Tensor) -> Best:
+    """Returns the best proposals above the threshold, at most `MOST_COMPARED`, of the classes kept, (labels,) bool.
+
+    `looks` are the outputs for the picture as it is and for each of `form.passes`.
+    """
+    found = _proposed(looks[0], form, size)
+    for name, outputs in zip(form.passes, looks[1:], strict=True):
+        found = _joined(found, _further(name, outputs, form, size))
     classes = found.classes.expand_as(found.scores)
     counted = torch.where((found.scores > form.score_threshold) & kept[classes], found.scores, 0.0)
     scores, rows = _highest(counted, min(MOST_COMPARED, counted.shape[1]))
@@ -59,6 +64,26 @@ def best(outputs: Outputs, form: Detection, size: Size, kept: Tensor) -> Best:
         None if found.layers is None else found.layers.contiguous(),
         None if found.coefficients is None else _at(found.coefficients, rows),
     )
+
+
+def _proposed(outputs: Outputs, form: Detection, size: Size) -> Proposals:
+    return READERS[form.task]([output.float() for output in outputs], size)
+
+
+def _further(name: str, outputs: Outputs, form: Detection, size: Size) -> Proposals:
+    """Returns the proposals of one of `PASSES`, with boxes in pixels of the picture as it is."""
+    if name == "half":
+        found = _proposed(outputs, form, (size[0] // 2, size[1] // 2))
+        return replace(found, boxes=found.boxes * 2)
+    found = _proposed(outputs, form, size)
+    center, *rest = found.boxes.unbind(dim=2)
+    return replace(found, boxes=torch.stack([size[1] - center, *rest], dim=2))
+
+
+def _joined(one: Proposals, other: Proposals) -> Proposals:
+    """Returns all proposals of two looks, of networks whose boxes are centers and sizes, one for each proposal."""
+    parts = ("scores", "classes", "boxes")
+    return Proposals(**{name: torch.cat([getattr(one, name), getattr(other, name)], dim=1) for name in parts})
 
 
 def _rf_detr(outputs: Outputs, size: Size) -> Proposals:

@@ -6,7 +6,8 @@ stage reads the instances.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, overload
 
@@ -21,7 +22,7 @@ from segmentation.options.config import Config
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
 from segmentation.stages.inference.compiler.cuda_graph import GraphedNetwork, Loaded, Preloaded, kernels_on, preload
 from segmentation.stages.inference.compiler.network_kernels import INSTANCES
-from segmentation.stages.inference.instances.fp32 import check_fixed, load_fp32
+from segmentation.stages.inference.instances.fp32 import Fp32Network, check_fixed, load_fp32
 from segmentation.stages.inference.instances.instance_reader import Found, InstanceReader
 from segmentation.stages.inference.instances.onnx_instances import frame_instances
 
@@ -105,4 +106,23 @@ def _loaded(model: Model, config: Config, device: torch.device) -> Loaded[Found]
     """Loads the network, with a function that finds the things in its input."""
     network = load_fp32(model, config.batch_size or 1, device)
     reader = InstanceReader(model, device, class_map=wants_class_map(model, config))
-    return Loaded(network.input, network.net, lambda: reader(kernels_on(device, INSTANCES), network.outputs()))
+    looks = _looks(network, model, config, device)
+    return Loaded(network.input, network.net, lambda: reader(kernels_on(device, INSTANCES), looks()))
+
+
+def _looks(
+    network: Fp32Network, model: Model, config: Config, device: torch.device
+) -> Callable[[], list[list[torch.Tensor]]]:
+    """Returns what runs the network on its input, and on each further look at it."""
+    assert model.detection is not None
+    passes = model.detection.passes
+    smaller = replace(model, height=model.height // 2, width=model.width // 2)
+    half = load_fp32(smaller, config.batch_size or 1, device) if "half" in passes else None
+
+    def further(name: str) -> list[torch.Tensor]:
+        if name == "mirrored":
+            return network.outputs(network.input.flip(3))
+        assert half is not None
+        return half.outputs(torch.nn.functional.avg_pool2d(network.input, 2))
+
+    return lambda: [network.outputs(), *map(further, passes)]

@@ -41,7 +41,7 @@ def found_by(side: str, model: Model, outputs: Sequence[Arrays]) -> tuple[Found,
     with torch.inference_mode(), torch.cuda.stream(gpu.stream):
         batch = [torch.from_numpy(np.stack([one[name] for one in outputs])).to(gpu.device) for name in names]
         reader = InstanceReader(model, gpu.device, class_map=True)
-        found = reader(gpu.kernels(INSTANCES, FORMATS["yuv420p"]), batch)
+        found = reader(gpu.kernels(INSTANCES, FORMATS["yuv420p"]), [batch])
         instances = list(GpuInstances(found.things, found.label_maps, model, gpu))
         return Found(*(None if part is None else part.cpu() for part in found)), instances
 

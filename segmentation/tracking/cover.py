@@ -1,0 +1,192 @@
+"""Covers what `--anonymize` names, in frames in which the network has missed it too.
+
+A box is found or not from one frame to the next: by blur, by a turned head, by a hand before the face. So the boxes of
+one track are linked in both directions: gaps are filled, and a track is covered before its first and behind its last
+box. A batch waits for the frames that this takes. Live sources wait for none: there a track is covered behind its last
+box alone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import TypeAlias
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.frames import Array, MaskedBatch, Memory, Transfer, VideoInfo
+from segmentation.frames.instances import MOST, Box, FrameInstances, Instance
+from segmentation.tracking.tracker import SURE
+
+AHEAD = 1.0  # seconds: the longest gap between two boxes of a track that is filled
+BEYOND = 0.2  # seconds for which a track is covered before its first and behind its last box
+_ROUNDED = 1e-3  # seconds: containers round times
+MARGIN = 1.42  # of an ellipse's axes to the box's sides: it holds the corners from the root of 2 on
+_UNSEEN_MARGIN = 1.8  # the same where the box is not found but supposed
+_GROWTH = 0.012  # of a mask's height, by which masks of people grow on all sides
+_AROUND = 2  # frames before and after whose masks a frame's mask holds too
+_UNTRACKED = -1  # ids from there down are of boxes without a track
+
+Masks: TypeAlias = NDArray[np.float32]
+
+
+@dataclass(slots=True)
+class _Track:
+    """The boxes of one thing, in the order of their times."""
+
+    times: list[float] = field(default_factory=list)
+    seen: list[Instance] = field(default_factory=list)
+
+    def at(self, time: float) -> tuple[Instance, float] | None:
+        """Returns the thing at a time, and the margin around its box; `None` where it is not supposed to be."""
+        number = bisect_left(self.times, time)
+        after = number if number < len(self.times) else None
+        if after is not None and self.times[after] == time:
+            return self.seen[after], MARGIN
+        before = number - 1 if number else None
+        if before is not None and after is not None and self.times[after] - self.times[before] <= AHEAD:
+            share = (time - self.times[before]) / (self.times[after] - self.times[before])
+            return _supposed(self.seen[before], _between(self.seen[before].box, self.seen[after].box, share))
+        if len(self.seen) == 1 and self.seen[0].score < SURE:
+            return None  # most of these are nothing
+        near = [one for one in (before, after) if one is not None and abs(self.times[one] - time) < BEYOND + _ROUNDED]
+        return _supposed(self.seen[near[0]], self.seen[near[0]].box) if near else None
+
+
+class CoverBoxes:
+    """A step between tracking and composite: masks that hold all that the tracks show."""
+
+    def __init__(self, info: VideoInfo, transfer: Transfer) -> None:
+        self._info, self._transfer = info, transfer
+        self._ahead = AHEAD if info.live is None else 0.0
+        self._tracks: dict[int, _Track] = {}
+        self._alone = count(_UNTRACKED, -1)
+
+    def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
+        self._transfer.enter()
+        waiting: deque[MaskedBatch] = deque()
+        for batch in batches:
+            self._note(batch)
+            waiting.append(batch)
+            newest = self._times(batch)[-1]
+            while waiting and newest - self._times(waiting[0])[-1] >= self._ahead:
+                yield self._covered(waiting.popleft())
+        yield from map(self._covered, waiting)
+
+    def _times(self, batch: MaskedBatch) -> list[float]:
+        return [float(frame.pts * self._info.time_base) for frame in batch.frames.frames]
+
+    def _note(self, batch: MaskedBatch) -> None:
+        """Adds a batch's boxes to the tracks."""
+        if batch.frames.repeated:
+            return
+        assert batch.instances is not None, "tracking comes first"
+        for time, frame in zip(self._times(batch), batch.instances, strict=True):
+            for one in frame.instances:
+                track = self._tracks.setdefault(one.id or next(self._alone), _Track())
+                track.times.append(time)
+                track.seen.append(one)
+
+    def _covered(self, batch: MaskedBatch) -> MaskedBatch:
+        """Returns a batch with masks and instances of all that is there or is supposed to be."""
+        if batch.frames.repeated:
+            return batch
+        times = self._times(batch)
+        places = [[place for track in self._tracks.values() if (place := track.at(time))] for time in times]
+        old = times[-1] - AHEAD
+        self._tracks = {key: track for key, track in self._tracks.items() if track.times[-1] >= old}
+        return _drawn(batch, places, self._transfer)
+
+
+class CoverMasks:
+    """A step before the composite: masks that hold those of the frames around too, and some pixels on all sides."""
+
+    def __init__(self, info: VideoInfo, transfer: Transfer) -> None:
+        self._transfer, self._wait = transfer, info.live is None
+
+    def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
+        self._transfer.enter()
+        waiting: deque[tuple[MaskedBatch, Masks]] = deque()
+        earlier: Masks | None = None
+        for batch in batches:
+            (masks,) = self._transfer.on_host(batch.masks[: len(batch)])
+            assert masks is not None
+            waiting.append((batch, np.array(masks)))
+            while waiting and (not self._wait or sum(len(one) for _, one in waiting) - len(waiting[0][1]) >= _AROUND):
+                grown, earlier = self._first_of(waiting, earlier)
+                yield grown
+        while waiting:
+            grown, earlier = self._first_of(waiting, earlier)
+            yield grown
+
+    def _first_of(self, waiting: deque[tuple[MaskedBatch, Masks]], earlier: Masks | None) -> tuple[MaskedBatch, Masks]:
+        """Takes the first batch out. Returns it with its grown masks, and its last masks for the next one."""
+        batch, masks = waiting.popleft()
+        earlier = masks[:0] if earlier is None else earlier
+        later = np.concatenate([masks[:0], *(following for _, following in waiting)])[:_AROUND]
+        grown = _in_memory(around(earlier, masks, later), batch.masks, self._transfer)
+        return replace(batch, masks=grown), np.concatenate([earlier, masks])[-_AROUND:]
+
+
+def around(earlier: Masks, masks: Masks, later: Masks) -> Masks:
+    """Returns masks (N, h, w) that hold those of up to `_AROUND` frames before and after, grown on all sides."""
+    line = np.concatenate([earlier, masks, later])
+    first, height = len(earlier), masks.shape[1]
+    reach = max(1, round(_GROWTH * height))
+    kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
+    rows = range(first, first + len(masks))
+    highest = [line[max(0, row - _AROUND) : row + _AROUND + 1].max(axis=0) for row in rows]
+    return np.stack([cv2.dilate(one, kernel) for one in highest]).astype(np.float32)
+
+
+def cover_alone(batch: MaskedBatch, transfer: Transfer) -> MaskedBatch:
+    """Returns the batch of a picture with masks that cover what was found in it, without frames around."""
+    if batch.instances is None:
+        (masks,) = transfer.on_host(batch.masks[: len(batch)])
+        assert masks is not None
+        grown = around(masks[:0], np.asarray(masks), masks[:0])
+        return replace(batch, masks=_in_memory(grown, batch.masks, transfer))
+    places = [[(one, MARGIN) for one in frame.instances] for frame in batch.instances]
+    return _drawn(batch, places, transfer)
+
+
+def _drawn(batch: MaskedBatch, places: Iterable[list[tuple[Instance, float]]], transfer: Transfer) -> MaskedBatch:
+    """Returns the batch with an ellipse for each thing of each frame, in masks and in label maps."""
+    size: tuple[int, int] = tuple(batch.masks.shape[1:])
+    maps = []
+    for things in places:
+        numbers = np.zeros(size, np.uint8)
+        for number, (one, margin) in reversed(list(enumerate(things[:MOST], 1))):
+            _draw(numbers, one.box, margin, number)
+        maps.append(FrameInstances(instances=tuple(one for one, _ in things[:MOST]), first_map=numbers))
+    masks = np.stack([frame.first_map > 0 for frame in maps]).astype(np.float32)
+    return replace(batch, masks=_in_memory(masks, batch.masks, transfer), instances=tuple(maps))
+
+
+def _draw(target: NDArray[np.uint8], box: Box, margin: float, value: int) -> None:
+    """Draws the ellipse around a box, in shares of the picture, whose axes are `margin` times the box's sides."""
+    height, width = target.shape
+    left, top, right, bottom = box[0] * width, box[1] * height, box[2] * width, box[3] * height
+    center = ((left + right) / 2 - 0.5, (top + bottom) / 2 - 0.5)
+    axes = (max(1.0, margin * (right - left)), max(1.0, margin * (bottom - top)))
+    cv2.ellipse(target, (center, axes, 0.0), value, cv2.FILLED)
+
+
+def _supposed(known: Instance, box: Box) -> tuple[Instance, float]:
+    return replace(known, box=box, score=0.0), _UNSEEN_MARGIN
+
+
+def _between(one: Box, other: Box, share: float) -> Box:
+    left, top, right, bottom = (a + share * (b - a) for a, b in zip(one, other, strict=True))
+    return left, top, right, bottom
+
+
+def _in_memory(masks: Masks, like: Array, transfer: Transfer) -> Array:
+    """Returns masks where those of the network are."""
+    memory: Memory = "host" if isinstance(like, np.ndarray) else "cuda"
+    return transfer.rows(masks, memory, len(masks))

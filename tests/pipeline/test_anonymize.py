@@ -1,0 +1,84 @@
+"""`--anonymize` as users run it: faces are black in each frame, and names stay out of the file."""
+
+import json
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from paths import SAMPLE
+from program import cli
+from videos import Synthetic
+
+FACE = slice(130, 210), slice(300, 340)  # in each frame of the sample
+
+
+def pictures(path: Path) -> list[NDArray[np.uint8]]:
+    with av.open(str(path)) as container:
+        return [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+
+
+def test_the_face_is_black_in_every_frame_and_the_rest_stays(tmp_path: Path) -> None:
+    target, results = tmp_path / "out.mp4", tmp_path / "results.json"
+    done = cli(SAMPLE, "-o", target, "--anonymize", "faces", "--json", "--results", results, "--results-format", "mot")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["found"] == 150
+    before, after = pictures(SAMPLE), pictures(target)
+    assert max(int(picture[FACE].max()) for picture in after) < 30
+    changed = [np.abs(a.astype(int) - b).max(axis=2) > 60 for a, b in zip(before, after, strict=True)]
+    assert max(float(one.mean()) for one in changed) < 0.25
+    assert len({line.split(",")[0] for line in results.read_text().splitlines()}) == 150
+
+
+def test_people_are_covered_whole(tmp_path: Path) -> None:
+    target = tmp_path / "out.mp4"
+    done = cli(SAMPLE, "-o", target, "--anonymize", "people", "--effect", "color:white", "--max-frames", "20")
+    assert done.returncode == 0, done.stderr
+    assert min(int(picture[FACE].min()) for picture in pictures(target)) > 225
+
+
+def test_a_picture_is_covered_too(tmp_path: Path) -> None:
+    picture = tmp_path / "in.png"
+    cv2.imwrite(str(picture), cv2.cvtColor(pictures(SAMPLE)[0], cv2.COLOR_RGB2BGR))
+    done = cli(picture, "-o", tmp_path / "out.png", "--anonymize", "faces")
+    assert done.returncode == 0, done.stderr
+    made = cv2.imread(str(tmp_path / "out.png"))
+    assert made is not None and made[FACE].max() == 0 and made[:, :100].max() > 200
+
+
+def named(path: Path) -> Path:
+    """A video of nobody, with a title, chapters, subtitles and sound."""
+    return Synthetic(
+        pts=range(10),
+        audio="aac",
+        subtitles=[(0, 0.3, "Erika speaks")],
+        chapters=[(0, 0.4, "Erika")],
+        metadata={"title": "Erika at home"},
+    ).write(path)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_names_stay_out_of_the_file_unless_they_are_asked_for(tmp_path: Path, keep: bool) -> None:
+    source, target = named(tmp_path / "in.mkv"), tmp_path / "out.mkv"
+    done = cli(source, "-o", target, "--anonymize", "faces", *["--keep-metadata"] * keep)
+    assert done.returncode == 0, done.stderr
+    assert "no face was found in 10 of 10 frames" in done.stderr
+    with av.open(str(target)) as container:
+        kinds = [stream.type for stream in container.streams]
+        kept = bool(container.chapters()), "subtitle" in kinds, "title" in container.metadata
+    assert kept == (keep, keep, keep) and "audio" in kinds
+    assert ("left out, since they may name people" in done.stderr) != keep
+
+
+def test_sound_is_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
+    done = cli(named(tmp_path / "in.mkv"), "-o", tmp_path / "out.mkv", "--mute", "--max-frames", "5")
+    assert done.returncode == 0 and "is left out: --mute" in done.stderr
+    with av.open(str(tmp_path / "out.mkv")) as container:
+        assert not container.streams.audio
+
+
+def test_workers_do_not_divide_what_is_linked_over_time(tmp_path: Path) -> None:
+    done = cli(SAMPLE, "-o", tmp_path / "out.mp4", "--anonymize", "people", "--workers", "local:2", "--max-frames", "5")
+    assert "go on from frame to frame" in done.stderr, done.stderr

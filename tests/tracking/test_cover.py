@@ -1,0 +1,114 @@
+"""What `--anonymize` covers: what was found, and what must be there between and around it."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from videos import video_info
+
+from segmentation.frames import Frame, FrameBatch, HostTransfer, MaskedBatch
+from segmentation.frames.instances import Box, FrameInstances, Instance
+from segmentation.tracking.cover import CoverBoxes, CoverMasks, cover_alone
+
+SIZE = 90, 160  # height, width of masks
+INFO = video_info()
+RATE = float(1 / INFO.time_base)  # ticks a second
+BOX: Box = (0.4, 0.4, 0.5, 0.6)
+
+
+def face(box: Box = BOX, id: int = 1, score: float = 0.9) -> Instance:
+    return Instance(label="face", score=score, box=box, id=id)
+
+
+def batches(found: list[list[Instance]], frames_a_second: int = 25, length: int = 4) -> Iterator[MaskedBatch]:
+    nothing = np.zeros(SIZE, np.uint8)
+    for first in range(0, len(found), length):
+        part = found[first : first + length]
+        pts = [round((first + i) * RATE / frames_a_second) for i in range(len(part))]
+        frames = tuple(Frame(planes=(), pts=at, duration=1) for at in pts)
+        yield MaskedBatch(
+            frames=FrameBatch(frames=frames, index=first),
+            masks=np.zeros((len(part), *SIZE), np.float32),
+            instances=tuple(FrameInstances(instances=tuple(one), first_map=nothing) for one in part),
+        )
+
+
+def covered(found: list[list[Instance]], **options: int) -> NDArray[np.float32]:
+    step = CoverBoxes(INFO, HostTransfer())
+    return np.concatenate([np.asarray(batch.masks) for batch in step(batches(found, **options))])
+
+
+def share_of(mask: NDArray[np.float32], box: Box = BOX) -> float:
+    """How much of a box is covered."""
+    left, top, right, bottom = (
+        round(side * sides) for side, sides in zip(box, (*SIZE[::-1], *SIZE[::-1]), strict=True)
+    )
+    return float((mask[top:bottom, left:right] > 0.5).mean())
+
+
+def test_all_of_the_box_is_covered_and_not_much_more() -> None:
+    (mask,) = covered([[face()]])
+    assert share_of(mask) == 1
+    assert mask.sum() < 2.2 * 16 * 18
+
+
+def test_gaps_are_filled_where_the_track_goes() -> None:
+    moved: Box = (0.7, 0.4, 0.8, 0.6)
+    masks = covered([[face()], *[[]] * 9, [face(moved)]])
+    half: Box = (0.55, 0.4, 0.65, 0.6)
+    assert share_of(masks[5], half) == 1 and share_of(masks[5], BOX) < 0.5
+    assert all(mask.any() for mask in masks)
+
+
+def test_a_gap_of_more_than_a_second_is_two_appearances() -> None:
+    masks = covered([[face()], [face()], *[[]] * 40, [face()], [face()]])
+    there = [bool(mask.any()) for mask in masks]
+    assert there[:7] == [True] * 7 and there[-7:] == [True] * 7 and not any(there[12:30])
+
+
+def test_a_track_is_covered_before_its_first_and_behind_its_last_box() -> None:
+    masks = covered([*[[]] * 20, [face()], [face()], *[[]] * 20])
+    there = [bool(mask.any()) for mask in masks]
+    assert there == [False] * 15 + [True] * 12 + [False] * 15
+
+
+def test_a_doubtful_box_without_a_track_is_covered_alone() -> None:
+    masks = covered([[], [face(id=0, score=0.35)], []])
+    assert [bool(mask.any()) for mask in masks] == [False, True, False]
+
+
+@pytest.mark.parametrize("length", [1, 3, 16, 64])
+def test_batches_change_nothing(length: int) -> None:
+    found = [[], [face()], [], [face((0.5, 0.4, 0.6, 0.6))], [], [], [face(id=2)], [], *[[]] * 30, [face(id=2)]]
+    np.testing.assert_array_equal(covered(found, length=length), covered(found, length=2))
+
+
+def test_instances_have_what_is_supposed_too() -> None:
+    step = CoverBoxes(INFO, HostTransfer())
+    (batch,) = step(batches([[face()], [], [face()]]))
+    assert batch.instances is not None
+    assert [[(one.id, one.score) for one in frame.instances] for frame in batch.instances] == [
+        [(1, 0.9)], [(1, 0.0)], [(1, 0.9)],
+    ]  # fmt: skip
+    assert all((frame.label_map == 1).any() for frame in batch.instances)
+
+
+def test_masks_of_people_hold_those_around_them_and_grow() -> None:
+    masks = np.zeros((8, *SIZE), np.float32)
+    masks[4, 40:50, 70:80] = 0.9
+    frames = tuple(Frame(planes=(), pts=i, duration=1) for i in range(8))
+    for length in (1, 3, 8):
+        parts = [
+            MaskedBatch(frames=FrameBatch(frames=frames[i : i + length], index=i), masks=masks[i : i + length])
+            for i in range(0, 8, length)
+        ]
+        step = CoverMasks(INFO, HostTransfer())
+        grown = np.concatenate([np.asarray(batch.masks) for batch in step(iter(parts))])
+        assert [bool(mask.any()) for mask in grown] == [False, False, True, True, True, True, True, False]
+        assert grown[4, 39:51, 70:80].min() == np.float32(0.9)
+
+
+def test_pictures_are_covered_without_frames_around() -> None:
+    (batch,) = batches([[face()]])
+    assert share_of(np.asarray(cover_alone(batch, HostTransfer()).masks)[0]) == 1

@@ -17,6 +17,7 @@ def licenses() -> list[str]:
     lines = [
         f"segmentation {segmentation.__version__}: Apache-2.0",
         "  person.onnx, person-hq.onnx: Apache-2.0, trained on pictures under free licenses (models/README.md)",
+        "  face.onnx: Apache-2.0, YuNet by Shiqi Yu and others (models/README.md)",
         "  astronaut.jpg: NASA, public domain",
     ]
     lines += [f"{name} {metadata.version(name)}: {_license(name)}" for name in sorted(_libraries(), key=str.lower)]

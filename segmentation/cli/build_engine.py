@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from segmentation.cli.arguments import add_meaning, name_list, options_from
+from segmentation.cli.arguments import add_options, name_list, options_from
 from segmentation.cli.console import ConsoleHandler, checks_stdout, fail, put_out
 from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.cli.signals import interrupt_on_signals
@@ -17,7 +17,8 @@ from segmentation.engines.variant import BUILDERS, choose, installed
 from segmentation.errors import BackendError, ConfigError, OutputError, one_line, printable, reported
 from segmentation.gpu.discovery import find_gpu
 from segmentation.models.model import BUILT_IN, load_model
-from segmentation.options.config import Config
+from segmentation.options.config import OPTIONS, Config
+from segmentation.options.table import Of
 from segmentation.system.atomic_file import PendingFile
 from segmentation.system.installation import install
 
@@ -194,12 +195,14 @@ def make_parser() -> Parser:
     )
     _add_engine(parser)
 
-    model = parser.add_argument_group("model", "as for the main program; by default the model says it itself")
-    model.add_argument(
+    network = parser.add_argument_group("network")
+    network.add_argument(
         "--no-weights", dest="weights", action="store_false", help="torchvision: random ones, for timing"
     )
-    model.add_argument("--classes", type=name_list, metavar="NAME,...", help="compare FP16 on these (default: person)")
-    add_meaning(model)
+    network.add_argument(
+        "--classes", type=name_list, metavar="NAME,...", help="compare FP16 on these (default: person)"
+    )
+    add_options(parser, (row for row in OPTIONS.values() if row.of & Of.MEANING))
     return parser
 
 

@@ -6,20 +6,11 @@ from collections.abc import Sequence
 
 from segmentation.cli.console import put_out
 from segmentation.errors import BackendError
-from segmentation.options.config import PRESETS, STAGES
-from segmentation.options.devices import PROCESSORS
 from segmentation.options.effect import KINDS
-from segmentation.pipeline.implementations import IMPLEMENTATIONS
 from segmentation.system.installation import install
 
 SHELLS = ("bash", "zsh", "fish")
 _FILE = re.compile("FILE|FOLDER|INPUT|VIDEO")  # in the names of values that are files
-# Words of options that have choices, but not argparse's: the program's own messages say more.
-_WORDS = {
-    "--device": ("auto", "cpu", "cuda:0", *PROCESSORS),
-    "--preset": tuple(dict.fromkeys(preset for presets in PRESETS.values() for preset in presets)),
-    **{f"--{stage}": tuple(IMPLEMENTATIONS[stage]) for stage in STAGES},
-}
 _BEFORE_FILES = {"--effect": ("image", "video"), "--also": KINDS}  # effects that end in a colon and a file's name
 # Functions that propose the words, and files after the words with a colon. A bash function gets the word as $1: with
 # files in the proposals bash puts no space behind a lone `image:`. Bash itself completes what follows a colon.
@@ -78,8 +69,8 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
             name = f"_segmentation_{option.strip('-')}"
             functions.append(_function(shell, name, option))
             action.complete = {"bash": name, "zsh": name, "fish": f"({name})"}  # type: ignore[attr-defined]
-        elif option in _WORDS:
-            action.complete = shtab.cmd(f"printf '%s\\n' {' '.join(_WORDS[option])}")  # type: ignore[attr-defined]
+        elif words := getattr(action, "words", ()):
+            action.complete = shtab.cmd(f"printf '%s\\n' {' '.join(words)}")  # type: ignore[attr-defined]
         elif _FILE.search(value) or action.dest == "output":
             action.complete = shtab.FILE  # type: ignore[attr-defined]
     return str(shtab.complete(parser, shell, preamble="\n".join(functions)))

@@ -14,15 +14,13 @@ from segmentation.frames.byte_source import is_fifo
 from segmentation.media.containers import CUTOUTS, PICTURES
 from segmentation.media.input import is_url
 from segmentation.media.output_stream import is_output_address
+from segmentation.options.command import JOBS_ON_GPU
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.keywords import RunOptions
 from segmentation.pipeline.output_paths import NAME, check_output, default_output, fill_name, live_name
 from segmentation.pipeline.plan import may_use_gpu
 
-# With a GPU, half of a short clip's time goes into opening it and waiting for its last frames. On the CPU one input
-# fills all cores. More jobs take more memory: each holds up to 2 GB of frames for the encoders.
-JOBS_ON_GPU = 4
 _PATHS = ("/", "./", "../")
 _FILES = VIDEO_SUFFIXES | {
     ".jsonl",

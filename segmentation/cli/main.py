@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import logging
@@ -35,6 +34,7 @@ from segmentation.errors import ConfigError, hide_secrets, reported
 from segmentation.live.address import is_live, named
 from segmentation.live.reader import probe_any
 from segmentation.options.access import access_of
+from segmentation.options.command import Arguments
 from segmentation.options.config import Config
 from segmentation.pipeline.machine import machine
 from segmentation.pipeline.opened_run import choose
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(reported(exc))
 
 
-def _run(options: argparse.Namespace, stdout: Stdout) -> int:
+def _run(options: Arguments, stdout: Stdout) -> int:
     """Does what the arguments say; returns the exit code. Raises any error before the first input is begun."""
     config = config_from(options)
     if options.plan:
@@ -102,7 +102,7 @@ def _process(
     jobs: Sequence[Job],
     inputs: Inputs,
     config: Config,
-    options: argparse.Namespace,
+    options: Arguments,
     stdout: Stdout,
 ) -> int:
     """Processes all jobs, or those before a signal; returns the exit code. Raises `SegmentationError`."""
@@ -114,7 +114,9 @@ def _process(
             received=received,
             stdout=stdout,
             json=options.json,
-            at_a_time=options.jobs or _at_a_time(segmenter, options.processes, config, jobs),
+            at_a_time=_at_a_time(segmenter, options.processes, config, jobs)
+            if options.jobs == "auto"
+            else options.jobs,
             skip_existing=options.skip_existing,
             quiet=options.quiet,
             timeout=options.timeout,
@@ -129,7 +131,7 @@ def _process(
     return received.exit_code or next((code for code in codes if code), 0)
 
 
-def _session(options: argparse.Namespace, config: Config) -> Segmenter | Workers:
+def _session(options: Arguments, config: Config) -> Segmenter | Workers:
     """Returns what runs the jobs. Raises `SegmentationError`."""
     if options.processes != 1:
         if options.workers:
@@ -152,7 +154,7 @@ def _at_a_time(segmenter: Segmenter | Workers, processes: int, config: Config, j
     return max(processes * jobs_at_a_time(config), sum(is_live(job.source) for job in jobs))
 
 
-def _status(options: argparse.Namespace, config: Config, batch: Batch) -> AbstractContextManager[object]:
+def _status(options: Arguments, config: Config, batch: Batch) -> AbstractContextManager[object]:
     """Returns the server of `--status`, which adds and removes live sources too. Raises `ConfigError`."""
     if options.status is None:
         return nullcontext()
@@ -173,7 +175,7 @@ def _status(options: argparse.Namespace, config: Config, batch: Batch) -> Abstra
     return server
 
 
-def _inputs(options: argparse.Namespace) -> Inputs:
+def _inputs(options: Arguments) -> Inputs:
     """Returns the inputs that the arguments stand for. Raises `ConfigError` if there are no arguments."""
     if not options.inputs:
         raise ConfigError(
@@ -185,7 +187,7 @@ def _inputs(options: argparse.Namespace) -> Inputs:
     return inputs
 
 
-def _plan(config: Config, options: argparse.Namespace) -> str:
+def _plan(config: Config, options: Arguments) -> str:
     """Returns what would serve each stage, for the first input if one is given, as text or as JSON."""
     info = None
     if options.inputs:

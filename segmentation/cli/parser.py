@@ -3,12 +3,14 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from segmentation.cli.completion import PrintCompletion
 from segmentation.cli.console import put_out
 from segmentation.cli.versions import PrintLines, versions
 from segmentation.errors import did_you_mean
+
+Space = TypeVar("Space")
 
 
 class Parser(argparse.ArgumentParser):
@@ -95,6 +97,11 @@ def _form(program: str, inputs: str, description: str, examples: Sequence[str], 
 
 def parse_all(parser: Parser, arguments: Sequence[str] | None) -> argparse.Namespace:
     """Returns the arguments, by default those of the process. Exits with a message if one of them is wrong."""
+    return parse_into(argparse.Namespace(), parser, arguments)
+
+
+def parse_into(space: Space, parser: Parser, arguments: Sequence[str] | None) -> Space:
+    """Sets the arguments as attributes of `space`, and returns it. Exits with a message if one of them is wrong."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     known = [option for action in parser._actions for option in action.option_strings]
     if "--" in given:  # argparse takes "--", or inputs between options, but not both
@@ -104,8 +111,8 @@ def parse_all(parser: Parser, arguments: Sequence[str] | None) -> argparse.Names
         name = f"-{text.partition('=')[0]}"
         if name in known and len(name) > 3 and not text.startswith("--"):  # -output would be -o utput
             parser.error(f"unrecognized arguments: {text}; did you mean {name}?")
-    options, unknown = parser.parse_known_intermixed_args(given)
+    _, unknown = parser.parse_known_intermixed_args(given, space)
     if unknown:
         proposals = [did_you_mean(text.partition("=")[0], known) for text in unknown if text.startswith("--")]
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{''.join(proposals)}")
-    return options
+    return space

@@ -1,14 +1,14 @@
 """Every option, once. The command line and `segment()` both build a `Config`, which checks itself on creation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO, get_args
 
 from segmentation.errors import ConfigError, did_you_mean
 from segmentation.options.anonymize import COVERS, Anonymize
-from segmentation.options.devices import DEVICES, is_device
-from segmentation.options.effect import Effect, number
+from segmentation.options.devices import DEVICES, PROCESSORS, is_device
+from segmentation.options.effect import CHOICES, Effect, number
 from segmentation.options.instances import Keep, Pick, Place
 from segmentation.options.keywords import (
     Activation,
@@ -25,27 +25,24 @@ from segmentation.options.keywords import (
     Track,
 )
 from segmentation.options.model_types import SEGMENTATION, TASKS, TYPES
+from segmentation.options.table import Of, Option, option, rows_of
 from segmentation.options.then import parse_all
-from segmentation.options.value_types import fitted, option_type
 from segmentation.system.access import MAX_DELAY, MAX_PIXELS, STALL
 
 STAGES = ("decode", "preprocess", "infer", "postprocess", "encode")
 DEFAULT_SMOOTH = 0.5
 LONGEST_INTERVAL = 30  # frames that wait in memory, and masks are poor long before
 SURE_COVER = 0.3  # the highest threshold of masks of people that are to be covered: rather too much than too little
-_FARTHEST = 1e6  # of means and deviations: beyond, pictures would overflow float16 or float32
-_LONGEST_WAIT = 86_400  # seconds: a day
+_FARTHEST = 1_000_000  # of means and deviations: beyond, pictures would overflow float16 or float32
+_DAY = 86_400  # seconds
 _LONGEST = 1_000_000_000  # seconds, 30 years: times beyond overflow the clocks of containers
 # By codec, best to worst: constant rate factors, but for mjpeg JPEG's own quality.
 QUALITY = {"h264": (0, 51), "hevc": (0, 51), "av1": (0, 63), "ffv1": (0, 0), "mjpeg": (100, 1), "vp9": (0, 63)}
 QUALITY |= {"jpeg": (100, 1), "webp": (100, 1)}  # of pictures
-CODECS: tuple[str, ...] = get_args(Codec)  # to choose from; vp9 is for cut-outs only
 _X26X = ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", "placebo")
 PRESETS = {"h264": _X26X, "hevc": _X26X, "av1": tuple(map(str, range(14))), "ffv1": (), "mjpeg": ()}
 UNCOMPRESSED = ("y4m", "rawvideo")  # formats without a codec
-ACTIVATIONS: tuple[str, ...] = get_args(Activation)
-# Options of what a run without a video lacks.
-_OF_VIDEOS = ("also", "codec", "format", "quality", "preset", "encode", "postprocess", "verify", "cut_every")
+_PRESETS = tuple(dict.fromkeys(name for names in PRESETS.values() for name in names))
 NVENC_PRESETS = ("p1", "p2", "p3", "p4", "p5", "p6", "p7")
 
 
@@ -53,279 +50,187 @@ NVENC_PRESETS = ("p1", "p2", "p3", "p4", "p5", "p6", "p7")
 class Config:
     """Holds the options of one run, checked.
 
-    The options are grouped by their owner: effect and mask, model, stretch of the input, codec, outputs, stages and
-    device. Times are in seconds, sizes of effects in pixels of a picture whose shorter side has 1080. `None` lets the
-    program choose. `segmentation.options.keywords` has the same names and types for keyword arguments.
+    Times are in seconds, sizes of effects in pixels of a picture whose shorter side has 1080. `None` lets the program
+    choose. `model` may also be a function that takes pictures, a NumPy array (N, 3, H, W) float32, and returns scores
+    (N, h, w) or (N, C, h, w). Each field is a row of the table of options, see `segmentation.options.table`: with its
+    group, default, meaning and range. `segmentation.options.keywords` has the same names and types for keywords.
 
     Raises `ConfigError` if a value is of another type, out of range, or contradicts another.
     """
 
-    # Effect and mask: `stages.postprocess`, `stages.masks`
-
-    effect: str = "blur"
-    """What is done to the background, as the command line has it: `blur[:STRENGTH]`, `pixelate[:SIZE]`,
-    `color[:#RRGGBB|NAME]`, `image:FILE[,contain]`, `video:FILE[,contain]`, `cutout`, `mask` or
-    `overlay[:#RRGGBB|NAME]`, with the color names of CSS.
-    Default: `blur`, of strength 25."""
-
-    also: Sequence[tuple[str, str | Path]] = ()
-    """Further outputs of the same run, as pairs of an effect and a file. Default: none."""
-
-    invert: bool = False
-    """Apply the effect to the kept classes and keep the rest. Default: False."""
-
-    anonymize: str | None = None
-    """Cover `faces`, `people`, or `plates=FILE.onnx`, found by that network, with the effect: black unless `effect` is
-    a color, an image or a video. What names people stays out of the output, see `keep_metadata`. Default: None."""
-
-    keep_metadata: bool = False
-    """With `anonymize`: keep titles, places, chapters, subtitles, cover pictures and data. Default: False."""
-
-    mute: bool = False
-    """Leave out the sound: voices are recognized too. Default: False."""
-
-    threshold: float = 0.5
-    """Value of the mask where the edge lies, between 0 and 1, both excluded. Lower keeps more. Default: 0.5."""
-
-    feather: float = 0.0
-    """Width of the soft edge from 10 to 90 %, in pixels of a picture whose shorter side has 1080: 0 to 500.
-    Default: 0, a sharp edge."""
-
-    smooth: float | None = None
-    """Strength of the masks' smoothing over time, from 0 (each frame's own mask) to 1. Default: 0.5, and 0 for saved
-    masks and with `low_delay`, see `smoothing_strength`."""
-
-    interval: Interval = 0
-    """Number of frames between two that the network sees, 0 to 30; their masks are propagated from both. `auto` decides
-    by the picture, up to 7. Default: 0, the network sees every frame."""
-
-    refine: bool = True
-    """Draw the mask's edge along the picture's edge. Default: True."""
-
-    masks: str | Path | None = None
-    """A file that `save_masks` has written of the same input, used in place of the network. Default: None."""
-
-    # Who is who: `stages.tracking`
-
-    track: Track | None = None
-    """Tell people, or instances of other classes, apart and give each an id: `fast` by overlap alone, `balanced` by
-    motion too, `accurate` by motion and colors. Default: `balanced` if another option needs ids, else none."""
-
-    keep: str | None = None
-    """Instances that are kept: `id:3,7`, `largest`, `nearest` to the camera, or `first`. Default: all."""
-
-    pick: str | None = None
-    """Keep the person at a point at a time, `X,Y@TIME`: pixels of the upright picture, and seconds or [HH:]MM:SS from
-    the video's beginning. That person is kept before and after too. For files alone. Default: none."""
-
-    count: tuple[str, ...] = ()
-    """Lines and zones where instances are counted: `line:X1,Y1,X2,Y2`, `zone:X1,Y1,X2,Y2,X3,Y3,...` in pixels of the
-    upright picture, or in percent of its sides, such as `line:50%,0%,50%,100%`. Default: none."""
-
-    # Model: `models`
-
-    model: str | Path | Network = "person"
-    """`person` or `person-hq`, which are built in, the path of an .onnx or .engine file, or a function that takes
-    pictures, a NumPy array (N, 3, H, W) float32, and returns scores (N, h, w) or (N, C, h, w). Default: `person`."""
-
-    classes: tuple[str, ...] | None = None
-    """Labels to keep, of the model's. Default: `person` if the model has that label, else all but `background`."""
-
-    labels: tuple[str, ...] | None = None
-    """Names of the output's channels, one each. Default: the model's own, see `models.model`."""
-
-    mean: tuple[float, ...] | None = None
-    """Three numbers that are subtracted from red, green and blue in 0..1, each -1e6 to 1e6. Default: the model's own,
-    else 0."""
-
-    std: tuple[float, ...] | None = None
-    """Three numbers, 1e-6 to 1e6, by which the difference to `mean` is divided. Default: the model's own, else 1."""
-
-    channel_order: ChannelOrder | None = None
-    """Order of the input's channels: `rgb` or `bgr`. Default: the model's own, else `rgb`."""
-
-    input_size: tuple[int, int] | None = None
-    """Height and width in pixels, each 8 to 8192, of the input of a model with a dynamic size. Default: the model's
-    own, of several the one that suits the video, else 512x512."""
-
-    activation: Activation | None = None
-    """Function that is still to be applied to the output: `none`, `sigmoid`, `softmax`, or `minmax`, which stretches
-    each picture's values to 0..1. Default: the model's own, else by the range of the output's values."""
-
-    model_type: str | None = None
-    """A key of `model_types.TYPES`: supplies the meaning that neither file nor options state. Default: the type that
-    the network's inputs and outputs show, if any."""
-
-    task: str | None = None
-    """What the network's outputs hold: `segmentation`, a mask for each class, or a layout of single things, a
-    key of `model_types.TASKS`. Default: the model's own, else by the names and shapes of its outputs."""
-
-    model_output: str | None = None
-    """Name of the output that is the mask. Default: the first output that can be a mask."""
-
-    model_inputs: tuple[str, ...] = ()
-    """Values of the inputs besides the picture, each as `NAME=VALUE` or `NAME=VALUE,VALUE,...`. Default: the model's
-    own."""
-
-    then: tuple[str, ...] = ()
-    """Further networks, each as `NAME=FILE.onnx@LABEL`: on crops of the instances with that label, of the model or of
-    an earlier network. What they find has the label NAME, or `NAME:CLASS` of several classes. Default: none."""
-
-    # Stretch of the input: `stages.decode`
-
-    start: float = 0.0
-    """Time of the first frame in seconds, counted from the video's beginning: 0 to 1,000,000,000. Default: 0."""
-
-    keep_start: bool = False
-    """Begin the output at the time at which the source's clock begins, or where `start` is on it. Default: False, which
-    begins at 0."""
-
-    duration: float | None = None
-    """Length of the stretch in seconds: above 0, up to 1,000,000,000. Default: up to the end."""
-
-    max_frames: int | None = None
-    """Largest number of frames: 1 or more. Default: all."""
-
-    strict: bool = False
-    """Raise `InputError` for damaged or missing frames of the input instead of logging them. Default: False."""
-
-    # What the input may do: `media.input`
-
-    allow: tuple[str, ...] = ()
-    """Exceptions for the input: `playlists` (HLS, concat scripts) lets it name other files or addresses, `private` lets
-    redirects and playlists lead to private addresses. Default: none."""
-
-    max_pixels: int = MAX_PIXELS
-    """Largest number of pixels of a frame: 1 to 134,217,728. Larger ones are refused. Default: 134,217,728."""
-
-    max_duration: float | None = None
-    """Largest length of the input in seconds: above 0, up to 1,000,000,000. A longer one is refused. Default: any."""
-
-    # Live sources: `media.live`
-
-    max_delay: float = MAX_DELAY
-    """Seconds that a frame of a live source waits for the pipeline before it is dropped as late: above 0, up to 86,400.
-    Default: 0.5."""
-
-    max_interval: int = 3
-    """Number of frames, 0 to 30, between two that the network sees of a live source while the stages are too slow for
-    `interval`, before frames are dropped. On the CPU, where it gains time, and not with `invert`. Default: 3."""
-
-    stall: float = STALL
-    """Seconds of silence after which a live source is lost, also while it is being connected: 0.1 to 86,400.
-    Default: 5."""
-
-    reconnect: str = "0.5..10"
-    """Seconds between attempts to reconnect to a live source that was lost, `FIRST..LONGEST`: each pause is twice the
-    one before. `never` ends the run at the first loss. Default: `0.5..10`."""
-
-    on_loss: OnLoss = "gap"
-    """What the output shows while a live source is lost: `gap` nothing, `freeze` the last picture with the effect
-    everywhere, `card` a picture that says so. Default: `gap`."""
-
-    low_delay: bool = False
-    """For live sources: masks are smoothed only where `smooth` is given, and the encoder holds back no frame. H.264 and
-    HEVC alone; files are larger. Default: False."""
-
-    cut_every: float | None = None
-    """Seconds after which the output of a live source goes on in a new file, at the next keyframe: 1 to 86,400.
-    `output` may have `{name}` and the fields of `strftime` then. Default: one file."""
-
-    # Codec: `stages.encode`
-
-    codec: Codec | None = None
-    """Codec of the video: `h264`, `hevc`, `av1`, `ffv1` or `mjpeg`. `mjpeg` and `encode="jpeg"` imply each other.
-    Default: `h264`, and `av1` in .webm; that of a cut-out follows from its suffix."""
-
-    format: Format | None = None
-    """Container of an output that is a pipe or a file object: `matroska`, `mpegts`, `nut`, `y4m` or `rawvideo`. The
-    last two hold no sound. A file's follows from its suffix. Default: `matroska`."""
-
-    quality: Quality | None = None
-    """Constant rate factor of the codec: 0 to 51 for h264 and hevc, 0 to 63 for av1. Lower is better; 0 is lossless
-    for h264 and hevc. For mjpeg, and for JPEG and WebP pictures, 1 to 100, higher is better. `high` is h264 16, hevc
-    11, av1 8, mjpeg 95, pictures 97; on NVENC h264 19, hevc 23, av1 22. Default: h264 25, hevc 18, av1 21, mjpeg 90,
-    pictures 92; on NVENC h264 26, hevc 30, av1 32. With it files are about as large as their inputs."""
-
-    preset: str | None = None
-    """The codec library's name for speed against size: `ultrafast` to `placebo` for h264 and hevc, `0` to `13` for
-    av1, `p1` to `p7` on NVENC. Default: h264 `superfast`, hevc `fast`, av1 `8`, on NVENC `p5`."""
-
-    # Outputs: `pipeline`
-
-    video: bool = True
-    """Write a video. Without it a run has no output, and writes `results`, `save_masks` and `count` alone; the stages
-    after the masks don't run. Default: True."""
-
-    overwrite: bool = False
-    """Replace files that exist. Default: False, which raises `OutputError` for them."""
-
-    verify: bool = False
-    """Decode the output afterwards and compare it with the input. Default: False."""
-
-    results: str | Path | TextIO | None = None
-    """A file, a named pipe, a file object for text or an http(s) address that gets one JSON object per frame: the found
-    classes with area and box. Default: None."""
-
-    results_format: ResultsFormat = "lines"
-    """What `results` has: `lines` of JSON, one a frame, `coco`, one JSON object with a mask of each instance, or `mot`,
-    a line of text for each instance of a frame. The last two imply `track`. Default: `lines`."""
-
-    rle: bool = False
-    """Add each mask to the results, as COCO's run lengths. Default: False."""
-
-    save_masks: str | Path | None = None
-    """A video file (.mkv) that gets the masks before refinement, for `masks`. Default: None."""
-
-    trace: str | Path | None = None
-    """A JSON file that gets the times of each stage's work, for https://ui.perfetto.dev. Default: None."""
-
-    # Stages and device: `pipeline.plan`
-
-    mode: Mode = "auto"
-    """Table of stages: `baseline` has the plain ones, `optimized` those on the GPU or a `BackendError`, `auto` the
-    first that can run. Default: `auto`."""
-
-    device: str | None = None
-    """`auto`, `cpu`, `cuda` or `cuda:N`, or a processor that runs the network alone: `openvino`, which `openvino:GPU`
-    or `openvino:NPU` makes another of OpenVINO's, `coreml`, `directml`, `migraphx` or `rocm`. Default: `auto`, the
-    first NVIDIA GPU if there is one, else the CPU."""
-
-    decode: str | None = None
-    """Name of the decoder in `pipeline.implementations`. Default: by `mode`."""
-
-    preprocess: str | None = None
-    """Name of the preprocessor, as for `decode`. Default: by `mode`."""
-
-    infer: str | None = None
-    """Name of the inference, as for `decode`. Default: by `mode`."""
-
-    postprocess: str | None = None
-    """Name of the postprocessor, as for `decode`. Default: by `mode`."""
-
-    encode: str | None = None
-    """Name of the encoder, as for `decode`. Default: by `mode`."""
-
-    batch_size: int | None = None
-    """Number of frames that are processed at a time: 1 or more. Default: 16 on a GPU, 4 there for live sources, 1 on
-    the CPU."""
-
-    compile: bool = False
-    """Compile the network with torch.compile, for `infer="torch-fp16"` alone. Default: False."""
+    # Rows of a table, which a formatter would make ten lines each.
+    # fmt: off
+    effect: str = option("effect and mask", "blur",
+        f"the change of the background: {CHOICES}; sizes in pixels of a 1080-line picture", by_default="blur:25",
+        metavar="EFFECT", everyday=True, of=Of.RUN | Of.PICTURE, link="options.md#effects")
+    also: Sequence[tuple[str, str | Path]] = option("effect and mask", (),
+        "another output of the same run, such as mask:mask.mkv", metavar="EFFECT:FILE", repeatable=True, everyday=True,
+        of=Of.RUN | Of.OUTPUT | Of.SHOWING, link="output.md#several-outputs")
+    invert: bool = option("effect and mask", False, "apply the effect to the people, and keep the rest", everyday=True,
+        of=Of.RUN | Of.PICTURE)
+    anonymize: str | None = option("effect and mask", None,
+        "cover these, in black unless --effect is a color, image or video", metavar="faces|people|plates=FILE",
+        everyday=True)
+    keep_metadata: bool = option("effect and mask", False,
+        "with --anonymize: keep titles, places, chapters, subtitles, cover pictures and data", of=Of.RUN)
+    threshold: float = option("effect and mask", 0.5, "value of the mask where the edge lies; lower keeps more",
+        above=0, below=1, metavar="T", of=Of.RUN | Of.PICTURE, link="masks.md#threshold")
+    feather: float = option("effect and mask", 0.0,
+        "width of the soft edge, from 10 to 90 %, in pixels of a 1080-line picture", unit="pixels", low=0, high=500,
+        zero="a sharp edge", metavar="PX", everyday=True, of=Of.RUN | Of.PICTURE | Of.SHOWING, link="masks.md#feather")
+    classes: tuple[str, ...] | None = option("effect and mask", None, "labels of the model to keep, such as person,cat",
+        by_default="person if the model has it, else all", metavar="NAME,...", everyday=True, of=Of.NETWORK)
+    smooth: float | None = option("effect and mask", None, "strength of the smoothing of the masks over time", low=0,
+        high=1, zero="off", by_default="0.5; 0 for saved masks and with --low-delay", metavar="S",
+        of=Of.RUN | Of.FRAMES | Of.VIDEO, link="masks.md#smoothing")
+    interval: Interval = option("effect and mask", 0,
+        "frames between two that the network sees, whose masks are propagated; auto: as the picture changes, up to "
+        "7", unit="frames", low=0, high=LONGEST_INTERVAL, zero="every frame", metavar="N|auto",
+        of=Of.RUN | Of.FRAMES | Of.NETWORK | Of.VIDEO | Of.SHOWING, link="masks.md#an-interval-between-inferences")
+    refine: bool = option("effect and mask", True, "draw the edge of the mask along the edge of the picture",
+        of=Of.RUN | Of.FRAMES | Of.PICTURE, link="masks.md#refinement")
+    masks: str | Path | None = option("model", None,
+        "masks that --save-masks wrote for this input, in place of a network", metavar="FILE.mkv|FOLDER",
+        of=Of.RUN | Of.SHOWING, link="output.md#saved-masks")
+    track: Track | None = option("tracking", None,
+        "tell people apart and give them ids: by overlap, also by motion, also by colors",
+        by_default="balanced where another option needs ids, else none", of=Of.RUN | Of.FRAMES)
+    keep: str | None = option("tracking", None, "keep these people alone", by_default="all",
+        metavar="id:N,...|largest|nearest|first", everyday=True, of=Of.RUN | Of.FRAMES | Of.SHOWING)
+    pick: str | None = option("tracking", None,
+        "keep the person at this point of the upright picture then, before and after too", by_default="all",
+        metavar="X,Y@TIME", everyday=True, of=Of.RUN | Of.SHOWING)
+    count: tuple[str, ...] = option("tracking", (),
+        "count people over a line or in a zone, in pixels of the upright picture, or all in percent, 50%",
+        metavar="line:X1,Y1,X2,Y2|zone:X1,Y1,...", repeatable=True, everyday=True, of=Of.RUN)
+    model: str | Path | Network = option("model", "person", "the network; person and person-hq are built in",
+        metavar="NAME|FILE.onnx|FILE.engine", everyday=True, of=Of.NETWORK, link="models.md")
+    labels: tuple[str, ...] | None = option("model", None, "names of the output channels, one each",
+        by_default="the model's", metavar="NAME,...", of=Of.MEANING)
+    mean: tuple[float, ...] | None = option("model", None, "subtracted from red, green and blue in 0..1",
+        low=-_FARTHEST, high=_FARTHEST, by_default="the model's, else 0", metavar="R,G,B", of=Of.MEANING)
+    std: tuple[float, ...] | None = option("model", None, "divides the difference to the mean", low=1 / _FARTHEST,
+        high=_FARTHEST, by_default="the model's, else 1", metavar="R,G,B", of=Of.MEANING)
+    channel_order: ChannelOrder | None = option("model", None, "order of the channels of the input",
+        by_default="the model's, else rgb", of=Of.MEANING)
+    input_size: tuple[int, int] | None = option("model", None,
+        "height and width of the input of a model with a dynamic size", unit="pixels each", low=8, high=8192,
+        by_default="the model's, of several the nearest to the video's shape, else 512x512", metavar="HxW",
+        of=Of.MEANING)
+    activation: Activation | None = option("model", None, "function that is still to be applied to the output",
+        by_default="the model's, else by the range of the output", of=Of.MEANING)
+    model_type: str | None = option("model", None, "type that supplies the meaning which the file does not state",
+        choices=tuple(TYPES), by_default="as the inputs and outputs look", of=Of.MEANING)
+    task: str | None = option("model", None, "content of the outputs: masks of classes, or a layout of instances",
+        choices=(SEGMENTATION, *TASKS), by_default="the model's, else as the outputs look", of=Of.MEANING,
+        link="models.md#instance-segmentation")
+    model_output: str | None = option("model", None, "the output that is the mask",
+        by_default="the first that can be one", metavar="NAME", of=Of.MEANING)
+    model_inputs: tuple[str, ...] = option("model", (),
+        "value of another input, or values with commas between, such as downsample_ratio=0.25",
+        by_default="the model's", flags=("--model-input",), metavar="NAME=VALUE", repeatable=True, of=Of.MEANING)
+    then: tuple[str, ...] = option("model", (),
+        "a further network on each instance of LABEL, such as face=face.onnx@person", metavar="NAME=FILE.onnx@LABEL",
+        repeatable=True, of=Of.SHOWING, link="models.md#several-networks-in-one-pass")
+    start: float = option("input", 0.0, "time of the first frame, from the beginning of the video", unit="seconds",
+        low=0, high=_LONGEST, metavar="TIME", everyday=True, of=Of.RUN | Of.FRAMES | Of.VIDEO)
+    keep_start: bool = option("input", False, "begin the output at the time of the input's clock, not at 0", of=Of.RUN,
+        link="output.md#times")
+    duration: float | None = option("input", None, "length of the stretch", unit="seconds", above=0, high=_LONGEST,
+        by_default="to the end", metavar="TIME", everyday=True, of=Of.RUN | Of.FRAMES | Of.VIDEO)
+    max_frames: int | None = option("input", None, "stop after so many frames", unit="frames", low=1, by_default="all",
+        metavar="N", of=Of.RUN | Of.FRAMES | Of.VIDEO)
+    strict: bool = option("input", False, "fail if frames of the input are damaged or missing", everyday=True,
+        of=Of.RUN | Of.FRAMES)
+    allow: tuple[str, ...] = option("input", (),
+        "let the input name other files or addresses (playlists), let it lead to private addresses (private)",
+        choices=get_args(Allowed), metavar="NAME,...", of=Of.RUN | Of.FRAMES, link="security.md#inputs")
+    max_pixels: int = option("input", MAX_PIXELS, "refuse larger frames, of the effect's file too", unit="pixels",
+        low=1, high=MAX_PIXELS, metavar="N", of=Of.RUN | Of.FRAMES)
+    max_duration: float | None = option("input", None, "refuse longer inputs", unit="seconds", above=0, high=_LONGEST,
+        by_default="any length", metavar="TIME", of=Of.RUN | Of.FRAMES, link="security.md#limits")
+    max_delay: float = option("live sources", MAX_DELAY, "drop frames that have waited longer for the pipeline",
+        unit="seconds", above=0, high=_DAY, metavar="TIME", of=Of.RUN | Of.FRAMES)
+    max_interval: int = option("live sources", 3,
+        "frames between two that the network sees while the stages are too slow, before frames are dropped",
+        unit="frames", low=0, high=LONGEST_INTERVAL, zero="never", metavar="N", of=Of.RUN | Of.FRAMES,
+        link="live.md#overload")
+    stall: float = option("live sources", STALL,
+        "silence after which a source is lost, also while it is being connected", unit="seconds", low=0.1, high=_DAY,
+        metavar="TIME", of=Of.RUN | Of.FRAMES)
+    reconnect: str = option("live sources", "0.5..10",
+        "first and longest pause in seconds between attempts to reconnect, each twice the one before; never: a "
+        "loss ends the run", metavar="A..B|never", of=Of.RUN | Of.FRAMES)
+    on_loss: OnLoss = option("live sources", "gap",
+        "shown while a source is lost: nothing, the last picture with the effect everywhere, or a card that says so",
+        of=Of.RUN, link="live.md#losses")
+    low_delay: bool = option("live sources", False,
+        "hold back no frame, with h264 and hevc: no smoothing unless --smooth says so, larger files", of=Of.RUN,
+        link="live.md#low-delay")
+    cut_every: float | None = option("live sources", None,
+        "go on in a new file at the next keyframe; -o takes {name} and the fields of strftime then", unit="seconds",
+        low=1, high=_DAY, by_default="one file", metavar="TIME", of=Of.RUN | Of.OUTPUT, link="live.md#outputs")
+    codec: Codec | None = option("output", None, "codec of the video; mjpeg needs an NVIDIA GPU",
+        by_default="h264; av1 in .webm; by the suffix for a cut-out", everyday=True, of=Of.RUN | Of.OUTPUT | Of.VIDEO)
+    format: Format | None = option("output", None,
+        "container of an output that is a pipe or a file object; y4m and rawvideo hold no sound",
+        by_default="matroska; of a named pipe by its suffix", of=Of.RUN | Of.OUTPUT, link="pipes.md")
+    quality: Quality | None = option("output", None,
+        "rate factor, lower is better: h264 and hevc 0 to 51, av1 0 to 63; pictures and mjpeg 1 to 100, higher is "
+        "better; high: h264 16, hevc 11, av1 8, mjpeg 95, pictures 97; on NVENC 19, 23, 22",
+        by_default="h264 25, hevc 18, av1 21, for files about as large as the input; mjpeg 90, pictures 92; on "
+        "NVENC h264 26, hevc 30, av1 32", metavar="N|high", everyday=True, of=Of.RUN | Of.OUTPUT)
+    preset: str | None = option("output", None,
+        "speed against size: h264 and hevc ultrafast to placebo, av1 0 to 13, NVENC p1 to p7", words=_PRESETS,
+        by_default="h264 superfast, hevc fast, av1 8, NVENC p5", metavar="NAME", of=Of.RUN | Of.OUTPUT | Of.VIDEO)
+    video: bool = option("output", True, "write no video, but --results, --save-masks and --count alone",
+        by_default="a video", flags=("--no-video",), everyday=True, of=Of.RUN, link="output.md#without-a-video")
+    overwrite: bool = option("command", False, "replace files that exist", flags=("-y", "--overwrite"), everyday=True,
+        of=Of.RUN)
+    verify: bool = option("output", False, "check the output afterwards, against the input", everyday=True,
+        of=Of.RUN | Of.OUTPUT, link="output.md#verification")
+    mute: bool = option("output", False, "leave out the sound: voices are recognized too", of=Of.RUN)
+    results: str | Path | TextIO | None = option("output", None,
+        "also write the classes, areas and boxes of each frame as JSON lines, or post them to an http(s) address",
+        metavar="FILE|FOLDER|ADDRESS", everyday=True, of=Of.RUN, link="output.md#results")
+    results_format: ResultsFormat = option("output", "lines",
+        "format of the results: JSON lines, or instances as COCO's JSON or MOT's text, which imply --track", of=Of.RUN,
+        link="output.md#instances")
+    rle: bool = option("output", False, "add the masks to the results, as COCO's run lengths", of=Of.RUN)
+    save_masks: str | Path | None = option("output", None,
+        "also write the masks before refinement as a video, for --masks", metavar="FILE.mkv|FOLDER",
+        of=Of.RUN | Of.NETWORK, link="output.md#saved-masks")
+    trace: str | Path | None = option("command", None, "write the times of all work as a JSON for ui.perfetto.dev",
+        metavar="FILE", of=Of.RUN)
+    mode: Mode = option("stages and device", "auto", "the plain stages; those on a GPU, or fail",
+        by_default="the first that can run", flags=("--baseline", "--optimized"))
+    device: str | None = option("stages and device", None, f"processor of the stages or of the network: {DEVICES}",
+        words=("auto", "cpu", "cuda:0", *PROCESSORS), by_default="auto, an NVIDIA GPU, else the CPU", metavar="NAME",
+        everyday=True, link="options.md#other-processors")
+    decode: str | None = option("stages and device", None, "implementation of the decoder",
+        by_default="the first that can run", link="architecture.md#stages", metavar="NAME")
+    preprocess: str | None = option("stages and device", None, "implementation of the preprocessing",
+        by_default="the first that can run", link="architecture.md#stages", metavar="NAME", of=Of.NETWORK)
+    infer: str | None = option("stages and device", None, "implementation of the inference",
+        by_default="the first that can run", link="architecture.md#stages", metavar="NAME", of=Of.NETWORK)
+    postprocess: str | None = option("stages and device", None, "implementation of the postprocessing",
+        by_default="the first that can run", link="architecture.md#stages", metavar="NAME", of=Of.OUTPUT)
+    encode: str | None = option("stages and device", None, "implementation of the encoder",
+        by_default="the first that can run", link="architecture.md#stages", metavar="NAME", of=Of.OUTPUT)
+    batch_size: int | None = option("stages and device", None, "frames that are processed at a time", unit="frames",
+        low=1, by_default="16 on a GPU, 4 there for live sources, 1 on the CPU", metavar="N")
+    compile: bool = option("stages and device", False,
+        "run the network through torch.compile, with torch-fp16 alone: slow to start, then faster")
+    # fmt: on
 
     def __post_init__(self) -> None:
-        for name, kind in _TYPES.items():  # before anybody can see the frozen object
-            object.__setattr__(self, name, fitted(name, getattr(self, name), kind))
+        for name, row in self._rows.items():  # before anybody can see the frozen object
+            object.__setattr__(self, name, row.checked(getattr(self, name)))
         self._check_video()  # first, since the others complete options
         self._apply_anonymize()
         self._check_effects()
-        _choice("mode", self.mode, get_args(Mode))
-        _choice("codec", self.codec, (None, *CODECS))
-        _choice("format", self.format, (None, *get_args(Format)))
         self._check_format()
         self._check_jpeg()
-        self._check_edge()
-        self._check_stretch()
         self._check_live()
         self._check_codec()
         if self.device == "auto":
@@ -337,6 +242,15 @@ class Config:
         self._check_instances()
         self._check_masks()
         self._check_model()
+
+    def given(self, of: Of) -> list[Option]:
+        """Returns the options of this kind that are not the default."""
+        return [row for row in self._rows.values() if row.of & of and getattr(self, row.name) != row.default]
+
+    @property
+    def _rows(self) -> dict[str, Option]:
+        table: type = type(self)  # else mypy takes the hash of instances for the one of the class
+        return rows_of(table)
 
     @property
     def inputs_by_name(self) -> dict[str, tuple[float, ...]]:
@@ -372,8 +286,8 @@ class Config:
         if not separator:
             raise ConfigError(f"{what}: write FIRST..LONGEST in seconds, such as 0.5..10, or never")
         pauses = number(first, what), number(longest, what)
-        if not 0 < pauses[0] <= pauses[1] <= _LONGEST_WAIT:
-            raise ConfigError(f"{what}: must rise, from above 0 to at most {_LONGEST_WAIT} seconds")
+        if not 0 < pauses[0] <= pauses[1] <= _DAY:
+            raise ConfigError(f"{what}: must rise, from above 0 to at most {_DAY} seconds")
         return pauses
 
     @property
@@ -420,9 +334,8 @@ class Config:
                 raise ConfigError("keep metadata: all of it is kept anyway; it is an option of --anonymize")
             return
         wanted = Anonymize.parse(self.anonymize)
-        for name in ("also", "keep", "pick", "then", "interval", "masks", "feather"):
-            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
-                raise ConfigError(f"anonymize: leave out --{name}, which may show what is to be covered")
+        for row in self.given(Of.SHOWING):
+            raise ConfigError(f"anonymize: leave out {row.flag}, which may show what is to be covered")
         if self.model not in ("person", wanted.model):
             raise ConfigError(f"anonymize {self.anonymize}: names its network itself; leave out --model")
         effect = "color:#000000" if self.effect == "blur" else self.effect
@@ -477,42 +390,7 @@ class Config:
         if self.codec == "mjpeg" and self.verify:
             raise ConfigError("verify: can't check mjpeg, whose colors and layout are JPEG's own; leave out --verify")
 
-    def _check_edge(self) -> None:
-        if self.smooth is not None and not 0 <= self.smooth <= 1:
-            raise ConfigError(f"smooth {self.smooth}: must lie in 0 (off) to 1")
-        if self.interval != "auto" and not 0 <= self.interval <= LONGEST_INTERVAL:
-            raise ConfigError(
-                f"interval {self.interval}: must lie in 0 (every frame) to {LONGEST_INTERVAL}, or be auto"
-            )
-        if not 0 < self.threshold < 1:
-            raise ConfigError(f"threshold {self.threshold}: must lie between 0 and 1, both excluded")
-        if not 0 <= self.feather <= 500:
-            raise ConfigError(f"feather {self.feather}: must lie in 0 (a sharp edge) to 500")
-
-    def _check_stretch(self) -> None:
-        for name, value in (("batch size", self.batch_size), ("max frames", self.max_frames)):
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} {value}: must be 1 or more")
-        if not 0 <= self.start <= _LONGEST:
-            raise ConfigError(f"start {self.start}: must be 0 or more seconds, and at most {_LONGEST}")
-        for name, length in (("duration", self.duration), ("max duration", self.max_duration)):
-            if length is not None and not 0 < length <= _LONGEST:
-                raise ConfigError(f"{name} {length}: must be more than 0 seconds, and at most {_LONGEST}")
-        if not 1 <= self.max_pixels <= MAX_PIXELS:
-            raise ConfigError(f"max pixels {self.max_pixels}: must lie in 1 to {MAX_PIXELS}")
-        for exception in self.allow:
-            _choice("allow", exception, get_args(Allowed))
-
     def _check_live(self) -> None:
-        if not 0 < self.max_delay <= _LONGEST_WAIT:
-            raise ConfigError(f"max delay {self.max_delay}: must be more than 0 seconds, and at most {_LONGEST_WAIT}")
-        if not 0 <= self.max_interval <= LONGEST_INTERVAL:
-            raise ConfigError(f"max interval {self.max_interval}: must lie in 0 (never) to {LONGEST_INTERVAL}")
-        if not 0.1 <= self.stall <= _LONGEST_WAIT:
-            raise ConfigError(f"stall {self.stall}: must lie in 0.1 to {_LONGEST_WAIT} seconds")
-        if self.cut_every is not None and not 1 <= self.cut_every <= _LONGEST_WAIT:
-            raise ConfigError(f"cut every {self.cut_every}: must lie in 1 to {_LONGEST_WAIT} seconds")
-        _choice("on loss", self.on_loss, get_args(OnLoss))
         if self.low_delay and self.codec not in (None, "h264", "hevc"):
             raise ConfigError(f"low delay: {self.codec} holds back frames; use h264 or hevc, or leave out --low-delay")
         self.pauses  # noqa: B018  # raises
@@ -525,8 +403,6 @@ class Config:
             raise ConfigError(faults[0])
 
     def _check_instances(self) -> None:
-        _choice("track", self.track, (None, *get_args(Track)))
-        _choice("results format", self.results_format, get_args(ResultsFormat))
         if self.results_format != "lines" and self.results is None:
             raise ConfigError(f"results format {self.results_format}: name a file for the results with --results")
         if self.keep is not None:
@@ -545,19 +421,15 @@ class Config:
             return
         if self.smooth:
             raise ConfigError("smooth: saved masks stay as smooth as they are; leave out --smooth, or --masks")
-        for name in ("model", "classes", "interval", "preprocess", "infer", "save_masks"):
-            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
-                option = f"--{name.replace('_', '-')}"
-                raise ConfigError(f"masks {self.masks}: the masks are found already; leave out {option}, or --masks")
+        for row in self.given(Of.NETWORK):
+            raise ConfigError(f"masks {self.masks}: the masks are found already; leave out {row.flag}, or --masks")
 
     def _check_video(self) -> None:
         """Refuses a run that would write nothing, and the options of the stages that a run without a video lacks."""
         if self.video:
             return
-        for name in _OF_VIDEOS:
-            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
-                option = f"--{name.replace('_', '-')}"
-                raise ConfigError(f"no video: {option} is for videos; leave out {option}, or --no-video")
+        for row in self.given(Of.OUTPUT):
+            raise ConfigError(f"no video: {row.flag} is for videos; leave out {row.flag}, or --no-video")
         if self.results is None and self.save_masks is None and not self.count:
             raise ConfigError("no video: nothing would be written; add --results, --save-masks or --count")
 
@@ -567,28 +439,10 @@ class Config:
                 raise ConfigError(
                     f"{name.replace('_', ' ')}: {self.model_name} is a function, not a file; leave it out"
                 )
-        _choice("channel order", self.channel_order, (None, *get_args(ChannelOrder)))
-        _choice("activation", self.activation, (None, *ACTIVATIONS))
-        _choice("model type", self.model_type, (None, *TYPES))
-        _choice("task", self.task, (None, SEGMENTATION, *TASKS))
         self.inputs_by_name  # noqa: B018  # raises
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None and len(values) != 3:
                 raise ConfigError(f"{name} {values}: must be three numbers, for red, green and blue")
-        if self.std is not None and not all(1 / _FARTHEST <= v <= _FARTHEST for v in self.std):
-            raise ConfigError(f"std {self.std}: must be above 0, {1 / _FARTHEST:g} to {_FARTHEST:g}")
-        if self.mean is not None and not all(-_FARTHEST <= v <= _FARTHEST for v in self.mean):
-            raise ConfigError(f"mean {self.mean}: must be numbers from {-_FARTHEST:g} to {_FARTHEST:g}")
-        if self.input_size is not None and not all(8 <= v <= 8192 for v in self.input_size):
-            raise ConfigError(f"input size {self.input_size}: height and width must lie in 8 to 8192")
 
 
-_TYPES = {option.name: option_type(option.type) for option in fields(Config)}
-
-
-def _choice(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    """Raises `ConfigError` if `value` is not one of `allowed`."""
-    if value not in allowed:
-        known = [str(one) for one in allowed if one is not None]
-        proposal = did_you_mean(str(value), known)
-        raise ConfigError(f"{name} {value!r} is unknown: choose {', '.join(known)}{proposal}")
+OPTIONS = rows_of(Config)

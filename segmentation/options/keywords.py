@@ -25,6 +25,8 @@ Quality = int | Literal["high"]
 Interval = int | Literal["auto"]
 OnLoss = Literal["gap", "freeze", "card"]
 
+# From here on written by tools/docs/write_options.py.
+
 
 class PictureOptions(TypedDict, total=False):
     """The keywords of `Segmenter.apply()`."""
@@ -41,12 +43,12 @@ class FrameOptions(TypedDict, total=False):
 
     smooth: float | None
     interval: Interval
+    refine: bool
     track: Track | None
     keep: str | None
-    refine: bool
-    max_frames: int | None
     start: float
     duration: float | None
+    max_frames: int | None
     strict: bool
     allow: tuple[str, ...]
     max_pixels: int
@@ -58,22 +60,22 @@ class FrameOptions(TypedDict, total=False):
 
 
 class RunOptions(PictureOptions, total=False):
-    """The options that may differ from file to file: the keywords of `Segmenter.run()`."""
+    """The options that may differ from file to file, of `Segmenter.run()`."""
 
     also: Sequence[tuple[str, str | Path]]
     keep_metadata: bool
-    mute: bool
     smooth: float | None
     interval: Interval
+    masks: str | Path | None
     track: Track | None
     keep: str | None
     pick: str | None
     count: tuple[str, ...]
-    masks: str | Path | None
-    max_frames: int | None
     start: float
     keep_start: bool
     duration: float | None
+    max_frames: int | None
+    strict: bool
     allow: tuple[str, ...]
     max_pixels: int
     max_duration: float | None
@@ -88,34 +90,34 @@ class RunOptions(PictureOptions, total=False):
     format: Format | None
     quality: Quality | None
     preset: str | None
-    overwrite: bool
     video: bool
-    strict: bool
-    trace: str | Path | None
+    overwrite: bool
     verify: bool
+    mute: bool
     results: str | Path | TextIO | None
     results_format: ResultsFormat
     rle: bool
     save_masks: str | Path | None
+    trace: str | Path | None
 
 
 class Options(RunOptions, total=False):
     """All options: the keywords of `segment()` and of `Segmenter()`."""
 
     anonymize: str | None
-    model: str | Path | Network
     classes: tuple[str, ...] | None
+    model: str | Path | Network
+    labels: tuple[str, ...] | None
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
     channel_order: ChannelOrder | None
     input_size: tuple[int, int] | None
-    labels: tuple[str, ...] | None
     activation: Activation | None
     model_type: str | None
     task: str | None
-    then: tuple[str, ...]
     model_output: str | None
     model_inputs: tuple[str, ...]
+    then: tuple[str, ...]
     mode: Mode
     device: str | None
     decode: str | None

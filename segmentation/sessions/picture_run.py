@@ -19,6 +19,7 @@ from segmentation.media.pictures.still import Pixels, Still, encode_still, read_
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.keywords import PictureOptions, Quality
+from segmentation.options.table import Of
 from segmentation.pipeline.found import nothing_found
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.result_files.results import Results
@@ -29,7 +30,6 @@ from segmentation.system.atomic_file import PendingFile
 
 log = logging.getLogger(__name__)
 
-_OF_VIDEOS = ("codec", "preset", "smooth", "interval", "start", "duration", "max_frames")  # nothing to a picture
 _REFUSED = {
     "save_masks": "the masks of pictures are pictures; write --also mask:FILE.png",
     "verify": "compares videos; leave it out for pictures",
@@ -105,10 +105,8 @@ class PictureRun:
         for name, reason in _REFUSED.items():
             if getattr(config, name):
                 raise ConfigError(f"{name.replace('_', '-')}: {reason}")
-        fields = type(config).__dataclass_fields__
-        useless = [name for name in _OF_VIDEOS if getattr(config, name) != fields[name].default]
-        if useless:
-            log.warning("pictures are written without %s", ", ".join(f"--{name.replace('_', '-')}" for name in useless))
+        if useless := config.given(Of.VIDEO):
+            log.warning("pictures are written without %s", ", ".join(row.flag for row in useless))
             config = replace(config, codec=None, preset=None)
         for effect, path in self._outputs:
             suffix = path.suffix.lower()

@@ -1,9 +1,7 @@
 """Options are checked when they are set, and say what they can be."""
 
-import ast
-import inspect
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
@@ -67,18 +65,18 @@ def test_effects_are_read(text: str, effect: Effect) -> None:
         ("mode", "fast", "choose auto"),
         ("batch_size", 0, "1 or more"),
         ("max_frames", -1, "1 or more"),
-        ("start", -0.5, "0 or more"),
-        ("start", float("inf"), "0 or more"),
-        ("duration", 0.0, "more than 0"),
+        ("start", -0.5, "0 to 1,000,000,000"),
+        ("start", float("inf"), "0 to 1,000,000,000"),
+        ("duration", 0.0, "above 0"),
         ("quality", 101, "0 (best) to 51"),
         ("preset", "fastest", "choose ultrafast, superfast"),
         ("preset", "p5", "unknown for h264"),
         ("device", "gpu", "cuda:N"),
         ("smooth", 1.5, "0 (off) to 1"),
         ("mean", (0.5,), "three numbers"),
-        ("std", (1.0, 0.0, 1.0), "above 0"),
-        ("mean", (math.nan, 0.0, 0.0), "must be numbers"),
-        ("input_size", (4, 256), "8 to 8192"),
+        ("std", (1.0, 0.0, 1.0), "1e-06 to 1,000,000"),
+        ("mean", (math.nan, 0.0, 0.0), "-1,000,000 to 1,000,000"),
+        ("input_size", (4, 256), "8 to 8,192"),
         ("activation", "relu", "choose none"),
     ],
 )
@@ -239,16 +237,3 @@ def test_times(text: str, value: float) -> None:
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ConfigError, match="time"):
         seconds(text)
-
-
-def test_every_option_is_documented_where_editors_show_it() -> None:
-    """A string below each field, which ends in the option's default."""
-    body = ast.parse(inspect.getsource(Config)).body[0]
-    assert isinstance(body, ast.ClassDef)
-    documented = {}
-    for field, below in zip(body.body, body.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-            assert isinstance(field.target, ast.Name)
-            documented[field.target.id] = str(below.value.value)
-    assert list(documented) == [field.name for field in fields(Config)]
-    assert all("Default: " in text for text in documented.values())

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 from detectors import Arrays, make_detector, outputs_of
 from mask_sides import SIDES, gpu_of
 from networks import model_of
+from numpy.typing import NDArray
 from references import SIZE
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -21,7 +23,8 @@ from segmentation.frames import FORMATS  # noqa: E402
 from segmentation.frames.instances import EDGE, MOST, FrameInstances  # noqa: E402
 from segmentation.models.detection import Detection, Place  # noqa: E402
 from segmentation.models.detections import read  # noqa: E402
-from segmentation.models.model import Model  # noqa: E402
+from segmentation.models.model import Model, load_model  # noqa: E402
+from segmentation.models.sample_picture import picture_inputs  # noqa: E402
 from segmentation.stages.inference.compiler.network_kernels import INSTANCES, MOST_COMPARED  # noqa: E402
 from segmentation.stages.inference.instances.instance_reader import Found, InstanceReader  # noqa: E402
 from segmentation.stages.inference.instances.onnx_instances import InstanceInference  # noqa: E402
@@ -32,16 +35,21 @@ COUNTS = {"rf-detr": 5, "yolo-seg": 5, "yolo": 5, "yolov5": 5, "yunet": 1, "ssd"
 PLACES = [None, Place(0, 8, 64, 48), Place(12, 0, 40, 64)]
 
 
-def found_by(side: str, model: Model, outputs: Sequence[Arrays]) -> tuple[Found, list[FrameInstances]]:
-    """What the reader finds in the outputs of each picture, and what comes to the host."""
+def found_by(
+    side: str, model: Model, outputs: Sequence[Arrays], further: Sequence[Sequence[Arrays]] = ()
+) -> tuple[Found, list[FrameInstances]]:
+    """What the reader finds in the outputs of each picture, and of further looks at it, and what comes to the host."""
     gpu = gpu_of(side)
     gpu.enter()
     assert model.detection is not None
     names = model.detection.outputs
     with torch.inference_mode(), torch.cuda.stream(gpu.stream):
-        batch = [torch.from_numpy(np.stack([one[name] for one in outputs])).to(gpu.device) for name in names]
+        looks = [
+            [torch.from_numpy(np.stack([one[name] for one in look])).to(gpu.device) for name in names]
+            for look in (outputs, *further)
+        ]
         reader = InstanceReader(model, gpu.device, class_map=True)
-        found = reader(gpu.kernels(INSTANCES, FORMATS["yuv420p"]), [batch])
+        found = reader(gpu.kernels(INSTANCES, FORMATS["yuv420p"]), looks)
         instances = list(GpuInstances(found.things, found.label_maps, model, gpu))
         return Found(*(None if part is None else part.cpu() for part in found)), instances
 
@@ -172,3 +180,25 @@ def test_another_number_of_prototypes_is_refused(tmp_path: Path) -> None:
     fewer = {"output0": outputs["output0"][:-1], "output1": outputs["output1"][:-1]}
     with pytest.raises(RefusesNetwork, match="31 prototypes"):
         found_by("host", model, [fewer])
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_further_looks_join_as_on_the_cpu(side: str) -> None:
+    """The built-in face network: the picture, its mirror, and half of it."""
+    model = load_model(Config(model="face", input_size=(512, 512)))
+    picture = picture_inputs(model)[:1]
+    half = picture.reshape(1, 3, 256, 2, 256, 2).mean(axis=(3, 5))
+    session = ort.InferenceSession(str(model.path))
+    assert model.detection is not None and model.detection.passes == ("mirrored", "half")
+    names = list(model.detection.outputs)
+
+    def outputs(pixels: NDArray[np.float32]) -> Arrays:
+        found = session.run(names, {model.input_name: np.ascontiguousarray(pixels)})
+        return {name: output[0] for name, output in zip(names, found, strict=True)}
+
+    looks = [[outputs(picture[..., ::-1])], [outputs(half)]]
+    _, (frame,) = found_by(side, model, [outputs(picture)], looks)
+    theirs = InstanceInference(model, Config(model="face", input_size=(512, 512)))(picture).instances
+    assert theirs is not None and len(theirs[0].instances) == len(frame.instances) > 0
+    for one, other in zip(frame.instances, theirs[0].instances, strict=True):
+        assert one.box == pytest.approx(other.box, abs=1e-4) and one.score == pytest.approx(other.score, abs=1e-4)

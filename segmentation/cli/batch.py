@@ -223,7 +223,7 @@ class Batch:
         speed = f"{counted(frames, 'frame')} in {seconds:.1f} s ({frames / seconds:.1f} fps)"
         say(f"{parts}: {speed}, {_megabytes(size)}")
         for report in reports:
-            if not report.found:
+            if not report.found and report.unknown < report.frames:
                 say(f"nothing found: {report.input}")
         for error in failed:
             say(f"failed: {error}")
@@ -258,9 +258,9 @@ def _named(files: Sequence[str]) -> str:
 
 
 def _nothing_in(report: Report) -> str:
-    """Returns in how many frames nothing was found, empty if there are none."""
-    missing = report.frames - report.found
-    return f", nothing found in {missing}" if missing else ""
+    """Returns in how many frames nothing was found, and how many have no mask, empty if there are none."""
+    counts = {"nothing found in": report.frames - report.found - report.unknown, "no mask for": report.unknown}
+    return "".join(f", {what} {count}" for what, count in counts.items() if count)
 
 
 def _sizes(source: str, report: Report) -> str:

@@ -262,6 +262,7 @@ class MaskedBatch:
     instances: Sequence[FrameInstances] | None = None  # N, read on the host wherever the masks are; where asked for
     # (N,) on the host, once the GPU has written it: whether the mask exceeds the threshold; `None` before that is known
     found: NDArray[np.bool_] | None = None
+    unknown: NDArray[np.bool_] | None = None  # (N,) likewise: whether the network gave no mask, and all is covered
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -275,6 +276,7 @@ class MaskedBatch:
             class_map=None if self.class_map is None else transfer.rows(self.class_map, memory, count),
             instances=self.instances if self.instances is None or memory == "cuda" else tuple(self.instances),
             found=self.found,
+            unknown=self.unknown,
         )
 
 

@@ -43,6 +43,7 @@ class Detections:
     scores: Floats  # (n,) in 0..1
     classes: Rows  # (n,)
     masks: Floats | None  # (n, H, W) in 0..1, as large as the input; `None` for a network of boxes
+    unknown: bool = False  # whether a score is no number
 
     def within(self, place: Place) -> Detections:
         """Returns those that the picture at this place of the input shows, in pixels of the place."""
@@ -50,7 +51,9 @@ class Detections:
         boxes = np.clip(self.boxes - corner, 0, np.array([place.width, place.height] * 2, np.float32))
         seen = np.flatnonzero((boxes[:, 2:] > boxes[:, :2]).all(axis=1))
         masks = None if self.masks is None else self.masks[seen][:, *place.pixels]
-        return Detections(boxes=boxes[seen], scores=self.scores[seen], classes=self.classes[seen], masks=masks)
+        return Detections(
+            boxes=boxes[seen], scores=self.scores[seen], classes=self.classes[seen], masks=masks, unknown=self.unknown
+        )
 
 
 def read(outputs: Outputs, form: Detection, size: Size, keep: Collection[int]) -> Detections:
@@ -69,7 +72,8 @@ def read(outputs: Outputs, form: Detection, size: Size, keep: Collection[int]) -
     chosen = chosen[np.argsort(-scores[chosen], kind="stable")][:MOST]
     boxes = boxes[chosen]
     masks = None if found.masks is None else _enlarged(found, rows[chosen], boxes, size)
-    return Detections(boxes=boxes, scores=scores[chosen], classes=classes[chosen], masks=masks)
+    unknown = bool(np.isnan(found.scores).any())
+    return Detections(boxes=boxes, scores=scores[chosen], classes=classes[chosen], masks=masks, unknown=unknown)
 
 
 def merged(parts: Sequence[Detections], limit: float | None) -> Detections:
@@ -77,7 +81,13 @@ def merged(parts: Sequence[Detections], limit: float | None) -> Detections:
     boxes, scores, classes = (np.concatenate([getattr(part, name) for part in parts]) for name in _OF_BOXES)
     chosen = _suppressed(boxes, scores, classes, limit)
     chosen = chosen[np.argsort(-scores[chosen], kind="stable")][:MOST]
-    return Detections(boxes=boxes[chosen], scores=scores[chosen], classes=classes[chosen], masks=None)
+    return Detections(
+        boxes=boxes[chosen],
+        scores=scores[chosen],
+        classes=classes[chosen],
+        masks=None,
+        unknown=any(part.unknown for part in parts),
+    )
 
 
 _OF_BOXES = ("boxes", "scores", "classes")

@@ -18,8 +18,17 @@ def likeliest(scores: NDArray[np.float32], model: Model) -> NDArray[np.uint8]:
 
 
 def probabilities(scores: NDArray[np.float32], model: Model) -> NDArray[np.float32]:
-    """Returns the probability of all of `model.keep` together: (N, C, h, w) to (N, h, w) float32 in 0..1."""
+    """Returns the probability of all of `model.keep` together: (N, C, h, w) to (N, h, w) float32 in 0..1.
+
+    It is NaN where a score is no number, or infinite: such a score comes of an overflow, and states no probability.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _probabilities(scores, model)
+
+
+def _probabilities(scores: NDArray[np.float32], model: Model) -> NDArray[np.float32]:
     keep = list(model.keep)
+    infinite = model.activation != "softmax" and np.isinf(scores[:, keep]).any(axis=1)
     if model.activation == "softmax":
         scores = np.exp(scores - scores.max(axis=1, keepdims=True))
         chosen = scores[:, keep].sum(axis=1) / scores.sum(axis=1)
@@ -31,5 +40,5 @@ def probabilities(scores: NDArray[np.float32], model: Model) -> NDArray[np.float
         chosen = (chosen - least) / np.maximum(most - least, LEAST_SPAN)
     else:
         chosen = scores[:, keep].sum(axis=1)
-    clipped: NDArray[np.float32] = np.clip(chosen, 0, 1)
+    clipped: NDArray[np.float32] = np.clip(np.where(infinite, np.float32(np.nan), chosen), 0, 1)
     return clipped

@@ -20,15 +20,15 @@ if TYPE_CHECKING:  # machines without a GPU may lack its libraries
 class FailClosed:
     """Replaces unknown masks by masks that put the effect everywhere: those of repeated frames, and those with a NaN.
 
-    A repeated picture is old. A network whose numbers overflow returns NaN, in which an edge would lie anywhere. On the
-    way, known masks are looked through for a value above the threshold.
+    A repeated picture is old. A network whose numbers overflow returns NaN, in which an edge would lie anywhere. These
+    frames are noted, and so are known masks with a value above the threshold.
     """
 
     def __init__(self, config: Config, transfer: Transfer, memory: Memory, gpu: Gpu | None) -> None:
         """`memory` is where the masks are. On a GPU the next call may overwrite the masks of a call."""
         self._value = 1.0 if config.invert else 0.0
         self._transfer = transfer
-        self._without_nan: Callable[[Any, float], tuple[Array, NDArray[np.bool_]]]
+        self._without_nan: Callable[[Any, float], tuple[Array, NDArray[np.bool_], NDArray[np.bool_]]]
         self._without_nan = partial(without_nan, threshold=config.threshold)
         if memory == "cuda":
             from segmentation.stages.masks.cuda import CudaCover  # needs PyTorch
@@ -38,20 +38,23 @@ class FailClosed:
 
     def __call__(self, batch: MaskedBatch) -> MaskedBatch:
         if not batch.frames.repeated:
-            masks, found = self._without_nan(batch.masks, self._value)
-            return replace(batch, masks=masks, found=found[: len(batch)])
+            masks, found, unknown = self._without_nan(batch.masks, self._value)
+            return replace(batch, masks=masks, found=found[: len(batch)], unknown=unknown[: len(batch)])
         with self._transfer.on_stream():
             return replace(batch, masks=_filled(batch.masks, self._value))
 
 
 def without_nan(
     masks: NDArray[np.float32], value: float, threshold: float
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Returns the masks (N, h, w), where all of one that has a NaN is `value`, and which others exceed `threshold`."""
+) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Returns the masks (N, h, w), where all of one that has a NaN is `value`.
+
+    The others are (N,): which of the masks without a NaN exceed `threshold`, and which had one.
+    """
     peaks = masks.max(axis=(1, 2))  # NaN where there is one
     unknown = np.isnan(peaks)
     covered = np.where(unknown[:, None, None], np.float32(value), masks) if unknown.any() else masks
-    return covered, peaks > np.float32(threshold)
+    return covered, peaks > np.float32(threshold), unknown
 
 
 def _filled(masks: Array, value: float) -> Array:

@@ -29,7 +29,8 @@ class FoundSink(Sink):
 
     def __init__(self, source: str, classes: Sequence[str], config: Config) -> None:
         """`source` is the input's name in messages, `classes` are those of the mask."""
-        self._source, self._classes = source, classes
+        self._source, self._classes, self._network = source, classes, config.model_name
+        self.unknown = 0  # frames for which the network returned no numbers
         self._keep = None if config.keep is None else Keep.parse(config.keep)
         self._label = Effect.parse(config.effect).label
         others = [Effect.parse(effect).label for effect, _ in config.also]
@@ -52,6 +53,7 @@ class FoundSink(Sink):
         assert batch.found is not None
         self._frames += len(batch.frames)
         self._above += int(batch.found.sum())
+        self.unknown += 0 if batch.unknown is None else int(batch.unknown.sum())
         if self._keep is not None or self._labels:
             for frame in batch.instances or ():
                 self._look_at(frame)
@@ -69,8 +71,11 @@ class FoundSink(Sink):
             self._ids.update(one.id for one in instances if one.id)
 
     def _lines(self) -> Iterable[str]:
+        if self.unknown:
+            yield no_numbers(self._network, covered_frames(self.unknown, self._frames))
         if not self._above:  # so nothing else was found either
-            yield nothing_found(self._classes, self._frames)
+            if self.unknown < self._frames:
+                yield nothing_found(self._classes, self._frames)
             return
         for label in self._labels:
             if not self._shown[label]:
@@ -86,6 +91,16 @@ def nothing_found(classes: Sequence[str], frames: int) -> str:
     names = f"no {' or '.join(classes)}" if len(classes) <= _CLASSES else f"none of {len(classes)} classes"
     missing = "nobody" if tuple(classes) == ("person",) else names
     return f"{missing} was found in {_all(frames)}"
+
+
+def no_numbers(network: str, pictures: str) -> str:
+    """Returns the line about a network that gave no mask for these `pictures`."""
+    return f"the network {network} returned NaN or infinite scores for {pictures}; check its file and its activation"
+
+
+def covered_frames(unknown: int, frames: int) -> str:
+    """Returns the words for frames without a mask in a video."""
+    return f"{unknown} of {frames} frames, which the effect covers whole"
 
 
 def _all(frames: int) -> str:

@@ -21,6 +21,7 @@ class Report:
     left_out: dict[int, int] = field(default_factory=dict)
     inferred: int  # frames that the network has seen; with saved masks 0
     found: int = 0  # frames in which something was found, see `FoundSink`
+    unknown: int = 0  # frames for which the network returned no numbers: the effect covers all of each
     received: int  # frames of the input that arrived: `frames` and the sum of `dropped`
     dropped: dict[str, int] = field(default_factory=dict)  # cause to frames; only live sources drop any
     reconnects: int = 0  # of a live source
@@ -28,7 +29,7 @@ class Report:
     unsent: int = 0  # frames, or lines of results, that an address did not get while it was lost, each address counted
     latency: dict[str, float] = field(default_factory=dict)  # of a live source, in seconds: p50, p95, p99 and max
     counts: dict[str, dict[str, int]] = field(default_factory=dict)  # of `count`, by line or zone
-    complete: bool = True  # whether the output has all that was asked for, but for at most 1 % of damaged frames
+    complete: bool = True  # whether the output has all that was asked for, but for at most 1 % of its frames
     seconds: float  # of the whole run
     fps: float
     plan: dict[str, str]  # stage to implementation

@@ -162,6 +162,7 @@ class Run:
             left_out={} if self._outputs.main is None else dict(+self._outputs.main.left_out),
             inferred=self._masks.inferred,
             found=self._found.frames,
+            unknown=self._found.unknown,
             received=self._frames if live is None else live.received,
             dropped={} if live is None else live.dropped_in(self._frames),
             reconnects=0 if live is None else live.reconnects,
@@ -297,6 +298,7 @@ class Run:
                 finished = FinishedBatch(
                     frames=batch.frames.without_pictures(),
                     found=batch.found,
+                    unknown=batch.unknown,
                     masks=self._on_host(masks, count),
                     levels=self._on_host(levels, count),
                     class_map=self._on_host(class_map, count),
@@ -425,8 +427,8 @@ class Run:
 
     @property
     def _complete(self) -> bool:
-        """Whether the outputs have all that was asked for, but for `TOLERATED` damaged and unsent frames."""
-        damaged = self._decoder.damaged + self._unsent
+        """Whether the outputs have all that was asked for, but for `TOLERATED` frames: damaged, unsent, without masks."""
+        damaged = self._decoder.damaged + self._unsent + self._found.unknown
         lossy = damaged > TOLERATED * (self._frames + damaged)
         cut_short = self._decoder.cut_short or any(output.muxer.cut_short for output in self._outputs)
         return not (lossy or cut_short or self._stopped_early)

@@ -22,7 +22,7 @@ from segmentation.media.muxer import Muxer
 from segmentation.options.access import access_of
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
-from segmentation.pipeline.found import nothing_found
+from segmentation.pipeline.found import covered_frames, no_numbers, nothing_found
 from segmentation.pipeline.opened_run import end_of
 from segmentation.pipeline.outputs import open_output
 from segmentation.pipeline.plan import OutputPlan, plan_outputs
@@ -71,7 +71,7 @@ class Joiner:
         self._begin = time.perf_counter()
         self._first: PieceIndex | None = None
         self._last: tuple[int, int] | None = None  # pts and duration of the latest frame
-        self._frames = self._damaged = self._retimed = self._inferred = self._found = 0
+        self._frames = self._damaged = self._retimed = self._inferred = self._found = self._unknown = 0
         self._cut_short = False
         self._stages: dict[str, float] = {}
 
@@ -111,6 +111,7 @@ class Joiner:
         self._retimed += index.retimed
         self._inferred += index.inferred
         self._found += index.found
+        self._unknown += index.unknown
         self._cut_short = self._cut_short or index.cut_short
         for stage, seconds in index.stages.items():
             self._stages[stage] = self._stages.get(stage, 0.0) + seconds
@@ -139,7 +140,10 @@ class Joiner:
         for record in self._records:
             record.finish(self._end)
         warn_of_times(info.path, self._outputs[0].muxer.source_packets, self._times_set)
-        if not self._found:
+        if self._unknown:
+            covered = covered_frames(self._unknown, self._frames)
+            log.warning("%s: %s", info.path, no_numbers(self._first.model, covered))
+        if not self._found and self._unknown < self._frames:
             log.warning("%s: %s", info.path, nothing_found(self._first.classes, self._frames))
 
     def report(self) -> Report:
@@ -151,7 +155,8 @@ class Joiner:
             for output in self._outputs
             if output.verifier
         ]
-        lossy = self._damaged > TOLERATED * (self._frames + self._damaged)
+        damaged = self._damaged + self._unknown
+        lossy = damaged > TOLERATED * (self._frames + damaged)
         cut_short = self._cut_short or any(output.muxer.cut_short for output in self._outputs)
         seconds = time.perf_counter() - self._begin
         files = [str(output.muxer.target) for output in self._outputs]
@@ -165,6 +170,7 @@ class Joiner:
             left_out=dict(+self._outputs[0].muxer.left_out),
             inferred=self._inferred,
             found=self._found,
+            unknown=self._unknown,
             received=self._frames,
             complete=not (lossy or cut_short),
             seconds=round(seconds, 3),

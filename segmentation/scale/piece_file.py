@@ -55,6 +55,7 @@ class PieceIndex:
     retimed: int = 0
     inferred: int = 0
     found: int = 0
+    unknown: int = 0
     cut_short: bool = False
     seconds: float = 0.0
     stages: dict[str, float] = field(default_factory=dict)

@@ -103,6 +103,7 @@ class PieceSink(Sink):
         piece.index.frames += [(frame.pts, frame.duration) for frame in frames]
         assert batch.found is not None
         piece.index.found += int(batch.found.sum())
+        piece.index.unknown += 0 if batch.unknown is None else int(batch.unknown.sum())
         self._add_results(piece, batch)
         self._add_masks(piece, batch)
         self._add_notes(piece, batch, first=first)

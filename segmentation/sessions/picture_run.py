@@ -63,7 +63,8 @@ class PictureRun:
             still = read_still(self._source, self._access)
             read = time.perf_counter()
             self._tell(still)
-            applied = self._pictures.apply(still.rgb, of_picture, [effect for effect, _ in self._outputs])
+            effects, name = [effect for effect, _ in self._outputs], hide_secrets(self._source)
+            applied = self._pictures.apply(still.rgb, of_picture, effects, name)
             masked = time.perf_counter()
             for file, made, (effect, _) in zip(files, applied.pictures, self._outputs, strict=True):
                 _write(file, _with_alpha(made, still, Effect.parse(effect).kind), config.quality, still.profile)

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.errors import ConfigError, InputError
+from segmentation.errors import ConfigError, InputError, ModelError
 from segmentation.flow.threads import StageThreads, opencv_threads
 from segmentation.frames import FULL, Color, Frame, FrameBatch, MaskedBatch, Plane, VideoInfo
 from segmentation.frames.host_array import on_host
@@ -25,6 +25,8 @@ from segmentation.options.config import Config
 from segmentation.options.effect import Effect, effect_on
 from segmentation.options.keywords import PictureOptions
 from segmentation.pipeline.compositor import Compositor
+from segmentation.pipeline.fail_closed import FailClosed
+from segmentation.pipeline.found import no_numbers
 from segmentation.pipeline.mask_stages import MaskStages, without_outputs
 from segmentation.pipeline.opened_run import Choices, choose, on_machine
 from segmentation.pipeline.plan import Plan
@@ -99,8 +101,11 @@ class Pictures:
         with StageThreads() as overlap, opencv_threads.one_a_frame(busy=workers > 1):
             return list(overlap.map(lambda picture: self._mask(picture, config), pictures, workers))
 
-    def apply(self, picture: Rgb, config: Config, effects: Sequence[str]) -> Applied:
-        """Returns the picture (H, W, 3) with each effect, by the options of `config`. Raises as `Segmenter.apply`."""
+    def apply(self, picture: Rgb, config: Config, effects: Sequence[str], name: str = "picture") -> Applied:
+        """Returns the picture (H, W, 3) with each effect, by the options of `config`. Raises as `Segmenter.apply`.
+
+        `name` is the picture's in messages.
+        """
         info, batch = _info(picture), _batch(picture)
         stages, model = self._stages(info, config)
         with stages, ExitStack() as exits:
@@ -120,6 +125,7 @@ class Pictures:
 
             def finish(masked: MaskedBatch) -> tuple[list[FrameBatch], MaskedBatch]:
                 with gpu_errors(), stages.turn.of(compositor):
+                    masked = covers(masked)
                     if config.anonymize is not None:
                         masked = cover_alone(masked, stages.transfer)
                     moved = masked.to(compositor.memory, stages.transfer)
@@ -127,7 +133,10 @@ class Pictures:
                     on_host = shown.to("host", stages.transfer)
                     return [stages.transfer.frames(frames, "host") for frames in made], on_host
 
+            covers = FailClosed(stages.config, stages.transfer, stages.masks.memory, stages.gpu)
             made, shown = stages.masks.find_and_finish(batch, finish)
+            if shown.unknown is not None and shown.unknown.any():
+                raise ModelError(f"{name}: {no_numbers(config.model_name, 'it')}")
             before = batch.frames[0].planes
             return Applied(
                 pictures=[_with_effect(picture, before, frames.frames[0].planes) for frames in made],

@@ -141,7 +141,9 @@ def around(earlier: Masks, masks: Masks, later: Masks) -> Masks:
     kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
     rows = range(first, first + len(masks))
     highest = [line[max(0, row - _AROUND) : row + _AROUND + 1].max(axis=0) for row in rows]
-    return np.stack([cv2.dilate(one, kernel) for one in highest]).astype(np.float32)
+    grown = np.stack([cv2.dilate(one, kernel) for one in highest]).astype(np.float32)
+    grown[np.isnan(line[first : first + len(masks)]).any(axis=(1, 2))] = np.nan  # a comparison may lose it
+    return grown
 
 
 def cover_alone(batch: MaskedBatch, transfer: Transfer) -> MaskedBatch:

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import av
+import cv2
 import numpy as np
 import pytest
 from marks import DEVICES
 from networks import nothing
 from numpy.typing import NDArray
+from program import cli, report
 from videos import Synthetic
 
 from segmentation import Config, Segmenter
@@ -18,6 +20,7 @@ from segmentation.frames.instances import FrameInstances
 from segmentation.options.effect import Effect
 from segmentation.pipeline.fail_closed import FailClosed
 from segmentation.tracking.components import components
+from segmentation.tracking.cover import around
 from segmentation.tracking.selected_masks import with_selected_masks
 
 PLANE = np.zeros((4, 4), np.uint8)
@@ -93,3 +96,39 @@ def test_an_effect_on_instances_is_everywhere_where_none_could_be_found() -> Non
     )
     assert (unknown == 0).all()
     assert known[30, 30] == 0 and known[5, 5] == 1  # the person alone is blurred
+
+
+OVERFLOWS = {"nan": (1.0, -1.0), "inf": (np.inf, 1.0), "-inf": (-np.inf, 1.0)}  # `value` and `limit` of `nothing`
+
+
+@pytest.mark.parametrize("options", [[], ["--workers", "local:2"], ["--activation", "sigmoid"]], ids=str)
+@pytest.mark.parametrize("kind", OVERFLOWS)
+def test_a_network_that_returns_no_numbers_is_named(kind: str, options: list[str], tmp_path: Path) -> None:
+    """The file has all frames, each with the effect everywhere, and the exit code is not 0."""
+    Synthetic(frames=[grey(100)] * 12, pts=range(12)).write(tmp_path / "in.mkv")
+    network = nothing(tmp_path / "network.onnx", *OVERFLOWS[kind])
+    given = ["-o", "out.mkv", "--codec", "ffv1", "--effect", "color:#000000", "--model", network, "--device", "cpu"]
+    options = options if "--activation" in options else ["--activation", "none", *options]
+    done = cli("in.mkv", *given, *options, "--json", cwd=tmp_path)
+    made = report(done, complete=False)
+    assert (made["frames"], made["unknown"], made["found"]) == (12, 12, 0)
+    assert f"the network {network} returned NaN or infinite scores for 12 of 12 frames" in done.stderr
+    assert "was found in" not in done.stderr and ", no mask for 12" in done.stderr
+    with av.open(str(tmp_path / "out.mkv")) as file:
+        assert max(frame.to_ndarray(format="gray").max() for frame in file.decode(video=0)) < 20
+
+
+@pytest.mark.parametrize("kind", OVERFLOWS)
+def test_a_picture_without_a_mask_is_refused(kind: str, tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "in.png"), np.full((64, 96, 3), 100, np.uint8))
+    network = nothing(tmp_path / "network.onnx", *OVERFLOWS[kind])
+    given = ["-o", "out.png", "--model", network, "--activation", "none", "--device", "cpu"]
+    done = cli("in.png", *given, cwd=tmp_path)
+    assert done.returncode == 1 and not (tmp_path / "out.png").exists()
+    assert f"in.png: the network {network} returned NaN or infinite scores for it" in done.stderr
+
+
+def test_masks_that_grow_keep_what_is_no_number() -> None:
+    masks = np.zeros((3, 40, 60), np.float32)
+    masks[1, 20, 30] = np.nan
+    assert np.isnan(around(masks[:0], masks, masks[:0])).any(axis=(1, 2))[1]

@@ -189,7 +189,7 @@ class CudaQuantizer:
 class CudaCover:
     """Calling it with masks (N, h, w) returns the same as `fail_closed.without_nan`, the masks in a CUDA tensor.
 
-    It does not wait for the GPU, which writes to the array on the host too. The next call overwrites the tensor alone.
+    It does not wait for the GPU, which writes to the arrays on the host too. The next call overwrites the tensor alone.
     """
 
     def __init__(self, config: Config, gpu: Gpu) -> None:
@@ -203,14 +203,15 @@ class CudaCover:
         self._call = 0
         self._masks: torch.Tensor | None = None  # the first batch has the masks' size
 
-    def __call__(self, masks: torch.Tensor, value: float) -> tuple[torch.Tensor, NDArray[np.bool_]]:
+    def __call__(self, masks: torch.Tensor, value: float) -> tuple[torch.Tensor, NDArray[np.bool_], NDArray[np.bool_]]:
         count, height, width = masks.shape
         assert count <= self._count, "the kernels would write behind the buffers"
-        (found,) = self._pinned.arrays([(count,)], np.uint8)
+        found, unknown = self._pinned.arrays([(count,)] * 2, np.uint8)
         if self._masks is None:
             self._masks = self._gpu.empty((self._count, height, width), torch.float32)
         self._call = self._call % 0x7FFFFFFF + 1
         given, size = (masks, width, height, *self._calls, self._call), (width, height, count)
         self._kernels("find_nan", size, *given, self._threshold)
-        self._kernels("cover", size, *given, np.float32(value), self._masks, np.uint64(found.ctypes.data))
-        return self._masks[:count], found.view(np.bool_)
+        noted = (np.uint64(array.ctypes.data) for array in (found, unknown))
+        self._kernels("cover", size, *given, np.float32(value), self._masks, *noted)
+        return self._masks[:count], found.view(np.bool_), unknown.view(np.bool_)

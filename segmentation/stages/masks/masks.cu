@@ -266,15 +266,20 @@ extern "C" __global__ void find_nan(const float *masks, int width, int height, i
 }
 
 // Copies the masks. Those in which `find_nan` found a NaN in the same `call` become `value` everywhere. Writes which of
-// the others have a value above the threshold to `found` (N), which may be memory of the host.
+// the others have a value above the threshold to `found` (N), and which had a NaN to `covered` (N). Both may be memory
+// of the host.
 extern "C" __global__ void cover(const float *masks, int width, int height, const int *unknown, const int *above,
-                                 int call, float value, float *target, unsigned char *found) {
+                                 int call, float value, float *target, unsigned char *found,
+                                 unsigned char *covered) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= width || y >= height) return;
     const long long at = ((long long)blockIdx.z * height + y) * width + x;
     const bool is_unknown = unknown[blockIdx.z] == call;
     target[at] = is_unknown ? value : masks[at];
-    if (x == 0 && y == 0) found[blockIdx.z] = !is_unknown && above[blockIdx.z] == call;
+    if (x == 0 && y == 0) {
+        found[blockIdx.z] = !is_unknown && above[blockIdx.z] == call;
+        covered[blockIdx.z] = is_unknown;
+    }
 }
 
 // Rounds the masks to `levels`, in steps of 1/255, and writes these as masks again: `values` (256) has their values.

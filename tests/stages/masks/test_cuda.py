@@ -266,9 +266,10 @@ def test_masks_with_a_nan_are_covered_alike(side: str, value: float) -> None:
             masks[row, 36 * number, 60 - number] = np.nan
         masks[len(masks) - 1 :] *= np.float32(0.9) / masks[-1].max()  # just at the threshold, which is not above it
         given = moved(masks, gpu)
-        covered, found = ours(given, value)
+        covered, found, unknown = ours(given, value)
         wanted = without_nan(masks, value, 0.9)
         assert np.array_equal(covered.cpu(), wanted[0]) and len(covered) == len(masks)
         gpu.record_event().synchronize()
         assert np.array_equal(found, wanted[1]) and found.dtype == np.bool_ and not found.all()
+        assert np.array_equal(unknown, wanted[2]) and unknown.dtype == np.bool_
         assert np.array_equal(given.cpu(), masks, equal_nan=True), "the input is only read"

@@ -103,8 +103,11 @@ def likeliest(scores: Scores, model: Model) -> torch.Tensor:
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
 def probabilities(scores: Scores, model: Model, out: torch.Tensor | None = None) -> torch.Tensor:
-    """Returns the probability that a place belongs to one of `model.keep`, (N, h, w) float32, written to `out`."""
-    scores = main_output(scores)
+    """Returns the probability that a place belongs to one of `model.keep`, (N, h, w) float32, written to `out`.
+
+    It is NaN where a score is no number or infinite, as on the host.
+    """
+    scores = given = main_output(scores)
     if model.activation == "softmax":  # channels lie side by side in memory: one kernel, where dim=1 takes three
         scores = scores.permute(0, 2, 3, 1).softmax(dim=-1, dtype=torch.float32).permute(0, 3, 1, 2)
     scores = scores.float()
@@ -116,6 +119,8 @@ def probabilities(scores: Scores, model: Model, out: torch.Tensor | None = None)
     if model.activation == "minmax":
         least, most = chosen.amin(dim=(1, 2), keepdim=True), chosen.amax(dim=(1, 2), keepdim=True)
         chosen = (chosen - least) / (most - least).clamp(min=float(LEAST_SPAN))
+    if model.activation != "softmax":  # in which infinity gives NaN by itself
+        chosen = chosen + 0 * functools.reduce(torch.add, (given[:, k].float() for k in model.keep))
     return torch.clamp(chosen, 0, 1, out=out)
 
 

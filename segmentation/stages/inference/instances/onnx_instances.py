@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -50,14 +51,16 @@ class InstanceInference(Inference):
         found = [one.within(self._place) for one in self._detector(tensor)]
         layers = [_layers(one, (self._place.height, self._place.width)) for one in found]
         instances = tuple(
-            frame_instances(one.boxes, one.scores, one.classes, self._model, labels)
+            replace(frame_instances(one.boxes, one.scores, one.classes, self._model, labels), unknown=one.unknown)
             for one, (_, labels) in zip(found, layers, strict=True)
         )
         class_map = None
         if self._wants_class_map:
             maps = [self._class_map(one, labels) for one, (_, labels) in zip(found, layers, strict=True)]
             class_map = np.stack(maps)
-        return InferenceResult(np.stack([mask for mask, _ in layers]), class_map, instances)
+        masks = np.stack([mask for mask, _ in layers])
+        masks[[one.unknown for one in found]] = np.nan
+        return InferenceResult(masks, class_map, instances)
 
     def _class_map(self, found: Detections, label_map: NDArray[np.uint8]) -> NDArray[np.uint8]:
         by_number: NDArray[np.uint8] = np.concatenate([[0], self._classes[found.classes]]).astype(np.uint8)

@@ -427,7 +427,7 @@ class Run:
 
     @property
     def _complete(self) -> bool:
-        """Whether the outputs have all that was asked for, but for `TOLERATED` frames: damaged, unsent, without masks."""
+        """Whether the outputs have all that was asked for, but for `TOLERATED` frames: damaged, unsent or unknown."""
         damaged = self._decoder.damaged + self._unsent + self._found.unknown
         lossy = damaged > TOLERATED * (self._frames + damaged)
         cut_short = self._decoder.cut_short or any(output.muxer.cut_short for output in self._outputs)

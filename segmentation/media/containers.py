@@ -12,7 +12,6 @@ from segmentation.errors import ConfigError, OutputError
 from segmentation.frames import VideoInfo
 from segmentation.media.output_stream import OutputStream, Target
 from segmentation.options.config import QUALITY, UNCOMPRESSED, Config
-from segmentation.options.effect import Effect
 
 CUTOUTS = {".mov": "prores", ".webm": "vp9", ".mkv": "ffv1", ".png": "png"}  # codecs with alpha
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")  # one picture a file
@@ -91,14 +90,14 @@ def codec_for(target: Target, config: Config) -> str:
     suffix = target.suffix.lower()
     if isinstance(target, Path) and of_pictures(target):
         codec = suffix[1:].replace("jpg", "jpeg")
-        if Effect.parse(config.effect).kind == "cutout" and codec in ("gif", "jpeg"):
+        if config.effects[0].kind == "cutout" and codec in ("gif", "jpeg"):
             raise OutputError(f"{target}: can't hold a cutout's alpha; name a .webp, .mov, .webm or FOLDER/%05d.png")
         if codec in QUALITY and (fault := config.misfit(codec)):
             raise ConfigError(f"{target}: {fault}")
         return codec
     if suffix in PICTURE_SUFFIXES:
         raise OutputError(f"{target}: pictures are written as .png, .jpg, .jpeg or .webp")
-    if Effect.parse(config.effect).kind != "cutout":
+    if config.effects[0].kind != "cutout":
         if isinstance(target, OutputStream) and target.format in UNCOMPRESSED:
             return "rawvideo"
         codec = "av1" if suffix == ".webm" else "h264"

@@ -18,7 +18,6 @@ from segmentation.models.detections import Outputs, read
 from segmentation.models.model import Model, load_model, open_session
 from segmentation.models.output_reader import OutputReader
 from segmentation.options.config import Config
-from segmentation.options.effect import Effect
 from segmentation.options.model_types import BACKGROUNDS
 from segmentation.options.then import Then
 from segmentation.system.cores import core_count
@@ -101,8 +100,7 @@ def check_labels(config: Config, kept: Sequence[str], networks: Sequence[Seconda
     """Raises `ConfigError` for an effect on a label that neither the `kept` classes nor these networks give."""
     named = ((network.then.name, *network.labels) for network in networks)
     known = tuple(dict.fromkeys((*kept, *chain.from_iterable(named))))
-    for text in (config.effect, *(effect for effect, _ in config.also)):
-        label = Effect.parse(text).label
-        if label and label not in known:
-            text = f"effect {text}: nothing is called {label!r}"
-            raise ConfigError(f"{text}; choose from {', '.join(known)}{did_you_mean(label, known)}")
+    for effect in config.effects:
+        if effect.label and effect.label not in known:
+            text = f"effect {effect.text}: nothing is called {effect.label!r}"
+            raise ConfigError(f"{text}; choose from {', '.join(known)}{did_you_mean(effect.label, known)}")

@@ -1,7 +1,7 @@
 """Every option, once. The command line and `segment()` both build a `Config`, which checks itself on creation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO, get_args
 
@@ -223,11 +223,16 @@ class Config:
         "run the network through torch.compile, with torch-fp16 alone: slow to start, then faster")
     # fmt: on
 
+    effects: tuple[Effect, ...] = field(init=False, repr=False, compare=False)
+    """The effect of the output, and then those of `also`, as the options `effect` and `also` name them."""
+
     def __post_init__(self) -> None:
         for name, row in self._rows.items():  # before anybody can see the frozen object
             object.__setattr__(self, name, row.checked(getattr(self, name)))
         self._check_video()  # first, since the others complete options
         self._apply_anonymize()
+        texts = (self.effect, *(effect for effect, _ in self.also))
+        object.__setattr__(self, "effects", tuple(map(Effect.parse, texts)))
         self._check_effects()
         self._check_format()
         self._check_jpeg()
@@ -293,7 +298,7 @@ class Config:
     @property
     def tracker(self) -> Track | None:
         """Returns `track`, or its default: ids are found where an option needs them."""
-        labels = any(Effect.parse(effect).label for effect in (self.effect, *(effect for effect, _ in self.also)))
+        labels = any(effect.label for effect in self.effects)
         needed = (
             self._covers_boxes
             or self.then
@@ -325,7 +330,7 @@ class Config:
 
     @property
     def _cutout(self) -> bool:
-        return Effect.parse(self.effect).kind == "cutout"
+        return self.effects[0].kind == "cutout"
 
     def _apply_anonymize(self) -> None:
         """Sets the options that `anonymize` stands for. Refuses those that would show what it covers."""
@@ -338,20 +343,18 @@ class Config:
             raise ConfigError(f"anonymize: leave out {row.flag}, which may show what is to be covered")
         if self.model not in ("person", wanted.model):
             raise ConfigError(f"anonymize {self.anonymize}: names its network itself; leave out --model")
-        effect = "color:#000000" if self.effect == "blur" else self.effect
-        if Effect.parse(effect).kind not in COVERS or Effect.parse(effect).label:
+        effect = Effect.parse("color:#000000" if self.effect == "blur" else self.effect)
+        if effect.kind not in COVERS or effect.label:
             raise ConfigError(
-                f"anonymize: of {effect} something may be computed back; choose color, image:FILE or video:FILE"
+                f"anonymize: of {effect.text} something may be computed back; choose color, image:FILE or video:FILE"
             )
-        chosen = {"model": wanted.model, "effect": effect, "invert": True, "refine": False}
+        chosen = {"model": wanted.model, "effect": effect.text, "invert": True, "refine": False}
         if not self._covers_boxes:
             chosen["threshold"] = min(self.threshold, SURE_COVER)
         for name, value in chosen.items():
             object.__setattr__(self, name, value)
 
     def _check_effects(self) -> None:
-        for effect, _ in self.also:
-            Effect.parse(effect)
         if self.encode == "pictures":
             raise ConfigError("encode pictures: follows from the output's suffix, such as .gif; leave out --encode")
         if self._cutout:

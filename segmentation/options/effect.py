@@ -1,7 +1,7 @@
 """Reads the option `--effect`: how the picture is changed outside the mask."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from segmentation.errors import ConfigError, did_you_mean
 from segmentation.options.colors import COLORS
@@ -29,6 +29,7 @@ class Effect:
     classes: tuple[str, ...] = ()  # overlay: the names of the kept classes, if each has its own color
     label: str = ""  # of the instances that alone are changed, or shown by cutout, mask and overlay; "" for none
     contain: bool = False  # image, video: the whole file is shown, between black bars, instead of covering the picture
+    text: str = field(default="", compare=False)  # as the option has it
 
     @staticmethod
     def parse(text: str) -> "Effect":
@@ -40,27 +41,30 @@ class Effect:
         if at and not text.startswith(_WITH_FILE):
             if not label.strip() or not whole:
                 raise ConfigError(f"effect {text!r}: write EFFECT@LABEL, such as blur@face")
-            return replace(Effect.parse(whole), label=label)
-        kind, colon, argument = text.partition(":")
-        match kind:
-            case "blur" | "pixelate" if colon:
-                return _sized(kind, number(argument, f"effect {text!r}"), text)
-            case "color" | "overlay" if colon:
-                return Effect(kind, rgb=_color(argument, kind, text))
-            case "image" | "video":
-                file = argument.removesuffix(_CONTAIN)
-                if not file:
-                    raise ConfigError(f"effect {text!r}: name the file that is to be behind, such as {kind}:FILE")
-                return Effect(kind, file=file, contain=file != argument)
-            case "blur" | "pixelate" | "color" | "overlay" | "mask" | "cutout" if not colon:
-                return Effect(kind)
-        raise ConfigError(f"effect {text!r} is unknown: choose {CHOICES}{did_you_mean(kind, KINDS)}")
+            return replace(_parsed(whole), label=label, text=text)
+        return replace(_parsed(text), text=text)
+
+    def on(self, classes: tuple[str, ...]) -> "Effect":
+        """Returns the effect for these kept classes. `overlay` without a color gives each of several its own."""
+        return replace(self, classes=classes) if self.text == "overlay" and len(classes) > 1 else self
 
 
-def effect_on(text: str, classes: tuple[str, ...]) -> Effect:
-    """Returns the effect for these kept classes. `overlay` without a color gives each of several its own."""
-    effect = Effect.parse(text)
-    return replace(effect, classes=classes) if text == "overlay" and len(classes) > 1 else effect
+def _parsed(text: str) -> Effect:
+    """Returns an effect without a label. Raises `ConfigError`."""
+    kind, colon, argument = text.partition(":")
+    match kind:
+        case "blur" | "pixelate" if colon:
+            return _sized(kind, number(argument, f"effect {text!r}"), text)
+        case "color" | "overlay" if colon:
+            return Effect(kind, rgb=_color(argument, kind, text))
+        case "image" | "video":
+            file = argument.removesuffix(_CONTAIN)
+            if not file:
+                raise ConfigError(f"effect {text!r}: name the file that is to be behind, such as {kind}:FILE")
+            return Effect(kind, file=file, contain=file != argument)
+        case "blur" | "pixelate" | "color" | "overlay" | "mask" | "cutout" if not colon:
+            return Effect(kind)
+    raise ConfigError(f"effect {text!r} is unknown: choose {CHOICES}{did_you_mean(kind, KINDS)}")
 
 
 def _color(argument: str, kind: str, text: str) -> tuple[int, int, int]:

@@ -10,7 +10,6 @@ from fractions import Fraction
 from segmentation.frames.instances import FrameInstances
 from segmentation.frames.sinks import FinishedBatch, Sink
 from segmentation.options.config import Config
-from segmentation.options.effect import Effect
 from segmentation.options.instances import Keep
 from segmentation.options.then import is_called, parse_all
 
@@ -32,8 +31,7 @@ class FoundSink(Sink):
         self._source, self._classes, self._network = source, classes, config.model_name
         self.unknown = 0  # frames for which the network returned no numbers
         self._keep = None if config.keep is None else Keep.parse(config.keep)
-        self._label = Effect.parse(config.effect).label
-        others = [Effect.parse(effect).label for effect, _ in config.also]
+        self._label, *others = (effect.label for effect in config.effects)
         labels = [self._label, *others, *(then.name for then in parse_all(config.then))]
         self._labels = tuple(dict.fromkeys(filter(None, labels)))
         self._frames = self._above = self._kept = 0

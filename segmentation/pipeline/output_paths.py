@@ -14,7 +14,6 @@ from segmentation.media.input import is_url
 from segmentation.media.output_stream import OutputAddress, OutputStream, Target
 from segmentation.media.pictures.webp import is_animated_webp
 from segmentation.options.config import Config
-from segmentation.options.effect import Effect
 
 T = TypeVar("T")
 
@@ -31,7 +30,7 @@ def default_output(input: str, config: Config | None = None, *, whole_name: bool
     `whole_name` the input's suffix stays: `<stem>.mov.segmented.mp4`, and a live source's host.
     """
     config = config or Config()
-    cutout = Effect.parse(config.effect).kind == "cutout"
+    cutout = config.effects[0].kind == "cutout"
     suffix = ".mov" if cutout else ".mkv" if config.codec == "ffv1" else ".mp4"
     if is_live(input):
         name = live_name(input, whole=whole_name)
@@ -143,8 +142,8 @@ def check_names(source: str | None, target: Target | None, config: Config) -> No
         if isinstance(path, str | Path) and not is_url(str(path))
     ]
     reads = [(source, "the input itself"), (config.masks, "what --masks reads")]
-    reads.append((Effect.parse(config.effect).file, "what --effect reads"))
-    reads += [(Effect.parse(effect).file, "what --also reads") for effect, _ in config.also]
+    reads.append((config.effects[0].file, "what --effect reads"))
+    reads += [(effect.file, "what --also reads") for effect in config.effects[1:]]
     seen: dict[Path, str] = {}
     for option, path in named:
         for read, what in reads:

@@ -28,7 +28,6 @@ from segmentation.media.pictures.gif import GifMuxer
 from segmentation.media.pictures.picture_sequence import PictureSequence
 from segmentation.media.stream_muxer import StreamMuxer
 from segmentation.options.config import Config
-from segmentation.options.effect import Effect, effect_on
 from segmentation.pipeline.plan import OutputPlan, Plan
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.verification.verify import OutputVerifier, Verified
@@ -87,7 +86,7 @@ class VideoOutput(Sink):
     @property
     def shows_cards(self) -> bool:
         """Returns whether the output is a picture, in which a card can be read; in a mask a card would be a mask."""
-        return Effect.parse(self.plan.config.effect).kind not in ("mask", "cutout")
+        return self.plan.config.effects[0].kind not in ("mask", "cutout")
 
     def for_encoder(self, batch: FrameBatch, transfer: Transfer) -> FrameBatch:
         """The batch in the encoder's memory. The GPU may still be copying, see `Transfer.frames`."""
@@ -176,7 +175,7 @@ class Outputs:
         gpu = resources.gpu if plan.on_gpu else None
         for output in self._all:
             config, muxer = output.plan.config, output.muxer
-            effect = effect_on(config.effect, classes)
+            effect = config.effects[0].on(classes)
             assert plan.postprocess is not None
             output.postprocess = plan.postprocess.implementation(info, plan.pix_fmt, effect, config, gpu)
             exits.callback(output.postprocess.close)

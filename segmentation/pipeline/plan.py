@@ -228,9 +228,9 @@ def with_next_network(plan: Plan, exc: RefusesNetwork, config: Config, info: Vid
     return plan
 
 
-def _of_pictures(target: Path, effect: str) -> bool:
+def _of_pictures(target: Path, config: Config) -> bool:
     """Whether a file is written as pictures. Cut-outs have encoders with alpha for some of these suffixes."""
-    return of_pictures(target) and not (_is_cutout(effect) and target.suffix.lower() in CUTOUTS)
+    return of_pictures(target) and not (_is_cutout(config) and target.suffix.lower() in CUTOUTS)
 
 
 def _with_outputs(plan: Plan, config: Config, info: VideoInfo, target: Target) -> Plan:
@@ -256,13 +256,14 @@ def _plan_outputs(
     chosen: Choice[Encoder], config: Config, info: VideoInfo, target: Target
 ) -> tuple[tuple[OutputPlan, ...], str]:
     outputs = []
-    for option, effect, path in [("-o", config.effect, target), *(("--also", e, Path(p)) for e, p in config.also)]:
+    paths = [("-o", target), *(("--also", Path(path)) for _, path in config.also)]
+    for effect, (option, path) in zip(config.effects, paths, strict=True):
         own = _with_effect(config, effect)
         own_target = path if option == "-o" else as_target(path, replace(own, format=None))
-        if isinstance(own_target, Path) and _of_pictures(own_target, effect):
+        if isinstance(own_target, Path) and _of_pictures(own_target, own):
             own = _without_codec(own, own_target, option)
             encode = _choose("encode", ("pictures",), own, info)
-        elif _is_cutout(effect) == _is_cutout(config.effect):
+        elif _is_cutout(own) == _is_cutout(config):
             encode = chosen
         else:
             encode = _choose("encode", candidates("encode", _mode(own)), own, info)
@@ -278,7 +279,7 @@ def _streaming(output: OutputPlan, info: VideoInfo) -> OutputPlan:
     """
     target, wanted = output.path, output.config.encode
     segments = info.live is not None and output.encode.name == "x264-segments"
-    if not (isinstance(target, OutputStream) or segments) or _is_cutout(output.config.effect):
+    if not (isinstance(target, OutputStream) or segments) or _is_cutout(output.config):
         return output
     if isinstance(target, OutputStream) and target.format in UNCOMPRESSED and wanted not in (None, "x264"):
         raise ConfigError(f"encode {wanted!r}: {target.format} is not compressed; leave out --encode")
@@ -308,17 +309,18 @@ def _plain(pix_fmt: str) -> str:
     return pix_fmt.replace("yuvj", "yuv")
 
 
-def _is_cutout(effect: str) -> bool:
-    return Effect.parse(effect).kind == "cutout"
+def _is_cutout(config: Config) -> bool:
+    return config.effects[0].kind == "cutout"
 
 
-def _with_effect(config: Config, effect: str) -> Config:
+def _with_effect(config: Config, effect: Effect) -> Config:
     """The options of another output. A cut-out takes no codec's options, and other outputs take none of a cut-out's."""
-    if _is_cutout(effect) and not _is_cutout(config.effect):
-        return replace(config, effect=effect, codec=None, preset=None, encode=None, quality=None, verify=False)
-    if _is_cutout(config.effect) and not _is_cutout(effect):
-        return replace(config, effect=effect, encode=None, quality=None)
-    return replace(config, effect=effect)
+    was, is_now = _is_cutout(config), effect.kind == "cutout"
+    if is_now and not was:
+        return replace(config, effect=effect.text, codec=None, preset=None, encode=None, quality=None, verify=False)
+    if was and not is_now:
+        return replace(config, effect=effect.text, encode=None, quality=None)
+    return replace(config, effect=effect.text)
 
 
 def _without_codec(config: Config, path: Path, option: str) -> Config:
@@ -356,7 +358,7 @@ def _choose(
     stage: str, names: tuple[str, ...], config: Config, info: VideoInfo | None, model: Model | None = None
 ) -> Choice[Any]:
     wanted: str | None = getattr(config, stage)
-    if stage == "encode" and names != ("pictures",) and Effect.parse(config.effect).kind == "cutout":
+    if stage == "encode" and names != ("pictures",) and config.effects[0].kind == "cutout":
         wanted = "cutout"  # the one that encodes alpha
     known = IMPLEMENTATIONS[stage]
     if wanted is not None and wanted not in known:

@@ -185,8 +185,8 @@ class Run:
     def _make_compositor(self) -> Compositor:
         """Returns what makes the frames of all outputs; without a video it refines masks for the results alone."""
         made_by: list[tuple[Effect, Postprocessor | None]]
-        made_by = [(Effect.parse(output.plan.config.effect), output.postprocess) for output in self._outputs]
-        made_by = made_by or [(Effect.parse(self._config.effect), None)]
+        made_by = [(output.plan.config.effects[0], output.postprocess) for output in self._outputs]
+        made_by = made_by or [(self._config.effects[0], None)]
         memory = self._plan.mask_memory
         return Compositor(made_by, memory, self._info, self._plan.pix_fmt, self._config, self._gpu, self._transfer)
 

@@ -21,7 +21,6 @@ from segmentation.media.input import probe
 from segmentation.media.muxer import Muxer
 from segmentation.options.access import access_of
 from segmentation.options.config import Config
-from segmentation.options.effect import Effect
 from segmentation.pipeline.found import covered_frames, no_numbers, nothing_found
 from segmentation.pipeline.opened_run import end_of
 from segmentation.pipeline.outputs import open_output
@@ -294,7 +293,7 @@ def for_pieces(config: Config, info: VideoInfo, target: Path) -> Config:
     if config.tracker is not None or config.anonymize is not None:
         raise NoPieces("ids go on from frame to frame")
     pictures = any(of_pictures(path) for path in (target, *(Path(path) for _, path in config.also)))
-    if pictures or config.encode not in (None, _ENCODER) or Effect.parse(config.effect).kind == "cutout":
+    if pictures or config.encode not in (None, _ENCODER) or config.effects[0].kind == "cutout":
         raise NoPieces("its encoder makes no pieces")
     config = replace(config, encode=_ENCODER)
     outputs, _ = plan_outputs(replace(config, device="cpu", mode="auto"), info, target)

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +23,7 @@ from segmentation.errors import InputError
 from segmentation.frames import VideoInfo
 from segmentation.media.cuts import Cuts
 from segmentation.media.input import is_url
-from segmentation.options.config import Config
+from segmentation.options.config import OPTIONS, Config
 from segmentation.stages.decode.packet_index import by_packets
 from segmentation.stages.decode.timestamps import Timeline
 from segmentation.stages.masks.smoothing import REACH
@@ -202,19 +202,19 @@ def _why_whole(info: VideoInfo, config: Config, *, recurrent: bool) -> str:
 def options_of(config: Config) -> dict[str, Any]:
     """Returns the options that are not the default and matter to pieces, as JSON has them."""
     found = {}
-    for field in fields(Config):
-        value = getattr(config, field.name)
-        if value != field.default and field.name not in _NOT_IN_PIECES:
-            found[field.name] = str(value) if isinstance(value, Fraction) else value
+    for name, row in OPTIONS.items():
+        value = getattr(config, name)
+        if value != row.default and name not in _NOT_IN_PIECES:
+            found[name] = str(value) if isinstance(value, Fraction) else value
     return json.loads(json.dumps(found))  # type: ignore[no-any-return]
 
 
 def config_of(options: dict[str, Any]) -> Config:
     """Returns the `Config` of `options_of`. Raises `ConfigError`."""
     times = {
-        name: Fraction(options[name])
-        for name in ("start", "duration", "max_duration")
-        if isinstance(options.get(name), str)
+        name: Fraction(value)
+        for name, value in options.items()
+        if isinstance(value, str) and OPTIONS[name].unit == "seconds"
     }
     return Config(**options | times)
 

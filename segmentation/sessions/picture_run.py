@@ -17,7 +17,6 @@ from segmentation.frames.sinks import FinishedBatch
 from segmentation.media.containers import PICTURES
 from segmentation.media.pictures.still import Pixels, Still, encode_still, read_still
 from segmentation.options.config import Config
-from segmentation.options.effect import Effect
 from segmentation.options.keywords import PictureOptions, Quality
 from segmentation.options.table import Of
 from segmentation.pipeline.found import nothing_found
@@ -49,8 +48,8 @@ class PictureRun:
         """`source` and `target` are those of `request`, `access` has its limits."""
         self._pictures, self._request = pictures, request
         self._source, self._target, self._access = source, target, access
-        self._outputs = [(request.config.effect, target)]
-        self._outputs += [(effect, Path(path)) for effect, path in request.config.also]
+        paths = (target, *(Path(path) for _, path in request.config.also))
+        self._outputs = list(zip(request.config.effects, paths, strict=True))
 
     def __call__(self) -> Report:
         """Runs. Raises as `segment` does."""
@@ -67,7 +66,7 @@ class PictureRun:
             applied = self._pictures.apply(still.rgb, of_picture, effects, name)
             masked = time.perf_counter()
             for file, made, (effect, _) in zip(files, applied.pictures, self._outputs, strict=True):
-                _write(file, _with_alpha(made, still, Effect.parse(effect).kind), config.quality, still.profile)
+                _write(file, _with_alpha(made, still, effect.kind), config.quality, still.profile)
             if config.results is not None:
                 _write_results(applied, config)
             for file in files:
@@ -113,7 +112,7 @@ class PictureRun:
             suffix = path.suffix.lower()
             if suffix not in PICTURES:
                 raise OutputError(f"{path}: outputs of a picture are pictures too: {', '.join(PICTURES)}")
-            if Effect.parse(effect).kind == "cutout" and suffix in (".jpg", ".jpeg"):
+            if effect.kind == "cutout" and suffix in (".jpg", ".jpeg"):
                 raise OutputError(f"{path}: can't hold a cutout's alpha; name a .png or .webp")
             if suffix != ".png" and (fault := config.misfit("webp" if suffix == ".webp" else "jpeg")):
                 raise ConfigError(f"{path}: {fault}")
@@ -130,7 +129,7 @@ class PictureRun:
             log.warning("%s: %d bits a sample become 8", self._source, still.bits)
         if still.alpha is not None:
             for effect, path in self._outputs:
-                if path.suffix.lower() in (".jpg", ".jpeg") and Effect.parse(effect).kind != "mask":
+                if path.suffix.lower() in (".jpg", ".jpeg") and effect.kind != "mask":
                     log.warning("%s: %s files have no alpha; transparent parts become white", path, path.suffix)
 
 

@@ -22,7 +22,7 @@ from segmentation.gpu.errors import gpu_errors
 from segmentation.media.input import SMPTE170M
 from segmentation.models.model import Model
 from segmentation.options.config import Config
-from segmentation.options.effect import Effect, effect_on
+from segmentation.options.effect import Effect
 from segmentation.options.keywords import PictureOptions
 from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.fail_closed import FailClosed
@@ -101,7 +101,7 @@ class Pictures:
         with StageThreads() as overlap, opencv_threads.one_a_frame(busy=workers > 1):
             return list(overlap.map(lambda picture: self._mask(picture, config), pictures, workers))
 
-    def apply(self, picture: Rgb, config: Config, effects: Sequence[str], name: str = "picture") -> Applied:
+    def apply(self, picture: Rgb, config: Config, effects: Sequence[Effect], name: str = "picture") -> Applied:
         """Returns the picture (H, W, 3) with each effect, by the options of `config`. Raises as `Segmenter.apply`.
 
         `name` is the picture's in messages.
@@ -113,10 +113,10 @@ class Pictures:
                 assert stages.plan.postprocess is not None
                 implementation = stages.plan.postprocess.implementation
                 outputs: list[tuple[Effect, Postprocessor | None]] = []
-                for text in effects:
-                    effect = effect_on(text, model.kept)
+                for effect in effects:
+                    effect = effect.on(model.kept)
                     if effect.label:
-                        raise ConfigError(f"effect {text}: instances are of videos; leave out @{effect.label}")
+                        raise ConfigError(f"effect {effect.text}: instances are of videos; leave out @{effect.label}")
                     postprocess = implementation(info, _PIX_FMT, effect, stages.config, stages.gpu)
                     exits.callback(postprocess.close)
                     outputs.append((effect, postprocess))

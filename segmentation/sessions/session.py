@@ -158,7 +158,7 @@ class Segmenter:
         if unknown:
             raise TypeError(f"{', '.join(sorted(unknown))}: is no option of apply()")
         config = self._pictures.config(**options)
-        return self._pictures.apply(as_picture(frame, "the picture"), config, [config.effect]).pictures[0]
+        return self._pictures.apply(as_picture(frame, "the picture"), config, config.effects[:1]).pictures[0]
 
     def frames(self, source: Input, **options: Unpack[FrameOptions]) -> Generator[MaskedFrame, None, None]:
         """Returns an iterator over the frames of a video, each with its mask, smoothed and refined as in `run`.

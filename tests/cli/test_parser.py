@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import fields
 from importlib import metadata
 from typing import TypeAlias
 
@@ -10,12 +9,12 @@ import av
 import pytest
 
 import segmentation
-from segmentation import Config
 from segmentation.cli.arguments import make_parser, parse
 from segmentation.cli.build_engine import main as build
 from segmentation.cli.build_engine import make_parser as make_build_parser
 from segmentation.cli.main import main
 from segmentation.cli.parser import Parser
+from segmentation.options.config import OPTIONS
 
 Command: TypeAlias = Callable[[list[str]], int]
 
@@ -67,7 +66,7 @@ def test_each_value_has_its_default_in_the_help(make: Callable[[], Parser]) -> N
 
 def test_defaults_in_the_help_are_those_of_the_options() -> None:
     given = {action.dest: action.help or "" for action in make_parser()._actions}
-    numbers = {field.name: field.default for field in fields(Config) if type(field.default) in (int, float)}
+    numbers = {name: row.default for name, row in OPTIONS.items() if type(row.default) in (int, float)}
     assert set(numbers) == {
         "threshold",
         "feather",

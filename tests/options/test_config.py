@@ -42,6 +42,13 @@ def test_effects_are_read(text: str, effect: Effect) -> None:
     assert Effect.parse(text) == effect
 
 
+def test_effects_are_parsed_once_for_the_output_and_then_for_others() -> None:
+    config = Config(effect="blur:9@face", also=[("overlay", "a.mkv")])
+    assert config.effects == (Effect("blur", strength=9, label="face"), Effect("overlay"))
+    assert [effect.text for effect in config.effects] == ["blur:9@face", "overlay"]
+    assert replace(config, effect="mask").effects[0] == Effect("mask")
+
+
 @pytest.mark.parametrize(
     ("option", "value", "hint"),
     [

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import get_type_hints
@@ -11,6 +12,7 @@ import pytest
 from paths import ROOT
 
 from segmentation import Config
+from segmentation.options.config import OPTIONS
 from segmentation.options.keywords import FrameOptions, Options, PictureOptions, RunOptions
 
 CALLS = """
@@ -22,7 +24,8 @@ Segmenter({0}=0.5).run("a.mp4", {0}=0.5)
 
 
 def test_the_keywords_are_the_fields_of_config() -> None:
-    assert get_type_hints(Options) == get_type_hints(Config)
+    assert get_type_hints(Options) == {name: row.type for name, row in OPTIONS.items()}
+    assert list(OPTIONS) == [field.name for field in fields(Config) if field.init]
     assert not Options.__required_keys__
 
 

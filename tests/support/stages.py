@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from segmentation.frames import FORMATS, FrameBatch, MaskedBatch, VideoInfo
 from segmentation.models.model import Model
 from segmentation.options.config import Config
-from segmentation.options.effect import effect_on
+from segmentation.options.effect import Effect
 from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
 from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 
@@ -69,7 +69,7 @@ def postprocess(
     **options: Any,
 ) -> FrameBatch:
     """Returns the frames that are shown. `classes` are kept, `options` are fields of `Config`."""
-    chosen = effect_on(effect, classes)
+    chosen = Effect.parse(effect).on(classes)
     config = Config(effect=effect, batch_size=BATCH, **options)
     masked = MaskedBatch(frames=batch, masks=masks, class_map=class_map)
     if side == "opencv":

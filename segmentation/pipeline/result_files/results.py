@@ -34,7 +34,6 @@ from segmentation.frames.byte_source import is_fifo, name_of, pipe_opener
 from segmentation.frames.sinks import FinishedBatch, Sink
 from segmentation.media.input import is_url
 from segmentation.options.config import Config
-from segmentation.options.effect import Effect
 from segmentation.pipeline.result_files.instance_results import Coco, Mot, in_line
 from segmentation.pipeline.result_files.posted_lines import PostedLines
 from segmentation.pipeline.result_files.run_lengths import rle
@@ -58,7 +57,7 @@ class ResultLines:
         self._rle = config.rle
         self._counts = counts
         self._threshold = config.threshold
-        effect = Effect.parse(config.effect)
+        effect = config.effects[0]
         self._others = bool(effect.label) and effect.kind not in SHOWING  # whether masks show all but the instances
 
     def __call__(self, batch: FinishedBatch) -> list[FrameResult]:

@@ -28,7 +28,6 @@ from segmentation.media.containers import EXACT
 from segmentation.media.input import is_url, probe
 from segmentation.media.muxer import Muxer
 from segmentation.options.config import Config
-from segmentation.options.effect import Effect
 from segmentation.options.keywords import Quality
 from segmentation.pipeline.verification.thumbnails import thumbnail
 from segmentation.pipeline.verification.verify_copies import faults
@@ -93,7 +92,7 @@ class OutputVerifier(Sink):
         self._stride = 1
         self._late = Fraction(0)  # seconds by which the output as a whole is, as decoding can't begin before 0 there
         # With the other effects, kept pixels are not those of the input.
-        self._compares = Effect.parse(config.effect).kind in ("blur", "pixelate", "color", "image", "video")
+        self._compares = config.effects[0].kind in ("blur", "pixelate", "color", "image", "video")
         self._keep = KeptPixels(info, config)
 
     def write(self, batch: FinishedBatch) -> None:

@@ -70,8 +70,8 @@ class Inference(Stage):
 
 def wants_class_map(model: Model, config: Config) -> bool:
     """Returns whether a run shows where which class is: in an overlay of several colors, in the results, by ids."""
-    effects = (config.effect, *(effect for effect, _ in config.also))
-    asked = "overlay" in effects or config.results is not None or config.tracker is not None
+    overlay = any(effect.text == "overlay" for effect in config.effects)
+    asked = overlay or config.results is not None or config.tracker is not None
     return len(model.keep) > 1 and asked
 
 

@@ -64,7 +64,7 @@ class CvCudaPostprocessor(Postprocessor):
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
-        backdrop = check_backdrop(Effect.parse(config.effect), config)
+        backdrop = check_backdrop(config.effects[0], config)
         return f"CV-CUDA {cvcuda.__version__} and kernels of our own, {config.effect}{backdrop}"
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ class OpenCVPostprocessor(Postprocessor):
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
-        backdrop = check_backdrop(Effect.parse(config.effect), config)
+        backdrop = check_backdrop(config.effects[0], config)
         return f"OpenCV {cv2.__version__}, {config.effect}{backdrop}"
 
     def close(self) -> None:

@@ -59,6 +59,9 @@ _MP4 = b"ftyp"  # follows the length of the first box of an MP4 or MOV
 # FFmpeg would decode up to 20 frames at each opening to learn what an MP4's header tells, or the first frame.
 _NO_ANALYSIS = {"skip_frame": "all"}
 _SKEW = 0.02  # of a display matrix: about a degree
+# A playlist without an end is read from its first segment on, and ends where it has not grown in six reloads, which
+# FFmpeg makes each half of its target duration.
+_PLAYLIST_ON_DISK = {"live_start_index": "0", "m3u8_hold_counters": "6"}
 _READ = 1024  # bytes of a file in which a playlist shows itself
 _SLOWEST = Fraction(1, 100_000)  # frames a second
 _EXIF = ("mjpeg", "png", "apng", "webp", "tiff")  # codecs of pictures that may carry it
@@ -108,6 +111,8 @@ def open_input(
         files = Files(name, access) if url or kind in allowed - {"concat"} else None
         options = _limits(allowed if url else allowed & {str(kind)})
         options["protocol_whitelist"] = "file" if files is None else "none"
+        if kind == "hls" and not url:
+            options |= _PLAYLIST_ON_DISK
         analysis = analysis_options(access) | (_NO_ANALYSIS if beginning[4:8] == _MP4 else {})
         container: InputContainer = av.open(
             name, "r", timeout=limits, options=analysis, container_options=options, io_open=files, **OPEN_OPTIONS

@@ -139,6 +139,17 @@ def test_a_playlist_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
         probe(server.url, Access(playlists=True))
 
 
+def test_a_playlist_on_disk_without_an_end_ends(tmp_path: Path) -> None:
+    """It holds all segments: a player of live streams would begin with the last three."""
+    entry = "#EXTINF:1,\n" + "\n#EXT-X-DISCONTINUITY\n#EXTINF:1,\n".join(["other.ts"] * 5)
+    playlists(tmp_path)
+    (tmp_path / "a.m3u8").write_text(f"#EXTM3U\n#EXT-X-TARGETDURATION:1\n{entry}\n")
+    with open_input(str(tmp_path / "other.ts")) as container:
+        frames = sum(1 for _ in container.decode(video=0))
+    with open_input(str(tmp_path / "a.m3u8"), Access(playlists=True)) as container:
+        assert sum(1 for _ in container.decode(video=0)) == 5 * frames
+
+
 def test_a_playlist_names_no_pipe(tmp_path: Path) -> None:
     """Opening one would wait for its writer."""
     playlists(tmp_path, a="pipe.ts")

@@ -43,6 +43,7 @@ _NEAR = 1 << 20  # bytes that are read over rather than asked for anew
 _MOST_REDIRECTS = 8
 _MOST_FILES = 256  # that are opened before the first packet: a playlist may name itself
 _PLAYLIST = b"#EXTM3U"  # its beginning (RFC 8216, 4.3.1.1)
+_MOST_VARIANTS = 1000  # in a playlist on disk: FFmpeg takes 10 kB for each, before any of them is opened
 _LONGEST_PLAYLIST = 1 << 22  # bytes, of which FFmpeg makes some 500 times as much: 10 kB for each variant
 _LEAST = 1 << 16  # bytes that have to come while a reader waits for `STALL` seconds: about 1 kB a second
 
@@ -95,15 +96,31 @@ class Files:
         if self._name.startswith(("http://", "https://")):
             raise DownloadError("is a playlist that names something other than http(s) addresses, which is refused")
         try:
-            return open(url.removeprefix("file:"), "rb", opener=_open_regular)
+            file = open(url.removeprefix("file:"), "rb", opener=_open_regular)  # noqa: SIM115: FFmpeg closes it
         except OSError as exc:
             raise DownloadError(f"names {url}, which cannot be opened ({one_line(exc)})") from exc
+        _check_playlist(file)
+        return file
 
     def _count(self, file: HttpFile, size: int) -> None:
         """Notes bytes that are read. Raises `DownloadError` where playlists are too long, together before a frame."""
         self._listed += size * file.beginning.startswith(_PLAYLIST)
         if self._listed > _LONGEST_PLAYLIST:
             raise DownloadError(f"is a playlist of more than {_LONGEST_PLAYLIST >> 20} MiB")
+
+
+def _check_playlist(file: BinaryIO) -> None:
+    """Raises `DownloadError` for a playlist of more than FFmpeg is given to read. The file is at its beginning after."""
+    if file.read(len(_PLAYLIST)) == _PLAYLIST:
+        text = file.read(_LONGEST_PLAYLIST)
+        variants = text.count(b"#EXT-X-STREAM-INF")
+        if len(text) == _LONGEST_PLAYLIST:
+            file.close()
+            raise DownloadError(f"is a playlist of more than {_LONGEST_PLAYLIST >> 20} MiB")
+        if variants > _MOST_VARIANTS:
+            file.close()
+            raise DownloadError(f"is a playlist of {variants} variants, of which at most {_MOST_VARIANTS} are read")
+    file.seek(0)
 
 
 def _open_regular(path: str, flags: int) -> int:

@@ -96,7 +96,7 @@ class Files:
         if self._name.startswith(("http://", "https://")):
             raise DownloadError("is a playlist that names something other than http(s) addresses, which is refused")
         try:
-            file = open(url.removeprefix("file:"), "rb", opener=_open_regular)  # noqa: SIM115: FFmpeg closes it
+            file = open(url.removeprefix("file:"), "rb", opener=_open_regular)  # noqa: SIM115, FFmpeg closes it
         except OSError as exc:
             raise DownloadError(f"names {url}, which cannot be opened ({one_line(exc)})") from exc
         _check_playlist(file)
@@ -110,7 +110,7 @@ class Files:
 
 
 def _check_playlist(file: BinaryIO) -> None:
-    """Raises `DownloadError` for a playlist of more than FFmpeg is given to read. The file is at its beginning after."""
+    """Looks at a file's beginning, and goes back to it. Raises `DownloadError` for a playlist that is too long."""
     if file.read(len(_PLAYLIST)) == _PLAYLIST:
         text = file.read(_LONGEST_PLAYLIST)
         variants = text.count(b"#EXT-X-STREAM-INF")

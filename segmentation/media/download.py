@@ -96,11 +96,11 @@ class Files:
         if self._name.startswith(("http://", "https://")):
             raise DownloadError("is a playlist that names something other than http(s) addresses, which is refused")
         try:
-            file = open(url.removeprefix("file:"), "rb", opener=_open_regular)  # noqa: SIM115, FFmpeg closes it
+            local: BinaryIO = open(url.removeprefix("file:"), "rb", opener=_open_regular)  # noqa: SIM115, FFmpeg closes it
         except OSError as exc:
             raise DownloadError(f"names {url}, which cannot be opened ({one_line(exc)})") from exc
-        _check_playlist(file)
-        return file
+        _check_playlist(local)
+        return local
 
     def _count(self, file: HttpFile, size: int) -> None:
         """Notes bytes that are read. Raises `DownloadError` where playlists are too long, together before a frame."""

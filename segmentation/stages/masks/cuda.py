@@ -110,7 +110,7 @@ class _RefinementBuffers:
     lumas: torch.Tensor  # (1, N, h, w)
     lines: torch.Tensor  # (3, N, h, w)
     gathered: torch.Tensor  # (2, N, h, w)
-    doubts: torch.Tensor  # (N, THREADS_Y, w)
+    totals: torch.Tensor  # (2, N, THREADS_Y, w)
     shares: torch.Tensor  # (N,)
 
 
@@ -140,9 +140,9 @@ class CudaRefiner:
         b = self._buffers
         tables = (b.across, b.across.shape[1] - 1, b.down, b.down.shape[1] - 1)
         launch("guide", (*stored, count), batch.planes[0], *self._stored, *tables, b.guides, *stored)
-        launch("shrink", (width, height, count), b.guides, *size, masks, b.lumas, b.doubts, width, height)
+        launch("shrink", (width, height, count), b.guides, *size, masks, b.lumas, b.totals, width, height)
         boxes = (width, -(-height // BOX_ROWS), count)
-        launch("fit_guide", boxes, masks, b.lumas, width, height, b.doubts, b.lines, b.shares)
+        launch("fit_guide", boxes, masks, b.lumas, width, height, b.totals, b.lines, b.shares)
         launch("gather_lines", boxes, b.lines, width, height, b.gathered)
         lines = (size[0], -(-size[1] // ROWS), count)
         launch("draw_edge", lines, masks, b.gathered, width, height, b.shares, b.guides, b.refined, *size)
@@ -158,7 +158,7 @@ class CudaRefiner:
         with torch.cuda.stream(self._gpu.stream):
             tables = [torch.from_numpy(table).to(self._gpu.device) for table in (across, down)]
         layers = [(count, height, width)] * 2 + [(n, count, rows, columns) for n in (1, 3, 2)]
-        shapes = (*layers, (count, THREADS[1], columns), (count,))
+        shapes = (*layers, (2, count, THREADS[1], columns), (count,))
         return _RefinementBuffers(*tables, *(self._gpu.empty(shape, torch.float32) for shape in shapes))
 
 

@@ -22,5 +22,7 @@ MASKS = KernelSource(
         ("MISFIT", refinement.MISFIT),
         ("REFINED", refinement.DOUBT[0]),
         ("UNREFINED", refinement.DOUBT[1]),
+        ("SMALL", refinement.SMALL[0]),
+        ("LARGE", refinement.SMALL[1]),
     ),
 )

@@ -1,6 +1,6 @@
 // Smooths, refines, covers and rounds masks. The formulas are in the docstrings of smoothing.py and refinement.py.
 // mask_kernels.py passes the constants of these modules under their names; DOUBT of refinement.py is REFINED and
-// UNREFINED. Masks are upright, (N, height, width) without gaps. blockIdx.z is the number of a frame, or of a pair of
+// UNREFINED, SMALL is SMALL and LARGE. Masks are upright, (N, height, width) without gaps. blockIdx.z is the number of a frame, or of a pair of
 // frames. Sums have a fixed order, so that every run gives the same masks. A thread makes one place of what is written,
 // and BOX_ROWS places below each other where it calls `add_up`, if nothing else is said.
 
@@ -174,32 +174,38 @@ extern "C" __global__ void guide(const sample *luma, int width, int height, cons
         shrunk(frame, width, {across, columns}, {down, rows}, column, row);
 }
 
-// Writes the guide (N, guide_height, guide_width) at the masks' size (N, height, width) to `lumas`, and the doubt in
-// each mask as sums of each THREADS_Y-th row of its columns, `doubts` (N, THREADS_Y, width).
+// Writes the guide (N, guide_height, guide_width) at the masks' size (N, height, width) to `lumas`. Writes the doubt in
+// each mask and its values as sums of each THREADS_Y-th row of its columns, `totals` (2, N, THREADS_Y, width).
 extern "C" __global__ void shrink(const float *guides, int guide_width, int guide_height, const float *masks,
-                                  float *lumas, float *doubts, int width, int height) {
+                                  float *lumas, float *totals, int width, int height) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= width) return;
     const float *source = guides + (long long)blockIdx.z * guide_width * guide_height;
     const long long first = (long long)blockIdx.z * width * height;
     if (y < height) lumas[first + y * width + x] = between(x, y, width, height, guide_width, guide_height).of(source);
     if (blockIdx.y) return;
-    float sum = 0;
-    for (int row = threadIdx.y; row < height; row += THREADS_Y)
-        sum += 1 - 2 * fabsf(masks[first + row * width + x] - 0.5f);
-    doubts[(blockIdx.z * THREADS_Y + threadIdx.y) * width + x] = sum;
+    float doubt = 0, area = 0;
+    for (int row = threadIdx.y; row < height; row += THREADS_Y) {
+        const float mask = masks[first + row * width + x];
+        doubt += 1 - 2 * fabsf(mask - 0.5f), area += mask;
+    }
+    const int at = (blockIdx.z * THREADS_Y + threadIdx.y) * width + x;
+    totals[at] = doubt, totals[gridDim.z * THREADS_Y * width + at] = area;
 }
 
 // Writes the line that is fitted around each place as three layers (u, u a, u b), `lines` (3, N, height, width). From
-// the doubt in each mask, writes how far the mask is refined, `shares` (N).
+// the totals of each mask, writes how far the mask is refined, `shares` (N).
 extern "C" __global__ void fit_guide(const float *masks, const float *lumas, int width, int height,
-                                     const float *doubts, float *lines, float *shares) {
+                                     const float *totals, float *lines, float *shares) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, top = BOX_ROWS * (blockIdx.y * blockDim.y + threadIdx.y);
     const long long skip = (long long)blockIdx.z * width * height, layer = (long long)gridDim.z * width * height;
     if (blockIdx.x == 0 && blockIdx.y == 0) {
         const int count = THREADS_Y * width;
-        const float doubt = sum_of_all(doubts + blockIdx.z * count, count) / ((float)width * height);
-        if (x == 0 && top == 0) shares[blockIdx.z] = __saturatef((UNREFINED - doubt) / (UNREFINED - REFINED));
+        const float size = (float)width * height;
+        const float doubt = sum_of_all(totals + blockIdx.z * count, count) / size;
+        const float area = sum_of_all(totals + (gridDim.z + blockIdx.z) * count, count) / size;
+        const float sure = __saturatef((UNREFINED - doubt) / (UNREFINED - REFINED));
+        if (x == 0 && top == 0) shares[blockIdx.z] = sure * __saturatef((area - SMALL) / (LARGE - SMALL));
     }
     float sums[BOX_ROWS][5];  // of luma, mask, and their products
     add_up<BOX>(width, height, sums, [&](int column, int row, float *numbers) {

@@ -6,7 +6,8 @@ the mask is fitted. The line is then read with the luma of a larger picture.
 
 Lines that fit badly count less in the mean (the idea of Chen and Wu, "Weighted Aggregation for Guided Image Filtering",
 SIViP 2020), so that edges of the picture which are not the mask's leave the mask alone. Where the network is in doubt
-over much of the picture, there is no edge to draw: the mask is only enlarged.
+over much of the picture, there is no edge to draw, and people who are small are hardly larger than a box: the mask is
+only enlarged.
 
 Each step is elementwise, bilinear, or a mean over a box (the border repeated) or over the whole mask, so that `cuda.py`
 gets the same result on a GPU.
@@ -26,6 +27,7 @@ BOX = 7  # side of the box over which a line is fitted, in pixels of the small m
 EPSILON = 2e-3  # of luma's variance (luma in 0..1): where the contrast is below its root, the mask stays
 MISFIT = 1e-3  # of the mask's variance around a line: with so much, a line counts half as much as one that fits
 DOUBT = (0.2, 0.35)  # mean doubt of a mask (1: all 0.5): fully refined up to the first, not at all from the second
+SMALL = (0.01, 0.02)  # mean of a mask: not refined up to the first, fully from the second
 
 _SHARES = np.full(BOX, 1 / BOX, np.float32)
 
@@ -77,10 +79,12 @@ def refine(mask: Map, guide: Map) -> Map:
         u = 1 / (E(m^2) - E(m)^2 - a c + MISFIT)
         drawn = up(E(u a) / E(u)) * guide + up(E(u b) / E(u))
         share = clip((DOUBT[1] - mean(1 - 2 |m - 1/2|)) / (DOUBT[1] - DOUBT[0]), 0, 1)
+                * clip((mean(m) - SMALL[0]) / (SMALL[1] - SMALL[0]), 0, 1)
         result = clip(up(m) + share * (drawn - up(m)), 0, 1)
     """
     doubt = 1 - 2 * float(np.abs(mask - np.float32(0.5)).mean())
     share = min(max((DOUBT[1] - doubt) / (DOUBT[1] - DOUBT[0]), 0.0), 1.0)
+    share *= min(max((float(mask.mean()) - SMALL[0]) / (SMALL[1] - SMALL[0]), 0.0), 1.0)
     if share == 0:
         return _resized(mask, guide.shape)
     a, b = _lines(mask, _resized(guide, mask.shape))

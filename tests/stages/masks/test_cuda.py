@@ -19,7 +19,7 @@ from segmentation.models.model import load_model
 from segmentation.options.config import Config
 from segmentation.pipeline.fail_closed import without_nan
 from segmentation.stages.masks.quantize import quantize
-from segmentation.stages.masks.refinement import Refiner
+from segmentation.stages.masks.refinement import SMALL, Refiner
 from segmentation.stages.masks.smoothing import HostSmoothing, smooth_masks
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
@@ -206,8 +206,10 @@ def test_with_the_same_guide_the_refined_masks_are_the_same(shape: tuple[int, in
     luma = generator.integers(0, 256, (270, 480)).astype(np.uint8)
     luma[:, :240] //= 3
     planes = (luma, np.zeros((135, 240), np.uint8), np.zeros((135, 240), np.uint8))
-    masks = [disk(shape, 0.3), generator.random(shape).astype(np.float32)]
-    masks += [np.round(masks[1]), np.where(disk(shape, 0.4) > 0.5, masks[1], 1).astype(np.float32)]
+    masks = [disk(shape, radius) for radius in (0.3, 0.04, 0.085)]  # the last two: small, and between the limits
+    assert masks[1].mean() < SMALL[0] < masks[2].mean() < SMALL[1]
+    masks.append(generator.random(shape).astype(np.float32))
+    masks += [np.round(masks[3]), np.where(disk(shape, 0.4) > 0.5, masks[3], 1).astype(np.float32)]
     batch = batch_of(*[planes] * len(masks))
     ours = refined_by(side, batch, "yuv420p", 0, np.stack(masks))
     theirs = Refiner(make_info(480, 270, Color(), 0), "yuv420p")(batch, np.stack(masks))

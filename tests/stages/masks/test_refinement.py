@@ -13,7 +13,8 @@ from videos import Synthetic, pictures
 
 from segmentation import segment
 from segmentation.frames import FORMATS, Color
-from segmentation.stages.masks.refinement import BOX, DOUBT, EPSILON, LONGER_SIDE, MISFIT, Refiner, refine
+from segmentation.stages.masks import refinement
+from segmentation.stages.masks.refinement import BOX, DOUBT, EPSILON, LONGER_SIDE, MISFIT, SMALL, Refiner, refine
 
 Map = NDArray[np.float32]
 
@@ -62,6 +63,25 @@ def test_a_mask_that_is_all_doubt_takes_on_nothing_of_the_picture() -> None:
     mask = (0.5 + 0.2 * (generator.random((64, 64)) - 0.5)).astype(np.float32)
     guide = generator.random((180, 320)).astype(np.float32)
     assert refine(mask, guide) == pytest.approx(cv2.resize(mask, (320, 180)), abs=1e-6)
+
+
+def test_people_who_are_small_are_only_enlarged() -> None:
+    """Between the limits, the mask is a mixture of refined and enlarged, by how much of it shows people."""
+    mask = cv2.GaussianBlur(disk((192, 336), 0.05), (0, 0), 1.2)
+    guide = cv2.GaussianBlur(np.random.default_rng(5).random((270, 480)).astype(np.float32), (0, 0), 1)
+    plain = cv2.resize(mask, (480, 270), interpolation=cv2.INTER_LINEAR)
+    assert mask.mean() < SMALL[0]
+    assert np.array_equal(refine(mask, guide), plain)
+
+    larger = cv2.GaussianBlur(disk((192, 336), 0.09), (0, 0), 1.2)
+    assert SMALL[0] < larger.mean() < SMALL[1]
+    share = (float(larger.mean()) - SMALL[0]) / (SMALL[1] - SMALL[0])
+    plain = cv2.resize(larger, (480, 270), interpolation=cv2.INTER_LINEAR)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(refinement, "SMALL", (-1.0, 0.0))
+        whole = refine(larger, guide)
+    assert np.abs(whole - plain).max() > 0.1
+    assert refine(larger, guide) == pytest.approx(plain + share * (whole - plain), abs=1e-3)  # the mixture is clipped
 
 
 def test_the_formula() -> None:

@@ -81,6 +81,18 @@ TOO_MANY_IMPORTS: dict[str, int] = {  # modules beyond that, and how many they h
 
 LONGEST = 60  # lines of a function
 LONGER: set[str] = set()  # functions beyond that, outside of pipeline/: to be split, never to be added to
+ALIKE = {  # names of several classes, with their number
+    "Advanced": 2,  # the messages of two protocols, of pieces and of whole runs
+    "Ended": 2,
+    "Stop": 2,
+    "Batch": 2,
+    "Event": 2,  # CUDA's, and the contract that it fulfils
+    "Finding": 2,
+    "Found": 2,
+    "Place": 2,
+    "Request": 2,
+    "Worker": 2,
+}
 MOST_ANY = 141  # how often the package writes `Any`
 
 
@@ -312,3 +324,11 @@ def starts(node: ast.AST) -> bool:
     """Returns whether code makes a thread, a pool or a process, or a class of such."""
     used = [node.func] if isinstance(node, ast.Call) else node.bases if isinstance(node, ast.ClassDef) else []
     return any(ast.unparse(one).rpartition(".")[2] in STARTERS for one in used)
+
+
+def test_a_class_name_is_used_once() -> None:
+    """A reader who meets a name has one class in mind. `ALIKE` only shrinks."""
+    classes = Counter(
+        node.name for tree in modules().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    )
+    assert {name: count for name, count in classes.items() if count > 1} == ALIKE

@@ -5,7 +5,10 @@ import subprocess
 import sys
 from types import ModuleType
 
+from paths import ROOT
+
 import segmentation
+from segmentation import clips
 
 
 def test_the_promised_names_are_those_of_the_docstring() -> None:
@@ -39,3 +42,12 @@ def test_importing_the_package_imports_no_library() -> None:
     loaded = done.stdout.split()
     assert {name for name in loaded if name.startswith("segmentation")} == {"segmentation", "segmentation._version"}
     assert not {"numpy", "av", "cv2", "torch"} & set(loaded)
+
+
+def test_clips_promises_what_its_page_shows() -> None:
+    assert clips.__all__ == ["Batch", "Clip", "ClipDataset", "ClipLoader", "Output", "Window"]
+    assert all(getattr(clips, name).__module__.startswith("segmentation.clips.") for name in clips.__all__)
+    page = (ROOT / "docs" / "clips.md").read_text(encoding="utf-8")
+    assert {"ClipDataset", "ClipLoader", "Output"} <= set(re.findall(r"\w+", page))
+    others = {name for name, value in vars(clips).items() if not isinstance(value, ModuleType)}
+    assert {name for name in others if not name.startswith("_")} == set(clips.__all__)

@@ -41,7 +41,7 @@ PacketT = TypeVar("PacketT", bound=Stamped)
 
 
 @dataclass
-class _Track:
+class _TrackClock:
     """A stream of pictures or sound, in units of the clock."""
 
     offset: int = 0  # from the stream's own clock to the one of all
@@ -97,7 +97,7 @@ class Clock(Generic[PacketT]):
         """
         self._unit = math.lcm(*(base.denominator for base in bases.values()))  # units of the clock in a second
         self._scales = {stream: int(base * self._unit) for stream, base in bases.items()}  # units a tick
-        self._tracks = {stream: _Track() for stream in steady}
+        self._tracks = {stream: _TrackClock() for stream in steady}
         self._steps = steps
         self._wraps = None if wraps is None else int(wraps * self._unit)
         self._offsets = [0]  # the newest last
@@ -170,11 +170,11 @@ class Clock(Generic[PacketT]):
         pts = dts if packet.pts is None else packet.pts * self._scales[packet.stream_index]
         return pts if abs(pts - dts) <= self._reordering(track) else dts
 
-    def _reordering(self, track: _Track) -> int:
+    def _reordering(self, track: _TrackClock) -> int:
         """Returns how far pts and dts are apart at most, unless pictures follow each other at uneven distances."""
         return max(self._seconds(_JITTER), (_REORDERED + 1) * track.length)
 
-    def _length(self, packet: PacketT, track: _Track) -> int:
+    def _length(self, packet: PacketT, track: _TrackClock) -> int:
         return (packet.duration or 0) * self._scales[packet.stream_index] or track.length
 
     def _seconds(self, seconds: Fraction) -> int:
@@ -184,7 +184,7 @@ class Clock(Generic[PacketT]):
         """Returns the latest dts of pictures and sound."""
         return max((track.last for track in self._tracks.values() if track.last is not None), default=None)
 
-    def _expected(self, track: _Track) -> int | None:
+    def _expected(self, track: _TrackClock) -> int | None:
         """Returns when a stream's next packet should begin; `None` before the first one of all streams.
 
         A stream that has been silent for long goes on now.
@@ -194,7 +194,7 @@ class Clock(Generic[PacketT]):
             return now
         return track.next if now - track.next < self._seconds(_GAP) else now
 
-    def _place(self, packet: PacketT, track: _Track) -> None:
+    def _place(self, packet: PacketT, track: _TrackClock) -> None:
         """Sets the times of a packet of pictures or sound."""
         assert packet.dts is not None
         expected = self._expected(track)
@@ -212,18 +212,18 @@ class Clock(Generic[PacketT]):
         if self._move(packet, dts, track) or not fits:
             self.retimed[packet.stream_index] += 1
 
-    def _fits(self, at: int, track: _Track, expected: int) -> bool:
+    def _fits(self, at: int, track: _TrackClock, expected: int) -> bool:
         """Returns whether a packet may have this dts without a look at what follows."""
         if track.last is None:
             return abs(at - expected) <= self._seconds(_GAP)
         return track.last - self._seconds(_BACK) <= at <= expected + max(self._seconds(_JITTER), track.length)
 
-    def _earlier(self, raw: int, track: _Track, expected: int) -> int:
+    def _earlier(self, raw: int, track: _TrackClock, expected: int) -> int:
         """Returns the offset of an earlier clock with which a packet comes when it is expected, else the stream's."""
         fitting = (offset for offset in reversed(self._offsets) if self._fits(raw + offset, track, expected))
         return next(fitting, track.offset)
 
-    def _explained(self, packet: PacketT, track: _Track, expected: int) -> bool:
+    def _explained(self, packet: PacketT, track: _TrackClock, expected: int) -> bool:
         """Returns whether packets ahead bear out an unexpected dts: a gap, or a step, which is made here.
 
         Else the packet is an outlier.
@@ -249,7 +249,7 @@ class Clock(Generic[PacketT]):
         }
 
     def _look_ahead(
-        self, packet: PacketT, track: _Track, away: int
+        self, packet: PacketT, track: _TrackClock, away: int
     ) -> tuple[Literal["outlier", "step", "gap"], dict[int, _Outlook]]:
         """Returns what packets ahead say of one that comes `away` from the expected dts, and of each stream.
 
@@ -285,14 +285,14 @@ class Clock(Generic[PacketT]):
         others = [outlook.stepped for stream, outlook in outlooks.items() if stream != own and outlook.fed]
         return "step" if (steady or others) and all(others) else "outlier", outlooks
 
-    def _step(self, track: _Track, expected: int, outlooks: dict[int, _Outlook]) -> None:
+    def _step(self, track: _TrackClock, expected: int, outlooks: dict[int, _Outlook]) -> None:
         """Moves the clock of all streams, so that none of them begins again before it has ended."""
         offset = max(max(o.after - o.begin, o.end - o.shown) for o in outlooks.values() if o.stepped)
         self.steps.append((Fraction(expected, self._unit), Fraction(track.offset - offset, self._unit)))
         self._offsets = [*self._offsets[1 - _OFFSETS :], offset]
         track.offset = offset
 
-    def _move(self, packet: PacketT, dts: int, track: _Track) -> bool:
+    def _move(self, packet: PacketT, dts: int, track: _TrackClock) -> bool:
         """Sets a packet's dts, and its pts as far from it as it was. Returns whether that could not be."""
         assert packet.dts is not None
         scale, apart = self._scales[packet.stream_index], False
@@ -308,7 +308,7 @@ class Clock(Generic[PacketT]):
         track.shown.append(shown)
         return apart
 
-    def _move_pts(self, packet: PacketT, by: int, track: _Track) -> bool:
+    def _move_pts(self, packet: PacketT, by: int, track: _TrackClock) -> bool:
         """Moves the pts of a packet whose dts is set. Returns whether it gets another one instead."""
         assert packet.dts is not None and packet.pts is not None
         scale = self._scales[packet.stream_index]
@@ -335,7 +335,7 @@ class Clock(Generic[PacketT]):
                 break
         return found
 
-    def _shown_apart(self, packet: PacketT, track: _Track) -> bool:
+    def _shown_apart(self, packet: PacketT, track: _TrackClock) -> bool:
         """Returns whether a packet's pts lies further from its neighbors' than any order of decoding explains."""
         assert packet.dts is not None and packet.pts is not None
         scale = self._scales[packet.stream_index]
@@ -345,7 +345,7 @@ class Clock(Generic[PacketT]):
         far = pts - packet.dts * scale > max(self._seconds(_GAP), 4 * track.apart)  # at the file's end
         return (len(ahead) > _REORDERED or far) and all(pts > shown for shown in ahead)
 
-    def _free_time(self, packet: PacketT, track: _Track) -> int:
+    def _free_time(self, packet: PacketT, track: _TrackClock) -> int:
         """Returns the pts, in ticks, at which none of the neighbors is shown: the first such from the dts on."""
         assert packet.dts is not None
         scale = self._scales[packet.stream_index]
@@ -381,7 +381,7 @@ class Clock(Generic[PacketT]):
     def _distance(self, packet: PacketT, now: int) -> int:
         return min(abs(self._raw(packet) + offset - now) for offset in self._offsets)
 
-    def _place_sparse(self, packet: PacketT, track: _Track | None) -> None:
+    def _place_sparse(self, packet: PacketT, track: _TrackClock | None) -> None:
         """Sets the times of subtitles or data: on the clock by which the packet comes nearest to what is shown.
 
         A packet of pictures without a dts goes with its stream.

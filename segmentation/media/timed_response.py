@@ -21,7 +21,7 @@ class TimedResponse(HTTPResponse):
         self, sock: socket.socket, debuglevel: int = 0, method: str | None = None, url: str | None = None
     ) -> None:
         super().__init__(sock, debuglevel, method, url)
-        self._reader = _Reader(sock)
+        self._reader = _TimedReader(sock)
         self.fp: io.BufferedReader = io.BufferedReader(self._reader)
 
     def restart(self) -> None:
@@ -29,7 +29,7 @@ class TimedResponse(HTTPResponse):
         self._reader.restart()
 
 
-class _Reader(io.RawIOBase):
+class _TimedReader(io.RawIOBase):
     def __init__(self, connection: socket.socket) -> None:
         self._connection, self._seconds = connection, connection.gettimeout() or 0.0
         self._file = connection.makefile("rb", buffering=0)  # keeps the connection open until it is read

@@ -17,7 +17,7 @@ from segmentation.gpu.discovery import visible_gpus
 from segmentation.options.config import Config
 from segmentation.scale.protocol import Done, Event, Task
 from segmentation.scale.supervised import CORES, SupervisedPool
-from segmentation.scale.worker import Place, Setup, Shorten, Sign, Stop
+from segmentation.scale.worker import Setup, Shorten, Sign, Stop, WorkerPlace
 from segmentation.system.cores import core_count
 from segmentation.system.linked_process import LinkedProcess
 
@@ -78,7 +78,7 @@ class LocalWorkers(SupervisedPool[LinkedProcess]):
         cores = _share(number, len(self.names)) if hasattr(os, "sched_setaffinity") else None
         process = self._taken_spare()
         if process is not None:
-            setup = replace(setup, place=Place(gpu, cores))
+            setup = replace(setup, place=WorkerPlace(gpu, cores))
         else:
             with _on(cores):
                 process = _started(gpu)

@@ -38,7 +38,7 @@ EARLY = ("torch", "cuda.core", "PyNvVideoCodec")  # libraries that take long to 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkerPlace:
     """The GPU and the cores of a worker. A process that was started in advance gets them later."""
 
     environment: dict[str, str]  # variables, such as CUDA_VISIBLE_DEVICES
@@ -58,7 +58,7 @@ class Setup:
     name: str
     config: Config
     sign: float  # seconds between two signs of life
-    place: Place | None = None  # of a process that was started in advance
+    place: WorkerPlace | None = None  # of a process that was started in advance
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,14 +43,14 @@ _PATIENCE = 10.0  # seconds that runs get to end
 class _Log(QueueHandler):
     """Sends the log's lines to the other process."""
 
-    def __init__(self, worker: _Worker) -> None:
+    def __init__(self, worker: _RunWorker) -> None:
         super().__init__(worker)  # type: ignore[arg-type]  # it is used by `enqueue` alone
 
     def enqueue(self, record: logging.LogRecord) -> None:
         self.queue.send(Logged(record))  # type: ignore[attr-defined]
 
 
-class _Worker:
+class _RunWorker:
     """The runs of this process."""
 
     def __init__(self, link: Connection, start: Start) -> None:
@@ -173,7 +173,7 @@ def main(link: Connection) -> None:
     """Works until it is to end, or the other end of the connection is closed."""
     ignore_interrupts()
     with suppress(EOFError, OSError):
-        worker = _Worker(link, link.recv())
+        worker = _RunWorker(link, link.recv())
         threading.Thread(target=worker.tell, daemon=True).start()
         try:
             while (message := link.recv()) is not None:

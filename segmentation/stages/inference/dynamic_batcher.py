@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the tests run this class on machines that lack the librarie
     from segmentation.gpu.cuda_calls import Event
 
 
-class Request(Protocol):
+class BatchRequest(Protocol):
     """Pictures of one run that wait for the network."""
 
     @property
@@ -24,7 +24,7 @@ class Request(Protocol):
     def result(self) -> object | None: ...  # once the batch with them is queued
 
 
-R = TypeVar("R", bound=Request)
+R = TypeVar("R", bound=BatchRequest)
 
 
 class DynamicBatcher(Generic[R]):

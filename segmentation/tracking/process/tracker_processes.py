@@ -21,7 +21,7 @@ from segmentation.system.linked_process import LinkedProcess
 from segmentation.system.shared_memory import BlockPool, SharedPlanes
 from segmentation.tracking.appearance import Samples
 from segmentation.tracking.mask_tracker import Ids, MaskTracking
-from segmentation.tracking.process.tracker_protocol import Forget, Reply, Request
+from segmentation.tracking.process.tracker_protocol import Forget, Reply, TrackerRequest
 
 _MOST = 8  # processes: each follows about 2,000 frames a second
 
@@ -51,7 +51,7 @@ class _TrackerProcess:
         """Returns an array of bytes there, with undefined content."""
         return self._blocks.planes([shape], np.uint8)
 
-    def ask(self, request: Request) -> Reply:
+    def ask(self, request: TrackerRequest) -> Reply:
         """Returns the reply. Raises `SegmentationError` when the process has died."""
         try:
             with self._lock:
@@ -101,7 +101,7 @@ class RemoteTracker:
         looks = None if samples is None else process.shared(samples)
         maps = process.empty(masks.shape)
         reply = process.ask(
-            Request(
+            TrackerRequest(
                 run=self._run,
                 settings=self._settings,
                 masks=sent.locations[0],

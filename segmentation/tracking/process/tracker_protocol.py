@@ -11,7 +11,7 @@ from segmentation.tracking.mask_tracker import MaskTracking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class TrackerRequest:
     """The next masks of a run."""
 
     run: int

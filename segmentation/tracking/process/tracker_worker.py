@@ -21,7 +21,7 @@ from segmentation.frames.instances import FrameInstances
 from segmentation.system.child_process import ignore_interrupts, picklable, with_traceback
 from segmentation.system.shared_memory import PlaneLocation
 from segmentation.tracking.mask_tracker import Ids, MaskTracker
-from segmentation.tracking.process.tracker_protocol import Forget, Reply, Request
+from segmentation.tracking.process.tracker_protocol import Forget, Reply, TrackerRequest
 
 
 class _Trackers:
@@ -34,7 +34,7 @@ class _Trackers:
     def forget(self, run: int) -> None:
         self._trackers.pop(run, None)
 
-    def reply(self, request: Request) -> Reply:
+    def reply(self, request: TrackerRequest) -> Reply:
         """Returns what a request finds."""
         if request.run not in self._trackers:
             ids = Ids()

@@ -1,11 +1,19 @@
-"""Reads the option `--anonymize`: what is covered, so that nobody is recognized."""
+"""Reads the options `--anonymize` and `--region`: what is covered, so that nobody is recognized."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from segmentation.errors import ConfigError, did_you_mean
+import numpy as np
+from numpy.typing import NDArray
 
+from segmentation.errors import ConfigError, did_you_mean
+from segmentation.options.instances import Point, corners_of, in_pixels
+from segmentation.options.keywords import Network
+from segmentation.options.times import seconds
+
+REGIONS = "regions"  # stands for regions alone, which need no network
 KINDS = ("faces", "people", "plates")
 COVERS = ("color", "image", "video")  # effects of which nothing of the picture can be computed back
 _BUILT_IN = {"faces": "face", "people": "person"}
@@ -15,13 +23,15 @@ _BUILT_IN = {"faces": "face", "people": "person"}
 class Anonymize:
     """Things that are covered, and the network that finds them."""
 
-    kind: str  # one of `KINDS`
-    model: str  # the name of a built-in network, or a file
+    kind: str  # one of `KINDS`, or `REGIONS`
+    model: str | Network  # the name of a built-in network, a file, or a function
 
     @staticmethod
     def parse(text: str) -> Anonymize:
         """Reads `faces`, `people` or `plates=FILE.onnx`. Raises `ConfigError`."""
         kind, equals, file = text.partition("=")
+        if text == REGIONS:
+            return Anonymize(text, nothing)
         if kind not in KINDS:
             raise ConfigError(
                 f"anonymize {text!r} is unknown: choose faces, people or plates=FILE.onnx{did_you_mean(kind, KINDS)}"
@@ -33,3 +43,56 @@ class Anonymize:
         if kind not in _BUILT_IN:
             raise ConfigError(f"anonymize {text}: no network of {kind} is built in; name one, such as {kind}=FILE.onnx")
         return Anonymize(kind, _BUILT_IN[kind])
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A place that is covered, all the time or for a while."""
+
+    name: str  # the option's text
+    points: tuple[Point, ...]  # the corners of a polygon
+    percent: bool = False  # whether the points are in percent of the picture's sides, else in pixels
+    begin: float = 0.0  # seconds from the video's beginning
+    end: float = math.inf
+
+    @staticmethod
+    def parse(text: str) -> Region:
+        """Reads `X,Y,WIDTH,HEIGHT` or a polygon's corners, with or without `@FROM-TO`. Raises `ConfigError`."""
+        what = f"region {text!r}"
+        place, at, times = text.partition("@")
+        points, percent = corners_of(place, what)
+        if len(points) == 2:
+            (left, top), (width, height) = points
+            if min(width, height) <= 0:
+                raise ConfigError(f"{what}: width and height must be above 0")
+            right, bottom = left + width, top + height
+            points = ((left, top), (right, top), (right, bottom), (left, bottom))
+        if len(points) < 3:
+            raise ConfigError(f"{what}: write X,Y,WIDTH,HEIGHT, or the corners X,Y,X,Y,X,Y,... of a polygon")
+        begin, end = _span(times, what) if at else (0.0, math.inf)
+        return Region(text, points, percent, begin, end)
+
+    def shares(self, size: tuple[int, int]) -> tuple[Point, ...]:
+        """Returns the corners in shares of an upright picture of `size` (width, height).
+
+        Raises `ConfigError` for a region outside of the picture.
+        """
+        corners = in_pixels(self.points, size) if self.percent else self.points
+        xs, ys = zip(*corners, strict=True)
+        if max(xs) <= 0 or min(xs) >= size[0] or max(ys) <= 0 or min(ys) >= size[1]:
+            raise ConfigError(f"region {self.name}: lies outside of the picture, which is {size[0]}x{size[1]}")
+        return tuple((x / size[0], y / size[1]) for x, y in corners)
+
+
+def _span(text: str, what: str) -> tuple[float, float]:
+    """Returns the times of `FROM-TO`, of which either may be missing. Raises `ConfigError`."""
+    begin, dash, end = text.partition("-")
+    span = seconds(begin) if begin else 0.0, seconds(end) if end else math.inf
+    if not dash or span[0] >= span[1]:
+        raise ConfigError(f"{what}: write the time as @FROM-TO, such as @1:30-1:45")
+    return span
+
+
+def nothing(pictures: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Returns the scores (N, h, w) of pictures (N, 3, h, w) in which nothing is found."""
+    return np.zeros((len(pictures), *pictures.shape[2:]), np.float32)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TextIO, get_args
 
 from segmentation.errors import ConfigError, did_you_mean
-from segmentation.options.anonymize import COVERS, Anonymize
+from segmentation.options.anonymize import COVERS, REGIONS, Anonymize, Region
 from segmentation.options.devices import DEVICES, PROCESSORS, is_device
 from segmentation.options.effect import CHOICES, Effect, number
 from segmentation.options.instances import Keep, Pick, Place
@@ -71,6 +71,9 @@ class Config:
     anonymize: str | None = option("effect and mask", None,
         "cover these, in black unless --effect is a color, image or video", metavar="faces|people|plates=FILE",
         everyday=True)
+    region: tuple[str, ...] = option("effect and mask", (),
+        "cover this rectangle or polygon too, or alone, in pixels of the upright picture, or all in percent, 50%",
+        metavar="X,Y,W,H[@FROM-TO]|X,Y,X,Y,X,Y,...", repeatable=True, everyday=True, link="anonymize.md#regions")
     keep_metadata: bool = option("effect and mask", False,
         "with --anonymize: keep titles, places, chapters, subtitles, cover pictures and data", of=Of.RUN)
     threshold: float = option("effect and mask", 0.5, "value of the mask where the edge lies; lower keeps more",
@@ -278,7 +281,7 @@ class Config:
     @property
     def smoothing_strength(self) -> float:
         """Returns `smooth`, or its default: saved masks were smoothed when they were found, and smoothing waits."""
-        by_default = 0.0 if self.masks is not None or self.low_delay or self._covers_boxes else DEFAULT_SMOOTH
+        by_default = 0.0 if self.masks is not None or self.low_delay or self._covers_hard else DEFAULT_SMOOTH
         return by_default if self.smooth is None else self.smooth
 
     @property
@@ -326,6 +329,11 @@ class Config:
 
     @property
     def _covers_boxes(self) -> bool:
+        return self._covers_hard and self.anonymize != REGIONS
+
+    @property
+    def _covers_hard(self) -> bool:
+        """Whether masks have no soft edges, which masks of people have."""
         return self.anonymize is not None and self.anonymize != "people"
 
     @property
@@ -334,10 +342,17 @@ class Config:
 
     def _apply_anonymize(self) -> None:
         """Sets the options that `anonymize` stands for. Refuses those that would show what it covers."""
+        for region in self.region:
+            Region.parse(region)
+        if self.anonymize is None and self.region:
+            object.__setattr__(self, "anonymize", REGIONS)
+            object.__setattr__(self, "labels", (REGIONS,))
         if self.anonymize is None:
             if self.keep_metadata:
                 raise ConfigError("keep metadata: all of it is kept anyway; it is an option of --anonymize")
             return
+        if self.anonymize == REGIONS and not self.region:
+            raise ConfigError("anonymize regions: name the places with --region")
         wanted = Anonymize.parse(self.anonymize)
         for row in self.given(Of.SHOWING):
             raise ConfigError(f"anonymize: leave out {row.flag}, which may show what is to be covered")
@@ -348,8 +363,8 @@ class Config:
             raise ConfigError(
                 f"anonymize: of {effect.text} something may be computed back; choose color, image:FILE or video:FILE"
             )
-        chosen = {"model": wanted.model, "effect": effect.text, "invert": True, "refine": False}
-        if not self._covers_boxes:
+        chosen: dict[str, object] = {"model": wanted.model, "effect": effect.text, "invert": True, "refine": False}
+        if not self._covers_hard:
             chosen["threshold"] = min(self.threshold, SURE_COVER)
         for name, value in chosen.items():
             object.__setattr__(self, name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from segmentation.errors import ConfigError, did_you_mean
@@ -66,11 +67,7 @@ class Place:
         kind, _, listed = text.partition(":")
         if kind not in _PLACES:
             raise ConfigError(f"count {text!r}: write {' or '.join(_PLACES.values())}{did_you_mean(kind, _PLACES)}")
-        parts = [part.strip() for part in listed.split(",")]
-        percent = all(part.endswith("%") for part in parts)
-        if "%" in listed and not percent:
-            raise ConfigError(f"count {text!r}: some numbers are percent and some are pixels; write all as one of them")
-        points = tuple(_points(",".join(part.rstrip("%") for part in parts), f"count {text!r}"))
+        points, percent = corners_of(listed, f"count {text!r}")
         if kind == "line" and (len(points) != 2 or points[0] == points[1]):
             raise ConfigError(f"count {text!r}: a line has two ends that differ, {_PLACES[kind]}")
         if kind == "zone" and len(points) < 3:
@@ -79,8 +76,24 @@ class Place:
 
     def corners(self, size: tuple[int, int]) -> tuple[Point, ...]:
         """Returns the points in pixels of an upright picture of `size` (width, height)."""
-        across, down = (side / 100 for side in size) if self.percent else (1.0, 1.0)
-        return tuple((x * across, y * down) for x, y in self.points)
+        return in_pixels(self.points, size) if self.percent else self.points
+
+
+def corners_of(text: str, what: str) -> tuple[tuple[Point, ...], bool]:
+    """Returns points, and whether they are in percent: `X,Y,X,Y,...`, in pixels or all as `50%`.
+
+    Raises `ConfigError`, whose message begins with `what`.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    percent = all(part.endswith("%") for part in parts)
+    if "%" in text and not percent:
+        raise ConfigError(f"{what}: some numbers are percent and some are pixels; write all as one of them")
+    return tuple(_points(",".join(part.rstrip("%") for part in parts), what)), percent
+
+
+def in_pixels(points: Sequence[Point], size: tuple[int, int]) -> tuple[Point, ...]:
+    """Returns points in percent as pixels of a picture of `size` (width, height)."""
+    return tuple((x * size[0] / 100, y * size[1] / 100) for x, y in points)
 
 
 def _points(text: str, what: str) -> list[Point]:

@@ -105,6 +105,7 @@ class Options(RunOptions, total=False):
     """All options: the keywords of `segment()` and of `Segmenter()`."""
 
     anonymize: str | None
+    region: tuple[str, ...]
     classes: tuple[str, ...] | None
     model: str | Path | Network
     labels: tuple[str, ...] | None

@@ -50,6 +50,7 @@ from segmentation.stages.masks.quantize import quantize
 from segmentation.stages.masks.saved import MaskWriter
 from segmentation.stages.postprocess import Postprocessor
 from segmentation.tracking.instance_steps import make_instance_steps
+from segmentation.tracking.regions import Regions
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -134,6 +135,7 @@ class Run:
             self._transfer = make_transfer(gpu, info, pix_fmt, config)
             self._compositor = self._make_compositor()
             self._masks = self._mask_source(exits)
+            self._regions = Regions(config, info, self._transfer)
             self._cover = FailClosed(config, self._transfer, self._masks.memory, gpu)
             self._quantize = _quantizer(self._masks.memory, config, gpu) if config.save_masks is not None else None
         exits.enter_context(opencv_threads.one_a_frame(busy=gpu is not None or self._masks.workers > 1))
@@ -277,7 +279,7 @@ class Run:
         with gpu_errors():
             levels = None
             with self._resources.turn.of(self._masks):
-                batch = self._cover(batch)
+                batch = self._regions(self._cover(batch))
                 if self._quantize is not None:
                     levels, masks = self._quantize(batch.masks)
                     batch = replace(batch, masks=masks)  # the composite shows the masks that are saved

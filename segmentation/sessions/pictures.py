@@ -36,6 +36,7 @@ from segmentation.stages.postprocess import Postprocessor
 from segmentation.stages.preprocess.opencv import shrink
 from segmentation.system.access import MAX_PIXELS, check_size
 from segmentation.tracking.cover import cover_alone
+from segmentation.tracking.regions import Regions
 
 if TYPE_CHECKING:
     import torch
@@ -127,7 +128,7 @@ class Pictures:
                 with gpu_errors(), stages.turn.of(compositor):
                     masked = covers(masked)
                     if config.anonymize is not None:
-                        masked = cover_alone(masked, stages.transfer)
+                        masked = Regions(config, info, stages.transfer)(cover_alone(masked, stages.transfer))
                     moved = masked.to(compositor.memory, stages.transfer)
                     made, shown = stages.clock.stage("postprocess", moved.frames, compositor, moved)
                     on_host = shown.to("host", stages.transfer)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from segmentation.frames import Transfer, VideoInfo
+from segmentation.options.anonymize import REGIONS
 from segmentation.options.config import Config
 from segmentation.options.instances import Keep
 from segmentation.stages.mask_source import MaskStep
@@ -34,7 +35,7 @@ def make_instance_steps(
     in the masks is found in other processes. `secondary` are the networks of `--then`, with those that run on `gpu`.
     """
     covers: list[MaskStep] = []
-    if config.anonymize is not None:
+    if config.anonymize not in (None, REGIONS):
         from segmentation.tracking.cover import CoverBoxes, CoverMasks
 
         covers = [(CoverMasks if config.tracker is None else CoverBoxes)(info, transfer)]

@@ -1,10 +1,13 @@
 """The option `--anonymize`: what it stands for, and what it does not go with."""
 
+import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from segmentation import Config, ConfigError
+from segmentation.options.anonymize import Region
 
 
 def test_faces_are_covered_in_black_frame_by_frame() -> None:
@@ -39,8 +42,33 @@ def test_a_network_of_ones_own() -> None:
         ({"anonymize": "people", "masks": "m.mkv"}, "leave out --masks"),
         ({"anonymize": "people", "model": "person-hq"}, "leave out --model"),
         ({"keep_metadata": True}, "it is an option of --anonymize"),
+        ({"anonymize": "regions"}, "name the places with --region"),
+        ({"region": ("1,2,3,4",), "also": (("mask", "m.mkv"),)}, "leave out --also"),
+        ({"region": ("1,2,0,4",)}, "region '1,2,0,4': width and height must be above 0"),
+        ({"region": ("1,2",)}, "write X,Y,WIDTH,HEIGHT, or the corners"),
+        ({"region": ("1,2,3%,4",)}, "write all as one of them"),
+        ({"region": ("1,2,3,4@5-5",)}, "write the time as @FROM-TO"),
+        ({"region": ("1,2,3,4@5",)}, "write the time as @FROM-TO"),
     ],
 )
 def test_what_cannot_be(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Config(**options)
+
+
+def test_regions_alone_need_no_network() -> None:
+    config = Config(region=("1,2,3,4",))
+    assert (config.anonymize, config.effect, config.invert, config.tracker) == ("regions", "color:#000000", True, None)
+    assert callable(config.model)
+    assert not config.model(np.ones((2, 3, 4, 5), np.float32)).any()
+
+
+def test_regions_are_rectangles_or_polygons_with_times() -> None:
+    box = Region.parse("10,20,30,40@1:00-")
+    assert box.points == ((10, 20), (40, 20), (40, 60), (10, 60))
+    assert (box.begin, box.end) == (60, math.inf)
+    triangle = Region.parse("0%,0%,100%,0%,50%,50%@-2.5")
+    assert (triangle.begin, triangle.end) == (0, 2.5)
+    assert triangle.shares((640, 360)) == ((0, 0), (1, 0), (0.5, 0.5))
+    with pytest.raises(ConfigError, match="lies outside of the picture, which is 640x360"):
+        Region.parse("640,0,10,10").shares((640, 360))

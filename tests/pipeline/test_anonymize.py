@@ -82,3 +82,37 @@ def test_sound_is_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
 def test_workers_do_not_divide_what_is_linked_over_time(tmp_path: Path) -> None:
     done = cli(SAMPLE, "-o", tmp_path / "out.mp4", "--anonymize", "people", "--workers", "local:2", "--max-frames", "5")
     assert "go on from frame to frame" in done.stderr, done.stderr
+
+
+def test_a_region_is_covered_while_it_is_asked_for_and_no_more(tmp_path: Path) -> None:
+    target = tmp_path / "out.mp4"
+    done = cli(SAMPLE, "-o", target, "--region", "100,40,80,60@0.4-0.8", "--max-frames", "30", "--json")
+    assert done.returncode == 0, done.stderr
+    made, before = pictures(target), pictures(SAMPLE)
+    rate = av.open(str(SAMPLE)).streams.video[0].average_rate
+    assert rate is not None
+    times = [float(number / rate) for number in range(30)]
+    inside, beside = (slice(40, 100), slice(100, 180)), (slice(40, 100), slice(190, 270))
+    covered = [0.4 <= time < 0.8 for time in times]
+    assert [int(picture[inside].max()) < 30 for picture in made] == covered and any(covered)
+    for picture, old in zip(made, before, strict=False):
+        assert np.abs(picture[beside].astype(int) - old[beside]).mean() < 5
+    assert json.loads(done.stdout)["found"] == sum(covered)
+
+
+def test_nobody_found_is_said_in_spite_of_a_region(tmp_path: Path) -> None:
+    done = cli(named(tmp_path / "in.mkv"), "-o", tmp_path / "out.mkv", "--anonymize", "faces", "--region", "0,0,9,9")
+    assert done.returncode == 0 and "no face was found in 10 of 10 frames" in done.stderr
+    assert max(int(picture[:9, :9].max()) for picture in pictures(tmp_path / "out.mkv")) < 30
+
+
+def test_a_region_of_a_picture_and_one_outside(tmp_path: Path) -> None:
+    picture = tmp_path / "in.png"
+    cv2.imwrite(str(picture), np.full((120, 160, 3), 200, np.uint8))
+    done = cli(picture, "-o", tmp_path / "out.png", "--region", "0%,0%,50%,0%,0%,50%")
+    assert done.returncode == 0, done.stderr
+    made = cv2.imread(str(tmp_path / "out.png"))
+    assert made is not None and made[5, 5].max() == 0 and made[100, 100].min() > 190
+    done = cli(picture, "-o", tmp_path / "far.png", "--region", "200,0,10,10")
+    assert done.returncode == 2 and "lies outside of the picture, which is 160x120" in done.stderr
+    assert not (tmp_path / "far.png").exists()

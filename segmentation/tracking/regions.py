@@ -1,0 +1,63 @@
+"""Covers places whatever is there: `--region`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.frames import Array, MaskedBatch, Memory, Transfer, VideoInfo
+from segmentation.options.anonymize import REGIONS, Region
+from segmentation.options.config import Config
+from segmentation.options.instances import Point
+
+_FINE = 4  # bits behind the point of coordinates in a mask
+
+
+class Regions:
+    """Calling it with a batch returns it with masks that hold the regions of their times too."""
+
+    def __init__(self, config: Config, info: VideoInfo, transfer: Transfer) -> None:
+        """Raises `ConfigError` for a region outside of the picture."""
+        self._regions = [Region.parse(text) for text in config.region]
+        self._shares = [region.shares(info.upright_size) for region in self._regions]
+        self._alone = config.anonymize == REGIONS
+        self._info, self._transfer = info, transfer
+
+    def __call__(self, batch: MaskedBatch) -> MaskedBatch:
+        """`found` stays that of the network, but where there is none."""
+        if not self._regions or batch.frames.repeated:  # of repeated frames everything is covered
+            return batch
+        count = len(batch)
+        times = [float(frame.pts * self._info.time_base - self._info.start) for frame in batch.frames.frames]
+        shape: tuple[int, int] = tuple(batch.masks.shape[1:])
+        drawn = np.stack([self._drawn(time, shape) for time in times])
+        masks = self._highest(batch.masks, drawn, count)
+        found = np.array([mask.any() for mask in drawn]) if self._alone else batch.found
+        return replace(batch, masks=masks, found=found)
+
+    def _drawn(self, time: float, shape: tuple[int, int]) -> NDArray[np.float32]:
+        """Returns the regions at a time in a mask (h, w) of zeros and ones."""
+        mask = np.zeros(shape, np.uint8)
+        for region, corners in zip(self._regions, self._shares, strict=True):
+            if region.begin <= time < region.end:
+                cv2.fillPoly(mask, [_in_mask(corners, shape)], 1, shift=_FINE)
+        # A pixel that is covered in part is covered, also at the size of the picture.
+        return cv2.dilate(mask, np.ones((3, 3), np.uint8)).astype(np.float32) if mask.any() else mask.astype(np.float32)
+
+    def _highest(self, masks: Array, drawn: NDArray[np.float32], count: int) -> Array:
+        if isinstance(masks, np.ndarray):
+            return np.maximum(masks[:count], drawn)
+        memory: Memory = "cuda"
+        there = self._transfer.rows(drawn, memory, count)
+        with self._transfer.on_stream():
+            return masks[:count].maximum(there)
+
+
+def _in_mask(corners: Sequence[Point], shape: tuple[int, int]) -> NDArray[np.int32]:
+    """Returns corners in shares of the picture as OpenCV's coordinates in a mask (h, w), whose pixels have centers."""
+    sides = np.array([shape[1], shape[0]])
+    return np.asarray(np.rint((np.array(corners) * sides - 0.5) * (1 << _FINE)), np.int32)

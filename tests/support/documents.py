@@ -6,7 +6,7 @@ from pathlib import Path
 
 from paths import ROOT
 
-FOLDERS = ("", "docs", "samples", "segmentation/models", "tools/lab")
+FOLDERS = ("", "docs", "docs/internals", "samples", "segmentation/models", "tools/lab")
 DOCUMENTS = sorted(path for folder in FOLDERS for path in (ROOT / folder).glob("*.md"))
 
 

@@ -24,6 +24,7 @@ from av.video.stream import VideoStream
 from segmentation.errors import InputError, one_line
 from segmentation.frames import FORMATS, FULL, Color, VideoInfo
 from segmentation.frames.byte_source import ByteSource, source_name
+from segmentation.frames.orientation import UPRIGHT, Orientation
 from segmentation.media.bitstream.headers import (
     begins_inside,
     begins_stream,
@@ -38,6 +39,7 @@ from segmentation.media.bitstream.start_codes import PacketFilter
 from segmentation.media.containers import is_sequence, may_step, numbers_of
 from segmentation.media.download import DownloadError, Files, HttpFile
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
+from segmentation.media.pictures.exif import exif_of, matrix_of, turned
 from segmentation.media.pictures.heif import is_tiled, open_heif
 from segmentation.media.pictures.webp import is_animated_webp, open_animated_webp
 from segmentation.media.stream_facts import StreamFacts, stream_facts
@@ -269,7 +271,7 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
         first, frame = _first_of(source, container, stream, access)
         codec = stream.codec_context.name
         head = b"" if first is None else bytes(first)
-        matrix = display_matrix(frame, exif=codec in _EXIF)
+        matrix = display_matrix(frame, exif=head if codec in _EXIF else None)
         facts = stream_facts(stream)
         index = sum(not e.is_discard for e in stream.index_entries) if "mp4" in container.format.name else 0
         time_base = stream.time_base or Fraction(1, 1000)
@@ -469,17 +471,17 @@ def shown_as(matrix: tuple[int, ...] | None, path: str) -> ShownAs:
     return ShownAs(rotation=rotation, mirrored=a * d < b * c)
 
 
-def display_matrix(frame: VideoFrame, *, exif: bool = False) -> tuple[int, ...] | None:
+def display_matrix(frame: VideoFrame, *, exif: bytes | None = None) -> tuple[int, ...] | None:
     """Returns the 3x3 matrix by which players turn or mirror the picture, as 9 integers; `None` if there is none.
 
-    `exif`: the frame may have EXIF data. PyAV lacks that kind of side data, and crashes later if it is asked for any.
+    `exif` is the coded picture if it may have EXIF data. PyAV lacks that kind of side data, and crashes later if it is
+    asked for any. Without them it still has the angle, but not whether the picture is mirrored.
     """
-    for matrix in [] if exif else side_data(frame).get("DISPLAYMATRIX", []):
+    if exif is not None and (shown := turned(exif_of(exif))) != UPRIGHT:
+        return matrix_of(shown)
+    for matrix in [] if exif is not None else side_data(frame).get("DISPLAYMATRIX", []):
         return tuple(memoryview(matrix).cast("i"))
-    if frame.rotation:  # another kind that PyAV lacks
-        cos, sin = (round(f(math.radians(frame.rotation)) * 65536) for f in (math.cos, math.sin))
-        return (cos, -sin, 0, sin, cos, 0, 0, 0, 1 << 30)
-    return None
+    return matrix_of(Orientation(round(frame.rotation / 90) % 4, mirrored=False)) if frame.rotation else None
 
 
 def stream_length(stream: VideoStream, time_base: Fraction) -> Fraction | None:

@@ -6,6 +6,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import av
+import numpy as np
+import photos
 import pytest
 from hostile_server import HostileServer
 from paths import SAMPLE
@@ -15,6 +17,7 @@ from videos import Synthetic
 from segmentation import Config, InputError
 from segmentation.media import download
 from segmentation.media.input import open_input, probe
+from segmentation.media.pictures.still import read_still
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.system.access import Access
 
@@ -249,3 +252,17 @@ def test_streams_without_times_run_at_their_own_rate(codec: str, format: str, ra
     assert not info.timed and info.rate == rate
     times = [f.pts * info.time_base for batch in PyAVDecoder(info, "yuv420p", Config()) for f in batch.frames]
     assert times == [Fraction(number, rate) for number in range(20)]
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp"])
+def test_numbered_pictures_stand_as_single_ones_do(suffix: str, orientation: int, tmp_path: Path) -> None:
+    photo = photos.photo(64, 48)
+    for number in (1, 2):
+        photos.write(tmp_path / f"{number:03}{suffix}", photo, orientation=orientation)
+    info = probe(str(tmp_path / f"%03d{suffix}"))
+    with open_input(info.path) as container:
+        pixels = next(container.decode(video=0)).to_ndarray(format="rgb24")
+    wanted = read_still(str(tmp_path / f"001{suffix}")).rgb
+    shown = info.orientation.upright(pixels)
+    assert shown.shape == wanted.shape and np.abs(shown.astype(int) - wanted).mean() < 6

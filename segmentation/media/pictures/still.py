@@ -30,8 +30,9 @@ from segmentation.media.input import (
     too_large,
     video_stream,
 )
+from segmentation.media.pictures.exif import turned
 from segmentation.media.pictures.heif import BRANDS, is_heif, read_heif
-from segmentation.media.pictures.tiff import orientation, pages
+from segmentation.media.pictures.tiff import pages
 from segmentation.media.pictures.tiff import profile as tiff_profile
 from segmentation.media.planes import EXACT
 from segmentation.options.keywords import Quality
@@ -46,7 +47,6 @@ QUALITY = RateFactor(92, 97)  # of JPEG and WebP, by default as ImageMagick
 LOSSLESS_WEBP = 101  # OpenCV's quality above the scale
 _BY_OPENCV = ("mjpeg", "png", "webp", "bmp", "tiff")  # FFmpeg's names of the codecs
 # Quarters counter-clockwise by which the stored picture has to be turned, and whether it is mirrored then, EXIF 2.3.
-_TURNS = {2: (0, True), 3: (2, False), 4: (2, True), 5: (3, True), 6: (3, False), 7: (1, True), 8: (1, False)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,8 +167,7 @@ def _upright(found: NDArray[Any], exif: bytes) -> Pixels:
     """Returns pixels of OpenCV (gray, BGR or BGRA; 8 or 16 bits) as RGB or RGBA of 8 bits, upright."""
     if found.dtype == np.uint16:
         found = np.rint(found / np.float32(257)).astype(np.uint8)
-    turns = _TURNS.get(orientation(exif.removeprefix(b"Exif\0\0")), (0, False))
-    found = np.ascontiguousarray(Orientation(*turns).upright(found))
+    found = np.ascontiguousarray(turned(exif).upright(found))
     if found.ndim == 2:
         return np.asarray(cv2.cvtColor(found, cv2.COLOR_GRAY2RGB), np.uint8)
     return np.asarray(cv2.cvtColor(found, cv2.COLOR_BGR2RGB if found.shape[2] == 3 else cv2.COLOR_BGRA2RGBA), np.uint8)

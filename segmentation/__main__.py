@@ -14,6 +14,10 @@ def start() -> None:
             from segmentation.cli.doctor import main
 
             sys.exit(main(sys.argv[2:]))
+        if sys.argv[1:2] == ["serve"]:
+            from segmentation.cli.serve import main as serve
+
+            sys.exit(serve(sys.argv[2:]))
         from segmentation.cli.main import command
     except (ImportError, MemoryError, OSError) as exc:  # one is missing, or memory or descriptors are used up
         text = " ".join(str(exc).split())

@@ -31,7 +31,7 @@ ORDER = (
     ("__main__",),
     ("cli",),
     ("",),
-    ("scale", "clips", "doctor"),
+    ("scale", "clips", "doctor", "web"),
     ("sessions",),
     ("pipeline",),
     ("live", "tracking", "interval", "engines"),

@@ -37,7 +37,7 @@ class MaskedFrame:
     time: Fraction  # seconds on the video's own clock
     _planes: Planes
     instances: FrameInstances | None  # with ids, where `track` or `keep` is given; the label map is small
-    _small_mask: Mask
+    small_mask: Mask  # (h, w) float32, as `mask`, at the network's size
     _info: VideoInfo
     _pix_fmt: str
 
@@ -49,7 +49,7 @@ class MaskedFrame:
     @cached_property
     def mask(self) -> Mask:
         """The mask (H, W) float32 in 0..1, the probability of the kept classes."""
-        return enlarged(self._small_mask, self._info.upright_size)
+        return enlarged(self.small_mask, self._info.upright_size)
 
     @property
     def seconds(self) -> float:

@@ -102,10 +102,17 @@ class Pictures:
         with StageThreads() as overlap, opencv_threads.one_a_frame(busy=workers > 1):
             return list(overlap.map(lambda picture: self._mask(picture, config), pictures, workers))
 
-    def apply(self, picture: Rgb, config: Config, effects: Sequence[Effect], name: str = "picture") -> Applied:
+    def apply(
+        self,
+        picture: Rgb,
+        config: Config,
+        effects: Sequence[Effect],
+        name: str = "picture",
+        mask: Mask | None = None,
+    ) -> Applied:
         """Returns the picture (H, W, 3) with each effect, by the options of `config`. Raises as `Segmenter.apply`.
 
-        `name` is the picture's in messages.
+        `name` is the picture's in messages. A `mask` (h, w) of any size takes the place of the network's.
         """
         info, batch = _info(picture), _batch(picture)
         stages, model = self._stages(info, config)
@@ -115,7 +122,7 @@ class Pictures:
                 implementation = stages.plan.postprocess.implementation
                 outputs: list[tuple[Effect, Postprocessor | None]] = []
                 for effect in effects:
-                    effect = effect.on(model.kept)
+                    effect = effect.on(model.kept) if mask is None else effect
                     if effect.label:
                         raise ConfigError(f"effect {effect.text}: instances are of videos; leave out @{effect.label}")
                     postprocess = implementation(info, _PIX_FMT, effect, stages.config, stages.gpu)
@@ -135,7 +142,11 @@ class Pictures:
                     return [stages.transfer.frames(frames, "host") for frames in made], on_host
 
             covers = FailClosed(stages.config, stages.transfer, stages.masks.memory, stages.gpu)
-            made, shown = stages.masks.find_and_finish(batch, finish)
+            if mask is None:
+                made, shown = stages.masks.find_and_finish(batch, finish)
+            else:
+                stages.transfer.enter()
+                made, shown = finish(MaskedBatch(frames=batch, masks=mask[None]).to(stages.masks.memory, stages.transfer))
             if shown.unknown is not None and shown.unknown.any():
                 raise ModelError(f"{name}: {no_numbers(config.model_name, 'it')}")
             before = batch.frames[0].planes
@@ -177,6 +188,14 @@ def as_picture(picture: Picture, name: str) -> Rgb:
         raise InputError(f"{name}: has shape {array.shape} and type {array.dtype}; (H, W, 3) uint8 RGB is needed")
     check_size(array.shape[1], array.shape[0], name, MAX_PIXELS)
     return np.ascontiguousarray(array)
+
+
+def as_mask(mask: Mask) -> Mask:
+    """Returns a mask as an array (h, w) float32. Raises `InputError`."""
+    array = np.ascontiguousarray(mask, np.float32)
+    if array.ndim != 2 or not array.size or not (array.min() >= 0 and array.max() <= 1):
+        raise InputError(f"the mask: has shape {array.shape}; (h, w) float32 in 0..1 is needed")
+    return array
 
 
 def _array(pictures: Picture, name: str) -> NDArray[Any]:

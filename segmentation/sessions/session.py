@@ -36,7 +36,7 @@ from segmentation.pipeline.stream_status import StreamBoard
 from segmentation.sessions.frame_iterator import MaskedFrame, masked_frames
 from segmentation.sessions.pick import with_picked
 from segmentation.sessions.picture_run import PictureRun
-from segmentation.sessions.pictures import Mask, Picture, Pictures, Rgb, as_picture
+from segmentation.sessions.pictures import Mask, Picture, Pictures, Rgb, as_mask, as_picture
 from segmentation.sessions.retry import forget, halve_batch
 from segmentation.system.heap import trim_heap
 
@@ -149,16 +149,19 @@ class Segmenter:
         pictures = self._pictures
         return pictures.masks(frames, pictures.config() if refine is None else pictures.config(refine=refine))
 
-    def apply(self, frame: Picture, **options: Unpack[PictureOptions]) -> Rgb:
+    def apply(self, frame: Picture, *, mask: Mask | None = None, **options: Unpack[PictureOptions]) -> Rgb:
         """Returns one picture (H, W, 3) uint8 RGB with the effect, and with alpha (H, W, 4) for `cutout`.
 
-        `frame` is an array of NumPy or a tensor of PyTorch. Options replace those of the session. Raises as `masks`.
+        `frame` is an array of NumPy or a tensor of PyTorch. `mask` (h, w) float32 in 0..1, of any size, takes the place
+        of the network's. Options replace those of the session. Raises as `masks`.
         """
         unknown = options.keys() - PictureOptions.__annotations__.keys()
         if unknown:
             raise TypeError(f"{', '.join(sorted(unknown))}: is no option of apply()")
         config = self._pictures.config(**options)
-        return self._pictures.apply(as_picture(frame, "the picture"), config, config.effects[:1]).pictures[0]
+        given = None if mask is None else as_mask(mask)
+        picture = as_picture(frame, "the picture")
+        return self._pictures.apply(picture, config, config.effects[:1], mask=given).pictures[0]
 
     def frames(self, source: Input, **options: Unpack[FrameOptions]) -> Generator[MaskedFrame, None, None]:
         """Returns an iterator over the frames of a video, each with its mask, smoothed and refined as in `run`.

@@ -90,7 +90,7 @@ class StatusServer:
             raise ConfigError(f"status {address}: can't be listened on ({one_line(exc)}); name another port") from exc
         self._host = host
         bound = str(self._server.server_address[0])  # of 127.1, 2130706433 and localhost. it is 127.0.0.1
-        self.local = _is_local(bound)
+        self.local = is_local(bound)
         self.url = f"http://{f'[{bound}]' if ':' in bound else bound}:{self._server.server_address[1]}/"
         serve = partial(self._server.serve_forever, poll_interval=0.1)  # seconds that `shutdown` takes at most
         self._thread = threading.Thread(target=serve, name="segmentation-status", daemon=True)
@@ -190,7 +190,7 @@ class StatusServer:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:  # such as half of an IPv6 address
             return False
-        return _is_local(name) or name == self._host.lower()
+        return is_local(name) or name == self._host.lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +323,7 @@ def _split(address: str) -> tuple[str, int]:
     return host.strip("[]").removesuffix(".") or "127.0.0.1", int(port)
 
 
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
     """Returns whether a host's name or number stands for this machine alone."""
     if host.removesuffix(".") == "localhost":
         return True

@@ -1,0 +1,127 @@
+"""The command `segmentation serve`: a page for one's own videos, and jobs over HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_state_path
+
+from segmentation.cli.console import ConsoleHandler, checks_stdout, fail, say
+from segmentation.cli.jobs import jobs_at_a_time
+from segmentation.errors import BackendError, ConfigError, one_line, reported
+from segmentation.options.config import Config
+from segmentation.options.times import seconds
+
+_PROGRAM = "segmentation serve"
+_SHORTEST_TOKEN = 16  # characters
+
+
+@checks_stdout
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code: 0 stopped by a signal, 1 failed, 2 wrong usage, 3 no extra `web`."""
+    options = _parser().parse_args(arguments)
+    level = logging.INFO if options.verbose else logging.WARNING
+    logging.basicConfig(level=level, handlers=[ConsoleHandler(_PROGRAM)], force=True)
+    try:
+        try:
+            from segmentation.web.serve import Settings, serve
+        except ModuleNotFoundError as exc:
+            raise BackendError(f"{exc.name} is missing; pip install 'video-segmentation[web]'") from exc
+        limits: dict[str, Any] = {"max_pixels": options.max_pixels, "max_duration": options.max_duration}
+        limits = {name: value for name, value in limits.items() if value is not None}
+        config = Config(**limits)
+        settings = Settings(
+            host=options.host,
+            port=options.port,
+            work=options.work,
+            files=options.files,
+            token=_token(options.token_file),
+            jobs=options.jobs or jobs_at_a_time(config),
+            limits=limits,
+            longest_upload=options.max_upload,
+            age=options.keep_for,
+            size=options.keep_size,
+        )
+
+        def started(address: str) -> None:
+            say(f"{_PROGRAM}: {address}")
+            if options.open:
+                webbrowser.open(address)
+
+        serve(settings, started)
+    except KeyboardInterrupt:  # uvicorn passes the signal on when all is closed
+        pass
+    except Exception as exc:
+        return fail(reported(exc), _PROGRAM)
+    return 0
+
+
+def _token(file: Path | None) -> str | None:
+    """Returns the token in a file. Raises `ConfigError`."""
+    if file is None:
+        return None
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"--token-file {file}: can't be read ({one_line(exc)})") from exc
+    if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
+        raise ConfigError(f"--token-file {file}: needs {_SHORTEST_TOKEN} ASCII characters or more on one line")
+    return token
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=_PROGRAM,
+        description="Serves a page where videos are looked at and rendered, and the same as an HTTP API.",
+        epilog="exit codes: 0 stopped by a signal, 1 failed, 2 wrong usage, 3 the extra web is not installed.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="address to listen on; others than this machine's need --token-file")
+    add("--port", type=int, default=8400, help="(default: 8400; 0: any that is free)")
+    add("--open", action="store_true", help="open the page in the browser")
+    add("--files", type=Path, metavar="FOLDER", help="videos and pictures that the page may read (default: none)")
+    add(
+        "--work",
+        type=Path,
+        metavar="FOLDER",
+        default=user_state_path("segmentation") / "serve",
+        help="for uploads, results and the queue (default: %(default)s)",
+    )
+    add("--token-file", type=Path, metavar="FILE", help="holds the token that every request needs (default: none)")
+    add("--jobs", type=_count, metavar="N", help="at a time (default: as the command has it)")
+    add("--max-upload", type=_bytes, metavar="BYTES", default=_bytes("4G"), help="longest upload (default: 4G)")
+    add("--max-pixels", type=int, metavar="N", help="refuse larger frames (default: 134217728)")
+    add("--max-duration", type=_time, metavar="TIME", help="refuse longer inputs (default: any length)")
+    add(
+        "--keep-for", type=_time, metavar="TIME", default=86400.0, help="age of results and uploads (default: 24:00:00)"
+    )
+    add("--keep-size", type=_bytes, metavar="BYTES", default=_bytes("20G"), help="of both together (default: 20G)")
+    add("-v", "--verbose", action="store_true", help="print more")
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: give 1 or more")
+    return int(text)
+
+
+def _bytes(text: str) -> int:
+    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}.get(text[-1:].upper(), 1)
+    digits = text if unit == 1 else text[:-1]
+    if not digits.isdecimal() or not int(digits):
+        raise argparse.ArgumentTypeError(f"{text!r}: write bytes, or such as 500M or 4G")
+    return int(digits) * unit
+
+
+def _time(text: str) -> float:
+    try:
+        return seconds(text)
+    except ConfigError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from None

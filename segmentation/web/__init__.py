@@ -1,0 +1,1 @@
+"""A page for one's own videos, and jobs over HTTP: `segmentation serve`."""

@@ -1,0 +1,312 @@
+"""The routes of `segmentation serve`: the page, the API, and the figures for machines that watch it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from http import HTTPStatus
+from importlib.resources import files
+from pathlib import Path
+from secrets import token_hex
+from typing import cast, get_args
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import (
+    FileResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Route
+
+from segmentation.errors import ConfigError, SegmentationError, hide_secrets, printable, reported
+from segmentation.media.input import is_url
+from segmentation.options.keywords import Options
+from segmentation.sessions.prometheus import CONTENT_TYPE, head, labels
+from segmentation.web.events import Changes
+from segmentation.web.guard import COOKIE, Guard, cookie_of, same
+from segmentation.web.openapi import openapi
+from segmentation.web.options import checked, command
+from segmentation.web.preview import Previews, View
+from segmentation.web.problems import problem, status_of
+from segmentation.web.runner import Runner
+from segmentation.web.shown import Shown
+from segmentation.web.store import QUEUED, RUNNING, Job, Store
+from segmentation.web.upload import Upload
+
+_STATIC = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_WIDEST = 3840  # pixels of a frame that is asked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """What the routes work with."""
+
+    store: Store
+    runner: Runner
+    previews: Previews
+    changes: Changes
+    shown: Shown
+    token: str | None
+    longest_upload: int  # bytes
+
+
+def make_app(server: Server) -> Starlette:
+    """Returns the application. It runs the queue while it is up."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        server.changes.attach(asyncio.get_running_loop())
+        with server.runner:
+            yield
+        server.previews.close()
+        server.store.close()
+
+    api = _Api(server)
+    routes = [
+        Route("/", api.page),
+        Route("/static/{name}", api.static),
+        Route("/login", api.login, methods=["GET", "POST"]),
+        Route("/healthz", api.health),
+        Route("/readyz", api.ready),
+        Route("/metrics", api.metrics),
+        Route("/api/openapi.json", api.openapi),
+        Route("/api/inputs", api.inputs),
+        Route("/api/inputs", api.add_input, methods=["POST"]),
+        Route("/api/inputs/{id:path}", api.input),
+        Route("/api/inputs/{id}", api.remove_input, methods=["DELETE"]),
+        Route("/api/frames", api.frame, methods=["POST"]),
+        Route("/api/masks", api.mask, methods=["POST"]),
+        Route("/api/command", api.command, methods=["POST"]),
+        Route("/api/events", api.all_events),
+        Route("/api/jobs", api.jobs),
+        Route("/api/jobs", api.add_job, methods=["POST"]),
+        Route("/api/jobs/{id}", api.job),
+        Route("/api/jobs/{id}", api.remove_job, methods=["DELETE"]),
+        Route("/api/jobs/{id}/events", api.events),
+        Route("/api/jobs/{id}/output", api.output),
+    ]
+    handlers = {SegmentationError: _failed, HTTPException: _refused, Exception: _failed}
+    guard = Middleware(Guard, token=server.token)
+    return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers, lifespan=lifespan)
+
+
+class _Api:
+    """Answers requests. Errors are raised, and become problems."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def page(self, request: Request) -> Response:
+        return _static("index.html", "text/html")
+
+    async def static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if (kind := _STATIC.get(name.rpartition(".")[2])) is None or "/" in name:
+            raise HTTPException(404)
+        return _static(name, kind)
+
+    async def login(self, request: Request) -> Response:
+        if request.method != "POST":
+            return _static("login.html", "text/html")
+        token = self._server.token
+        with self._server.store.new_folder("inputs", keep=False) as folder:
+            given = (await Upload(folder, 0).read(request)).fields.get("token", "")
+        if token is None or not same(given, token):
+            raise HTTPException(403, "the token is another")
+        answer = RedirectResponse("/", HTTPStatus.SEE_OTHER)
+        secure = request.headers.get("x-forwarded-proto", request.url.scheme) == "https"
+        answer.set_cookie(COOKIE, cookie_of(token), httponly=True, samesite="strict", secure=secure)
+        return answer
+
+    async def health(self, request: Request) -> Response:
+        return PlainTextResponse("alive\n")
+
+    async def ready(self, request: Request) -> Response:
+        return JSONResponse(self._server.store.counts())
+
+    async def metrics(self, request: Request) -> Response:
+        lines = [*head("jobs", "gauge", "Jobs by their state.")]
+        counts = self._server.store.counts()
+        lines += [f"segmentation_jobs{labels(state=state)} {count}" for state, count in counts.items()]
+        return Response("".join(f"{line}\n" for line in lines), media_type=CONTENT_TYPE)
+
+    async def openapi(self, request: Request) -> Response:
+        return JSONResponse(openapi())
+
+    async def inputs(self, request: Request) -> Response:
+        return JSONResponse([{"id": one.id, "name": one.name} for one in self._server.shown.all()])
+
+    async def add_input(self, request: Request) -> Response:
+        with self._server.store.new_folder("inputs") as folder:
+            upload = await Upload(folder, self._server.longest_upload).read(request)
+            if upload.path is None:
+                raise ConfigError("file: is missing")
+            about = await asyncio.to_thread(self._server.previews.about, str(upload.path))
+            one = self._server.store.add_input(printable(upload.name), upload.path)
+        return JSONResponse({"id": one.id, "name": one.name, **asdict(about)}, HTTPStatus.CREATED)
+
+    async def input(self, request: Request) -> Response:
+        one = self._server.shown.find(request.path_params["id"])
+        about = await asyncio.to_thread(self._server.previews.about, one.path)
+        return JSONResponse({"id": one.id, "name": one.name, **asdict(about)})
+
+    async def remove_input(self, request: Request) -> Response:
+        one = self._server.shown.find(request.path_params["id"])
+        if self._server.store.in_use(one.path):
+            raise HTTPException(409, f"{one.name}: a job reads it; cancel the job first")
+        self._server.store.forget_input(one.id)
+        return Response(status_code=204)
+
+    async def frame(self, request: Request) -> Response:
+        with self._server.store.new_folder("inputs", keep=False) as folder:
+            upload = await Upload(folder, self._server.longest_upload).read(request)
+            fields = upload.fields
+            view = fields.get("view", "result")
+            if view not in get_args(View):
+                raise ConfigError(f"view {view!r}: choose {', '.join(get_args(View))}")
+            path = str(upload.path) if upload.path else self._server.shown.find(fields.get("source", "")).path
+            picture = await asyncio.to_thread(
+                self._server.previews.frame,
+                path,
+                _number(fields, "time", 0.0, 1e9),
+                cast(View, view),
+                _options(fields),
+                int(_number(fields, "width", 1280, _WIDEST, least=16)),
+            )
+        return Response(picture, media_type="image/jpeg")
+
+    async def mask(self, request: Request) -> Response:
+        with self._server.store.new_folder("inputs", keep=False) as folder:
+            upload = await Upload(folder, self._server.longest_upload).read(request)
+            if upload.path is None:
+                raise ConfigError("file: is missing; send a picture")
+            picture = await asyncio.to_thread(self._server.previews.mask, str(upload.path), _options(upload.fields))
+        return Response(picture, media_type="image/png")
+
+    async def command(self, request: Request) -> Response:
+        with self._server.store.new_folder("inputs", keep=False) as folder:
+            fields = (await Upload(folder, 0).read(request)).fields
+        return JSONResponse({"command": command(fields.get("name", "input.mp4"), _options(fields))})
+
+    async def jobs(self, request: Request) -> Response:
+        return JSONResponse([_shown(job) for job in self._server.store.jobs()])
+
+    async def add_job(self, request: Request) -> Response:
+        store = self._server.store
+        with store.new_folder("inputs") as folder:
+            upload = await Upload(folder, self._server.longest_upload).read(request)
+            options = _options(upload.fields)
+            source = upload.fields.get("source", "")
+            if upload.path is not None:
+                name = printable(upload.name)
+                source = store.add_input(name, upload.path).path
+            else:
+                folder.rmdir()
+                if is_url(source):
+                    name = hide_secrets(source).partition("?")[0].rstrip("/").rpartition("/")[2]
+                else:
+                    one = self._server.shown.find(source)
+                    name, source = one.name, one.path
+            job = Job(token_hex(8), name, source, dict(options))
+            store.add(job)
+        self._server.runner.wake()
+        return JSONResponse({"id": job.id}, 202, headers={"Location": f"/api/jobs/{job.id}"})
+
+    async def job(self, request: Request) -> Response:
+        return JSONResponse(_shown(self._job(request)))
+
+    async def remove_job(self, request: Request) -> Response:
+        """Cancels a job that is not over; removes one that is."""
+        job = self._job(request)
+        if not self._server.runner.cancel(job.id):
+            self._server.store.forget(job.id)
+        return Response(status_code=204)
+
+    async def output(self, request: Request) -> Response:
+        job = self._job(request)
+        path = self._server.store.folder / "jobs" / job.id / (job.output or "")
+        if job.output is None or not path.is_file():
+            raise HTTPException(404, f"{job.id}: has no output; its state is {job.state}")
+        return FileResponse(path, filename=job.output, media_type=_media_type(job.output))
+
+    async def events(self, request: Request) -> Response:
+        id = self._job(request).id
+
+        def now() -> tuple[object, bool]:
+            job = self._server.store.job(id)
+            return None if job is None else _shown(job), job is None or job.over
+
+        return _stream(self._server.changes.follow(now))
+
+    async def all_events(self, request: Request) -> Response:
+        return _stream(self._server.changes.follow(lambda: ([_shown(job) for job in self._server.store.jobs()], False)))
+
+    def _job(self, request: Request) -> Job:
+        job = self._server.store.job(request.path_params["id"])
+        if job is None:
+            raise HTTPException(404, f"{request.path_params['id']}: no such job")
+        return job
+
+
+def _shown(job: Job) -> dict[str, object]:
+    """Returns a job without the places of the server's files."""
+    shown = asdict(job)
+    del shown["source"]
+    return shown | {"command": command(job.name, job.options), "under_way": job.state in (QUEUED, RUNNING)}
+
+
+def _stream(events: AsyncIterator[str]) -> Response:
+    return StreamingResponse(events, media_type="text/event-stream")
+
+
+def _static(name: str, kind: str) -> Response:
+    file = files(__package__).joinpath("static", name)
+    if not file.is_file():
+        raise HTTPException(404)
+    return Response(file.read_bytes(), media_type=kind)
+
+
+def _options(fields: dict[str, str]) -> Options:
+    """Returns the field `options`, checked. Raises `ConfigError`."""
+    try:
+        return checked(json.loads(fields.get("options") or "{}"))
+    except json.JSONDecodeError as exc:
+        raise ConfigError(f"options: are no JSON ({exc})") from exc
+
+
+def _number(fields: dict[str, str], name: str, default: float, most: float, least: float = 0.0) -> float:
+    """Returns a field's number, `default` without the field. Raises `ConfigError`."""
+    text = fields.get(name, str(default))
+    try:
+        if least <= (value := float(text)) <= most:
+            return value
+    except ValueError:
+        pass
+    raise ConfigError(f"{name} {text!r}: must be a number, {least:g} to {most:g}")
+
+
+def _media_type(name: str) -> str:
+    """Returns the type of an output; what is not a picture or a video has none that a browser shows."""
+    kinds = {".mp4": "video/mp4", ".mov": "video/quicktime", ".mkv": "video/x-matroska", ".webm": "video/webm"}
+    kinds |= {".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".webp": "image/webp"}
+    kinds |= {".gif": "image/gif"}
+    return kinds.get(Path(name).suffix.lower(), "application/octet-stream")
+
+
+async def _failed(request: Request, exc: Exception) -> Response:
+    error = reported(exc)
+    return problem(status_of(error), str(error))
+
+
+async def _refused(request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, HTTPException)
+    return problem(HTTPStatus(exc.status_code), exc.detail)

@@ -1,0 +1,46 @@
+"""The process of one job: takes the request from its link, sends progress and the end. Run by `Runner`."""
+
+from __future__ import annotations
+
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from segmentation.errors import reported
+from segmentation.media.download import HttpFile
+from segmentation.media.input import is_url
+from segmentation.options.config import Config
+from segmentation.pipeline.output_paths import default_output
+from segmentation.sessions.segment import segment
+from segmentation.system.access import Access
+from segmentation.system.child_process import ignore_interrupts
+
+
+def main() -> None:
+    """Runs the job. Where the server is gone, sending progress fails, which ends the run without a file."""
+    ignore_interrupts()
+    with Connection(int(sys.argv[1])) as link:
+        source, name, folder, options = link.recv()
+        try:
+            output, complete = _run(link, source, name, Path(folder), options)
+            link.send(("done", output, complete))
+        except BrokenPipeError:
+            pass
+        except Exception as exc:
+            link.send(("failed", str(reported(exc, name)).replace(source, name)))
+
+
+def _run(link: Connection[Any, Any], source: str, name: str, folder: Path, options: dict[str, Any]) -> tuple[str, bool]:
+    """Returns the output's name, and whether no frame was lost. Raises as `segment` does."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    config = Config(**options, overwrite=True)  # what a killed server has begun is written again
+    target = folder / default_output(name, config).name
+    # To this process no address is the user's own, so a private one is refused from the first.
+    given = cast(BinaryIO, HttpFile(source, Access(), named=False)) if is_url(source) else source
+    report = segment(given, target, config, progress=lambda done, expected: link.send(("frames", done, expected)))
+    return target.name, report.complete
+
+
+if __name__ == "__main__":
+    main()

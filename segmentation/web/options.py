@@ -1,0 +1,72 @@
+"""The options that a request may give: values alone, never names of the server's files."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+from segmentation.errors import ConfigError, did_you_mean
+from segmentation.options.config import Config
+from segmentation.options.effect import CHOICES, Effect
+from segmentation.options.keywords import Options
+
+NETWORKS = ("person", "person-hq")  # the built-in ones; others are files
+EFFECTS = ("blur", "pixelate", "color", "overlay", "cutout", "mask")  # those without a file
+NAMES = (
+    *("effect", "invert", "threshold", "feather", "smooth", "interval", "refine", "model", "track", "keep", "pick"),
+    *("start", "duration", "max_frames", "strict", "codec", "quality", "preset", "keep_start"),
+)
+_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
+
+
+def checked(given: object) -> Options:
+    """Returns the options of a request, by the names of `segment()`. Raises `ConfigError`."""
+    if not isinstance(given, Mapping):
+        raise ConfigError('options: must be a JSON object, such as {"effect": "blur:40"}')
+    for name in given:
+        if name not in NAMES:
+            raise ConfigError(f"options: {name!r} is none of a job's: {', '.join(NAMES)}{did_you_mean(name, NAMES)}")
+    config = Config(**given)
+    if Effect.parse(config.effect).kind not in EFFECTS:
+        raise ConfigError(f"effect {config.effect!r}: names a file, which jobs may not; choose {', '.join(EFFECTS)}")
+    if config.model not in NETWORKS:
+        raise ConfigError(f"model {config.model!r}: choose {', '.join(NETWORKS)}")
+    return cast(Options, dict(given))
+
+
+def command(name: str, options: Mapping[str, object]) -> str:
+    """Returns the command line that does the same to a file called `name`."""
+    words = ["segmentation", name if not name.startswith("-") else f"./{name}"]
+    for option, value in options.items():
+        flag = f"--{option.replace('_', '-')}"
+        if option == "refine" and value is False:
+            words.append("--no-refine")
+        elif value is True and option != "refine":
+            words.append(flag)
+        elif not isinstance(value, bool) and value is not None:
+            words += [flag, str(value)]
+    return shlex.join(words)
+
+
+def schema() -> dict[str, object]:
+    """Returns the options as a JSON schema, made from the fields of `Config`."""
+    hints = get_type_hints(Options)
+    defaults = {field.name: field.default for field in fields(Config)}
+    properties = {name: {**_of_type(hints[name]), "default": defaults[name]} for name in NAMES if name != "model"}
+    properties["model"] = {"enum": list(NETWORKS), "default": defaults["model"]}
+    properties["effect"]["description"] = f"{CHOICES}; without files"
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _of_type(kind: object) -> dict[str, Any]:
+    if get_origin(kind) is Literal:
+        return {"enum": list(get_args(kind))}
+    if get_origin(kind) in (Union, UnionType):
+        return {"anyOf": [_of_type(one) for one in get_args(kind) if one is not Path]}
+    if kind is type(None):
+        return {"type": "null"}
+    return {"type": _TYPES[cast(type, kind)]}

@@ -1,0 +1,214 @@
+"""Any frame of an input with the options of a request, at once: networks stay loaded, and their masks are kept."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from contextlib import closing
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.errors import InputError
+from segmentation.frames.instances import FrameInstances
+from segmentation.media.input import probe
+from segmentation.media.pictures.still import is_still, read_still
+from segmentation.options.config import Config
+from segmentation.options.instances import Pick
+from segmentation.options.keywords import Options
+from segmentation.sessions.frame_iterator import MaskedFrame
+from segmentation.sessions.session import Segmenter
+from segmentation.system.access import Access
+
+View = Literal["input", "mask", "result"]
+
+_BEFORE = 5  # frames that smoothing sees before the one that is shown; earlier ones count for less than 1 %
+_KEPT = 256 << 20  # bytes of frames
+_QUALITY = 88  # of JPEG
+_SQUARE = 16  # pixels of the board behind a cutout
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """An input as the page shows it."""
+
+    width: int  # upright
+    height: int
+    seconds: float  # 0 for a picture, or where the length is unknown
+    rate: float  # frames a second, 0 for a picture
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A frame and what the network has found in it."""
+
+    image: NDArray[np.uint8]  # (H, W, 3) RGB
+    mask: NDArray[np.float32]  # (h, w), smoothed, not refined
+    instances: FrameInstances | None
+    seconds: float
+
+    def of(self, pick: Pick) -> NDArray[np.float32]:
+        """Returns the mask of the one at a point alone. Raises `InputError` if nobody is there."""
+        if self.instances is None:
+            raise InputError("people are told apart in videos alone")
+        labels = self.instances.label_map
+        (height, width), (x, y) = self.image.shape[:2], pick.point
+        row, column = int(y * labels.shape[0] / height), int(x * labels.shape[1] / width)
+        inside = 0 <= row < labels.shape[0] and 0 <= column < labels.shape[1]
+        number = int(labels[row, column]) if inside else 0
+        if not number:
+            raise InputError(f"nobody is at {x:g},{y:g}")
+        size = (self.mask.shape[1], self.mask.shape[0])
+        chosen = cv2.resize((labels == number).astype(np.uint8), size, interpolation=cv2.INTER_NEAREST)
+        return np.asarray(self.mask * chosen, np.float32)
+
+
+class Previews:
+    """Renders frames, one at a time. Any number of threads may call."""
+
+    def __init__(self, limits: dict[str, Any]) -> None:
+        """`limits` are options that hold for all inputs."""
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._sessions: dict[object, Segmenter] = {}
+        self._seen: OrderedDict[tuple[object, ...], _Seen] = OrderedDict()
+        self._about: OrderedDict[str, tuple[About, Fraction]] = OrderedDict()
+
+    def close(self) -> None:
+        """Frees the networks."""
+        with self._lock:
+            for session in self._sessions.values():
+                session.close()
+
+    def about(self, path: str) -> About:
+        """Returns size and length of an input. Raises `InputError`."""
+        return self._probed(path)[0]
+
+    def frame(self, path: str, time: float, view: View, options: Options, width: int) -> bytes:
+        """Returns the frame that is shown at `time` seconds as JPEG, at most `width` pixels wide.
+
+        With `pick` only who is picked has a mask, in the frame of the pick. Raises as `Segmenter.frames`.
+        """
+        config = Config(**options)
+        with self._lock:
+            seen = self._find(path, time, config)
+            if view == "input":
+                return _jpeg(seen.image, width)
+            mask = seen.mask
+            if config.pick is not None and abs((pick := Pick.parse(config.pick)).time - seen.seconds) < 0.001:
+                mask = seen.of(pick)
+            shown = self._session(config).apply(
+                seen.image,
+                mask=mask,
+                effect="mask" if view == "mask" else config.effect,
+                invert=config.invert,
+                threshold=config.threshold,
+                feather=config.feather,
+                refine=config.refine,
+            )
+            return _jpeg(_on_board(shown), width)
+
+    def mask(self, path: str, options: Options) -> bytes:
+        """Returns the mask of a picture's file as a gray PNG. Raises as `Segmenter.masks`."""
+        config = Config(**options)
+        picture = read_still(path, self._access()).rgb
+        session = self._session_locked(config)
+        levels = np.rint(255 * session.masks(picture, refine=config.refine)).astype(np.uint8)
+        return cv2.imencode(".png", levels, [cv2.IMWRITE_PNG_COMPRESSION, 1])[1].tobytes()
+
+    def _session_locked(self, config: Config) -> Segmenter:
+        with self._lock:
+            return self._session(config)
+
+    def _session(self, config: Config) -> Segmenter:
+        if config.model not in self._sessions:
+            self._sessions[config.model] = Segmenter(model=config.model)
+        return self._sessions[config.model]
+
+    def _find(self, path: str, time: float, config: Config) -> _Seen:
+        about, frame_length = self._probed(path)
+        index = round(time * about.rate)
+        picked = config.pick is not None
+        key = (path, index, config.model, config.smoothing_strength, picked)
+        for found in (key, (*key[:-1], True)):
+            if found in self._seen:
+                self._seen.move_to_end(found)
+                return self._seen[found]
+        seen = (
+            self._picture(path, config) if not about.rate else self._video(path, index * frame_length, config, picked)
+        )
+        self._seen[key] = seen
+        while len(self._seen) > 1 and sum(one.image.nbytes for one in self._seen.values()) > _KEPT:
+            self._seen.popitem(last=False)
+        return seen
+
+    def _picture(self, path: str, config: Config) -> _Seen:
+        image = read_still(path, self._access()).rgb
+        return _Seen(image, self._session(config).masks(image, refine=False), None, 0.0)
+
+    def _video(self, path: str, time: Fraction, config: Config, picked: bool) -> _Seen:
+        """Returns the frame that is shown at a time, or the last one before."""
+        about, length = self._probed(path)
+        before = _BEFORE if config.smoothing_strength else 0
+        begin = max(0.0, float(time - before * length - length / 2))
+        for start in (begin, max(0.0, about.seconds - 2)):  # the end that a file states may be a little late
+            frames = self._session(config).frames(
+                path,
+                start=start,
+                duration=float((before + 2) * length) if start == begin else None,
+                smooth=config.smooth,
+                track="balanced" if picked else None,
+                refine=False,
+                **self._limits,
+            )
+            last: MaskedFrame | None = None
+            with closing(frames):
+                for frame in frames:
+                    if last is not None and frame.seconds > time + length / 2:
+                        break
+                    last = frame
+            if last is not None:
+                return _Seen(last.image, last.small_mask, last.instances, last.seconds)
+        raise InputError("there is no frame at this time")
+
+    def _probed(self, path: str) -> tuple[About, Fraction]:
+        """Returns what an input is, and the length of a frame in seconds."""
+        if path not in self._about:
+            access = self._access()
+            if is_still(path, access):
+                height, width = read_still(path, access).rgb.shape[:2]
+                probed = About(width, height, 0.0, 0.0), Fraction(0)
+            else:
+                info = probe(path, access)
+                width, height = info.upright_size
+                seconds = float(info.end - info.start) if info.end is not None else (info.frames or 0) / info.rate
+                probed = About(width, height, float(seconds), float(info.rate)), 1 / info.rate
+            self._about[path] = probed
+            if len(self._about) > 1000:
+                self._about.popitem(last=False)
+        return self._about[path]
+
+    def _access(self) -> Access:
+        return Access(max_pixels=self._limits.get("max_pixels", Access().max_pixels))
+
+
+def _on_board(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Returns a picture with alpha (H, W, 4) on a board of gray squares, one without as it is."""
+    if picture.shape[2] == 3:
+        return picture
+    rows, columns = np.indices(picture.shape[:2]) // _SQUARE
+    board = np.where((rows + columns) % 2, 200, 240)[..., None]
+    alpha = picture[..., 3:] / np.float32(255)
+    return np.asarray(picture[..., :3] * alpha + board * (1 - alpha), np.uint8)
+
+
+def _jpeg(picture: NDArray[np.uint8], width: int) -> bytes:
+    if picture.shape[1] > width:
+        size = (width, max(1, round(picture.shape[0] * width / picture.shape[1])))
+        picture = np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_AREA), np.uint8)
+    written = cv2.imencode(".jpg", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
+    return written[1].tobytes()

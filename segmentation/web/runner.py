@@ -1,0 +1,108 @@
+"""Runs the queue's jobs, each in a process of its own, so that one that crashes takes nothing along."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from segmentation.errors import SegmentationError
+from segmentation.system.linked_process import LinkedProcess
+from segmentation.web.store import CANCELLED, DONE, FAILED, Job, Store
+
+log = logging.getLogger(__name__)
+
+
+class Runner:
+    """Runs so many jobs at a time. Use it as a context manager: the next server does again what leaving it stops."""
+
+    def __init__(self, store: Store, at_a_time: int, limits: dict[str, Any], age: float, size: int) -> None:
+        """`limits` are options that hold for all jobs. Results are kept for `age` seconds, in `size` bytes at most."""
+        self._store, self._limits, self._kept = store, limits, (age, size)
+        self._processes: dict[str, LinkedProcess] = {}
+        self._wake = threading.Condition()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"segmentation-job {number}", daemon=True)
+            for number in range(at_a_time)
+        ]
+
+    def __enter__(self) -> Runner:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._wake:
+            self._closed = True
+            self._wake.notify_all()
+            for process in self._processes.values():
+                process.kill()
+        for thread in self._threads:
+            thread.join()
+
+    def wake(self) -> None:
+        """Says that a job was added."""
+        with self._wake:
+            self._wake.notify()
+
+    def cancel(self, id: str) -> bool:
+        """Ends a job that waits or runs. Returns whether there was one."""
+        if not self._store.end(id, CANCELLED):
+            return False
+        with self._wake:
+            if process := self._processes.get(id):
+                process.kill()
+        return True
+
+    def _work(self) -> None:
+        while True:
+            with self._wake:
+                while not self._closed and (job := self._store.take()) is None:
+                    self._wake.wait()
+                if self._closed:
+                    return
+            assert job is not None
+            try:
+                self._run(job)
+                self._store.tidy(*self._kept)
+            except SegmentationError as exc:  # the work folder is full; the next job may fit
+                log.error("job %s: %s", job.id, exc)
+            except OSError as exc:
+                self._store.end(job.id, FAILED, error=f"no process can be started ({exc})")
+
+    def _run(self, job: Job) -> None:
+        process = LinkedProcess("segmentation.web.job_process", quiet=True)
+        try:
+            with self._wake:
+                self._processes[job.id] = process
+                job_now = self._store.job(job.id)
+                if self._closed or job_now is None or job_now.over:  # it was cancelled while its process began
+                    process.kill()
+            folder = str(self._store.folder / "jobs" / job.id)
+            ended = False
+            try:
+                process.link.send((job.source, job.name, folder, job.options | self._limits))
+                while not ended:
+                    ended = self._take_in(job, process.receive())
+            except (EOFError, OSError):
+                pass
+            if not ended and not self._closed:
+                self._store.end(job.id, FAILED, error=f"{job.name}: its process {process.describe_death()}")
+        finally:
+            with self._wake:
+                del self._processes[job.id]
+            process.link.close()
+            process.close()
+
+    def _take_in(self, job: Job, message: Any) -> bool:
+        """Notes what a job's process says. Returns whether that was its end."""
+        match message:
+            case ("frames", int(done), int(expected)):
+                self._store.advance(job.id, done, expected)
+                return False
+            case ("done", str(output), bool(complete)):
+                self._store.end(job.id, DONE, output=output, complete=complete)
+            case ("failed", str(error)):
+                self._store.end(job.id, FAILED, error=error)
+        return True

@@ -1,0 +1,97 @@
+"""Serves the page and the API by uvicorn."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from segmentation.errors import ConfigError, one_line
+from segmentation.sessions.status_server import is_local
+from segmentation.web.app import Server, make_app
+from segmentation.web.events import Changes
+from segmentation.web.preview import Previews
+from segmentation.web.runner import Runner
+from segmentation.web.shown import Shown
+from segmentation.web.store import Store
+
+_MOST = 256  # connections at a time
+_PATIENCE = 10.0  # seconds that a client may take for the head of its first request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How to serve."""
+
+    host: str
+    port: int  # 0 for any that is free
+    work: Path
+    files: Path | None
+    token: str | None
+    jobs: int
+    limits: dict[str, Any]  # options that hold for all jobs
+    longest_upload: int  # bytes
+    age: float  # seconds that results are kept
+    size: int  # bytes of results and uploads
+
+
+def serve(settings: Settings, started: Callable[[str], None]) -> None:
+    """Serves until a signal comes. `started` gets the page's address. Raises `ConfigError`."""
+    if settings.token is None and not is_local(settings.host):
+        raise ConfigError(f"host {settings.host}: others can reach it; name a file with a token, --token-file FILE")
+    if settings.files is not None and not settings.files.is_dir():
+        raise ConfigError(f"files {settings.files}: is no folder")
+    listening = _listen(settings.host, settings.port)
+    changes = Changes()
+    store = Store(settings.work, changes.announce)
+    server = Server(
+        store=store,
+        runner=Runner(store, settings.jobs, settings.limits, settings.age, settings.size),
+        previews=Previews(settings.limits),
+        changes=changes,
+        shown=Shown(store, settings.files),
+        token=settings.token,
+        longest_upload=settings.longest_upload,
+    )
+    config = uvicorn.Config(
+        make_app(server),
+        http=_Protocol,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_MOST,
+        timeout_keep_alive=int(_PATIENCE),
+        timeout_graceful_shutdown=1,  # streams of events have no end of their own
+    )
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    started(f"http://{host}:{listening.getsockname()[1]}/")
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+class _Protocol(H11Protocol):
+    """HTTP/1.1, where a client that does not send a request in time is hung up on."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(_PATIENCE, self._hang_up)
+
+    def _hang_up(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens. Raises `ConfigError`."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=_MOST)
+    except OSError as exc:
+        raise ConfigError(f"{host}:{port}: can't be listened on ({one_line(exc)}); name another --port") from exc

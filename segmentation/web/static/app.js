@@ -1,0 +1,157 @@
+// The page: one input, one frame of it with the options, and the renders.
+import { get, post, upload } from "./api.js";
+import { options, onChange, setPick } from "./controls.js";
+import { showJobs } from "./jobs.js";
+
+const at = (id) => document.getElementById(id);
+const stage = at("stage"), result = at("result"), before = at("before"), time = at("time"), message = at("message");
+let input = null;  // as the server describes it
+let asking = null;  // the request of the frame that is wanted now
+let picking = false;
+
+export const say = (text) => { message.textContent = text; };
+const seconds = () => (input.rate ? Number(time.value) / input.rate : 0);
+const view = () => document.querySelector("[name=view]:checked").value;
+
+async function picture(image, shown, signal) {
+  const fields = { source: input.id, time: seconds(), view: shown, width: 1280 };
+  if (shown !== "input") fields.options = options();
+  const blob = await (await post("/api/frames", fields, signal)).blob();
+  if (signal.aborted) return;
+  URL.revokeObjectURL(image.src);
+  image.src = URL.createObjectURL(blob);
+  await image.decode();
+}
+
+async function look() {
+  if (!input) return;
+  asking?.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  at("clock").textContent = `${seconds().toFixed(2)} s`;
+  const waiting = setTimeout(() => { at("busy").textContent = "working"; }, 400);
+  try {
+    await picture(result, view(), signal);
+    if (at("compare").value > 0) await picture(before, "input", signal);
+    const { command } = await (await post("/api/command", { name: input.name, options: options() }, signal)).json();
+    at("command").textContent = command;
+    say("");
+    stage.dataset.shown = Number(stage.dataset.shown ?? 0) + 1;
+  } catch (error) {
+    if (error.name !== "AbortError") say(error.message);
+  } finally {
+    clearTimeout(waiting);
+    if (!signal.aborted) at("busy").textContent = "";
+  }
+}
+
+let soon = 0;
+function lookSoon() {
+  clearTimeout(soon);
+  soon = setTimeout(look, 60);
+}
+
+async function show(id) {
+  try {
+    input = await get(`/api/inputs/${id}`);
+  } catch (error) {
+    return say(error.message);
+  }
+  const last = Math.max(0, Math.round(input.seconds * input.rate) - 1);
+  time.max = last;
+  time.value = 0;
+  at("scrub").hidden = at("people").hidden = !input.rate;
+  at("render").disabled = false;
+  setPick("", "");
+  before.removeAttribute("src");
+  stage.classList.remove("empty");
+  document.title = input.name;
+  look();
+}
+
+async function take(file) {
+  say("");
+  at("drop").textContent = `Uploading ${file.name}`;
+  try {
+    const one = await upload(file, (part) => { at("drop").textContent = `Uploading ${file.name}: ${Math.round(100 * part)} %`; });
+    await list();
+    at("inputs").value = one.id;
+    await show(one.id);
+  } catch (error) {
+    say(error.message);
+  }
+  at("drop").textContent = "Drop a video or a picture here.";
+}
+
+async function list() {
+  const all = await get("/api/inputs");
+  const choices = all.map((one) => new Option(one.name, one.id));
+  at("inputs").replaceChildren(new Option("choose", "", true), ...choices);
+  at("shown").hidden = !all.length;
+}
+
+function compare() {
+  const part = at("compare").value;
+  before.style.setProperty("--part", `${part}%`);
+  const edge = at("edge"), box = result.getBoundingClientRect(), around = stage.getBoundingClientRect();
+  edge.style.display = part > 0 ? "block" : "none";
+  edge.style.left = `${box.left - around.left + box.width * part / 100 - 1}px`;
+  edge.style.top = `${box.top - around.top}px`;
+  edge.style.height = `${box.height}px`;
+  if (part > 0 && !before.src) look();
+}
+
+function pickMode(on) {
+  picking = on;
+  at("pick").setAttribute("aria-pressed", on);
+  stage.classList.toggle("picking", on);
+}
+
+function pickAt(event) {
+  if (!picking) return;
+  const box = result.getBoundingClientRect();
+  const x = Math.round((event.clientX - box.left) / box.width * input.width);
+  const y = Math.round((event.clientY - box.top) / box.height * input.height);
+  pickMode(false);
+  setPick(`${x},${y}@${seconds().toFixed(3)}`, seconds().toFixed(2));
+  look();
+}
+
+function step(by) {
+  time.value = Number(time.value) + by;
+  time.dispatchEvent(new Event("input"));
+}
+
+at("choose").onclick = () => at("file").click();
+at("file").onchange = () => { if (at("file").files[0]) take(at("file").files[0]); };
+at("inputs").onchange = () => { if (at("inputs").value) show(at("inputs").value); };
+document.ondragover = (event) => { event.preventDefault(); stage.classList.add("over"); };
+document.ondragleave = () => stage.classList.remove("over");
+document.ondrop = (event) => {
+  event.preventDefault();
+  stage.classList.remove("over");
+  if (event.dataTransfer.files[0]) take(event.dataTransfer.files[0]);
+};
+time.oninput = () => { before.removeAttribute("src"); lookSoon(); };
+at("back").onclick = () => step(-1);
+at("forward").onclick = () => step(1);
+at("views").onchange = look;
+at("compare").oninput = compare;
+new ResizeObserver(compare).observe(result);
+result.onclick = pickAt;
+at("pick").onclick = () => pickMode(!picking);
+at("all").onclick = () => { setPick("", ""); look(); };
+at("controls").onsubmit = async (event) => {
+  event.preventDefault();
+  try {
+    await post("/api/jobs", { source: input.id, options: options() });
+  } catch (error) {
+    say(error.message);
+  }
+};
+at("copy").onclick = () => navigator.clipboard.writeText(at("command").textContent);
+at("render").disabled = true;
+at("scrub").hidden = at("people").hidden = true;
+onChange(lookSoon);
+list();
+showJobs(say);

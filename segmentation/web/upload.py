@@ -1,0 +1,134 @@
+"""Reads multipart bodies (RFC 7578): a file goes straight to the disk, the other fields are short."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import BinaryIO
+
+from python_multipart.exceptions import MultipartParseError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.requests import ClientDisconnect, Request
+
+from segmentation.errors import ConfigError, OutputError, one_line
+from segmentation.web.problems import TooMuch
+
+_PATIENCE = 60.0  # seconds in which `_LEAST` bytes have to come
+_LEAST = 1 << 16
+_LONGEST_FIELD = 1 << 16  # bytes
+_MOST_FIELDS = 16
+
+
+class Upload:
+    """The fields of a request, and its file at `path` if it has one."""
+
+    def __init__(self, folder: Path, most: int) -> None:
+        """Files may have `most` bytes, and are written in `folder`."""
+        self._folder, self._most = folder, most
+        self.fields: dict[str, str] = {}
+        self.path: Path | None = None
+        self.name = ""  # of the file, as the client calls it
+        self._file: BinaryIO | None = None
+        self._header: list[bytes] = [b"", b""]
+        self._disposition = b""
+        self._field, self._value = "", b""
+
+    async def read(self, request: Request) -> Upload:
+        """Takes in the whole body. Raises `ConfigError`, `TooMuch`, or `OutputError` where the disk is full."""
+        kind, options = parse_options_header(request.headers.get("content-type", ""))
+        if kind != b"multipart/form-data" or not options.get(b"boundary"):
+            raise ConfigError("the body: must be multipart/form-data, as of curl -F")
+        if int(request.headers.get("content-length", 0)) > self._most + (_LONGEST_FIELD * _MOST_FIELDS):
+            raise self._too_long()
+        parser = MultipartParser(
+            options[b"boundary"],
+            {
+                "on_part_begin": self._begin,
+                "on_header_field": lambda data, start, end: self._add(0, data[start:end]),
+                "on_header_value": lambda data, start, end: self._add(1, data[start:end]),
+                "on_header_end": self._end_header,
+                "on_headers_finished": self._open,
+                "on_part_data": self._take,
+                "on_part_end": self._end,
+            },
+        )
+        try:
+            async for chunk in _in_time(request):
+                parser.write(chunk)
+            parser.finalize()
+        except (MultipartParseError, UnicodeDecodeError) as exc:
+            raise ConfigError(f"the body: is no multipart/form-data ({one_line(exc)})") from exc
+        except OSError as exc:
+            raise OutputError(f"the upload can't be written ({one_line(exc)})") from exc
+        finally:
+            if self._file is not None:
+                self._file.close()
+        return self
+
+    def _begin(self) -> None:
+        self._disposition, self._value = b"", b""
+
+    def _add(self, index: int, data: bytes) -> None:
+        self._header[index] += data
+        if len(self._header[index]) > _LONGEST_FIELD:
+            raise TooMuch("the body: a header is too long")
+
+    def _end_header(self) -> None:
+        name, value = self._header
+        if name.lower() == b"content-disposition":
+            self._disposition = value
+        self._header = [b"", b""]
+
+    def _open(self) -> None:
+        options = parse_options_header(self._disposition)[1]
+        self._field = options.get(b"name", b"").decode()
+        if self._field == "file":
+            if self.path is not None:
+                raise ConfigError("file: is there twice; send one request for each")
+            self.name = options.get(b"filename", b"").decode().replace("\\", "/").rpartition("/")[2] or "input"
+            self.path = self._folder / "input"
+            self._file = open(self.path, "xb")  # noqa: SIM115  # `read` closes it
+        elif len(self.fields) >= _MOST_FIELDS:
+            raise TooMuch(f"the body: has more than {_MOST_FIELDS} fields")
+
+    def _take(self, data: bytes, start: int, end: int) -> None:
+        if self._field == "file":
+            assert self._file is not None
+            self._file.write(data[start:end])
+            if self._file.tell() > self._most:
+                raise self._too_long()
+            return
+        self._value += data[start:end]
+        if len(self._value) > _LONGEST_FIELD:
+            raise TooMuch(f"{self._field}: is longer than {_LONGEST_FIELD} bytes")
+
+    def _end(self) -> None:
+        if self._field != "file":
+            self.fields[self._field] = self._value.decode()
+
+    def _too_long(self) -> TooMuch:
+        return TooMuch(f"file: is longer than {self._most} bytes (--max-upload)")
+
+
+async def _in_time(request: Request) -> AsyncIterator[bytes]:
+    """Yields the body's chunks. Raises `TooMuch` for a client that drips."""
+    chunks = request.stream().__aiter__()
+    since, size = time.monotonic(), 0
+    while True:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise TooMuch(f"the body: no byte came for {_PATIENCE:g} s") from None
+        except ClientDisconnect:
+            raise ConfigError("the body: the client has gone") from None
+        size += len(chunk)
+        if time.monotonic() - since > _PATIENCE:
+            if size < _LEAST:
+                raise TooMuch(f"the body: comes more slowly than {_LEAST} bytes in {_PATIENCE:g} s")
+            since, size = time.monotonic(), 0
+        yield chunk

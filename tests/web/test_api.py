@@ -1,0 +1,184 @@
+"""The API: what requests get, who may ask, and what is left after failures."""
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import av
+import cv2
+import numpy as np
+import pytest
+from barcode import read
+from numbered import numbered
+from paths import SAMPLE
+from program import cli, file_limit
+from served import Served
+
+from segmentation import Segmenter
+from segmentation.options.config import Config
+
+SMALL = {"max_frames": 3, "smooth": 0}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("served")
+    numbered(folder / "numbered.mp4", 60, options={"g": "25"}, size=(320, 192))
+    (folder / "notes.txt").write_text("no video")
+    (folder / "out.mp4").symlink_to(SAMPLE)  # leads out of the folder
+    with Served(folder / "work", "--files", folder, "--max-upload", "1M") as made:
+        yield made
+
+
+def detail(answer: tuple[int, bytes, dict[str, str]]) -> tuple[int, str]:
+    status, body, headers = answer
+    assert headers["content-type"] == "application/problem+json"
+    text = json.loads(body)["detail"]
+    assert "\n" not in text and "/served" not in text
+    return status, text
+
+
+def test_a_job_makes_what_the_command_makes(served: Served, tmp_path: Path) -> None:
+    id = served.job({"file": SAMPLE, "options": {"effect": "blur:40", **SMALL}})
+    job = served.until(id, "done", "failed")
+    assert job["state"] == "done" and job["frames"] == 3 and job["complete"] and job["error"] is None
+    status, body, headers = served.ask(f"api/jobs/{id}/output")
+    assert status == 200 and headers["content-disposition"] == f'attachment; filename="{job["output"]}"'
+    assert headers["content-type"] == "video/mp4" and headers["x-content-type-options"] == "nosniff"
+    words = job["command"].split()
+    assert cli(SAMPLE, "-o", tmp_path / "out.mp4", *words[2:]).returncode == 0
+    assert body == (tmp_path / "out.mp4").read_bytes()
+    status, part, _ = served.ask(f"api/jobs/{id}/output", headers={"Range": "bytes=100-199"})
+    assert status == 206 and part == body[100:200]
+    events = served.ask(f"api/jobs/{id}/events")[1].decode()
+    assert json.loads(events.removeprefix("data: "))["state"] == "done"
+    assert served.ask(f"api/jobs/{id}", method="DELETE")[0] == 204
+    assert detail(served.ask(f"api/jobs/{id}"))[0] == 404
+
+
+def test_a_crash_takes_nothing_along(served: Served, tmp_path: Path) -> None:
+    broken = tmp_path / "<b>broken.mp4"
+    broken.write_bytes(SAMPLE.read_bytes()[:1000])
+    job = served.until(served.job({"file": broken, "options": {}}), "done", "failed")
+    assert job["state"] == "failed" and "\n" not in job["error"] and "<b>broken.mp4" in job["error"]
+    assert str(served.process.pid) and served.ask("healthz")[0] == 200
+
+
+@pytest.mark.parametrize("time, number", [(0.0, 0), (1.0, 30), (1.3667, 41), (1.9667, 59), (60.0, 59)])
+def test_frames_are_exact(served: Served, time: float, number: int) -> None:
+    fields = {"source": "files/numbered.mp4", "time": str(time), "view": "input", "width": "320"}
+    status, body, headers = served.ask("api/frames", fields)
+    assert status == 200 and headers["content-type"] == "image/jpeg"
+    picture = cv2.imdecode(np.frombuffer(body, np.uint8), cv2.IMREAD_GRAYSCALE)
+    assert read(np.asarray(picture, np.uint8))[0] == number
+
+
+def test_masks_are_those_of_the_session(served: Served, tmp_path: Path) -> None:
+    with av.open(str(SAMPLE)) as container:
+        picture = next(container.decode(video=0)).to_ndarray(format="rgb24")
+    cv2.imwrite(str(tmp_path / "a.png"), cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))
+    status, body, headers = served.ask("api/masks", {"file": tmp_path / "a.png"})
+    assert status == 200 and headers["content-type"] == "image/png"
+    mask = cv2.imdecode(np.frombuffer(body, np.uint8), cv2.IMREAD_GRAYSCALE)
+    with Segmenter() as segmenter:
+        assert np.array_equal(mask, np.rint(255 * segmenter.masks(picture)))
+
+
+REFUSED = [
+    ({"options": {"threshold": 2}}, 422, "threshold 2.0: must lie between 0 and 1, both excluded"),
+    ({"options": {"results": "/tmp/x"}}, 422, "options: 'results' is none of a job's"),
+    ({"options": {"effect": "image:/etc/passwd"}}, 422, "names a file, which jobs may not"),
+    ({"options": {"model": "/tmp/x.onnx"}}, 422, "choose person, person-hq"),
+    ({"options": "{"}, 422, "options: are no JSON"),
+    ({"options": []}, 422, "options: must be a JSON object"),
+    ({"source": "files/../notes.txt"}, 404, "no such input"),
+    ({"source": "files/notes.txt"}, 404, "no such input"),
+    ({"source": "files/out.mp4"}, 404, "no such input"),
+    ({"source": "rtsp://127.0.0.1/x"}, 404, "no such input"),
+    ({"source": "file:///etc/passwd"}, 404, "no such input"),
+]
+
+
+@pytest.mark.parametrize("fields, status, text", REFUSED)
+def test_bad_requests_get_one_line(served: Served, fields: dict[str, Any], status: int, text: str) -> None:
+    answer = detail(served.ask("api/jobs", {"source": "files/numbered.mp4", **fields}))
+    assert answer[0] == status and text in answer[1]
+
+
+def test_uploads_have_a_limit(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "long.mp4").write_bytes(bytes((1 << 20) + 1))
+    assert detail(served.ask("api/jobs", {"file": tmp_path / "long.mp4"}))[0] == 413
+    assert detail(served.ask("api/inputs", {"file": SAMPLE, "source": "x" * 70_000}))[0] == 413
+
+
+def test_a_private_address_is_refused_from_the_first(served: Served) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as private:
+        address = f"http://127.0.0.1:{private.getsockname()[1]}/a.mp4"
+        job = served.until(served.job({"source": address}), "failed", "done")
+        assert job["state"] == "failed" and "private address 127.0.0.1" in job["error"]
+
+
+def test_other_sites_and_other_names_are_refused(served: Served) -> None:
+    fields = {"source": "files/numbered.mp4", "options": SMALL}
+    before = len(served.json("api/jobs"))
+    for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert detail(served.ask("api/jobs", fields, headers))[0] == 403
+    assert detail(served.ask("", headers={"Host": "evil.example"}))[0] == 403
+    assert len(served.json("api/jobs")) == before
+    page = served.ask("")
+    assert page[0] == 200 and "default-src 'self'" in page[2]["content-security-policy"]
+
+
+def test_elsewhere_a_token_is_needed(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn")
+    refused = cli("serve", "--host", "0.0.0.0", "--work", tmp_path / "work")
+    assert refused.returncode == 2 and "--token-file FILE" in refused.stderr
+    (tmp_path / "token").write_text("a token of some length\n")
+    with Served(tmp_path / "work", "--token-file", tmp_path / "token") as served:
+        assert detail(served.ask("api/jobs"))[0] == 401
+        assert detail(served.ask("api/jobs", headers={"Authorization": "Bearer a token"}))[0] == 401
+        assert served.ask("api/jobs", headers={"Authorization": "Bearer a token of some length"})[0] == 200
+        assert detail(served.ask("login", {"token": "another"}))[0] == 403
+        connection = socket.create_connection(("127.0.0.1", int(served.url.rsplit(":", 1)[1].strip("/"))))
+        with connection:
+            body = b'--b\r\nContent-Disposition: form-data; name="token"\r\n\r\na token of some length\r\n--b--\r\n'
+            head = "POST /login HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+            connection.sendall(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+            answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+        cookie = answer.partition("set-cookie: ")[2].partition("\r\n")[0]
+        assert "HttpOnly" in cookie and "SameSite=strict" in cookie and "a token" not in cookie
+        assert served.ask("api/jobs", headers={"Cookie": cookie.partition(";")[0]})[0] == 200
+        assert served.ask("healthz")[0] == 200
+
+
+def test_two_servers_in_one_folder(served: Served, tmp_path: Path) -> None:
+    with Served(tmp_path / "work"):
+        second = cli("serve", "--port", "0", "--work", tmp_path / "work")
+    assert second.returncode == 2 and "another server works in this folder" in second.stderr
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    with Served(tmp_path / "work", before=file_limit(150_000)) as served:
+        status, text = detail(served.ask("api/inputs", {"file": SAMPLE}))
+        assert status == 507 and "can't be written" in text
+        assert list((tmp_path / "work" / "inputs").iterdir()) == []
+        assert served.json("api/jobs") == []
+
+
+def test_the_description_has_the_options_of_config(served: Served) -> None:
+    described = served.json("api/openapi.json")
+    options = described["components"]["schemas"]["Options"]["properties"]
+    assert options["threshold"] == {"type": "number", "default": 0.5}
+    assert options["codec"]["anyOf"][0]["enum"] == ["h264", "hevc", "av1", "ffv1", "mjpeg"]
+    for name, schema in options.items():
+        assert schema["default"] == getattr(Config(), name)
+
+
+def test_figures_for_machines(served: Served) -> None:
+    parser = pytest.importorskip("prometheus_client.parser")
+    families = list(parser.text_string_to_metric_families(served.ask("metrics")[1].decode()))
+    states = {sample.labels["state"] for family in families for sample in family.samples}
+    assert states == {"queued", "running", "done", "failed", "cancelled"}
+    assert served.ask("readyz")[0] == 200

@@ -1,0 +1,158 @@
+"""The page in Chromium: a file is dropped, looked at with other options, and rendered."""
+
+import shutil
+import signal
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import av
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from paths import SAMPLE
+from served import Served
+
+PIXELS = """() => { const image = document.getElementById('result'), canvas = document.createElement('canvas');
+  [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+  const context = canvas.getContext('2d'); context.drawImage(image, 0, 0);
+  return canvas.toDataURL('image/png').split(',')[1]; }"""
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A video of two people side by side."""
+    path = tmp_path_factory.mktemp("pair") / "pair.mp4"
+    with av.open(str(SAMPLE)) as source, av.open(str(path), "w") as target:
+        stream: Any = target.add_stream("libx264", rate=30)
+        stream.width, stream.height, stream.pix_fmt = 960, 360, "yuv420p"
+        for frame, _ in zip(source.decode(video=0), range(20), strict=False):
+            half = frame.to_ndarray(format="rgb24")[:, 80:560]
+            target.mux(stream.encode(av.VideoFrame.from_ndarray(np.hstack([half, half[:, ::-1]]), "rgb24")))
+        target.mux(stream.encode(None))
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("Chromium is not installed")
+    api = pytest.importorskip("playwright.sync_api")
+    with api.sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        yield made
+        made.close()
+
+
+def shown(page: Any, before: str = "") -> NDArray[np.uint8]:
+    """Waits until the stage has been drawn again after `before`; returns its pixels."""
+    page.wait_for_selector(f"#stage[data-shown]:not([data-shown='{before}'])", timeout=120_000)
+    picture = cv2.imdecode(np.frombuffer(b64decode(page.evaluate(PIXELS)), np.uint8), cv2.IMREAD_COLOR_RGB)
+    return np.asarray(picture, np.uint8)
+
+
+def state(page: Any) -> str:
+    return str(page.get_attribute("#stage", "data-shown"))
+
+
+def sharp(picture: NDArray[np.uint8]) -> tuple[float, float]:
+    """Returns how much detail the left half and the right half have."""
+    halves = np.array_split(cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY), 2, axis=1)
+    left, right = (float(cv2.Laplacian(half, cv2.CV_64F).var()) for half in halves)
+    return left, right
+
+
+def test_a_video_is_looked_at_and_rendered(pair: Path, browser: Any, tmp_path: Path) -> None:
+    with Served(tmp_path / "work") as served:
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        other: list[str] = []
+        page.on(
+            "request",
+            lambda asked: other.append(asked.url) if not asked.url.startswith((served.url, "blob:")) else None,
+        )
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(served.url)
+        page.set_input_files("#file", pair)
+        first = shown(page)
+        assert first.shape == (360, 960, 3)
+
+        before = state(page)
+        page.fill("#strength", "90")
+        stronger = shown(page, before)
+        assert np.abs(stronger.astype(int) - first).mean() > 1
+
+        before = state(page)
+        page.focus("#time")
+        page.keyboard.press("ArrowRight")  # the keyboard alone reaches the next frame
+        assert np.any(shown(page, before) != stronger)
+        assert page.text_content("#clock") == "0.03 s"
+
+        both = sharp(shown(page, before))
+        before = state(page)
+        page.click("#pick")
+        box = page.locator("#result").bounding_box()
+        page.mouse.click(box["x"] + box["width"] * 0.25, box["y"] + box["height"] * 0.5)
+        left, right = sharp(shown(page, before))
+        assert left > 0.9 * both[0] and right < 0.5 * both[1]  # the other one is blurred
+
+        page.click("#render")
+        page.wait_for_selector("li.done", timeout=120_000)
+        with page.expect_download() as download:
+            page.click("li.done a")
+        download.value.save_as(tmp_path / "out.mp4")
+        with av.open(str(tmp_path / "out.mp4")) as made:
+            frames = [frame.to_ndarray(format="rgb24") for frame in made.decode(video=0)]
+        assert len(frames) == 20
+        for frame in (frames[0], frames[-1]):
+            left, right = sharp(np.asarray(frame, np.uint8))
+            assert left > 2 * right
+        page.reload()
+        page.wait_for_selector("li.done")
+        assert not errors and not other
+        page.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_fits_narrow_windows_and_has_no_unnamed_controls(
+    dark: bool, pair: Path, browser: Any, tmp_path: Path
+) -> None:
+    with Served(tmp_path / "work", "--files", pair.parent) as served:
+        page = browser.new_page(viewport={"width": 360, "height": 800}, color_scheme="dark" if dark else "light")
+        page.goto(served.url)
+        page.select_option("#inputs", "files/pair.mp4")
+        shown(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        back = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert back == ("rgb(20, 22, 26)" if dark else "rgb(244, 245, 247)")
+        unnamed = """[...document.querySelectorAll('button, input, select, a')].filter((one) => one.offsetParent &&
+            !(one.labels?.length || one.ariaLabel || one.textContent.trim())).map((one) => one.outerHTML)"""
+        assert page.evaluate(unnamed) == []
+        page.close()
+
+
+@pytest.mark.slow
+def test_a_render_is_cancelled_and_goes_on_after_a_killed_server(browser: Any, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    with Served(work, "--files", SAMPLE.parent) as served:
+        page = browser.new_page()
+        page.goto(served.url)
+        page.select_option("#inputs", f"files/{SAMPLE.name}")
+        shown(page)
+        page.click("#render")
+        page.click("li.running button")
+        page.wait_for_selector("li.cancelled", timeout=120_000)
+        page.click("#render")
+        page.wait_for_selector("li.running", timeout=120_000)
+        served.process.send_signal(signal.SIGKILL)
+        served.process.wait()
+        page.close()
+    with Served(work) as served:
+        ids = [job["id"] for job in served.json("api/jobs")]
+        assert len(ids) == 2
+        assert served.until(ids[0], "done", "failed")["frames"] == 150
+        assert served.until(ids[1], "cancelled")["output"] is None

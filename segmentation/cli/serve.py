@@ -7,7 +7,6 @@ import logging
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from platformdirs import user_state_path
 
@@ -15,6 +14,7 @@ from segmentation.cli.console import ConsoleHandler, checks_stdout, fail, say
 from segmentation.cli.jobs import jobs_at_a_time
 from segmentation.errors import BackendError, ConfigError, one_line, reported
 from segmentation.options.config import Config
+from segmentation.options.keywords import FrameOptions
 from segmentation.options.times import seconds
 
 _PROGRAM = "segmentation serve"
@@ -32,8 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from segmentation.web.serve import Settings, serve
         except ModuleNotFoundError as exc:
             raise BackendError(f"{exc.name} is missing; pip install 'video-segmentation[web]'") from exc
-        limits: dict[str, Any] = {"max_pixels": options.max_pixels, "max_duration": options.max_duration}
-        limits = {name: value for name, value in limits.items() if value is not None}
+        limits = FrameOptions(max_duration=options.max_duration)
+        if options.max_pixels is not None:
+            limits["max_pixels"] = options.max_pixels
         config = Config(**limits)
         settings = Settings(
             host=options.host,

@@ -146,7 +146,8 @@ class Pictures:
                 made, shown = stages.masks.find_and_finish(batch, finish)
             else:
                 stages.transfer.enter()
-                made, shown = finish(MaskedBatch(frames=batch, masks=mask[None]).to(stages.masks.memory, stages.transfer))
+                given = MaskedBatch(frames=batch, masks=mask[None])
+                made, shown = finish(given.to(stages.masks.memory, stages.transfer))
             if shown.unknown is not None and shown.unknown.any():
                 raise ModelError(f"{name}: {no_numbers(config.model_name, 'it')}")
             before = batch.frames[0].planes

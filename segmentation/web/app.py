@@ -37,9 +37,9 @@ from segmentation.web.openapi import openapi
 from segmentation.web.options import checked, command
 from segmentation.web.preview import Previews, View
 from segmentation.web.problems import problem, status_of
-from segmentation.web.runner import Runner
-from segmentation.web.shown import Shown
-from segmentation.web.store import QUEUED, RUNNING, Job, Store
+from segmentation.web.runner import JobRunner
+from segmentation.web.shown import ShownInputs
+from segmentation.web.store import QUEUED, RUNNING, QueuedJob, Store
 from segmentation.web.upload import Upload
 
 _STATIC = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -48,13 +48,13 @@ _WIDEST = 3840  # pixels of a frame that is asked for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """What the routes work with."""
+    """Holds the parts that the routes work with."""
 
     store: Store
-    runner: Runner
+    runner: JobRunner
     previews: Previews
     changes: Changes
-    shown: Shown
+    shown: ShownInputs
     token: str | None
     longest_upload: int  # bytes
 
@@ -216,7 +216,7 @@ class _Api:
                 else:
                     one = self._server.shown.find(source)
                     name, source = one.name, one.path
-            job = Job(token_hex(8), name, source, dict(options))
+            job = QueuedJob(token_hex(8), name, source, dict(options))
             store.add(job)
         self._server.runner.wake()
         return JSONResponse({"id": job.id}, 202, headers={"Location": f"/api/jobs/{job.id}"})
@@ -250,14 +250,14 @@ class _Api:
     async def all_events(self, request: Request) -> Response:
         return _stream(self._server.changes.follow(lambda: ([_shown(job) for job in self._server.store.jobs()], False)))
 
-    def _job(self, request: Request) -> Job:
+    def _job(self, request: Request) -> QueuedJob:
         job = self._server.store.job(request.path_params["id"])
         if job is None:
             raise HTTPException(404, f"{request.path_params['id']}: no such job")
         return job
 
 
-def _shown(job: Job) -> dict[str, object]:
+def _shown(job: QueuedJob) -> dict[str, object]:
     """Returns a job without the places of the server's files."""
     shown = asdict(job)
     del shown["source"]

@@ -1,4 +1,4 @@
-"""Who may ask: requests of other sites and of strangers are refused before anything reads them."""
+"""Refuses requests of other sites and of strangers before anything reads them."""
 
 from __future__ import annotations
 

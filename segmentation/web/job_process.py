@@ -1,4 +1,4 @@
-"""The process of one job: takes the request from its link, sends progress and the end. Run by `Runner`."""
+"""The process of one job: takes the request from its link, sends progress and the end. Run by `JobRunner`."""
 
 from __future__ import annotations
 

@@ -70,25 +70,23 @@ def openapi() -> dict[str, object]:
                 "get": _does("Sends the output, also in ranges", 200, _bytes("video/mp4"), id=True)
             },
         },
-        "components": {
-            "schemas": {
-                "Job": _JOB,
-                "Options": schema() | {"examples": [{"effect": "blur:40", "feather": 2}]},
-                "Input": {
-                    "type": "object",
-                    "required": ["id", "name"],
-                    "properties": {name: {"type": "string"} for name in ("id", "name")}
-                    | {name: {"type": "number"} for name in ("width", "height", "seconds", "rate")},
-                },
-                "Problem": {
-                    "type": "object",
-                    "properties": {"title": {"type": "string"}, "status": {"type": "integer"}}
-                    | {"detail": {"type": "string", "description": "one line: what, which value, what to do"}},
-                },
-            },
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": _schemas(), "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{}, {"token": []}],
+    }
+
+
+def _schemas() -> dict[str, object]:
+    names = {name: {"type": "string"} for name in ("id", "name")}
+    numbers = {name: {"type": "number"} for name in ("width", "height", "seconds", "rate")}
+    line = {"type": "string", "description": "one line: what, which value, what to do"}
+    return {
+        "Job": _JOB,
+        "Options": schema() | {"examples": [{"effect": "blur:40", "feather": 2}]},
+        "Input": {"type": "object", "required": ["id", "name"], "properties": names | numbers},
+        "Problem": {
+            "type": "object",
+            "properties": {"title": {"type": "string"}, "status": {"type": "integer"}, "detail": line},
+        },
     }
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Literal, Union, cast, get_args, get_origin
 
 from segmentation.errors import ConfigError, did_you_mean
 from segmentation.options.config import Config
-from segmentation.options.effect import CHOICES, Effect
+from segmentation.options.effect import Effect
 from segmentation.options.keywords import Options
+from segmentation.options.table import Option, rows_of
 
 NETWORKS = ("person", "person-hq")  # the built-in ones; others are files
 EFFECTS = ("blur", "pixelate", "color", "overlay", "cutout", "mask")  # those without a file
@@ -53,16 +53,20 @@ def command(name: str, options: Mapping[str, object]) -> str:
 
 
 def schema() -> dict[str, object]:
-    """Returns the options as a JSON schema, made from the fields of `Config`."""
-    hints = get_type_hints(Options)
-    defaults = {field.name: field.default for field in fields(Config)}
-    properties = {name: {**_of_type(hints[name]), "default": defaults[name]} for name in NAMES if name != "model"}
-    properties["model"] = {"enum": list(NETWORKS), "default": defaults["model"]}
-    properties["effect"]["description"] = f"{CHOICES}; without files"
+    """Returns the options as a JSON schema, made from the table of options."""
+    rows = rows_of(Config)
+    properties = {name: _of_row(rows[name]) for name in NAMES if name != "model"}
+    properties["model"] = {"enum": list(NETWORKS), "default": rows["model"].default}
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
-def _of_type(kind: object) -> dict[str, Any]:
+def _of_row(row: Option) -> dict[str, object]:
+    limits = {"minimum": row.low, "maximum": row.high, "exclusiveMinimum": row.above, "exclusiveMaximum": row.below}
+    facts = {"description": row.help, "default": row.default}
+    return _of_type(row.type) | facts | {name: value for name, value in limits.items() if value is not None}
+
+
+def _of_type(kind: object) -> dict[str, object]:
     if get_origin(kind) is Literal:
         return {"enum": list(get_args(kind))}
     if get_origin(kind) in (Union, UnionType):

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
 
 import cv2
 import numpy as np
@@ -19,7 +19,7 @@ from segmentation.media.input import probe
 from segmentation.media.pictures.still import is_still, read_still
 from segmentation.options.config import Config
 from segmentation.options.instances import Pick
-from segmentation.options.keywords import Options
+from segmentation.options.keywords import FrameOptions, Options
 from segmentation.sessions.frame_iterator import MaskedFrame
 from segmentation.sessions.session import Segmenter
 from segmentation.system.access import Access
@@ -33,7 +33,7 @@ _SQUARE = 16  # pixels of the board behind a cutout
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class InputFacts:
     """An input as the page shows it."""
 
     width: int  # upright
@@ -43,7 +43,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _SeenFrame:
     """A frame and what the network has found in it."""
 
     image: NDArray[np.uint8]  # (H, W, 3) RGB
@@ -70,13 +70,13 @@ class _Seen:
 class Previews:
     """Renders frames, one at a time. Any number of threads may call."""
 
-    def __init__(self, limits: dict[str, Any]) -> None:
+    def __init__(self, limits: FrameOptions) -> None:
         """`limits` are options that hold for all inputs."""
         self._limits = limits
         self._lock = threading.Lock()
         self._sessions: dict[object, Segmenter] = {}
-        self._seen: OrderedDict[tuple[object, ...], _Seen] = OrderedDict()
-        self._about: OrderedDict[str, tuple[About, Fraction]] = OrderedDict()
+        self._seen: OrderedDict[tuple[object, ...], _SeenFrame] = OrderedDict()
+        self._about: OrderedDict[str, tuple[InputFacts, Fraction]] = OrderedDict()
 
     def close(self) -> None:
         """Frees the networks."""
@@ -84,7 +84,7 @@ class Previews:
             for session in self._sessions.values():
                 session.close()
 
-    def about(self, path: str) -> About:
+    def about(self, path: str) -> InputFacts:
         """Returns size and length of an input. Raises `InputError`."""
         return self._probed(path)[0]
 
@@ -129,7 +129,7 @@ class Previews:
             self._sessions[config.model] = Segmenter(model=config.model)
         return self._sessions[config.model]
 
-    def _find(self, path: str, time: float, config: Config) -> _Seen:
+    def _find(self, path: str, time: float, config: Config) -> _SeenFrame:
         about, frame_length = self._probed(path)
         index = round(time * about.rate)
         picked = config.pick is not None
@@ -146,11 +146,11 @@ class Previews:
             self._seen.popitem(last=False)
         return seen
 
-    def _picture(self, path: str, config: Config) -> _Seen:
+    def _picture(self, path: str, config: Config) -> _SeenFrame:
         image = read_still(path, self._access()).rgb
-        return _Seen(image, self._session(config).masks(image, refine=False), None, 0.0)
+        return _SeenFrame(image, self._session(config).masks(image, refine=False), None, 0.0)
 
-    def _video(self, path: str, time: Fraction, config: Config, picked: bool) -> _Seen:
+    def _video(self, path: str, time: Fraction, config: Config, picked: bool) -> _SeenFrame:
         """Returns the frame that is shown at a time, or the last one before."""
         about, length = self._probed(path)
         before = _BEFORE if config.smoothing_strength else 0
@@ -172,21 +172,21 @@ class Previews:
                         break
                     last = frame
             if last is not None:
-                return _Seen(last.image, last.small_mask, last.instances, last.seconds)
+                return _SeenFrame(last.image, last.small_mask, last.instances, last.seconds)
         raise InputError("there is no frame at this time")
 
-    def _probed(self, path: str) -> tuple[About, Fraction]:
+    def _probed(self, path: str) -> tuple[InputFacts, Fraction]:
         """Returns what an input is, and the length of a frame in seconds."""
         if path not in self._about:
             access = self._access()
             if is_still(path, access):
                 height, width = read_still(path, access).rgb.shape[:2]
-                probed = About(width, height, 0.0, 0.0), Fraction(0)
+                probed = InputFacts(width, height, 0.0, 0.0), Fraction(0)
             else:
                 info = probe(path, access)
                 width, height = info.upright_size
                 seconds = float(info.end - info.start) if info.end is not None else (info.frames or 0) / info.rate
-                probed = About(width, height, float(seconds), float(info.rate)), 1 / info.rate
+                probed = InputFacts(width, height, float(seconds), float(info.rate)), 1 / info.rate
             self._about[path] = probed
             if len(self._about) > 1000:
                 self._about.popitem(last=False)

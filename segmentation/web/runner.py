@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any
 
 from segmentation.errors import SegmentationError
+from segmentation.options.keywords import FrameOptions
 from segmentation.system.linked_process import LinkedProcess
-from segmentation.web.store import CANCELLED, DONE, FAILED, Job, Store
+from segmentation.web.store import CANCELLED, DONE, FAILED, QueuedJob, Store
 
 log = logging.getLogger(__name__)
 
 
-class Runner:
+class JobRunner:
     """Runs so many jobs at a time. Use it as a context manager: the next server does again what leaving it stops."""
 
-    def __init__(self, store: Store, at_a_time: int, limits: dict[str, Any], age: float, size: int) -> None:
+    def __init__(self, store: Store, at_a_time: int, limits: FrameOptions, age: float, size: int) -> None:
         """`limits` are options that hold for all jobs. Results are kept for `age` seconds, in `size` bytes at most."""
         self._store, self._limits, self._kept = store, limits, (age, size)
         self._processes: dict[str, LinkedProcess] = {}
@@ -27,7 +27,7 @@ class Runner:
             for number in range(at_a_time)
         ]
 
-    def __enter__(self) -> Runner:
+    def __enter__(self) -> JobRunner:
         for thread in self._threads:
             thread.start()
         return self
@@ -71,7 +71,7 @@ class Runner:
             except OSError as exc:
                 self._store.end(job.id, FAILED, error=f"no process can be started ({exc})")
 
-    def _run(self, job: Job) -> None:
+    def _run(self, job: QueuedJob) -> None:
         process = LinkedProcess("segmentation.web.job_process", quiet=True)
         try:
             with self._wake:
@@ -82,7 +82,7 @@ class Runner:
             folder = str(self._store.folder / "jobs" / job.id)
             ended = False
             try:
-                process.link.send((job.source, job.name, folder, job.options | self._limits))
+                process.link.send((job.source, job.name, folder, {**job.options, **self._limits}))
                 while not ended:
                     ended = self._take_in(job, process.receive())
             except (EOFError, OSError):
@@ -95,7 +95,7 @@ class Runner:
             process.link.close()
             process.close()
 
-    def _take_in(self, job: Job, message: Any) -> bool:
+    def _take_in(self, job: QueuedJob, message: object) -> bool:
         """Notes what a job's process says. Returns whether that was its end."""
         match message:
             case ("frames", int(done), int(expected)):

@@ -7,18 +7,18 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from segmentation.errors import ConfigError, one_line
+from segmentation.options.keywords import FrameOptions
 from segmentation.sessions.status_server import is_local
 from segmentation.web.app import Server, make_app
 from segmentation.web.events import Changes
 from segmentation.web.preview import Previews
-from segmentation.web.runner import Runner
-from segmentation.web.shown import Shown
+from segmentation.web.runner import JobRunner
+from segmentation.web.shown import ShownInputs
 from segmentation.web.store import Store
 
 _MOST = 256  # connections at a time
@@ -35,7 +35,7 @@ class Settings:
     files: Path | None
     token: str | None
     jobs: int
-    limits: dict[str, Any]  # options that hold for all jobs
+    limits: FrameOptions  # options that hold for all jobs
     longest_upload: int  # bytes
     age: float  # seconds that results are kept
     size: int  # bytes of results and uploads
@@ -52,10 +52,10 @@ def serve(settings: Settings, started: Callable[[str], None]) -> None:
     store = Store(settings.work, changes.announce)
     server = Server(
         store=store,
-        runner=Runner(store, settings.jobs, settings.limits, settings.age, settings.size),
+        runner=JobRunner(store, settings.jobs, settings.limits, settings.age, settings.size),
         previews=Previews(settings.limits),
         changes=changes,
-        shown=Shown(store, settings.files),
+        shown=ShownInputs(store, settings.files),
         token=settings.token,
         longest_upload=settings.longest_upload,
     )

@@ -18,7 +18,7 @@ _SUFFIXES = {
 }
 
 
-class Shown:
+class ShownInputs:
     """Finds inputs by their ids: those of uploads are random, those of the folder `files/NAME`."""
 
     def __init__(self, store: Store, folder: Path | None) -> None:

@@ -39,13 +39,13 @@ class StoredInput:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class QueuedJob:
     """One run that was asked for. `source` is a file or an http(s) address, `output` the file's name."""
 
     id: str
     name: str
     source: str
-    options: dict[str, Any]
+    options: dict[str, object]
     created: float = field(default_factory=time.time)
     ended: float | None = None
     state: str = QUEUED
@@ -119,18 +119,18 @@ class Store:
         """Returns the uploaded files, the latest first."""
         return [StoredInput(*row) for row in self._do("SELECT id, name, path FROM inputs ORDER BY created DESC")]
 
-    def add(self, job: Job) -> None:
+    def add(self, job: QueuedJob) -> None:
         """Puts a job at the queue's end. Raises `OutputError`."""
         marks = ", ".join("?" * 12)
         self._do(f"INSERT INTO jobs ({_COLUMNS}) VALUES ({marks})", *_row(job))
         self.changed()
 
-    def job(self, id: str) -> Job | None:
+    def job(self, id: str) -> QueuedJob | None:
         """Returns the job with its progress at this moment."""
         rows = self._do(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", id)
         return self._read(rows[0]) if rows else None
 
-    def jobs(self, most: int = 100) -> list[Job]:
+    def jobs(self, most: int = 100) -> list[QueuedJob]:
         """Returns the jobs, the latest first."""
         rows = self._do(f"SELECT {_COLUMNS} FROM jobs ORDER BY number DESC LIMIT ?", most)
         return [self._read(row) for row in rows]
@@ -140,7 +140,7 @@ class Store:
         rows = self._do("SELECT state, COUNT(*) FROM jobs GROUP BY state")
         return dict.fromkeys((QUEUED, RUNNING, DONE, FAILED, CANCELLED), 0) | dict(rows)
 
-    def take(self) -> Job | None:
+    def take(self) -> QueuedJob | None:
         """Returns the job that waits for longest, which is running now."""
         with self._lock:
             rows = self._do(f"SELECT {_COLUMNS} FROM jobs WHERE state = ? ORDER BY number LIMIT 1", QUEUED)
@@ -204,10 +204,10 @@ class Store:
                 total -= sizes[thing]
                 (self.forget if kind == "jobs" else self.forget_input)(id)
 
-    def _read(self, row: tuple[Any, ...]) -> Job:
+    def _read(self, row: tuple[Any, ...]) -> QueuedJob:
         id, created, ended, name, source, options, state, frames, expected, error, output, complete = row
         frames, expected = self._progress.get(id, (frames, expected))
-        return Job(
+        return QueuedJob(
             id,
             name,
             source,
@@ -231,7 +231,7 @@ class Store:
             raise OutputError(f"{self.folder}: can't be written ({one_line(exc)})") from exc
 
 
-def _row(job: Job) -> tuple[object, ...]:
+def _row(job: QueuedJob) -> tuple[object, ...]:
     return (
         job.id,
         job.created,

@@ -118,7 +118,7 @@ def test_frames_before_the_end_are_not_kept(server: Server, tmp_path: Path) -> N
 
 
 def test_time_enough_changes_nothing(tmp_path: Path) -> None:
-    assert cli(SAMPLE, "-o", tmp_path / "a.mp4", "--max-frames", 3, "--timeout", "10:00").returncode == 0
+    assert cli(SAMPLE, "-o", tmp_path / "a.mp4", "--max-frames", 3, "--timeout", "10:00:00").returncode == 0
     assert cli(SAMPLE, "-o", tmp_path / "b.mp4", "--timeout", "0").returncode == 2
 
 

@@ -230,8 +230,10 @@ def test_a_worker_that_has_made_frames_may_be_silent_for_less_time(monkeypatch: 
     assert found.overdue() == {"at work": "has given no sign of life for 0.5 s"}
     found.forget("at work")  # one of this name is started again
     found.sign("at work")
-    time.sleep(0.6)
-    assert not found.overdue()
+    found.frame("other")
+    found.sign("other")
+    until(found.overdue)
+    assert found.overdue().keys() == {"other"}
 
 
 def test_a_worker_without_a_first_sign_of_life_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,15 +156,15 @@ class Previews:
         before = _BEFORE if config.smoothing_strength else 0
         begin = max(0.0, float(time - before * length - length / 2))
         for start in (begin, max(0.0, about.seconds - 2)):  # the end that a file states may be a little late
-            frames = self._session(config).frames(
-                path,
-                start=start,
-                duration=float((before + 2) * length) if start == begin else None,
-                smooth=config.smooth,
-                track="balanced" if picked else None,
-                refine=False,
+            options: FrameOptions = {
                 **self._limits,
-            )
+                "start": start,
+                "duration": float((before + 2) * length) if start == begin else None,
+                "smooth": config.smooth,
+                "track": "balanced" if picked else None,
+                "refine": False,
+            }
+            frames = self._session(config).frames(path, **options)
             last: MaskedFrame | None = None
             with closing(frames):
                 for frame in frames:

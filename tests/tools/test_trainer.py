@@ -50,7 +50,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         target = np.where(person, data.CERTAIN, 0).astype(np.uint8)
         if number == 0:
             target[:, :20] = data.DOUBT
-        found.append(data.Sample(f"people/stills/{name}-0000.webp", 0, rgb, target))
+        heads = np.float32([[width / 2, height / 3, 20, 0, -1]] * (number < 3)).reshape(-1, 5)
+        found.append(data.Sample(f"people/stills/{name}-0000.webp", 0, rgb, target, heads))
     path = tmp_path_factory.mktemp("pictures") / "pictures.npz"
     data.write(path, found)
     return data.read(path)

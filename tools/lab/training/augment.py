@@ -1,5 +1,5 @@
-"""Makes training pictures new on the GPU: crops, people pasted at all sizes, animals and things beside and before them,
-light, lens, codec.
+"""Makes training pictures new on the GPU: crops, people pasted at all sizes, some lying, hats and helmets on heads,
+animals and things beside and before people, dark before dark, light, lens, codec.
 
 All pictures lie in GPU memory as squares of 512, 256 and 128 pixels, each in the upper left corner with its longer side
 filled. A layer has five channels: RGB, how much a place is a person, and whether that is known (0: doubt). In pictures
@@ -36,21 +36,28 @@ SHARES = {
     "webcam-man.mp4": 0.3, "webcam-woman.mp4": 0.4, "asl-hand.mp4": 0.5, "04_coffee.mp4": 0.5,
     "bottle-detection.mp4": 0.5,
     "nasa_13013.mp4": 0.3, "rooms-backscrub": 0.1,
+    "more-seated": 3.0, "more-hair": 1.8, "more-groups": 2.2, "more-arms": 1.0, "more-helmets": 1.8, "more-small": 0.8,
+    "more-dark": 1.2, "more-hidden": 1.0, "more-carrying": 1.0, "more-wheelchair": 0.6,
 }  # fmt: skip
 # The same for pictures of nobody: those with animals most, 0.4 if not named.
 NOBODY_SHARES = {
-    "photos-dali": 3.0, "things-dali": 3.0, "photos-mdn": 2.2, "photos-coral": 1.6, "photos-jetson": 3.5,
+    "photos-dali": 3.0, "things-dali": 4.0, "photos-mdn": 2.2, "photos-coral": 1.6, "photos-jetson": 3.5,
     "nobody-gov": 1.5,
     "photos-imageio": 0.8, "photos-azure": 0.8, "scenes-gov": 0.5, "dog_eating_854132.mp4": 0.8,
     "bottle-detection.mp4": 0.8,
     "person-walking.mp4": 1.0, "street-nobody.mp4": 0.8,
+    "more-nobody-animals": 2.5, "more-nobody-things": 1.8, "more-nobody-rooms": 0.8, "more-nobody-figures": 0.6,
 }  # fmt: skip
 SIGNING = 0.16  # of each clip of one who signs
 OBJECTS = 0.2, 0.06  # of the pictures onto which an animal or a thing is pasted: behind people, before them
+HATS = 0.06  # of the pictures and people that have a head: a hat or helmet is put onto one
+LYING = 0.03, 0.06  # of pictures, and of pasted people: turned by a right angle
+DUSK = 0.05  # of the pictures: people and what is behind them nearly as dark as each other
 PIECES = 0.14  # of the pictures onto which a piece of another picture is pasted
 # Bodies from head to foot: drawn more often for pasting.
 BODIES = re.compile(
     r"person-walking|squat|pose\.|walking-group|photos-jetson|detectron|tears|paris|bicycle|scenes-gov|tfjs"
+    r"|more-arms|more-groups|more-carrying"
 )
 
 
@@ -110,8 +117,7 @@ class Pictures:
     ) -> None:
         self.device = device
         self.dtype = torch.half if device.type == "cuda" else torch.float
-        self.random = np.random.default_rng(seed)
-        torch.manual_seed(seed)
+        self.reseed(seed)
         self.luma = torch.tensor([0.299, 0.587, 0.114], device=device).view(1, 3, 1, 1)
         weights = torch.tensor([1.0, 4, 6, 4, 1], device=device)
         self.soft = (weights[:, None] * weights / 256).expand(3, 1, 5, 5)
@@ -120,6 +126,7 @@ class Pictures:
             found = list(pool.map(lambda i: _kept(rows[i], [store[i] for store in squares]), range(len(rows))))
         self.sizes = np.array([target.shape for target in found], np.float32)  # height, width at 512
         self.store = [torch.from_numpy(square).to(device) for square in squares]
+        self.heads = [row["heads"] for row in rows]
         targets = found
         people = np.array([((t > 125) & (t != DOUBT)).mean() for t in targets])
         shares = np.array([share(row["name"]) for row in rows])
@@ -143,6 +150,11 @@ class Pictures:
         found = list(self._things(things))
         weight = dict(zip(self.without, self.without_weights, strict=True))
         self.objects = Cutouts(found, np.array([weight[c.picture] for c in found]))
+
+    def reseed(self, seed: int) -> None:
+        """Begins drawing anew."""
+        self.random = np.random.default_rng(seed)
+        torch.manual_seed(seed)
 
     def _things(self, find: Callable[[Tensor], Tensor]) -> Iterator[Cutout]:
         """Puts what `find` finds in pictures of nobody into their fourth channel; yields what can be pasted."""
@@ -210,17 +222,19 @@ class Pictures:
             free = random.uniform(lower, np.maximum(1 - lower, lower))
             aim = random.uniform(box[:, axis], box[:, axis + 2])
             center.append(np.clip(np.where(at_person, aim, free), lower, np.maximum(1 - lower, lower)))
-        matrix = self._matrix(np.stack(center, 1), wide, high, size, 0.07)
+        matrix = self._matrix(np.stack(center, 1), wide, high, size, 0.07, LYING[0])
         layers = self.warp(0, index, matrix, height, width, mirror=True, fine=True)
+        self.hats(layers, index, matrix)
         layers[:, 3:4].masked_fill_(self.there(empty).view(-1, 1, 1, 1), 0)
         return layers
 
     def _matrix(
-        self, center: np.ndarray, wide: np.ndarray, high: np.ndarray, size: np.ndarray, turn: float
+        self, center: np.ndarray, wide: np.ndarray, high: np.ndarray, size: np.ndarray, turn: float, lying: float
     ) -> np.ndarray:
-        """(n, 2, 3): from -1..1 to a part of the pictures, flipped and turned a little."""
+        """(n, 2, 3): from -1..1 to a part of the pictures, flipped and turned a little, or by a right angle."""
         n = len(wide)
         angle = self.random.normal(0, turn, n) * (self.random.random(n) < 0.5)
+        angle += self.random.choice([-math.pi / 2, math.pi / 2], n) * (self.random.random(n) < lying)
         flip = np.where(self.random.random(n) < 0.5, -1, 1)
         # In pixels, so that turning does not skew.
         across, down = wide * size[:, 1] / 2, high * size[:, 0] / 2
@@ -256,25 +270,64 @@ class Pictures:
         anywhere = random.uniform(0, 1, n)
         y = np.where(random.random(n) < 0.75, standing, anywhere)
         y = np.where(cut[:, 3] & (random.random(n) < 0.8), 1 - high / 2 + random.uniform(0, 0.45, n) * high, y)
-        # The frame's corners in parts of the picture.
+        # The frame's size in parts of the picture.
         across, down = width / (scale * stretch * size[:, 1]), height / (scale * size[:, 0])
-        center = np.stack(
-            [(box[:, 0] + box[:, 2]) / 2 + (0.5 - x) * across, (box[:, 1] + box[:, 3]) / 2 + (0.5 - y) * down], 1
-        )
-        matrix = self._matrix(center, across, down, size, 0.06)
-        # Flipped about the box's middle, not the frame's, or it would come to lie elsewhere.
-        flipped = matrix[:, 0, 0] < 0
-        matrix[flipped, 0, 2] = ((box[:, 0] + box[:, 2]) / 2 - (0.5 - x) * across)[flipped]
+        middle = np.stack([(box[:, 0] + box[:, 2]) / 2, (box[:, 1] + box[:, 3]) / 2], 1)
+        matrix = self._matrix(middle, across, down, size, 0.06, LYING[1])
+        # Flipped and turned about the box's middle, which comes to lie at (x, y).
+        away = np.stack([1 - 2 * x, 1 - 2 * y], 1).astype(np.float32)
+        matrix[:, :, 2] += np.einsum("nij,nj->ni", matrix[:, :, :2], away)
         level = np.select([scale > 0.75, scale > 0.38], [0, 1], 2)
         result = torch.empty((n, 5, height, width), dtype=self.dtype, device=self.device)
         for number in range(len(SIDES)):
             some = np.flatnonzero(level == number)
             if len(some):
                 part = self.warp(number, index[some], matrix[some], height, width, mirror=False, fine=False)
+                self.hats(part, index[some], matrix[some])
                 result[self.there(some)] = part
         return result
 
+    def hats(self, layers: Tensor, index: np.ndarray, matrix: np.ndarray) -> None:
+        """Draws a hat or helmet onto a head of some of the layers, which show pictures `index`, see `warp`."""
+        some = [i for i, picture in enumerate(index) if len(self.heads[picture]) and self.random.random() < HATS]
+        if not some:
+            return
+        head = np.stack([self.random.choice(self.heads[index[i]]) for i in some])
+        x, y, half, up_x, up_y = self.there(head).view(-1, 5, 1, 1).unbind(1)
+        n, (height, width) = len(some), layers.shape[2:]
+        place = F.affine_grid(self.there(matrix[some].astype(np.float32)), [n, 1, height, width], align_corners=False)
+        size = self.there(self.sizes[index[some]][:, ::-1].copy())
+        right, down = (place * size[:, None, None]).unbind(-1)  # in pixels of the picture
+        u, v = ((down - y) * up_x - (right - x) * up_y) / half, ((right - x) * up_x + (down - y) * up_y) / half
+
+        def of(low: float, high: float) -> Tensor:
+            return self.uniform(n, low, high)[:, 0]
+
+        lower = of(0.2, 0.55)
+        dome = ((u / of(1.0, 1.35)) ** 2 + ((v - 0.2) / of(1.2, 1.7)) ** 2 < 1) & (v > lower)
+        brim = ((u / of(0.9, 2.3)) ** 2 + ((v - lower) / of(0.08, 0.35)) ** 2 < 1) & (of(0, 1) < 0.7)
+        alpha = F.avg_pool2d((dome | brim).float()[:, None], 3, 1, 1)
+        color = torch.rand(n, 3, 1, 1, device=self.device) ** of(0.5, 2)[:, None]
+        light = 1 + of(-0.4, 0.4) * u + of(-0.3, 0.5) * (v - 0.8) - 0.3 * (brim & ~dome).float()
+        rough = F.interpolate(torch.randn(n, 1, 24, 24, device=self.device), (height, width), mode="bilinear")
+        color = (color * light[:, None] * (1 + self.uniform(n, 0, 0.25) * rough)).clamp(0, 1)
+        at = self.there(np.array(some))
+        below = layers[at].float()
+        drawn = torch.cat(
+            [torch.lerp(below[:, :3], color, alpha), torch.maximum(below[:, 3:4], alpha), below[:, 4:]], 1
+        )
+        layers[at] = torch.where(alpha > 0.5, torch.cat([drawn[:, :4], torch.ones_like(alpha)], 1), drawn).to(
+            layers.dtype
+        )
+
     # ------------------------------------------------------------------------------------------------- colors
+
+    def dusk(self, layers: Tensor) -> None:
+        """Makes people and what is behind them dark in some of the layers, each by a factor of its own."""
+        some = self.there(self.some(len(layers), DUSK))
+        n = len(some)
+        gain = torch.lerp(self.uniform(n, 0.06, 0.5), self.uniform(n, 0.06, 0.5), layers[some, 3:4])
+        layers[some, :3] = layers[some, :3] ** self.uniform(n, 0.9, 1.5) * gain
 
     def uniform(self, n: int, low: float, high: float) -> Tensor:
         return torch.empty((n, 1, 1, 1), device=self.device).uniform_(low, high)
@@ -393,7 +446,7 @@ class Pictures:
     def batch(self, n: int, height: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
         """New pictures (n, 3, H, W) RGB in 0..1; where people are, (n, 1, H, W) in 0..1; where that is known."""
         half = n // 2
-        layers = torch.cat([self.ground(half, height, width, 0.22), self.ground(n - half, height, width, 0.75)]).float()
+        layers = torch.cat([self.ground(half, height, width, 0.32), self.ground(n - half, height, width, 0.75)]).float()
         layers[:, :3] = self.recolor(layers[:, :3], 0.4)
         # The first half stays as it is, for most; onto the second up to six people are pasted, and nobody onto a part.
         counts = np.concatenate(
@@ -413,6 +466,7 @@ class Pictures:
             if number == 0:
                 self.pieces(layers, self.some(n, PIECES), height, width)
         self.put(layers, before, objects[len(behind) :], person=0)
+        self.dusk(layers)
         return self.damage(layers[:, :3]), layers[:, 3:4], (layers[:, 4:] > 0.97).float()
 
 

@@ -6,18 +6,24 @@ A target is 8-bit: 0 to 250 is the probability of a person in 250ths, 255 is dou
 """
 
 import argparse
+import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 import cv2
 import numpy as np
-from label import cached, sources
+from label import SIDE, cached, sources
 from split import split
+from teachers import ENDS, vote
 from truth import PERSON, UNSURE, path_of
 
 CERTAIN, DOUBT = 250, 255
+VISIBLE = 0.8  # a joint's least certainty to be seen
+SMALL = 0.02  # of the picture: people who are smaller are left to the former network
+LIMB = 0.25  # of a person, what the end of a limb is at most
 # Left out: drawings and statues of people, masks, screens, a twin of a held-out picture, hands that no teacher knows.
 LEFT_OUT = re.compile(
     r"george-floyd|listen-to-black|pic[14]-|drawPix|toMask|toColored|toMulti|two-people-|-mask-|im(9|10)-"
@@ -26,12 +32,12 @@ LEFT_OUT = re.compile(
 )
 # Where people are for certain: what DeepLab overlooks there is doubt, not nobody.
 PEOPLE = re.compile(
-    r"portraits-|scenes-|hands-|^clips/|people/clips/(?!.*nobody)|04_coffee|bottle-detection|nasa_|selfie"
+    r"portraits-|scenes-|hands-|more-(?!nobody)|^clips/|people/clips/(?!.*nobody)|04_coffee|bottle-detection|nasa_|selfie"
     r"|juggle|fragmented"
 )
 # Nobody for certain, found by looking.
 NOBODY = re.compile(
-    r"-nobody\.mp4|dog_eating|bbb_|bear-|hdr10|hlg10|portrait_4k60|roadtrip|fork-|hemlock|japanese-cherry|scissors"
+    r"-nobody\.mp4|more-nobody|dog_eating|bbb_|bear-|hdr10|hlg10|portrait_4k60|roadtrip|fork-|hemlock|japanese-cherry|scissors"
 )
 
 # One person near the camera, and nobody behind whom DeepLab overlooks.
@@ -40,36 +46,93 @@ ALONE = re.compile(r"portraits-|astronaut|webcam-|signing-")
 
 @dataclass
 class Sample:
-    """A picture (H, W, 3) uint8 with its target (h, w) uint8, from a file below the shared folder."""
+    """A picture (H, W, 3) uint8 with its target (h, w) uint8, from a file below the shared folder, and `heads`."""
 
     name: str
     frame: int
     rgb: np.ndarray
     target: np.ndarray
+    heads: np.ndarray
 
 
-def target(name: str, masks: np.ndarray) -> np.ndarray:
-    """What four teachers' masks (4, h, w) uint8 of a picture make its target, (h, w) uint8."""
-    human, selfie, deeplab, pose = masks.astype(np.float32) / 255
-    mean = (human + selfie + deeplab + pose) / 4
-    both = (human > 0.8) & (pose > 0.8)
+def target(name: str, masks: np.ndarray, joints: np.ndarray) -> np.ndarray:
+    """Returns a picture's target (h, w) uint8 from the teachers' masks (4, h, w) uint8 and joints (people, 33, 3)."""
+    human, deeplab, heavy, former = masks.astype(np.float32) / 255
+    value = vote(masks)
+    both = (human > 0.8) & (heavy > 0.8)
     seen = deeplab > 0.4  # as it is, or mirrored
     if NOBODY.search(name) or (not PEOPLE.search(name) and seen.mean() < 0.003 and both.mean() < 0.01):
-        return np.zeros(mean.shape, np.uint8)
-    # The two that are best at bodies and scenes agree: that is a person, whatever the other two overlook.
-    agreed = (deeplab > 0.9) & ((human > 0.5) | (pose > 0.5))
-    value = np.where(agreed, np.maximum(mean, 0.8), mean)
-    # Sharper than a mean of four, which is only sure where all are.
+        return np.zeros(value.shape, np.uint8)
+    value = np.where(small(former), former, value)
+    value = np.maximum(value, 0.8 * limbs(value, heavy, joints))
+    # Sharper than a mean, which is only sure where all are.
     found = np.clip((value - 0.1) / 0.65, 0, 1)
     result = (found * CERTAIN).round().astype(np.uint8)
     result[(value > 0.25) & (value < 0.6)] = DOUBT
-    side = max(3, round(max(mean.shape) * 0.03) | 1)
-    far = cv2.dilate(seen.astype(np.uint8), np.ones((side, side), np.uint8)) == 0
-    alarms = far & ~both  # of the three others
-    result[alarms & (np.maximum(human, np.maximum(selfie, pose)) > 0.5)] = DOUBT
-    if ALONE.search(name) and seen.mean() > 0.05:  # flags and walls, which would be doubt in half of the portraits
-        result[alarms & (deeplab < 0.1)] = 0
+    for x, y in lost(value, joints):  # an end of a limb that is not in the mask: nobody can say how far it goes
+        radius = round(0.03 * math.hypot(*value.shape))
+        around = cv2.circle(np.zeros(value.shape, np.uint8), (x, y), radius, 1, -1) > 0
+        result[around & (value < 0.6)] = DOUBT
+    if ALONE.search(name) and seen.mean() > 0.05:  # flags and walls, which would be doubt in many portraits
+        side = max(3, round(max(value.shape) * 0.03) | 1)
+        far = cv2.dilate(seen.astype(np.uint8), np.ones((side, side), np.uint8)) == 0
+        result[far & (former < 0.2) & (deeplab < 0.1)] = 0
     return result
+
+
+def small(former: np.ndarray) -> np.ndarray:
+    """Where (h, w) bool the former network finds people who are too small for the other teachers."""
+    _, labels, stats, _ = cv2.connectedComponentsWithStats((former > 0.3).astype(np.uint8))
+    areas = stats[:, cv2.CC_STAT_AREA].copy()
+    areas[0] = former.size  # what is not a person
+    found: np.ndarray = (areas < SMALL * former.size)[labels]
+    return found
+
+
+def heads(joints: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """(heads, 5) float32 in pixels of a picture of the target's shape (h, w): middle x, y; half the width; up x, y."""
+    height, width = target.shape
+    found = []
+    for person in joints:
+        if person[[0, 7, 8, 11, 12], 2].min() < VISIBLE:  # nose, ears, shoulders
+            continue
+        points = person[:, :2] * (width, height)
+        middle, neck = points[[0, 7, 8]].mean(0), points[[11, 12]].mean(0)
+        x, y = middle.astype(int)
+        upright = middle - neck
+        length = float(np.hypot(*upright))
+        inside = 0 <= x < width and 0 <= y < height and 0.8 * CERTAIN < target[y, x] <= CERTAIN
+        if inside and length > 8:
+            half = max(0.55 * float(np.hypot(*(points[7] - points[8]))), 0.4 * length)
+            found.append((*middle, half, *(upright / length)))
+    return np.array(found, np.float32).reshape(-1, 5)
+
+
+def ends(joints: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """Where in a mask of `shape` (h, w) wrists, fingers, ankles, heels and toes are that can be seen."""
+    for person in joints:
+        for x, y, seen in person[[number for numbers in ENDS.values() for number in numbers]]:
+            if seen > VISIBLE and 0 <= x < 1 and 0 <= y < 1:
+                yield int(x * shape[1]), int(y * shape[0])
+
+
+def lost(value: np.ndarray, joints: np.ndarray) -> Iterator[tuple[int, int]]:
+    """The ends of limbs that the vote `value` (h, w) does not call person."""
+    return ((x, y) for x, y in ends(joints, value.shape) if value[y, x] < 0.6)
+
+
+def limbs(value: np.ndarray, heavy: np.ndarray, joints: np.ndarray) -> np.ndarray:
+    """Where (h, w) bool BlazePose heavy is sure of a piece with the end of a limb, which touches who is found."""
+    person = value > 0.6
+    _, labels = cv2.connectedComponents(((heavy > 0.8) & ~person).astype(np.uint8))
+    near = cv2.dilate(person.astype(np.uint8), np.ones((5, 5), np.uint8)) > 0
+    with_ends = {int(labels[y, x]) for x, y in ends(joints, value.shape)} - {0}
+    found = np.zeros(value.shape, bool)
+    for piece in with_ends:
+        inside = labels == piece
+        if (inside & near).any() and inside.sum() < LIMB * person.sum():
+            found |= inside
+    return found
 
 
 def checked(item: tuple[str, int]) -> np.ndarray | None:
@@ -89,11 +152,14 @@ def samples(shared: Path, labels: Path) -> list[Sample]:
                 continue
             number = int(path.stem[-5:])
             with np.load(path) as content:
-                rgb, masks = content["rgb"], content["masks"]
+                rgb, masks, joints = content["rgb"], content["masks"], content["joints"]
             if rgb.mean() < 4 and rgb.max() < 40:
                 continue  # black: nothing to be learned
             mask = checked((name, number)) if split(name) != "train" else None
-            found.append(Sample(name, number, rgb, target(name, masks) if mask is None else mask))
+            mask = target(name, masks, joints) if mask is None else mask
+            # Pictures are trained with 512 pixels on the longer side.
+            scale = np.float32([SIDE / max(mask.shape)] * 3 + [1, 1])
+            found.append(Sample(name, number, rgb, mask, heads(joints, mask) * scale))
     return found
 
 
@@ -114,20 +180,26 @@ def write(path: Path, found: list[Sample]) -> None:
         sizes=np.array(sizes, np.int64),
         names=np.array([sample.name for sample in found]),
         frames=np.array([sample.frame for sample in found]),
+        heads=np.concatenate([s.heads for s in found]),
+        head_counts=np.array([len(s.heads) for s in found]),
         checked=np.array([path_of((s.name, s.frame)).exists() for s in found]),
     )
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """What `write` wrote, pictures and targets still compressed: `name`, `frame`, `checked`, `picture`, `target`."""
+    """What `write` wrote, pictures and targets still compressed.
+
+    A row has `name`, `frame`, `checked`, `heads`, `picture` and `target`.
+    """
     with np.load(path) as content:
         blob, ends = content["bytes"], content["sizes"].ravel().cumsum()
         begins = np.concatenate([[0], ends[:-1]])
-        rows = zip(content["names"], content["frames"], content["checked"], strict=True)
+        parts = np.split(content["heads"], content["head_counts"].cumsum()[:-1])
+        rows = zip(content["names"], content["frames"], content["checked"], parts, strict=True)
         return [
-            {"name": str(name), "frame": int(frame), "checked": bool(known)}
+            {"name": str(name), "frame": int(frame), "checked": bool(known), "heads": part}
             | {key: blob[begins[j] : ends[j]] for key, j in (("picture", 2 * i), ("target", 2 * i + 1))}
-            for i, (name, frame, known) in enumerate(rows)
+            for i, (name, frame, known, part) in enumerate(rows)
         ]
 
 

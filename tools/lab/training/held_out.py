@@ -32,9 +32,10 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))  # the tools are programs, not a package
 
 import measures
-from label import TEACHERS, cached, pictures
+from label import cached, pictures
 from split import split
-from truth import HERE, KINDS, PERSON, THRESHOLD, UNSURE, read_table, vote
+from teachers import TEACHERS, vote
+from truth import HERE, KINDS, PERSON, THRESHOLD, UNSURE, read_table
 
 from segmentation.frames import LIMITED, Color, Frame, FrameBatch, VideoInfo
 from segmentation.media.planes import EXACT, plane_view

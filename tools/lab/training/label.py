@@ -2,25 +2,23 @@
 
     python tools/lab/training/label.py --shared ../shared --cache .train/labels
 
-The teachers and how each is run are `people/vote.py` in the shared folder. Every picture is shown to them as it is
-and mirrored. The cache holds one `.npz` a picture: `rgb` (H, W, 3) uint8, at most 512 pixels on the longer side, and
-`masks` (4, h, w) uint8, at most 384: what HumanSeg, Selfie, DeepLab and BlazePose say, 255 is certainly a person. A
-picture that is in the cache is not labelled again.
+The teachers are those of `teachers.py`. The cache holds one `.npz` a picture: `rgb` (H, W, 3) uint8, at most 512 pixels
+on the longer side; `masks` (4, H, W) uint8, 255 is certainly a person; `joints` (people, 33, 3) as parts of width and
+height, and how surely each can be seen. A picture that is in the cache is not labelled again.
 """
 
 import argparse
-import importlib.util
 import os
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from types import ModuleType
 
 import cv2
 import numpy as np
 from split import split
+from teachers import Teachers
 
-TEACHERS = ("humanseg", "selfie", "deeplab", "blazepose")
-SIDE, MASK_SIDE = 512, 384  # pixels of the longer side, at most
+SIDE = 512  # pixels of the longer side, at most
+SHARE = 20  # files that a process labels at a time
 # Every n-th frame of the clips: neighbours are nearly the same picture.
 STEPS = {
     "people/clips": 4,
@@ -38,15 +36,6 @@ CORPUS = """04_coffee.mp4 05_default_juggle.mp4 bbb_1920x1080_60fps_vp8.webm bea
     test_res_change.h264 video_90.mov water_180_mvhevc_5frames.mov""".split()
 
 Item = tuple[str, int]  # path below the shared folder, number of the frame
-
-
-def teachers(shared: Path) -> ModuleType:
-    """`people/vote.py` as a module."""
-    spec = importlib.util.spec_from_file_location("vote", shared / "people" / "vote.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def fitted(picture: np.ndarray, side: int) -> np.ndarray:
@@ -93,9 +82,9 @@ def pictures(shared: Path, name: str) -> list[tuple[int, np.ndarray]]:
     return found
 
 
-def label(shared: Path, names: list[str], cache: Path) -> int:
+def label(shared: Path, names: list[str], cache: Path, heavy: Path, former: Path) -> int:
     """Labels what is not in the cache yet. Returns how many pictures that were."""
-    vote = None
+    teachers = None
     count = 0
     for name in names:
         if "/stills/" in name and cached(cache, (name, 0)).exists():
@@ -104,19 +93,10 @@ def label(shared: Path, names: list[str], cache: Path) -> int:
             target = cached(cache, (name, number))
             if target.exists():
                 continue
-            vote = vote or teachers(shared).Vote()
-            small = fitted(rgb, MASK_SIDE)
-            size = (small.shape[1], small.shape[0])
-            mirrored = np.ascontiguousarray(small[:, ::-1])
-            masks = []
-            for teacher in vote.teachers:
-                both = teacher(small), teacher(mirrored)[:, ::-1]
-                masks.append(
-                    sum(cv2.resize(m, size, interpolation=cv2.INTER_LINEAR) for m in map(np.ascontiguousarray, both))
-                    / 2
-                )
+            teachers = teachers or Teachers(shared, heavy, former)
+            masks, joints = teachers(rgb)
             part = target.with_suffix(".part.npz")
-            np.savez(part, rgb=rgb, masks=(np.clip(masks, 0, 1) * 255).round().astype(np.uint8))
+            np.savez_compressed(part, rgb=rgb, masks=masks, joints=joints)
             part.replace(target)
             count += 1
     return count
@@ -126,6 +106,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--shared", type=Path, default=Path("../shared"))
     parser.add_argument("--cache", type=Path, default=Path(".train/labels"))
+    parser.add_argument("--heavy", type=Path, default=Path(".train/pose_landmark_heavy.tflite"))
+    parser.add_argument("--former", type=Path, default=Path(".train/person-hq.onnx"), help="person-hq of before")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args()
     os.environ["THREADS"] = "1"  # read by vote.py: a process for each core
@@ -133,7 +115,8 @@ def main() -> None:
     names = sources(options.shared)
     with ProcessPoolExecutor(options.processes) as pool:
         shares = [
-            pool.submit(label, options.shared, names[i : i + 20], options.cache) for i in range(0, len(names), 20)
+            pool.submit(label, options.shared, part, options.cache, options.heavy, options.former)
+            for part in (names[i : i + SHARE] for i in range(0, len(names), SHARE))
         ]
         for i, share in enumerate(shares):
             print(f"{i + 1} of {len(shares)}: {share.result()} labelled", flush=True)

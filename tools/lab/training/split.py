@@ -23,6 +23,7 @@ HELD_STILLS = {
     "scenes-gov": "pif-website-791160ff pif-website-80224cbe pif-website-8274bb33 pif-website-93ae153a "
     "pif-website-ada85465 pif-website-bb60d9d5 pif-website-c4081de9 pif-website-24b38a94".split(),
 }
+HELD_SOURCES = ("website-redesign-", "explorer-1-")  # of the groups `more-*`: how their files' names begin
 # Of these, one in n, by the name without its last numbers: pictures of one person or thing stay together.
 HELD_SHARES = {
     "portraits-gov": 10, "portraits-house": 10, "portraits-senate": 10, "hands-mediapipe": 4,
@@ -36,6 +37,8 @@ def split(name: str) -> str:
     if name in RESERVE_CLIPS or _named(stem, RESERVE_STILLS.get(group, [])):
         return "reserve"
     if name in HELD_CLIPS or group in HELD_GROUPS or _named(stem, HELD_STILLS.get(group, [])):
+        return "held"
+    if group.startswith("more-") and stem.startswith(HELD_SOURCES):
         return "held"
     share = HELD_SHARES.get(group)
     who = stem if group.endswith("-gov") else re.sub(r"(-[0-9]+)?-[0-9a-f]{4}$", "", stem)

@@ -26,6 +26,7 @@ SHAPE_SHARES = (0.46, 0.16, 0.16, 0.1, 0.12)  # how often a batch has each of th
 WARM_UP = 0.03  # part of the training in which the learning rate rises
 EARLY = 0.65  # part of it in which pictures may be smaller, see `network.Size`
 AVERAGED = 0.998  # of the weights at each step
+CALIBRATION = 12  # batches on which normalisation is measured, see `start_from`
 PERSON = 15  # among the teacher's classes
 
 
@@ -86,11 +87,29 @@ def trained(
     pictures = Pictures([row for row in rows if row["train"]], device, options.seed, things)
     watched = [row for row in rows if not row["train"] and row["checked"]][:: options.watch]
     network = Network(size, deeplab).to(device).to(memory_format=torch.channels_last)
+    if options.start:
+        batches = (pictures.batch(options.batch, *size.shapes[0])[0] for _ in range(CALIBRATION))
+        start_from(options.start, network, [normalised(rgb) for rgb in batches])
     averaged = copy.deepcopy(network)
     learning = [p for p in network.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(learning, lr=options.rate, weight_decay=0.02, fused=device.type == "cuda")
     random = np.random.default_rng(options.seed)
-    begin, steps, done = time.monotonic(), 0, 0.0
+    spent, steps, done = 0.0, 0, 0.0
+    state = {"network": network, "averaged": averaged, "optimizer": optimizer}
+    if options.resume and options.resume.exists():
+        kept = torch.load(options.resume, map_location=device)
+        for key, part in state.items():
+            part.load_state_dict(kept[key])
+        spent, steps, done = kept["spent"], kept["steps"], kept["done"]
+        random = np.random.default_rng((options.seed, steps))
+        pictures.reseed(options.seed + steps)
+
+    def keep_state() -> None:
+        if options.resume:
+            facts = {"spent": spent, "steps": steps, "done": done}
+            torch.save({key: part.state_dict() for key, part in state.items()} | facts, options.resume)
+
+    begin, before = time.monotonic(), spent
     while done < 1:
         rate = options.rate * min(1, done / WARM_UP + 0.01) * (0.5 + 0.5 * math.cos(math.pi * done) + 0.002)
         for part in optimizer.param_groups:
@@ -111,18 +130,70 @@ def trained(
             keep = min(AVERAGED, (1 + steps) / (10 + steps))
             torch._foreach_lerp_(_values(averaged), _values(network), 1 - keep)
         steps += 1
-        spent = time.monotonic() - begin
+        spent = before + time.monotonic() - begin
         done = spent / options.seconds if options.seconds else steps / options.steps
         if steps % 100 == 0:
             print(f"{options.network} {steps} steps, {spent:.0f} s, loss {error.item():.3f}", flush=True)
+        if options.piece and spent - before > options.piece:
+            break
         if options.report and steps % options.report == 0:
-            torch.save(averaged.state_dict(), options.output.with_suffix(".part.pt"))
+            keep_state()
             print(json.dumps({k: round(v, 3) for k, v in judged(averaged, size, watched, device).items()}), flush=True)
+    keep_state()
     figures = judged(averaged, size, watched, device) if watched else {}
-    print(f"{options.network} {steps} steps in {time.monotonic() - begin:.0f} s")
+    print(f"{options.network} {steps} steps in {spent:.0f} s, {done:.0%} of the training")
     print(json.dumps({k: round(v, 3) for k, v in figures.items()}))
-    about = {"steps": steps, "seconds": round(time.monotonic() - begin), "pictures": sum(row["train"] for row in rows)}
+    about = {"steps": steps, "seconds": round(spent), "pictures": sum(row["train"] for row in rows)}
     return averaged.cpu().float().eval(), about
+
+
+@torch.no_grad()
+def start_from(path: Path, network: Network, batches: list[Tensor]) -> None:
+    """Gives a network the decoder of an ONNX file, into whose convolutions normalisation is folded.
+
+    Normalisation gets the means and deviations that it sees on `batches`, and takes them back: the network's results
+    are those of the file.
+    """
+    import onnx
+
+    graph = onnx.load(path).graph
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    found = [node.input for node in graph.node if node.op_type == "Conv"]
+    layers = [network.near, network.whole, network.around]
+    layers += [layer for join in network.joins for layer in (join.coarse, join.fine, join.merge)] + [network.logits]
+    normal: list[nn.BatchNorm2d] = []
+    seen: dict[nn.BatchNorm2d, list[tuple[Tensor, Tensor]]] = {}
+    for layer, names in zip(layers, found[-len(layers) :], strict=True):
+        weight, bias = (torch.from_numpy(constants[name].copy()) for name in names[1:3])
+        if isinstance(layer, nn.Conv2d):
+            layer.weight.copy_(weight)
+            layer.bias.copy_(bias)  # type: ignore[union-attr]
+            continue
+        layer[0].weight.copy_(weight)
+        layer[1].running_mean.zero_()
+        layer[1].running_var.fill_(1 - layer[1].eps)
+        layer[1].weight.fill_(1)
+        layer[1].bias.copy_(bias)
+        normal.append(layer[1])
+    hooks = [
+        layer.register_forward_pre_hook(
+            lambda layer, given: seen.setdefault(layer, []).append(
+                (given[0].mean((0, 2, 3)), given[0].square().mean((0, 2, 3)))
+            )
+        )
+        for layer in normal
+    ]
+    network.eval()
+    for batch in batches:
+        network(batch)
+    for hook in hooks:
+        hook.remove()
+    for layer in normal:
+        mean, square = (torch.stack(values).mean(0) for values in zip(*seen[layer], strict=True))
+        layer.running_mean.copy_(mean)  # type: ignore[union-attr]
+        layer.running_var.copy_(square - mean**2)  # type: ignore[union-attr]
+        layer.weight.copy_((layer.running_var + layer.eps).sqrt())  # type: ignore[operator]
+        layer.bias += mean
 
 
 def _values(network: nn.Module) -> list[Tensor]:

@@ -20,6 +20,7 @@ import cv2
 import numpy as np
 from label import cached, sources, step
 from split import split
+from teachers import vote
 
 HERE = Path(__file__).parent / "truth"
 KINDS = ("portrait", "hands", "full-body", "several", "small", "dark", "grey", "nobody", "animal")
@@ -34,11 +35,6 @@ FRAMES = {
     "corpus/sample_fragmented.mp4": (0, 15),
     "clips/signing-eat.mkv": (36,), "clips/signing-night.mkv": (60,), "clips/signing-sister.mkv": (60,),
 }  # fmt: skip
-
-
-def vote(masks: np.ndarray) -> np.ndarray:
-    """(4, h, w) uint8 of the teachers to their mean, float32 in 0..1."""
-    return masks.astype(np.float32).mean(axis=0) / 255
 
 
 def items(shared: Path) -> list[tuple[str, int]]:

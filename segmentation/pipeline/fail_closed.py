@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.frames import Array, MaskedBatch, Memory, Transfer
+from segmentation.frames import Array, MaskedBatch, Memory, Transfer, VideoInfo
 from segmentation.options.config import Config
+from segmentation.tracking.anonymize.regions import Regions
 
 if TYPE_CHECKING:  # machines without a GPU may lack its libraries
     from segmentation.gpu.context import Gpu
@@ -21,13 +22,17 @@ class FailClosed:
     """Replaces unknown masks by masks that put the effect everywhere: those of repeated frames, and those with a NaN.
 
     A repeated picture is old. A network whose numbers overflow returns NaN, in which an edge would lie anywhere. These
-    frames are noted, and so are known masks with a value above the threshold.
+    frames are noted, and so are known masks with a value above the threshold. Regions that are covered come last.
     """
 
-    def __init__(self, config: Config, transfer: Transfer, memory: Memory, gpu: Gpu | None) -> None:
-        """`memory` is where the masks are. On a GPU the next call may overwrite the masks of a call."""
+    def __init__(self, config: Config, info: VideoInfo, transfer: Transfer, memory: Memory, gpu: Gpu | None) -> None:
+        """`memory` is where the masks are. On a GPU the next call may overwrite the masks of a call.
+
+        Raises `ConfigError` for a region outside of the picture.
+        """
         self._value = 1.0 if config.invert else 0.0
         self._transfer = transfer
+        self._regions = Regions(config, info, transfer)
         self._without_nan: Callable[[Any, float], tuple[Array, NDArray[np.bool_], NDArray[np.bool_]]]
         self._without_nan = partial(without_nan, threshold=config.threshold)
         if memory == "cuda":
@@ -39,7 +44,8 @@ class FailClosed:
     def __call__(self, batch: MaskedBatch) -> MaskedBatch:
         if not batch.frames.repeated:
             masks, found, unknown = self._without_nan(batch.masks, self._value)
-            return replace(batch, masks=masks, found=found[: len(batch)], unknown=unknown[: len(batch)])
+            known = replace(batch, masks=masks, found=found[: len(batch)], unknown=unknown[: len(batch)])
+            return self._regions(known)
         with self._transfer.on_stream():
             return replace(batch, masks=_filled(batch.masks, self._value))
 

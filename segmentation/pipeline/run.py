@@ -135,8 +135,7 @@ class Run:
             self._transfer = make_transfer(gpu, info, pix_fmt, config)
             self._compositor = self._make_compositor()
             self._masks = self._mask_source(exits)
-            self._regions = Regions(config, info, self._transfer)
-            self._cover = FailClosed(config, self._transfer, self._masks.memory, gpu)
+            self._cover = FailClosed(config, info, self._transfer, self._masks.memory, gpu)
             self._quantize = _quantizer(self._masks.memory, config, gpu) if config.save_masks is not None else None
         exits.enter_context(opencv_threads.one_a_frame(busy=gpu is not None or self._masks.workers > 1))
 

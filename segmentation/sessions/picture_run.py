@@ -73,7 +73,7 @@ class PictureRun:
             for file in files:
                 _commit(file)
         end = time.perf_counter()
-        found = _is_found(applied.shown, config.threshold)
+        found = applied.shown.found is not None and bool(applied.shown.found.any())  # by the network, not by regions
         if not found:
             log.warning("%s: %s", hide_secrets(self._source), nothing_found(applied.classes, 1))
         if self._request.progress is not None:
@@ -132,13 +132,6 @@ class PictureRun:
             for effect, path in self._outputs:
                 if path.suffix.lower() in (".jpg", ".jpeg") and effect.kind != "mask":
                     log.warning("%s: %s files have no alpha; transparent parts become white", path, path.suffix)
-
-
-def _is_found(shown: MaskedBatch, threshold: float) -> bool:
-    """Returns whether the network has found something; masks may hold regions too."""
-    if shown.instances is not None:
-        return any(frame.instances for frame in shown.instances)
-    return bool((np.asarray(shown.masks) > threshold).any())
 
 
 def _with_alpha(made: Pixels, still: Still, kind: str) -> Pixels:

@@ -35,8 +35,7 @@ from segmentation.stages.masks.refinement import LONGER_SIDE
 from segmentation.stages.postprocess import Postprocessor
 from segmentation.stages.preprocess.opencv import shrink
 from segmentation.system.access import MAX_PIXELS, check_size
-from segmentation.tracking.cover import cover_alone
-from segmentation.tracking.regions import Regions
+from segmentation.tracking.anonymize.cover import cover_alone
 
 if TYPE_CHECKING:
     import torch
@@ -133,15 +132,13 @@ class Pictures:
 
             def finish(masked: MaskedBatch) -> tuple[list[FrameBatch], MaskedBatch]:
                 with gpu_errors(), stages.turn.of(compositor):
-                    masked = covers(masked)
-                    if config.anonymize is not None:
-                        masked = Regions(config, info, stages.transfer)(cover_alone(masked, stages.transfer))
+                    masked = covers(masked if config.anonymize is None else cover_alone(masked, stages.transfer))
                     moved = masked.to(compositor.memory, stages.transfer)
                     made, shown = stages.clock.stage("postprocess", moved.frames, compositor, moved)
                     on_host = shown.to("host", stages.transfer)
                     return [stages.transfer.frames(frames, "host") for frames in made], on_host
 
-            covers = FailClosed(stages.config, stages.transfer, stages.masks.memory, stages.gpu)
+            covers = FailClosed(stages.config, info, stages.transfer, stages.masks.memory, stages.gpu)
             if mask is None:
                 made, shown = stages.masks.find_and_finish(batch, finish)
             else:

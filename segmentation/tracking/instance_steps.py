@@ -36,7 +36,7 @@ def make_instance_steps(
     """
     covers: list[MaskStep] = []
     if config.anonymize not in (None, REGIONS):
-        from segmentation.tracking.cover import CoverBoxes, CoverMasks
+        from segmentation.tracking.anonymize.cover import CoverBoxes, CoverMasks
 
         covers = [(CoverMasks if config.tracker is None else CoverBoxes)(info, transfer)]
     if config.tracker is None:

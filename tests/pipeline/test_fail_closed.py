@@ -12,15 +12,15 @@ from marks import DEVICES
 from networks import nothing
 from numpy.typing import NDArray
 from program import cli, report
-from videos import Synthetic
+from videos import Synthetic, video_info
 
 from segmentation import Config, Segmenter
 from segmentation.frames import Frame, FrameBatch, HostTransfer, MaskedBatch
 from segmentation.frames.instances import FrameInstances
 from segmentation.options.effect import Effect
 from segmentation.pipeline.fail_closed import FailClosed
+from segmentation.tracking.anonymize.cover import around
 from segmentation.tracking.components import components
-from segmentation.tracking.cover import around
 from segmentation.tracking.selected_masks import with_selected_masks
 
 PLANE = np.zeros((4, 4), np.uint8)
@@ -37,7 +37,7 @@ def batch(masks: NDArray[np.float32], *, repeated: bool = False) -> MaskedBatch:
 
 
 def covered(given: MaskedBatch, config: Config) -> MaskedBatch:
-    return FailClosed(config, HostTransfer(), "host", None)(given)
+    return FailClosed(config, video_info(), HostTransfer(), "host", None)(given)
 
 
 @pytest.mark.parametrize(("invert", "everywhere"), [(False, 0.0), (True, 1.0)])

@@ -9,7 +9,7 @@ from videos import video_info
 
 from segmentation.frames import Frame, FrameBatch, HostTransfer, MaskedBatch
 from segmentation.frames.instances import Box, FrameInstances, Instance
-from segmentation.tracking.cover import CoverBoxes, CoverMasks, cover_alone
+from segmentation.tracking.anonymize.cover import CoverBoxes, CoverMasks, cover_alone
 
 SIZE = 90, 160  # height, width of masks
 INFO = video_info()

@@ -1,0 +1,1 @@
+"""Covers that hold: boxes linked over time, masks that grow, places."""

@@ -44,7 +44,7 @@ class Job:
     @property
     def written(self) -> list[Path]:
         """Returns the files that this run writes."""
-        others = [str(path) for path in (self.options.get("results"), self.options.get("save_masks")) if path]
+        others = [str(path) for path in map(self.options.get, ("results", "audit", "save_masks")) if path]
         also = [Path(path) for _, path in self.options.get("also", ())]
         videos = [] if self.address or self.target is None else [self.target]
         paths = [*videos, *also, *(Path(path) for path in others if not is_url(path))]
@@ -175,6 +175,8 @@ def _name_others(job: Job, target: Path, config: Config, source: Source, *, seve
         assert isinstance(config.results, str | Path), "the command has no file objects"
         stem = target.stem if config.cut_every is None else live_name(source.path, whole=True)  # the former has a time
         options["results"] = within("results", config.results, f"{stem}.jsonl")
+    if config.audit is not None:
+        options["audit"] = within("audit", config.audit, f"{target.stem}.audit.html")
     if config.save_masks is not None:
         options["save_masks"] = within("save-masks", config.save_masks, masks)
     if config.masks is not None:

@@ -27,7 +27,7 @@ def check_stdout(output: str | None, config: Config, *, json: bool) -> None:
     if len(there) > 1:
         raise ConfigError(f"{there[1]}: standard output is taken by {there[0]}; name a file for one of them")
     others: list[tuple[str, str | Path | None]] = [("--also", path) for _, path in config.also]
-    others += [("--save-masks", config.save_masks), ("--trace", config.trace)]
+    others += [("--audit", config.audit), ("--save-masks", config.save_masks), ("--trace", config.trace)]
     for option, path in others:
         if str(path) == STANDARD:
             raise ConfigError(f"{option} -: only -o and --results can be standard output; name a file")

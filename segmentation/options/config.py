@@ -199,6 +199,9 @@ class Config:
     results_format: ResultsFormat = option("output", "lines",
         "format of the results: JSON lines, or instances as COCO's JSON or MOT's text, which imply --track", of=Of.RUN,
         link="output.md#instances")
+    audit: str | Path | None = option("output", None,
+        "with --anonymize: also write what is covered, the doubtful spans first, with pictures of the output",
+        metavar="FILE.html|FILE.json|FOLDER", of=Of.RUN | Of.OUTPUT, link="anonymize.md#how-to-check")
     rle: bool = option("output", False, "add the masks to the results, as COCO's run lengths", of=Of.RUN)
     save_masks: str | Path | None = option("output", None,
         "also write the masks before refinement as a video, for --masks", metavar="FILE.mkv|FOLDER",
@@ -303,7 +306,7 @@ class Config:
         """Returns `track`, or its default: ids are found where an option needs them."""
         labels = any(effect.label for effect in self.effects)
         needed = (
-            self._covers_boxes
+            self.covers_boxes
             or self.then
             or self.keep
             or self.pick
@@ -328,7 +331,8 @@ class Config:
         return None
 
     @property
-    def _covers_boxes(self) -> bool:
+    def covers_boxes(self) -> bool:
+        """Returns whether boxes are covered that are followed over time."""
         return self._covers_hard and self.anonymize != REGIONS
 
     @property
@@ -348,6 +352,8 @@ class Config:
             object.__setattr__(self, "anonymize", REGIONS)
             object.__setattr__(self, "labels", (REGIONS,))
         if self.anonymize is None:
+            if self.audit is not None:
+                raise ConfigError("audit: reports what --anonymize covers; add --anonymize faces")
             if self.keep_metadata:
                 raise ConfigError("keep metadata: all of it is kept anyway; it is an option of --anonymize")
             return
@@ -364,6 +370,8 @@ class Config:
                 f"anonymize: of {effect.text} something may be computed back; choose color, image:FILE or video:FILE"
             )
         chosen: dict[str, object] = {"model": wanted.model, "effect": effect.text, "invert": True, "refine": False}
+        if self.audit is not None and not self.covers_boxes:
+            raise ConfigError(f"audit: lists boxes, of which anonymize {self.anonymize} has none; leave out --audit")
         if not self._covers_hard:
             chosen["threshold"] = min(self.threshold, SURE_COVER)
         for name, value in chosen.items():

@@ -96,6 +96,7 @@ class RunOptions(PictureOptions, total=False):
     mute: bool
     results: str | Path | TextIO | None
     results_format: ResultsFormat
+    audit: str | Path | None
     rle: bool
     save_masks: str | Path | None
     trace: str | Path | None

@@ -119,6 +119,7 @@ def without_outputs(config: Config) -> Config:
         verify=False,
         results=None,
         results_format="lines",
+        audit=None,
         rle=False,
         pick=None,
         count=(),

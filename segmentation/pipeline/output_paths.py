@@ -66,6 +66,7 @@ def with_name(config: Config, source: object) -> Config:
         config,
         also=[(effect, fill_name(path, source)) for effect, path in config.also],
         results=fill_name(config.results, source),
+        audit=fill_name(config.audit, source),
         save_masks=fill_name(config.save_masks, source),
     )
 
@@ -106,6 +107,8 @@ def check_streams(source: str | ByteSource, target: Target | None, config: Confi
         raise ConfigError(f"output {target}: takes live sources, whose frames come at their own speed; name a file")
     if isinstance(target, OutputStream) and config.cut_every is not None:
         raise ConfigError(f"cut every {config.cut_every:g}: is for files, and {target} is none; leave out --cut-every")
+    if config.audit is not None and (live or isinstance(target, OutputStream)):
+        raise ConfigError("audit: reads the output after the run, which must be a file; leave out --audit")
     if not config.verify:
         return
     if isinstance(source, ByteSource) and not source.seekable:
@@ -135,7 +138,8 @@ def check_names(source: str | None, target: Target | None, config: Config) -> No
     """Raises `ConfigError` if two of the files to be written are one, or one of them is read."""
     named = [("-o", target)] if isinstance(target, Path) else []
     named += [("--also", Path(path)) for _, path in config.also]
-    others = {"--results": config.results, "--save-masks": config.save_masks, "--trace": config.trace}
+    others = {"--results": config.results, "--audit": config.audit, "--save-masks": config.save_masks}
+    others["--trace"] = config.trace
     named += [
         (option, Path(path))
         for option, path in others.items()

@@ -28,6 +28,7 @@ from segmentation.media.pictures.gif import GifMuxer
 from segmentation.media.pictures.picture_sequence import PictureSequence
 from segmentation.media.stream_muxer import StreamMuxer
 from segmentation.options.config import Config
+from segmentation.options.effect import Effect
 from segmentation.pipeline.plan import OutputPlan, Plan
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.verification.verify import OutputVerifier, Verified
@@ -154,6 +155,11 @@ class Outputs:
 
     def __iter__(self) -> Iterator[VideoOutput]:
         return iter(self._all)
+
+    @property
+    def made_by(self) -> list[tuple[Effect, Postprocessor | None]]:
+        """Returns what makes the frames of each output, with its effect."""
+        return [(output.plan.config.effects[0], output.postprocess) for output in self]
 
     @property
     def main(self) -> Muxer | None:

@@ -28,6 +28,7 @@ class Report:
     repeated: int = 0  # frames of the output that did not arrive: they were shown while a live source was lost
     unsent: int = 0  # frames, or lines of results, that an address did not get while it was lost, each address counted
     latency: dict[str, float] = field(default_factory=dict)  # of a live source, in seconds: p50, p95, p99 and max
+    doubtful: int = 0  # spans that a person should look at, with `anonymize`, see `audit`
     counts: dict[str, dict[str, int]] = field(default_factory=dict)  # of `count`, by line or zone
     complete: bool = True  # whether the output has all that was asked for, but for at most 1 % of its frames
     seconds: float  # of the whole run

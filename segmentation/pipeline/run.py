@@ -30,7 +30,6 @@ from segmentation.live.card import with_card
 from segmentation.media.output_clock import DefaultClock
 from segmentation.media.output_stream import Target
 from segmentation.options.config import Config
-from segmentation.options.effect import Effect
 from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.fail_closed import FailClosed
 from segmentation.pipeline.found import FoundSink
@@ -39,6 +38,7 @@ from segmentation.pipeline.opened_run import OpenedRun, open_run
 from segmentation.pipeline.outputs import EncodingBatch, Outputs
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.resources import Resources
+from segmentation.pipeline.result_files.audit import Audit
 from segmentation.pipeline.result_files.results import Results
 from segmentation.pipeline.stream_status import StreamMonitor
 from segmentation.pipeline.time_report import retimed_packets, warn_of_times
@@ -48,7 +48,6 @@ from segmentation.stages.decode.timestamps import expected, within_limit
 from segmentation.stages.mask_source import MaskSource, SavedMasks
 from segmentation.stages.masks.quantize import quantize
 from segmentation.stages.masks.saved import MaskWriter
-from segmentation.stages.postprocess import Postprocessor
 from segmentation.tracking.instance_steps import make_instance_steps
 from segmentation.tracking.regions import Regions
 
@@ -81,7 +80,9 @@ def segment_once(resources: Resources, request: Request, trace: Trace | None) ->
         run = Run(resources, request, opened_for(resources, request, exits, trace), exits, trace)
         end = run.drive()
     verified = run.check(end)
-    return run.report(verified, time.perf_counter() - begin)
+    report = run.report(verified, time.perf_counter() - begin)
+    run.audit(report)
+    return report
 
 
 def opened_for(resources: Resources, request: Request, exits: ExitStack, trace: Trace | None = None) -> OpenedRun:
@@ -123,6 +124,7 @@ class Run:
         self._outputs = exits.enter_context(self._make_outputs())
         self._overlap = opened.overlap(exits, trace)
         self._found = FoundSink(self._source, self._classes, config)
+        self._audit = Audit(self._seconds, info, config) if config.covers_boxes else None
         self._records = self._make_records(kept, exits)
         with gpu_errors():
             sessions = resources.nvdec_sessions if plan.decode.on_gpu else None
@@ -148,6 +150,11 @@ class Run:
         """Verifies the outputs for which that was asked, once they are closed. Raises `OutputError`."""
         return self._outputs.check(end, self._decoder.damaged, stopped=self._request.stop.is_set())
 
+    def audit(self, report: Report) -> None:
+        """Writes the file of `--audit`, once the outputs are closed. Raises `OutputError`."""
+        if self._audit is not None:
+            self._audit.complete(report)
+
     def report(self, verified: Sequence[Verified], seconds: float) -> Report:
         """Returns the report of a run that took so many seconds."""
         videos = [str(output.muxer.target) for output in self._outputs]
@@ -170,6 +177,7 @@ class Run:
             repeated=0 if live is None else live.repeated,
             unsent=self._unsent,
             latency={} if live is None else live.latencies.summary(),
+            doubtful=0 if self._audit is None else self._audit.doubtful,
             counts={} if counts is None else counts.total,
             complete=self._complete,
             seconds=round(seconds, 3),
@@ -185,24 +193,26 @@ class Run:
 
     def _make_compositor(self) -> Compositor:
         """Returns what makes the frames of all outputs; without a video it refines masks for the results alone."""
-        made_by: list[tuple[Effect, Postprocessor | None]]
-        made_by = [(output.plan.config.effects[0], output.postprocess) for output in self._outputs]
-        made_by = made_by or [(self._config.effects[0], None)]
+        made_by = self._outputs.made_by or [(self._config.effects[0], None)]
         memory = self._plan.mask_memory
         return Compositor(made_by, memory, self._info, self._plan.pix_fmt, self._config, self._gpu, self._transfer)
 
     def _make_records(self, kept: tuple[str, ...], exits: ExitStack) -> list[Sink]:
         """Opens the sinks besides the videos; `kept` are the network's classes."""
         info, config, counts = self._info, self._config, self._opened.choices.counts
-        records: list[Sink] = [self._found] if counts is None else [self._found, counts]
+        records: list[Sink] = [sink for sink in (self._found, counts, self._audit) if sink is not None]
         if config.results is not None:
-            clock = self._outputs.main or DefaultClock(info, config)
-            results = Results(clock.seconds, info, self._classes, config, counts)
+            results = Results(self._seconds, info, self._classes, config, counts)
             records.append(exits.enter_context(results))
         if config.save_masks is not None:
             assert self._model is not None, "Config refuses save_masks with masks"
             records.append(exits.enter_context(MaskWriter(info, self._model.name, kept, config)))
         return records
+
+    @property
+    def _seconds(self) -> Callable[[int], Fraction]:
+        """What returns when the output shows the frame of a pts."""
+        return (self._outputs.main or DefaultClock(self._info, self._config)).seconds
 
     @property
     def _stretch(self) -> Config:
@@ -432,7 +442,8 @@ class Run:
         damaged = self._decoder.damaged + self._unsent + self._found.unknown
         lossy = damaged > TOLERATED * (self._frames + damaged)
         cut_short = self._decoder.cut_short or any(output.muxer.cut_short for output in self._outputs)
-        return not (lossy or cut_short or self._stopped_early)
+        doubtful = self._config.strict and self._audit is not None and self._audit.doubtful > 0
+        return not (lossy or cut_short or doubtful or self._stopped_early)
 
     @property
     def _stopped_early(self) -> bool:

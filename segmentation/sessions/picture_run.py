@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 _REFUSED = {
     "save_masks": "the masks of pictures are pictures; write --also mask:FILE.png",
     "verify": "compares videos; leave it out for pictures",
+    "audit": "is of tracks in a video; leave it out for pictures",
     "track": "follows people through a video; leave it out for pictures",
     "then": "follows things through videos; leave it out for pictures",
     "keep": "chooses people by their ids in a video; leave it out for pictures",

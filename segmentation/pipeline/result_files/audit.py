@@ -1,0 +1,184 @@
+"""Writes the report of a run that covers boxes: `--audit`. Its pictures are of the covered output alone."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, fields
+from fractions import Fraction
+from html import escape
+from pathlib import Path
+from typing import TypeAlias
+
+import av
+import av.error
+import cv2
+import numpy as np
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from segmentation._version import __version__
+from segmentation.errors import ConfigError, OutputError, one_line
+from segmentation.frames import VideoInfo
+from segmentation.frames.sinks import FinishedBatch, Sink
+from segmentation.options.config import Config
+from segmentation.pipeline.report import Report
+from segmentation.system.atomic_file import PendingFile
+from segmentation.tracking.anonymize.doubts import DoubtFinder, DoubtfulSpan
+
+Facts: TypeAlias = dict[str, object]  # as JSON
+SUFFIXES = (".html", ".json")
+_MOST = 200  # pictures of a page: a person looks at no more
+_SIDE = 360  # pixels of a picture's longer side
+_ROUNDED = 1e-3  # seconds: containers round times
+_MARK = (255, 200, 0)
+_MEANING = {
+    "appears": "comes into view amid the picture: is it uncovered before?",
+    "vanishes": "is lost amid the picture: is it uncovered afterwards?",
+    "gap": "was not found for a while: is the cover there, and where it should be?",
+    "weak": "was never found for certain: perhaps it is nothing",
+}
+
+
+class Audit(Sink):
+    """Collects the covered things of a run. `complete` writes the file, once the output is there."""
+
+    def __init__(self, seconds: Callable[[int], Fraction], info: VideoInfo, config: Config) -> None:
+        """`seconds` returns when the output shows the frame of a pts. Raises `ConfigError` and `OutputError`."""
+        self._seconds, self._info, self._config = seconds, info, config
+        self._finder = DoubtFinder()
+        self._doubts: list[DoubtfulSpan] = []
+        self._file = None if config.audit is None else PendingFile(Path(config.audit), overwrite=config.overwrite)
+        if self._file is not None:
+            if self._file.target.suffix.lower() not in SUFFIXES:
+                raise ConfigError(f"audit {self._file.target}: name a file that ends in {' or '.join(SUFFIXES)}")
+            self._file.check("--audit")
+
+    @property
+    def doubtful(self) -> int:
+        """Returns the number of doubtful spans."""
+        return len(self._doubts)
+
+    def write(self, batch: FinishedBatch) -> None:
+        for frame, found in zip(batch.frames.frames, batch.instances or (), strict=False):
+            self._finder.add(float(self._seconds(frame.pts)), found)
+
+    def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
+        self._doubts = self._finder.doubts()
+
+    def complete(self, report: Report) -> None:
+        """Writes the file, with pictures of the output. Raises `OutputError`."""
+        if self._file is None or report.output is None:
+            return
+        about, tracks = self._about(report), self._tracks()
+        try:
+            if self._file.target.suffix.lower() == ".json":
+                doubtful = [_rounded(doubt) for doubt in self._doubts]
+                text = json.dumps(about | {"tracks": tracks, "doubtful": doubtful}, indent=1)
+            else:
+                text = _page(about, tracks, self._doubts, self._pictures(Path(report.output), self._doubts[:_MOST]))
+            with self._file as file:
+                file.create()
+                file.write(text.encode())
+                file.commit()
+        except (OSError, av.error.FFmpegError) as exc:
+            raise OutputError(f"{self._file.target}: cannot be written ({one_line(exc)})") from exc
+
+    def _about(self, report: Report) -> Facts:
+        config = self._config
+        settings = {one.name: (getattr(config, one.name), one.default) for one in fields(config)}
+        assert report.output is not None
+        return {
+            "program": f"segmentation {__version__}",
+            "input": {"file": report.input, "sha256": _digest(self._info.path)},
+            "output": {"file": report.output, "sha256": _digest(report.output)},
+            "settings": {name: str(value) for name, (value, usual) in settings.items() if value != usual},
+            "stages": report.plan,
+            "frames": report.frames,
+            "frames_with_something_found": report.found,
+            "complete": report.complete,
+        }
+
+    def _tracks(self) -> list[Facts]:
+        return [
+            {
+                "id": id,
+                "label": track.label,
+                "begin": round(track.sights[0].time, 3),
+                "end": round(track.sights[-1].time, 3),
+                "frames": len(track.sights),
+                "supposed": sum(not sight.found for sight in track.sights),
+                "best_score": round(track.best, 2),
+            }
+            for id, track in sorted(self._finder.tracks.items())
+        ]
+
+    def _pictures(self, video: Path, doubts: Sequence[DoubtfulSpan]) -> list[str]:
+        """Returns a small JPEG for each span, as text for a page: of the output, with a frame where to look."""
+        made = dict.fromkeys(doubts, "")
+        with av.open(str(video)) as container:
+            stream = container.streams.video[0]
+            for doubt in sorted(doubts, key=lambda one: one.look):
+                container.seek(int(doubt.look * av.time_base))
+                if (shown := _shown_at(container.decode(stream), doubt.look)) is not None:
+                    made[doubt] = self._small(np.asarray(shown.to_ndarray(format="bgr24"), np.uint8), doubt)
+        return list(made.values())
+
+    def _small(self, picture: NDArray[np.uint8], doubt: DoubtfulSpan) -> str:
+        upright = self._info.orientation.upright(picture)
+        scale = _SIDE / max(upright.shape[:2])
+        small = cv2.resize(np.ascontiguousarray(upright), None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+        left, top, right, bottom = (round(s * n) for s, n in zip(doubt.box, small.shape[1::-1] * 2, strict=True))
+        cv2.rectangle(small, (left, top), (right, bottom), _MARK, 1)
+        return base64.b64encode(cv2.imencode(".jpg", small)[1].tobytes()).decode()
+
+
+def _shown_at(frames: Iterable[VideoFrame], time: float) -> VideoFrame | None:
+    """Returns the frame that is shown at a time in seconds, `None` without frames."""
+    last = None
+    for frame in frames:
+        if last is not None and frame.time > time + _ROUNDED:
+            break
+        last = frame
+    return last
+
+
+def _digest(path: str) -> str:
+    """Returns the SHA-256 of a file, in hexadecimal; "" of what is no file."""
+    if not Path(path).is_file():
+        return ""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _rounded(doubt: DoubtfulSpan) -> Facts:
+    values = asdict(doubt) | {"box": [round(side, 4) for side in doubt.box]}
+    return {name: round(value, 3) if isinstance(value, float) else value for name, value in values.items()}
+
+
+def _page(about: Facts, tracks: Sequence[Facts], doubts: Sequence[DoubtfulSpan], pictures: Sequence[str]) -> str:
+    """Returns the report as a page that needs no other file."""
+    spans = "".join(
+        f'<figure><img src="data:image/jpeg;base64,{picture}" alt=""><figcaption><b>{_clock(doubt.look)}</b> '
+        f"{doubt.kind}: number {doubt.id} {_MEANING[doubt.kind]}</figcaption></figure>"
+        for doubt, picture in zip(doubts, pictures, strict=False)
+    )
+    rest = len(doubts) - len(pictures)
+    more = f"<p>{rest} more spans are less doubtful; --audit FILE.json lists all.</p>" if rest > 0 else ""
+    rows = "".join("<tr>" + "".join(f"<td>{escape(str(value))}" for value in one.values()) for one in tracks)
+    return f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>What was covered</title>
+<style>body{{font:15px sans-serif;margin:2em}}
+figure{{display:inline-block;margin:.5em;width:{_SIDE}px;vertical-align:top}}
+td,th{{padding:.1em .8em;text-align:right}}pre{{white-space:pre-wrap}}</style>
+<h1>{len(doubts)} doubtful spans, {len(tracks)} tracks</h1>
+<p>The pictures are of the output. Look at the place in the frame: is somebody to be recognized there?</p>
+{spans}{more}<h2>Tracks</h2><table><tr><th>number<th>label<th>from, s<th>to, s<th>frames<th>supposed<th>best score{rows}
+</table><h2>Run</h2><pre>{escape(json.dumps(about, indent=1))}</pre></html>
+"""
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(seconds, 60)
+    return f"{int(minutes)}:{rest:05.2f}"

@@ -1,0 +1,111 @@
+"""Finds the doubtful spans of a run that covers boxes: where a person should look before the video is handed on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from segmentation.frames.instances import Box, FrameInstances, Instance
+from segmentation.tracking.anonymize.cover import AHEAD, BEYOND
+from segmentation.tracking.tracker import SURE
+
+_EDGE = 0.02  # share of the picture's side: what comes and goes there was outside before and is outside behind
+_LARGE = 0.3  # share of the picture's height, from which on a thing counts as large
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoubtfulSpan:
+    """A span of a track to look at. Times are seconds of the output."""
+
+    kind: str  # "appears", "vanishes", "gap" or "weak"
+    id: int
+    begin: float
+    end: float
+    look: float  # the time of the picture that shows it best
+    box: Box  # where to look
+    doubt: float  # 0..1
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A thing in one frame, found or supposed."""
+
+    time: float
+    one: Instance
+
+    @property
+    def found(self) -> bool:
+        return self.one.score > 0
+
+
+@dataclass(slots=True)
+class TrackLog:
+    """All that is covered of one thing, in the order of time."""
+
+    label: str
+    sights: list[Sight] = field(default_factory=list)
+
+    @property
+    def best(self) -> float:
+        """Returns the highest score."""
+        return max(sight.one.score for sight in self.sights)
+
+
+class DoubtFinder:
+    """Collects the covered things of a run."""
+
+    def __init__(self) -> None:
+        self.tracks: dict[int, TrackLog] = {}  # by id; things without a track are left out
+        self._times: list[float] = []
+
+    def add(self, time: float, frame: FrameInstances) -> None:
+        """Adds the next frame, which the output shows at `time` in seconds."""
+        self._times.append(time)
+        for one in frame.instances:
+            if one.id:
+                self.tracks.setdefault(one.id, TrackLog(one.label)).sights.append(Sight(time, one))
+
+    def doubts(self) -> list[DoubtfulSpan]:
+        """Returns all doubtful spans, the most doubtful first."""
+        found = [doubt for id, track in self.tracks.items() for doubt in self._of(id, track)]
+        return sorted(found, key=lambda one: (-one.doubt, one.begin))
+
+    def _of(self, id: int, track: TrackLog) -> Iterator[DoubtfulSpan]:
+        seen = [sight for sight in track.sights if sight.found]
+        if not seen:
+            return
+        if track.best < SURE:
+            yield _doubt("weak", id, track.sights, track.sights[len(track.sights) // 2], 0.2)
+        first, last = seen[0], seen[-1]
+        if first.time - self._times[0] > BEYOND and not _at_edge(first.one.box):
+            before = [time for time in self._times if time < track.sights[0].time][-1:] or [first.time]
+            sight = Sight(before[0], first.one)
+            yield _doubt("appears", id, [sight, first], sight, _by_size(first.one))
+        if self._times[-1] - last.time > BEYOND and not _at_edge(last.one.box):
+            behind = next((time for time in self._times if time > track.sights[-1].time), last.time)
+            sight = Sight(behind, last.one)
+            yield _doubt("vanishes", id, [last, sight], sight, _by_size(last.one))
+        yield from _gaps(id, track.sights, seen)
+
+
+def _gaps(id: int, sights: Sequence[Sight], seen: Sequence[Sight]) -> Iterator[DoubtfulSpan]:
+    """Yields the spans between two found boxes that are too long for the way between them to be sure."""
+    for before, after in pairwise(seen):
+        if (length := after.time - before.time) > BEYOND:
+            between = [sight for sight in sights if before.time < sight.time < after.time] or [before]
+            yield _doubt("gap", id, [before, after], between[len(between) // 2], min(1.0, length / AHEAD))
+
+
+def _doubt(kind: str, id: int, span: Sequence[Sight], look: Sight, doubt: float) -> DoubtfulSpan:
+    box = look.one.box
+    return DoubtfulSpan(kind=kind, id=id, begin=span[0].time, end=span[-1].time, look=look.time, box=box, doubt=doubt)
+
+
+def _by_size(one: Instance) -> float:
+    """Returns the doubt of a thing that comes or goes amid the picture: the larger, the easier it is recognized."""
+    return 0.5 + 0.5 * min(1.0, (one.box[3] - one.box[1]) / _LARGE)
+
+
+def _at_edge(box: Box) -> bool:
+    return min(box[:2]) < _EDGE or max(box[2:]) > 1 - _EDGE

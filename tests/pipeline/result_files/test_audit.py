@@ -1,0 +1,73 @@
+"""`--audit`: what is doubtful, with pictures of the covered output alone."""
+
+import base64
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from paths import SAMPLE
+from program import cli
+
+from segmentation import Config, ConfigError
+
+
+def test_a_face_that_ends_with_the_stretch_is_doubtful_where_it_is_lost(tmp_path: Path) -> None:
+    """The middle of the video is gray, so that the face of the sample is lost and comes back."""
+    source, target, page = lost_in_the_middle(tmp_path / "in.mp4"), tmp_path / "out.mp4", tmp_path / "check.html"
+    done = cli(source, "-o", target, "--anonymize", "faces", "--audit", page, "--strict", "--json")
+    assert done.returncode == 4, done.stderr
+    assert json.loads(done.stdout)["doubtful"] >= 2
+    text = page.read_text()
+    assert "comes into view" in text and "is lost amid the picture" in text
+    assert hashlib.sha256(source.read_bytes()).hexdigest() in text
+    assert hashlib.sha256(target.read_bytes()).hexdigest() in text
+    shown = [base64.b64decode(data) for data in re.findall(r"base64,([^\"]+)", text)]
+    pictures = [cv2.imdecode(np.frombuffer(one, np.uint8), cv2.IMREAD_COLOR) for one in shown]
+    assert pictures and all(picture is not None for picture in pictures)
+
+    done = cli(source, "-o", target, "-y", "--anonymize", "faces", "--audit", tmp_path / "check.json", "--json")
+    assert done.returncode == 0, done.stderr
+    about = json.loads((tmp_path / "check.json").read_text())
+    assert {one["kind"] for one in about["doubtful"]} >= {"appears", "vanishes"}
+    assert about["settings"]["anonymize"] == "faces" and about["frames"] == 100
+    assert all(track["supposed"] < track["frames"] for track in about["tracks"])
+
+
+def lost_in_the_middle(path: Path) -> Path:
+    """The sample's first second, two seconds of gray, and its first second again."""
+    import av
+
+    with av.open(str(SAMPLE)) as container:
+        frames = [
+            frame.to_ndarray(format="rgb24") for _, frame in zip(range(25), container.decode(video=0), strict=False)
+        ]
+    gray = np.full_like(frames[0], 128)
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("libx264", rate=25)
+        stream.width, stream.height, stream.pix_fmt = gray.shape[1], gray.shape[0], "yuv420p"
+        for picture in (*frames, *[gray] * 50, *frames):
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))
+        out.mux(stream.encode(None))
+    return path
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"audit": "a.html"}, "audit: reports what --anonymize covers"),
+        ({"audit": "a.html", "anonymize": "people"}, "lists boxes, of which anonymize people has none"),
+    ],
+)
+def test_what_has_no_report(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Config(**options)  # type: ignore[arg-type]
+
+
+def test_another_suffix_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    done = cli(SAMPLE, "-o", tmp_path / "o.mp4", "--anonymize", "faces", "--audit", tmp_path / "a.txt")
+    assert done.returncode == 2 and "name a file that ends in .html or .json" in done.stderr
+    assert not list(tmp_path.iterdir())

@@ -86,9 +86,7 @@ def open_input(
 ) -> InputContainer:
     """Opens a file, an http(s) address or a source of bytes for reading, at its beginning.
 
-    `limits` are the seconds in which a file or an address must be opened, and each read must end.
-
-    Raises `InputError` if that fails, for whatever reason.
+    `limits` are the seconds in which a file or an address must be opened, and each read must end. Raises `InputError`.
     """
     if isinstance(source, ByteSource):
         return _open_bytes(source, access or Access())
@@ -112,9 +110,8 @@ def open_input(
         kind = _kind(beginning)  # of playlist or script
         files = Files(name, access) if url or kind in allowed - {"concat"} else None
         options = _limits(allowed if url else allowed & {str(kind)})
+        options |= _PLAYLIST_ON_DISK if kind == "hls" and not url else {}
         options["protocol_whitelist"] = "file" if files is None else "none"
-        if kind == "hls" and not url:
-            options |= _PLAYLIST_ON_DISK
         analysis = analysis_options(access) | (_NO_ANALYSIS if beginning[4:8] == _MP4 else {})
         container: InputContainer = av.open(
             name, "r", timeout=limits, options=analysis, container_options=options, io_open=files, **OPEN_OPTIONS

@@ -49,7 +49,6 @@ from segmentation.stages.mask_source import MaskSource, SavedMasks
 from segmentation.stages.masks.quantize import quantize
 from segmentation.stages.masks.saved import MaskWriter
 from segmentation.tracking.instance_steps import make_instance_steps
-from segmentation.tracking.regions import Regions
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -288,7 +287,7 @@ class Run:
         with gpu_errors():
             levels = None
             with self._resources.turn.of(self._masks):
-                batch = self._regions(self._cover(batch))
+                batch = self._cover(batch)
                 if self._quantize is not None:
                     levels, masks = self._quantize(batch.masks)
                     batch = replace(batch, masks=masks)  # the composite shows the masks that are saved

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.errors import ConfigError, InputError, OutputError, hide_secrets, one_line
-from segmentation.frames import MaskedBatch
 from segmentation.frames.sinks import FinishedBatch
 from segmentation.media.containers import PICTURES
 from segmentation.media.pictures.still import Pixels, Still, encode_still, read_still

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from segmentation.errors import reported
 from segmentation.media.download import HttpFile
 from segmentation.media.input import is_url
 from segmentation.options.config import Config
+from segmentation.options.keywords import Options
 from segmentation.pipeline.output_paths import default_output
 from segmentation.sessions.segment import segment
 from segmentation.system.access import Access
@@ -21,7 +22,7 @@ def main() -> None:
     """Runs the job. Where the server is gone, sending progress fails, which ends the run without a file."""
     ignore_interrupts()
     with Connection(int(sys.argv[1])) as link:
-        source, name, folder, options = link.recv()
+        source, name, folder, options = cast(tuple[str, str, str, Options], link.recv())
         try:
             output, complete = _run(link, source, name, Path(folder), options)
             link.send(("done", output, complete))
@@ -31,10 +32,11 @@ def main() -> None:
             link.send(("failed", str(reported(exc, name)).replace(source, name)))
 
 
-def _run(link: Connection[Any, Any], source: str, name: str, folder: Path, options: dict[str, Any]) -> tuple[str, bool]:
+def _run(link: Connection[object, object], source: str, name: str, folder: Path, options: Options) -> tuple[str, bool]:
     """Returns the output's name, and whether no frame was lost. Raises as `segment` does."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    config = Config(**options, overwrite=True)  # what a killed server has begun is written again
+    options["overwrite"] = True
+    config = Config(**options)  # what a killed server has begun is written again
     target = folder / default_output(name, config).name
     # To this process no address is the user's own, so a private one is refused from the first.
     given = cast(BinaryIO, HttpFile(source, Access(), named=False)) if is_url(source) else source

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
 
 from segmentation.errors import ConfigError, OutputError, one_line
 
@@ -77,6 +76,7 @@ class Store:
             self._held = open(folder / "lock", "w")  # noqa: SIM115  # held until `close`
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._rows = sqlite3.connect(folder / "jobs.sqlite3", check_same_thread=False, isolation_level=None)
+            self._rows.row_factory = sqlite3.Row
             self._rows.executescript(f"PRAGMA journal_mode=WAL;{_TABLES}")
         except BlockingIOError:
             self._held.close()
@@ -138,7 +138,7 @@ class Store:
     def counts(self) -> dict[str, int]:
         """Returns how many jobs there are of each state."""
         rows = self._do("SELECT state, COUNT(*) FROM jobs GROUP BY state")
-        return dict.fromkeys((QUEUED, RUNNING, DONE, FAILED, CANCELLED), 0) | dict(rows)
+        return dict.fromkeys((QUEUED, RUNNING, DONE, FAILED, CANCELLED), 0) | {state: count for state, count in rows}
 
     def take(self) -> QueuedJob | None:
         """Returns the job that waits for longest, which is running now."""
@@ -204,7 +204,7 @@ class Store:
                 total -= sizes[thing]
                 (self.forget if kind == "jobs" else self.forget_input)(id)
 
-    def _read(self, row: tuple[Any, ...]) -> QueuedJob:
+    def _read(self, row: sqlite3.Row) -> QueuedJob:
         id, created, ended, name, source, options, state, frames, expected, error, output, complete = row
         frames, expected = self._progress.get(id, (frames, expected))
         return QueuedJob(
@@ -222,7 +222,7 @@ class Store:
             bool(complete),
         )
 
-    def _do(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+    def _do(self, statement: str, *values: object) -> list[sqlite3.Row]:
         """Returns the rows of one statement. Raises `OutputError`, such as for a full disk."""
         try:
             with self._lock:

@@ -87,7 +87,7 @@ def test_masks_are_those_of_the_session(served: Served, tmp_path: Path) -> None:
 
 
 REFUSED = [
-    ({"options": {"threshold": 2}}, 422, "threshold 2.0: must lie between 0 and 1, both excluded"),
+    ({"options": {"threshold": 2}}, 422, "threshold 2.0: must be between 0 and 1, both excluded"),
     ({"options": {"results": "/tmp/x"}}, 422, "options: 'results' is none of a job's"),
     ({"options": {"effect": "image:/etc/passwd"}}, 422, "names a file, which jobs may not"),
     ({"options": {"model": "/tmp/x.onnx"}}, 422, "choose person, person-hq"),

@@ -17,6 +17,7 @@ from program import TIMEOUT
 from videos import repeated
 
 from segmentation.cli.arguments import config_from, parse
+from segmentation.cli.serve import make_serve_parser
 
 VIDEOS = "input in long shop studio upload a folder/one pictures/three videos/one videos/two".split()
 PICTURES = "photo.jpg folder/two.jpg pictures/one.png frames/00001.png frames/00002.png anim.gif".split()
@@ -24,7 +25,7 @@ NETWORKS = {name: name for name in ("faces-yunet.onnx", "faces-masked-rfb640.onn
     "faces.onnx": "faces-yunet.onnx"
 }
 ELSEWHERE = re.compile(
-    r"://|:9100|/dev/video|\.engine|tools/|^(docker|systemd-run|make|pip|segmentation-build|python tools|tests/)\b"
+    r"://|:9100|/dev/video|\.engine|tools/|^(curl|docker|systemd-run|make|pip|segmentation serve|segmentation-build|python tools|tests/)\b"
     r"|^(#!|\.|export|compute-sanitizer)|ffplay|SLURM|\bray "
 )  # needs a network, a camera, a GPU, a display or a cluster, or installs something
 GIVEN = """
@@ -52,7 +53,11 @@ def options() -> list[str]:
 
 @pytest.mark.parametrize("line", options())
 def test_options_are_accepted(line: str) -> None:
-    config_from(parse(words(re.split(r" [|>] ?", line)[0])[1:]))
+    arguments = words(re.split(r" [|>] ?", line)[0])[1:]
+    if arguments[0] == "serve":
+        make_serve_parser().parse_args(arguments[1:])
+    else:
+        config_from(parse(arguments))
 
 
 @pytest.fixture

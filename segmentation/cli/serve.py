@@ -24,7 +24,7 @@ _SHORTEST_TOKEN = 16  # characters
 @checks_stdout
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code: 0 stopped by a signal, 1 failed, 2 wrong usage, 3 no extra `web`."""
-    options = _parser().parse_args(arguments)
+    options = make_serve_parser().parse_args(arguments)
     level = logging.INFO if options.verbose else logging.WARNING
     logging.basicConfig(level=level, handlers=[ConsoleHandler(_PROGRAM)], force=True)
     try:
@@ -75,7 +75,7 @@ def _token(file: Path | None) -> str | None:
     return token
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_serve_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=_PROGRAM,
         description="Serves a page where videos are looked at and rendered, and the same as an HTTP API.",

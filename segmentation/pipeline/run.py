@@ -210,7 +210,7 @@ class Run:
 
     @property
     def _seconds(self) -> Callable[[int], Fraction]:
-        """What returns when the output shows the frame of a pts."""
+        """Returns the function by which a pts is a time of the output, in seconds."""
         return (self._outputs.main or DefaultClock(self._info, self._config)).seconds
 
     @property

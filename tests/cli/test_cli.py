@@ -22,8 +22,8 @@ from segmentation.cli.main import main
 from segmentation.options.config import OPTIONS
 
 REPORT = (
-    "input output also parts frames damaged retimed left_out inferred found received dropped reconnects repeated "
-    "unsent latency counts complete seconds fps plan stages workers pieces redone verified"
+    "input output also parts frames damaged retimed left_out inferred found unknown received dropped reconnects "
+    "repeated unsent latency doubtful counts complete seconds fps plan stages workers pieces redone verified"
 ).split()
 
 

@@ -16,7 +16,7 @@ from segmentation.cli.signals import interrupt_on_signals
 from segmentation.engines.variant import BUILDERS, choose, installed
 from segmentation.errors import BackendError, ConfigError, OutputError, one_line, printable, reported
 from segmentation.gpu.discovery import find_gpu
-from segmentation.models.model import BUILT_IN, load_model
+from segmentation.models.model import PEOPLE, load_model
 from segmentation.options.config import OPTIONS, Config
 from segmentation.options.table import Of
 from segmentation.system.atomic_file import PendingFile
@@ -174,7 +174,7 @@ def make_parser() -> Parser:
         "0 done, 1 failed, 2 wrong usage, 3 a package or a GPU is missing, 130 or 143 stopped.",
     )
     add = parser.add_argument
-    names = ", ".join((*BUILT_IN, *TORCHVISION))
+    names = ", ".join((*PEOPLE, *TORCHVISION))
     add("model", metavar="FILE.onnx|NAME", help=f"a network, or one of {names}")
     add(
         "-o",

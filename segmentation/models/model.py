@@ -56,7 +56,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 ENGINE = ".engine"  # the suffix of TensorRT engines
-BUILT_IN = {name: Path(__file__).parent / f"{name}.onnx" for name in ("person", "person-hq", "face")}
+PEOPLE = {name: Path(__file__).parent / f"{name}.onnx" for name in ("person", "person-hq")}  # networks of masks
+BUILT_IN = PEOPLE | {"face": Path(__file__).parent / "face.onnx"}
 _DEFAULTS: Meaning = {
     "mean": (0.0, 0.0, 0.0),  # values 0..1, not normalized further
     "std": (1.0, 1.0, 1.0),

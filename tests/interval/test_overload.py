@@ -151,5 +151,5 @@ def test_files_keep_their_interval(tmp_path: Path) -> None:
 
 
 def test_the_limit_is_checked() -> None:
-    with pytest.raises(ConfigError, match=r"max interval 31: must lie in 0 \(never\) to 30"):
+    with pytest.raises(ConfigError, match=r"max interval 31: must be 0 \(never\) to 30"):
         Segmenter(max_interval=31)

@@ -17,16 +17,16 @@ from segmentation.models.sidecar import digest, load_plan
 
 DEEP = "[" * 100_000 + "]" * 100_000
 WRONG = [
-    ("std", "[0, 1, 1]", "must be above 0"),
-    ("std", "[NaN, 1, 1]", "must be above 0"),
-    ("std", "[-1, 1, 1]", "must be above 0"),
+    ("std", "[0, 1, 1]", "must be 1e-06 to 1,000,000"),
+    ("std", "[NaN, 1, 1]", "must be 1e-06 to 1,000,000"),
+    ("std", "[-1, 1, 1]", "must be 1e-06 to 1,000,000"),
     ("std", "[1, 1]", "three numbers"),
-    ("std", "[1e-300, 1, 1]", "1e-06 to 1e+06"),
-    ("std", "[1e300, 1, 1]", "1e-06 to 1e+06"),
-    ("mean", "[1e300, 0, 0]", "from -1e+06 to 1e+06"),
+    ("std", "[1e-300, 1, 1]", "1e-06 to 1,000,000"),
+    ("std", "[1e300, 1, 1]", "1e-06 to 1,000,000"),
+    ("mean", "[1e300, 0, 0]", "must be -1,000,000 to 1,000,000"),
     ("model_inputs", json.dumps({"x" * 100_000: 1}), "names and numbers"),
     ("model_output", f"9{'9' * 400}", "more than 200 characters"),
-    ("mean", "[Infinity, 0, 0]", "must be numbers"),
+    ("mean", "[Infinity, 0, 0]", "must be -1,000,000 to 1,000,000"),
     ("mean", f"[1{'0' * 400}, 0, 0]", "a list of numbers"),
     ("mean", '["0.5", "0.5", "0.5"]', "a list of numbers"),
     ("mean", "null", "is null"),

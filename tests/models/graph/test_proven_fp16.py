@@ -9,10 +9,10 @@ from segmentation import Config
 from segmentation.models.graph import fp16, fp16_cache
 from segmentation.models.graph.onnx_graph import for_one_picture, prepare
 from segmentation.models.graph.proven_fp16 import PROVEN, is_proven
-from segmentation.models.model import BUILT_IN, load_model
+from segmentation.models.model import PEOPLE, load_model
 from segmentation.models.sample_picture import picture_inputs
 
-SIZES = [(name, number) for number in range(5) for name in BUILT_IN]
+SIZES = [(name, number) for number in range(5) for name in PEOPLE]
 
 
 @pytest.mark.parametrize(("name", "number"), first(2, SIZES))
@@ -27,7 +27,7 @@ def test_the_graph_is_that_of_the_whole_way(name: str, number: int) -> None:
     assert fp16.in_fp16(prepare(model, 4, check=False), model, []) == converted
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", PEOPLE)
 def test_nothing_is_run_for_a_built_in_network(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load_model(Config(model=name))
     assert set(model.sizes) == set(PROVEN[next(key for key, sizes in PROVEN.items() if model.sizes[0] in sizes)])

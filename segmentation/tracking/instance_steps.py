@@ -38,7 +38,7 @@ def make_instance_steps(
     if config.anonymize not in (None, REGIONS):
         from segmentation.tracking.anonymize.cover import CoverBoxes, CoverMasks
 
-        covers = [(CoverMasks if config.tracker is None else CoverBoxes)(info, transfer)]
+        covers = [(CoverBoxes if config.covers_boxes else CoverMasks)(info, transfer)]
     if config.tracker is None:
         return covers
     # Most runs do without these, and a start should not wait for them.

@@ -32,11 +32,15 @@ def test_the_face_is_black_in_every_frame_and_the_rest_stays(tmp_path: Path) -> 
     assert len({line.split(",")[0] for line in results.read_text().splitlines()}) == 150
 
 
-def test_people_are_covered_whole(tmp_path: Path) -> None:
-    target = tmp_path / "out.mp4"
-    done = cli(SAMPLE, "-o", target, "--anonymize", "people", "--effect", "color:white", "--max-frames", "20")
+@pytest.mark.parametrize("track", [[], ["--track", "fast"]], ids=["alone", "with ids"])
+def test_people_are_covered_as_their_masks_show_them(tmp_path: Path, track: list[str]) -> None:
+    target, masks = tmp_path / "out.mp4", tmp_path / "masks.mkv"
+    options = ["--anonymize", "people", "--effect", "color:white", "--max-frames", "20", "--save-masks", masks]
+    done = cli(SAMPLE, "-o", target, *options, *track)
     assert done.returncode == 0, done.stderr
     assert min(int(picture[FACE].min()) for picture in pictures(target)) > 225
+    levels = pictures(masks)[0]
+    assert 5 < len(np.unique(levels)), "the network's own mask, and no ellipse"
 
 
 def test_a_picture_is_covered_too(tmp_path: Path) -> None:

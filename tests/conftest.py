@@ -13,6 +13,7 @@ from rtsp_server import RtspServer
 from videos import repeated
 
 import segmentation  # noqa: F401 - before any test imports onnxruntime: switches its telemetry off
+from segmentation.pipeline.implementations import IMPLEMENTATIONS
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -83,6 +84,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where engines go, instead of among the user's."""
     monkeypatch.setenv("SEGMENTATION_ENGINES", str(tmp_path / "engines"))
     return tmp_path / "engines"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def implementations_as_before() -> Iterator[None]:
+    """Tools add stages of their own to those that can be chosen, which later tests would find in help and documents."""
+    before = {stage: known.copy() for stage, known in IMPLEMENTATIONS.items()}
+    yield
+    for stage, known in before.items():
+        IMPLEMENTATIONS[stage].clear()
+        IMPLEMENTATIONS[stage].update(known)
 
 
 @pytest.fixture(autouse=True)

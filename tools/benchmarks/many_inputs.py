@@ -30,7 +30,6 @@ from circumstances import ROOT, circumstances
 from segmentation.cli.main import main as segmentation
 from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
 
-IMPLEMENTATIONS["encode"]["null"] = Implementation("no_encoder:NoEncoder")  # on a GPU only
 ENCODED = 1200  # frames that are encoded for a clip; longer ones repeat them
 
 
@@ -48,6 +47,7 @@ def command(inputs: Path, warm: Path, frames: int, output: Path, options: list[s
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Result]:
     """All kinds of commands, taking turns."""
+    IMPLEMENTATIONS["encode"]["null"] = Implementation("no_encoder:NoEncoder")  # on a GPU only
     clip = make_clip(options.video, options.frames, options.size, folder, gop=30)
     total = options.clips * options.frames
     long = make_clip(options.video, total, options.size, folder, gop=30, encode=ENCODED)

@@ -34,7 +34,6 @@ from segmentation.gpu.discovery import find_gpu
 from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
 from segmentation.sessions.processes import session as in_processes
 
-IMPLEMENTATIONS["encode"]["null"] = Implementation("no_encoder:NoEncoder")  # on a GPU only
 ONE, THREE = "people", "people, faces, covers"  # pipelines of `secondary_networks.py`
 TRACKERS = ("none", "fast", "balanced", "accurate")
 RATE = GOP = 30  # frames of the clip in a second, and from keyframe to keyframe
@@ -87,6 +86,7 @@ def cells(options: Namespace, networks: str) -> Iterator[Cell]:
 
 def measure(options: Namespace) -> Iterator[Figures]:
     """Yields the error of each interval and the figures of all cells so far, which take turns, after each."""
+    IMPLEMENTATIONS["encode"]["null"] = Implementation("no_encoder:NoEncoder")  # on a GPU only
     gpu = find_gpu()
     about: Figures = {
         "processes": options.processes,

@@ -1,7 +1,9 @@
 """Any segmentation ONNX: the meaning of its input and output, from each place that states it."""
 
 import json
+import shutil
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from networks import RED, RED_ONLY, broken, chain, make_model, node, portrait
 from onnx import TensorProto
 
 from segmentation import Config, ModelError
-from segmentation.models.model import BUILT_IN, load_model
+from segmentation.models.model import BUILT_IN, PEOPLE, load_model
 from segmentation.models.scores import probabilities
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
@@ -31,6 +33,13 @@ def test_the_built_in_model_says_everything_itself() -> None:
     assert model.batch is None
     assert (model.height, model.width) == (192, 336)  # most videos' shape, and multiples of 16
     assert len(zlib.compress(model.path.read_bytes())) < 4_000_000  # as in a wheel
+
+
+@pytest.mark.parametrize("name", PEOPLE)
+def test_a_built_in_model_is_what_a_run_of_it_shows(name: str, tmp_path: Path) -> None:
+    copy = shutil.copy(BUILT_IN[name], tmp_path / "copy.onnx")  # no longer one whose statements are believed
+    shown = load_model(Config(model=str(copy)))
+    assert load_model(Config(model=name)) == replace(shown, name=name, path=BUILT_IN[name])
 
 
 @pytest.mark.parametrize("labels", [5, "person", {"0": "person"}])
